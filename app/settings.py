@@ -1,0 +1,51 @@
+"""Settings: environment (``ZONEKEEPER_*``) -> one value object. Command-line options override them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DEFAULT_DATA_DIR = Path("zonekeeper-data")
+
+
+class Settings(BaseSettings):
+    """What a process needs to know. Each field is an environment variable with the prefix ``ZONEKEEPER_``."""
+
+    model_config = SettingsConfigDict(env_prefix="ZONEKEEPER_", extra="forbid")
+
+    data_dir: Path = Field(DEFAULT_DATA_DIR, description="where `up` and `node` keep everything")
+    catalog_url: str | None = Field(
+        None, description="SQLAlchemy URL of the catalog; default: SQLite in the data directory"
+    )
+    metastore: str = Field("127.0.0.1:2379", description="etcd endpoints, host:port, comma-separated")
+    metastore_prefix: str = Field("zonekeeper/", description="prefix of every key in etcd; ends in a slash")
+    metastore_timeout_s: float = Field(5.0, gt=0, description="time limit of one metastore call, seconds")
+
+    host: str = Field("127.0.0.1", description="address that the API listens on")
+    port: int = Field(0, ge=0, le=65535, description="port that the API listens on; 0: a free one")
+    url: str | None = Field(None, description="where clients find the API, for example http://127.0.0.1:7400")
+
+    spark_master: str = Field("local[*]", description="Spark master URL")
+    spark_wait_s: float = Field(
+        10.0, ge=0, description="how long placement waits for Spark before the same kernel runs locally"
+    )
+
+    default_partitions: int = Field(25, ge=1, le=65000, description="PARTITIONS of a zone that names none")
+    controller_lease_s: int = Field(5, ge=2, description="lease of the leading controller, seconds")
+
+    node_name: str | None = Field(None, description="name of this data node")
+    node_attributes: str = Field("{}", description='JSON object of attributes, as {"region": "EU"}')
+    node_profiles: str = Field("default", description="storage profiles of this node, comma-separated")
+    node_host: str = Field("127.0.0.1", description="address that this node's members listen on")
+    node_ports: str | None = Field(
+        None, description="port range of this node's members, first-last; two ports a member"
+    )
+    node_member_limit: int = Field(100, ge=1, description="most replication-group members on this node")
+    node_lease_s: int = Field(5, ge=2, description="a node that is silent this long counts as down, seconds")
+
+    @property
+    def catalog(self) -> str:
+        """The catalog's URL with its default filled in."""
+        return self.catalog_url or f"sqlite:///{(self.data_dir / 'catalog.sqlite').absolute()}"

@@ -1,0 +1,97 @@
+"""A zone as the catalog keeps it, and its form on the wire (the *intent* that the controllers act on)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import Any, NewType
+
+from catalog.core.quorum import ALL_REPLICAS
+
+ZoneId = NewType("ZoneId", int)
+"""Given once, never used again, also after a drop: keys of a dropped zone cannot meet a new one."""
+
+TIMER_OFF = 2_147_483_647
+EVERY_NODE = "$..*"
+INTENT_FORMAT = 1
+
+
+class ConsistencyMode(Enum):
+    STRONG_CONSISTENCY = "STRONG_CONSISTENCY"
+    HIGH_AVAILABILITY = "HIGH_AVAILABILITY"
+
+
+class DistributionAlgorithm(Enum):
+    RENDEZVOUS = "rendezvous"
+    BALANCED = "balanced"
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """One zone at one catalog version. ``quorum_size`` is the explicit one; None means derived (decision 1)."""
+
+    zone_id: ZoneId
+    name: str
+    partitions: int
+    replicas: int
+    quorum_size: int | None
+    storage_profiles: tuple[str, ...]
+    auto_scale_up: int = 0
+    auto_scale_down: int = TIMER_OFF
+    nodes_filter: str = EVERY_NODE
+    consistency_mode: ConsistencyMode = ConsistencyMode.STRONG_CONSISTENCY
+    algorithm: DistributionAlgorithm = DistributionAlgorithm.RENDEZVOUS
+
+    @property
+    def all_replicas(self) -> bool:
+        return self.replicas == ALL_REPLICAS
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node that can hold replicas: what DDL is checked against and placement is computed from.
+
+    ``member_limit`` is the most replication-group members that it can hold at once.
+    """
+
+    name: str
+    attributes: tuple[tuple[str, str], ...] = ()
+    profiles: tuple[str, ...] = ("default",)
+    member_limit: int = 100
+
+    def holds_profiles(self, wanted: tuple[str, ...]) -> bool:
+        """A data node must have *all* of a zone's storage profiles."""
+        return set(wanted) <= set(self.profiles)
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneIntent:
+    """What the catalog wants of one zone as of ``version``; ``dropped`` keeps the last parameters.
+
+    The outbox publishes it to the zone's intent key, which only ever moves to a higher version.
+    """
+
+    version: int
+    zone: Zone
+    dropped: bool = False
+
+    def encode(self) -> bytes:
+        fields: dict[str, Any] = asdict(self.zone)
+        fields["consistency_mode"] = self.zone.consistency_mode.value
+        fields["algorithm"] = self.zone.algorithm.value
+        fields["storage_profiles"] = list(self.zone.storage_profiles)
+        document = {"v": INTENT_FORMAT, "version": self.version, "dropped": self.dropped, "zone": fields}
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> ZoneIntent:
+        """Raises ValueError for a format that this build does not know."""
+        document = json.loads(value)
+        if document["v"] != INTENT_FORMAT:
+            raise ValueError(f"intent format {document['v']} is not known; this build reads {INTENT_FORMAT}")
+        fields = dict(document["zone"])
+        fields["storage_profiles"] = tuple(fields["storage_profiles"])
+        fields["consistency_mode"] = ConsistencyMode(fields["consistency_mode"])
+        fields["algorithm"] = DistributionAlgorithm(fields["algorithm"])
+        return cls(document["version"], Zone(**fields), document["dropped"])

@@ -1,0 +1,126 @@
+"""The keyspace: where each fact lives in the metastore (formats: ``rebalance/tech-notes/keyspace.md``)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from catalog.core.zone import ZoneId
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionId:
+    """Identifies one replication group: a partition of a zone."""
+
+    zone_id: ZoneId
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.zone_id}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionKeys:
+    """The keys of one partition, spelt out once. ``group`` and ``configuration`` belong to the members."""
+
+    stable: str
+    pending: str
+    planned: str
+    trigger: str
+    group: str
+    configuration: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keyspace:
+    """All keys under one prefix; ``prefix`` ends in a slash."""
+
+    prefix: str = "zonekeeper/"
+
+    @property
+    def intents(self) -> str:
+        return f"{self.prefix}intents/"
+
+    @property
+    def nodes(self) -> str:
+        return f"{self.prefix}nodes/"
+
+    @property
+    def partitions(self) -> str:
+        return f"{self.prefix}partition/"
+
+    @property
+    def members(self) -> str:
+        return f"{self.prefix}members/"
+
+    @property
+    def pointers(self) -> str:
+        return f"{self.prefix}target_pointer/"
+
+    @property
+    def all_data_nodes(self) -> str:
+        return f"{self.prefix}data_nodes/"
+
+    @property
+    def controller_leader(self) -> str:
+        return f"{self.prefix}leader/controller"
+
+    @property
+    def engine_status(self) -> str:
+        return f"{self.prefix}leader/engine"
+
+    def node(self, name: str) -> str:
+        return f"{self.nodes}{name}"
+
+    def intent(self, zone_id: ZoneId) -> str:
+        return f"{self.intents}{zone_id}"
+
+    def data_nodes(self, zone_id: ZoneId) -> str:
+        return f"{self.all_data_nodes}{zone_id}"
+
+    def target_pointer(self, zone_id: ZoneId) -> str:
+        return f"{self.pointers}{zone_id}"
+
+    def zone_targets(self, zone_id: ZoneId) -> str:
+        return f"{self.prefix}targets/{zone_id}/"
+
+    def target(self, zone_id: ZoneId, event_revision: int) -> str:
+        """Prefix of a stored target's chunks; twelve digits keep the events of a zone in order."""
+        return f"{self.zone_targets(zone_id)}{event_revision:012d}/"
+
+    def target_chunk(self, zone_id: ZoneId, event_revision: int, chunk: int) -> str:
+        return f"{self.target(zone_id, event_revision)}{chunk:05d}"
+
+    def zone_partitions(self, zone_id: ZoneId) -> str:
+        return f"{self.partitions}{zone_id}/"
+
+    def zone_members(self, zone_id: ZoneId) -> str:
+        return f"{self.members}{zone_id}/"
+
+    def member(self, partition: PartitionId, node: str) -> str:
+        return f"{self.members}{partition.zone_id}/{partition.partition}/{node}"
+
+    def partition(self, partition: PartitionId) -> PartitionKeys:
+        base = f"{self.partitions}{partition.zone_id}/{partition.partition}/"
+        return PartitionKeys(
+            stable=f"{base}assignments/stable",
+            pending=f"{base}assignments/pending",
+            planned=f"{base}assignments/planned",
+            trigger=f"{base}assignments/change.trigger.revision",
+            group=f"{base}group",
+            configuration=f"{base}configuration",
+        )
+
+    def parse_partition(self, key: str) -> tuple[PartitionId, str] | None:
+        """``(partition, rest)`` of a key below ``partition/``, as ("assignments/stable"); else None."""
+        match = re.fullmatch(r"(\d+)/(\d+)/(.+)", key.removeprefix(self.partitions))
+        if not key.startswith(self.partitions) or match is None:
+            return None
+        return PartitionId(ZoneId(int(match[1])), int(match[2])), match[3]
+
+    def parse_member(self, key: str) -> tuple[PartitionId, str] | None:
+        """``(partition, node)`` of a key below ``members/``; else None."""
+        match = re.fullmatch(r"(\d+)/(\d+)/(.+)", key.removeprefix(self.members))
+        if not key.startswith(self.members) or match is None:
+            return None
+        return PartitionId(ZoneId(int(match[1])), int(match[2])), match[3]

@@ -1,0 +1,153 @@
+"""What nodes and members say of themselves in the metastore: small JSON documents with a version field.
+
+Who writes what: a node writes its own ``nodes/<name>`` (under its lease) and its own ``members/...`` keys; the
+agent beside a group's leader writes ``partition/.../configuration``; the first agent that sees every initial
+member reserved writes ``partition/.../group``, once.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any, Self
+
+from catalog.core.zone import Node
+
+RECORD_FORMAT = 1
+
+
+def _encode(document: dict[str, Any]) -> bytes:
+    return json.dumps({"v": RECORD_FORMAT, **document}, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _decode(value: bytes) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(value)
+    if document.pop("v") != RECORD_FORMAT:
+        raise ValueError(f"record format is not known; this build reads {RECORD_FORMAT}: {value[:80]!r}")
+    return document
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A living node; the key goes with its lease. ``incarnation`` is new at each start of the node process."""
+
+    node: Node
+    incarnation: str
+    pid: int = 0
+
+    def encode(self) -> bytes:
+        node = self.node
+        return _encode(
+            {
+                "name": node.name,
+                "attributes": dict(node.attributes),
+                "profiles": node.profiles,
+                "member_limit": node.member_limit,
+                "incarnation": self.incarnation,
+                "pid": self.pid,
+            }
+        )
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        found = _decode(value)
+        attributes = tuple(sorted(found["attributes"].items()))
+        node = Node(found["name"], attributes, tuple(found["profiles"]), found["member_limit"])
+        return cls(node, found["incarnation"], found["pid"])
+
+
+class MemberState(Enum):
+    """Life of one replica's member process, as its own node sees it."""
+
+    READY = "READY"  # directory and ports are reserved; the process waits for its configuration
+    STARTING = "STARTING"  # the process runs but does not answer yet
+    RUNNING = "RUNNING"  # it answers
+    FAILED = "FAILED"  # it cannot be started; ``reason`` says why, and the node goes on trying
+
+
+class MemberRole(Enum):
+    VOTER = "VOTER"
+    LEARNER = "LEARNER"
+
+
+class Stage(Enum):
+    """Where a group's reconfiguration is. CATCHING_UP: a learner was added, nothing promoted or removed.
+    JOINT: from the first promote or remove until the member list is the target. STABLE: it is the target, and
+    the stable key is not switched yet."""
+
+    NONE = "NONE"
+    CATCHING_UP = "CATCHING_UP"
+    JOINT = "JOINT"
+    STABLE = "STABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRecord:
+    """One replica on one node. URLs stay the same for the life of the member (they are in its membership)."""
+
+    state: MemberState
+    peer_url: str
+    client_url: str
+    started: bool = False
+    """True once the process was started with data of its own: an empty directory is a loss then."""
+    reason: str = ""
+
+    def encode(self) -> bytes:
+        return _encode({**asdict(self), "state": self.state.value})
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        found = _decode(value)
+        return cls(**{**found, "state": MemberState(found["state"])})
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """The first configuration of a group, frozen by put-if-absent: node -> peer URL, and the cluster token."""
+
+    token: str
+    peers: dict[str, str]
+
+    def encode(self) -> bytes:
+        return _encode(asdict(self))
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        return cls(**_decode(value))
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredMember:
+    """A member as the group's own committed configuration lists it."""
+
+    member_id: str
+    role: MemberRole
+    peer_url: str
+    leaving: bool = False
+    """About to be removed: clients turn elsewhere before it goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationRecord:
+    """What the group has committed, as published by the agent beside its leader after each step."""
+
+    term: int
+    leader: str
+    stage: Stage
+    members: dict[str, ConfiguredMember] = field(default_factory=dict)
+    reason: str = ""
+    """Why the running change does not go on at the moment; empty when it does."""
+
+    def encode(self) -> bytes:
+        members = {name: {**asdict(each), "role": each.role.value} for name, each in self.members.items()}
+        return _encode({**asdict(self), "stage": self.stage.value, "members": members})
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        found = _decode(value)
+        members = {
+            name: ConfiguredMember(**{**each, "role": MemberRole(each["role"])})
+            for name, each in found["members"].items()
+        }
+        return cls(found["term"], found["leader"], Stage(found["stage"]), members, found["reason"])

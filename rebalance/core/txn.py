@@ -1,0 +1,115 @@
+"""Transactions as data: conditions, then, else.
+
+A decision returns one of these; a metastore commits it. ``mod_revision`` 0 means "the key is absent", as in
+etcd, so one kind of guard covers present and absent keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+OPERATIONS_MAX = 128
+"""etcd's limit for one request: outer operations plus the largest inner list (facts: measured)."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """One key as read. Revisions are the metastore's; ``version`` counts the writes since creation."""
+
+    key: str
+    value: bytes
+    create_revision: int
+    mod_revision: int
+    version: int
+    lease: int = 0
+
+
+class CompareTarget(Enum):
+    MOD_REVISION = "mod_revision"
+    CREATE_REVISION = "create_revision"
+    VALUE = "value"
+
+
+class CompareOp(Enum):
+    EQUAL = "="
+    NOT_EQUAL = "!="
+    LESS = "<"
+    GREATER = ">"
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    key: str
+    target: CompareTarget
+    op: CompareOp
+    operand: int | bytes
+
+
+def unchanged(key: str, mod_revision: int) -> Compare:
+    """Guard: the key was not written since it was read at ``mod_revision`` (0: it is still absent)."""
+    return Compare(key, CompareTarget.MOD_REVISION, CompareOp.EQUAL, mod_revision)
+
+
+def absent(key: str) -> Compare:
+    return unchanged(key, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class GetPrefix:
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    key: str
+    value: bytes
+    lease: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePrefix:
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Txn:
+    """All ``compares`` hold: ``success`` runs, else ``failure``; one revision either way."""
+
+    compares: tuple[Compare, ...]
+    success: tuple[Operation, ...]
+    failure: tuple[Operation, ...] = ()
+
+
+Operation = Get | GetPrefix | Put | Delete | DeletePrefix | Txn
+
+
+@dataclass(frozen=True, slots=True)
+class TxnResult:
+    """``responses`` follow the branch that ran: key-values for reads, a nested result for a Txn, else None."""
+
+    succeeded: bool
+    revision: int
+    responses: tuple[TxnResult | tuple[KeyValue, ...] | None, ...]
+
+
+def operation_count(txn: Txn) -> int:
+    """Operations of one request by etcd's rule, to be compared with ``OPERATIONS_MAX``."""
+    return max(_branch_count(txn.success), _branch_count(txn.failure), len(txn.compares))
+
+
+def _branch_count(operations: Iterable[Operation]) -> int:
+    operations = tuple(operations)
+    inner = (operation_count(operation) for operation in operations if isinstance(operation, Txn))
+    return len(operations) + max(inner, default=0)

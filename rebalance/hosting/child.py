@@ -1,0 +1,71 @@
+"""Child processes that cannot outlive their parent.
+
+``setpriv --pdeathsig KILL`` makes the kernel end a child when the *thread* that spawned it ends, so spawn from
+a long-lived thread (the main one). ``preexec_fn`` is not used: in a process that runs gRPC it deadlocks now
+and then. Each child leads a session of its own, so that a terminal's Ctrl-C reaches only the parent, which
+stops its children in order.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+
+class MissingToolError(RuntimeError):
+    """A program that must be on PATH is not; the message names the command that installs it."""
+
+
+def guarded_command(argv: Sequence[str]) -> list[str]:
+    """The command line that runs ``argv`` so that it dies with its parent."""
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        raise MissingToolError("setpriv is needed to start child processes: install util-linux")
+    return [setpriv, "--pdeathsig", "KILL", "--", *argv]
+
+
+def spawn(
+    argv: Sequence[str],
+    *,
+    log: Path | IO[bytes] | None = None,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start ``argv`` as a guarded child; stdout and stderr are appended to ``log`` (None: inherited)."""
+    full_env = {**os.environ, **(env or {})}
+    command = guarded_command(argv)
+    if isinstance(log, Path):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as stream:
+            return _popen(command, stream, full_env, cwd)
+    return _popen(command, log, full_env, cwd)
+
+
+def _popen(
+    command: list[str], stream: IO[bytes] | None, env: Mapping[str, str], cwd: Path | None
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=stream,
+        stderr=subprocess.STDOUT if stream is not None else None,
+        env=env,
+        cwd=cwd,
+        start_new_session=True,
+    )
+
+
+def stop(process: subprocess.Popen[bytes], grace_s: float = 5.0) -> int:
+    """SIGTERM, then SIGKILL after ``grace_s``; returns the exit code. Blocks: call it off the event loop."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return process.wait()

@@ -1,0 +1,45 @@
+"""Finding TCP ports that stay ours: below the ephemeral range, so that no outgoing connection takes them."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+
+LOWEST = 10_240
+EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def first_ephemeral_port() -> int:
+    """Where the kernel's range for outgoing connections begins (32768 where it cannot be read)."""
+    try:
+        return int(EPHEMERAL_RANGE.read_text().split()[0])
+    except OSError:
+        return 32_768
+
+
+def is_free(port: int, host: str = "127.0.0.1") -> bool:
+    """True when the port can be bound now. Nothing is reserved by asking."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_block(size: int, host: str = "127.0.0.1", attempts: int = 200) -> range:
+    """``size`` neighbouring ports, all free now, chosen at random. Raises RuntimeError when none is found."""
+    chooser = random.SystemRandom()
+    top = max(first_ephemeral_port(), LOWEST + size + 1)
+    for _ in range(attempts):
+        start = chooser.randrange(LOWEST, top - size)
+        block = range(start, start + size)
+        if all(is_free(port, host) for port in block):
+            return block
+    raise RuntimeError(f"no block of {size} free ports between {LOWEST} and {top} on {host}")
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    return free_block(1, host).start

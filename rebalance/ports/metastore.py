@@ -1,0 +1,96 @@
+"""The metastore as the rest of Zonekeeper sees it: revisions, guarded transactions, leases, watches.
+
+One contract suite (``tests/contract/test_metastore.py``) runs over every implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from rebalance.core.txn import KeyValue, Txn, TxnResult
+
+
+class MetastoreError(Exception):
+    """Base of what a metastore raises.
+
+    MetastoreError
+    ├── MetastoreUnavailableError   nothing was done, or (``outcome_unknown``) perhaps something was
+    └── LeaseLostError              the lease ended; its keys are gone
+    """
+
+
+class MetastoreUnavailableError(MetastoreError):
+    """No answer in time. After ``commit`` the outcome may be unknown: read back, never repeat blindly."""
+
+    def __init__(self, message: str, *, outcome_unknown: bool = False) -> None:
+        super().__init__(message)
+        self.outcome_unknown = outcome_unknown
+
+
+class LeaseLostError(MetastoreError):
+    """The lease expired or was revoked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Keys of a range, all read at ``revision``, in key order."""
+
+    revision: int
+    items: tuple[KeyValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyEvent:
+    """One change: ``current`` is None when the key was deleted."""
+
+    key: str
+    current: KeyValue | None
+    mod_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatchReset:
+    """The history has a gap (compaction, a restored store): forget what you held, take this snapshot."""
+
+    snapshot: Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class WatchBatch:
+    """Changes of whole revisions, in order; ``revision`` is the last one that they bring you to."""
+
+    revision: int
+    events: tuple[KeyEvent, ...]
+
+
+class Metastore(Protocol):
+    """Every call has a time limit of the implementation's and raises MetastoreUnavailableError past it."""
+
+    async def get(self, key: str) -> KeyValue | None: ...
+
+    async def range(self, prefix: str) -> Snapshot:
+        """All keys below ``prefix`` at one revision, paged where a reply would grow too large."""
+        ...
+
+    async def commit(self, txn: Txn) -> TxnResult:
+        """One atomic request. Raises ValueError above ``OPERATIONS_MAX`` operations."""
+        ...
+
+    def watch(self, prefix: str) -> AsyncIterator[WatchReset | WatchBatch]:
+        """Begins with a WatchReset that holds what is there, then every later change, through lost
+        connections and restarts of the store, until the caller stops iterating."""
+        ...
+
+    async def grant_lease(self, ttl_s: int) -> int:
+        """A new lease's id; it ends ``ttl_s`` after the last ``keep_lease``."""
+        ...
+
+    async def keep_lease(self, lease: int) -> None:
+        """Renew once. Raises LeaseLostError when the lease is no more."""
+        ...
+
+    async def revoke_lease(self, lease: int) -> None: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,80 @@
+"""The placement engine as controllers see it: one call places all zones of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRequest:
+    """``replicas`` may be ALL_REPLICAS; ``consensus`` is the number of voters, ``min(2q - 1, r)``."""
+
+    zone_id: ZoneId
+    nodes: tuple[str, ...]
+    partitions: int
+    replicas: int
+    consensus: int
+    algorithm: str = "rendezvous"
+
+
+class Engine(Enum):
+    SPARK = "spark"
+    LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementResult:
+    """``matrix`` is int32 [partitions, effective replicas]: indexes into ``nodes``, in preference order.
+    The first ``consensus`` columns vote, the rest learn."""
+
+    zone_id: ZoneId
+    nodes: tuple[str, ...]
+    matrix: npt.NDArray[np.int32]
+    consensus: int
+    engine: Engine
+
+    def assignments(self, partition: int) -> Assignments:
+        """One row as the controllers write it. Not for bulk loops over replicas."""
+        names = [self.nodes[index] for index in self.matrix[partition]]
+        voters = max(1, self.consensus)
+        return Assignments(tuple(names[:voters]), tuple(names[voters:]))
+
+
+class EngineState(Enum):
+    STARTING = "starting"
+    READY = "ready"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """Whether Spark would take a batch now; ``since_s`` is how long it has been in this state."""
+
+    state: EngineState
+    since_s: float
+    message: str = ""
+    driver_pid: int | None = None
+
+
+class PlacementEngine(Protocol):
+    async def place(self, batch: Sequence[PlacementRequest]) -> Sequence[PlacementResult]:
+        """Results in the order of the requests. Waits for Spark for at most its limit (10 s), then the same
+        kernel runs locally and the result says ``engine=local``."""
+        ...
+
+    def status(self) -> EngineStatus: ...
+
+    async def start(self) -> None:
+        """Begins to warm up in the background and returns at once."""
+        ...
+
+    async def close(self) -> None: ...

@@ -56,7 +56,9 @@ class Assignments:
         """Raises ValueError for a format that this build does not know."""
         document = json.loads(value)
         if document["v"] != ASSIGNMENTS_FORMAT:
-            raise ValueError(f"assignments format {document['v']} is not known; this build reads {ASSIGNMENTS_FORMAT}")
+            raise ValueError(
+                f"assignments format {document['v']} is not known; this build reads {ASSIGNMENTS_FORMAT}"
+            )
         return cls(tuple(document["peers"]), tuple(document["learners"]))
 
 

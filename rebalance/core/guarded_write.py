@@ -118,7 +118,11 @@ def decide_on_configuration_applied(observed: Observed, applied: Assignments) ->
 
 def _guards(observed: Observed, *, with_trigger: bool) -> tuple[Compare, ...]:
     keys = observed.keys
-    read = [(keys.stable, observed.stable), (keys.pending, observed.pending), (keys.planned, observed.planned)]
+    read = [
+        (keys.stable, observed.stable),
+        (keys.pending, observed.pending),
+        (keys.planned, observed.planned),
+    ]
     if with_trigger:
         read.append((keys.trigger, observed.trigger))
     return tuple(unchanged(key, found.mod_revision if found else 0) for key, found in read)

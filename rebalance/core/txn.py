@@ -79,6 +79,14 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteRange:
+    """Keys from ``start`` up to, not including, ``end``."""
+
+    start: str
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePrefix:
     prefix: str
 
@@ -92,7 +100,7 @@ class Txn:
     failure: tuple[Operation, ...] = ()
 
 
-Operation = Get | GetPrefix | Put | Delete | DeletePrefix | Txn
+Operation = Get | GetPrefix | Put | Delete | DeleteRange | DeletePrefix | Txn
 
 
 @dataclass(frozen=True, slots=True)

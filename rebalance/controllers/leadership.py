@@ -1,0 +1,95 @@
+"""One controller leads, by a lease in the metastore. Leading avoids double work; guards keep writes right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from rebalance.core.keys import Keyspace
+from rebalance.core.txn import Put, Txn, absent
+from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = 0.5
+
+
+class Leadership:
+    """Campaigns for ``leader/controller`` as ``name``; while it holds the lease, ``lead`` runs."""
+
+    def __init__(self, metastore: Metastore, keyspace: Keyspace, name: str, lease_s: int) -> None:
+        self._metastore = metastore
+        self._key = keyspace.controller_leader
+        self._name = name
+        self._lease_s = lease_s
+        self.lease: int | None = None
+
+    @property
+    def is_leader(self) -> bool:
+        return self.lease is not None
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Until cancelled; gives the lease back on the way out, so that a successor need not wait for it."""
+        while True:
+            try:
+                lease = await self._campaign()
+            except MetastoreError as error:
+                log.info("cannot campaign", error=str(error))
+                await asyncio.sleep(RETRY_S)
+                continue
+            self.lease = lease
+            log.info("leading", controller=self._name)
+            try:
+                await self._lead_while_held(lease, lead)
+            finally:
+                self.lease = None
+                await self._give_back(lease)
+
+    async def _campaign(self) -> int:
+        while True:
+            lease = await self._metastore.grant_lease(self._lease_s)
+            won = await self._metastore.commit(
+                Txn((absent(self._key),), (Put(self._key, self._name.encode(), lease),))
+            )
+            if won.succeeded:
+                return lease
+            await self._metastore.revoke_lease(lease)
+            while await self._metastore.get(self._key) is not None:
+                await asyncio.sleep(RETRY_S)
+
+    async def _lead_while_held(self, lease: int, lead: Callable[[], Awaitable[None]]) -> None:
+        leading = asyncio.ensure_future(lead())
+        keeping = asyncio.ensure_future(self._keep(lease))
+        try:
+            await asyncio.wait((leading, keeping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (leading, keeping):
+                task.cancel()
+            results = await asyncio.gather(leading, keeping, return_exceptions=True)
+        broken = results[0]
+        if isinstance(broken, Exception):
+            raise broken
+
+    async def _keep(self, lease: int) -> None:
+        """Returns when the lease is lost, or cannot be renewed for its whole length."""
+        loop = asyncio.get_running_loop()
+        held_until = loop.time() + self._lease_s
+        while loop.time() < held_until:
+            asked = loop.time()
+            try:
+                await self._metastore.keep_lease(lease)
+                held_until = asked + self._lease_s
+            except LeaseLostError:
+                break
+            except MetastoreError as error:
+                log.info("lease not renewed", error=str(error))
+            await asyncio.sleep(self._lease_s / 4)
+        log.warning("no longer leading", controller=self._name)
+
+    async def _give_back(self, lease: int) -> None:
+        try:
+            await self._metastore.revoke_lease(lease)
+        except MetastoreError as error:
+            log.info("lease not given back; it ends by itself", error=str(error))

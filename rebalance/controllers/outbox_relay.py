@@ -1,0 +1,92 @@
+"""From the catalog's outbox to the zones' intent keys: step 5 of a statement.
+
+A row may be sent twice or by two relays at once: an intent only ever moves to a higher version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from catalog.core.zone import ZoneIntent
+from rebalance.core.keys import Keyspace
+from rebalance.core.txn import Put, Txn, unchanged
+from rebalance.ports.metastore import Metastore
+
+log = structlog.get_logger(__name__)
+
+IDLE_POLL_S = 1.0
+RETRY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRow:
+    """One published change: ``payload`` is the encoded ZoneIntent."""
+
+    row_id: int
+    payload: bytes
+
+
+class AsyncOutbox(Protocol):
+    """The catalog's outbox as the relay needs it (the catalog itself is synchronous)."""
+
+    async def unsent(self) -> Sequence[OutboxRow]: ...
+
+    async def mark_sent(self, row_ids: Sequence[int]) -> None: ...
+
+
+class OutboxRelay:
+    """``wake`` makes it look at once; without one it looks every ``IDLE_POLL_S``, for other servers' rows."""
+
+    def __init__(self, outbox: AsyncOutbox, metastore: Metastore, keyspace: Keyspace) -> None:
+        self._outbox = outbox
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.relay_once()
+            except Exception as error:
+                # Whatever failed (catalog or metastore away), the rows are still there: try again.
+                log.warning("outbox not relayed", error=str(error), kind=type(error).__name__)
+                await asyncio.sleep(RETRY_S)
+                continue
+            await _first(self._woken.wait, IDLE_POLL_S)
+            self._woken.clear()
+
+    async def relay_once(self) -> int:
+        """Send what is unsent, in order; returns how many rows."""
+        rows = await self._outbox.unsent()
+        for row in rows:
+            await self._publish(row)
+            await self._outbox.mark_sent([row.row_id])
+        return len(rows)
+
+    async def _publish(self, row: OutboxRow) -> None:
+        intent = ZoneIntent.decode(row.payload)
+        key = self._keyspace.intent(intent.zone.zone_id)
+        while True:
+            stored = await self._metastore.get(key)
+            if stored is not None and ZoneIntent.decode(stored.value).version >= intent.version:
+                return
+            guard = unchanged(key, stored.mod_revision if stored else 0)
+            if (await self._metastore.commit(Txn((guard,), (Put(key, row.payload),)))).succeeded:
+                log.info("intent published", zone=intent.zone.zone_id, version=intent.version)
+                return
+
+
+async def _first(wait: Callable[[], Awaitable[object]], timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,120 @@
+"""The controllers of one process: leads or waits, watches what can change a zone, works the queue."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import structlog
+
+from catalog.core.zone import Node, ZoneId
+from rebalance.controllers.leadership import Leadership
+from rebalance.controllers.work_queue import WorkQueue
+from rebalance.controllers.zone import NotYetError, ZoneController
+from rebalance.core.keys import Keyspace
+from rebalance.core.records import NodeRecord
+from rebalance.core.txn import Put, Txn
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import Metastore, MetastoreError
+from rebalance.ports.placement import PlacementEngine
+
+log = structlog.get_logger(__name__)
+
+RESYNC_S = 30.0
+ENGINE_POLL_S = 0.5
+
+
+def live_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
+    """Nodes whose lease lives, as the mirror last saw it, in name order."""
+    return tuple(NodeRecord.decode(item.value).node for item in mirror.below(keyspace.nodes))
+
+
+class ControllerRuntime:
+    """Run several: one leads. ``name`` tells them apart in the leader key."""
+
+    def __init__(
+        self, metastore: Metastore, keyspace: Keyspace, engine: PlacementEngine, name: str, lease_s: int
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._engine = engine
+        self._intents = KeyspaceMirror(metastore, keyspace.intents)
+        self._nodes = KeyspaceMirror(metastore, keyspace.nodes)
+        self._queue = WorkQueue()
+        self._leadership = Leadership(metastore, keyspace, name, lease_s)
+        self._zones = ZoneController(
+            metastore, keyspace, engine, lambda: live_nodes(self._nodes, self._keyspace)
+        )
+
+    @property
+    def is_leader(self) -> bool:
+        return self._leadership.is_leader
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._intents.listen(self._on_intents)
+        self._nodes.listen(lambda _: self._enqueue_all())
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._intents.run())
+            tasks.create_task(self._nodes.run())
+            tasks.create_task(self._leadership.run(self._lead))
+
+    def _on_intents(self, changed: frozenset[str]) -> None:
+        for key in changed:
+            self._queue.add(ZoneId(int(key.removeprefix(self._keyspace.intents))))
+
+    def _enqueue_all(self) -> None:
+        for item in self._intents.below(self._keyspace.intents):
+            self._queue.add(ZoneId(int(item.key.removeprefix(self._keyspace.intents))))
+
+    async def _lead(self) -> None:
+        await self._engine.start()
+        await self._intents.loaded()
+        await self._nodes.loaded()
+        self._zones.forget()
+        self._enqueue_all()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._work())
+            tasks.create_task(self._resync())
+            tasks.create_task(self._publish_engine())
+
+    async def _work(self) -> None:
+        while True:
+            batch = await self._queue.take()
+            failures = await self._zones.reconcile(batch)
+            for zone_id in batch:
+                error = failures.get(zone_id)
+                if error is None:
+                    self._queue.succeeded(zone_id)
+                    continue
+                delay_s = self._queue.failed(zone_id)
+                expected = isinstance(error, NotYetError | MetastoreError)
+                report = log.info if expected else log.warning
+                report("zone not reconciled", zone=zone_id, error=repr(error), again_in_s=delay_s)
+
+    async def _resync(self) -> None:
+        """A safety net: watches are hints. Cheap for zones that are done (one read each)."""
+        while True:
+            await asyncio.sleep(RESYNC_S)
+            self._enqueue_all()
+
+    async def _publish_engine(self) -> None:
+        """Spark's state for every server's /readyz, under the leader's lease."""
+        published = b""
+        while True:
+            status = self._engine.status()
+            document = {
+                "v": 1,
+                "state": status.state.value,
+                "message": status.message,
+                "driver_pid": status.driver_pid,
+            }
+            value = json.dumps(document).encode()
+            lease = self._leadership.lease
+            if value != published and lease is not None:
+                try:
+                    await self._metastore.commit(Txn((), (Put(self._keyspace.engine_status, value, lease),)))
+                    published = value
+                except MetastoreError as error:
+                    log.info("engine state not published", error=str(error))
+            await asyncio.sleep(ENGINE_POLL_S)

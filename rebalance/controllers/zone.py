@@ -1,0 +1,195 @@
+"""Zone reconciliation: from what the catalog wants to pending keys, one placement job for a whole batch.
+
+Level-triggered: whatever woke it, it reads what is there and takes the next missing step. A zone whose step
+fails is tried again later and holds up no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from catalog.core.zone import Node, ZoneId, ZoneIntent
+from rebalance.controllers.partitions import PartitionWriter
+from rebalance.controllers.targets import NamedTarget, TargetStore
+from rebalance.core.data_nodes import DataNodes, compute_data_nodes, replica_counts
+from rebalance.core.keys import Keyspace
+from rebalance.core.target import TargetPointer
+from rebalance.core.txn import Delete, DeletePrefix, Get, KeyValue, Operation, Put, Txn, unchanged
+from rebalance.ports.metastore import Metastore
+from rebalance.ports.placement import PlacementEngine, PlacementRequest, PlacementResult
+
+log = structlog.get_logger(__name__)
+
+
+class NotYetError(Exception):
+    """A step cannot be taken now; the message says what is missing. The zone comes up again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What must be placed: intent and data nodes as of ``revision``, and the pointer as it was then."""
+
+    zone_id: ZoneId
+    intent: ZoneIntent
+    intent_revision: int
+    data_nodes: DataNodes
+    data_nodes_revision: int
+    pointer: KeyValue | None
+
+    @property
+    def revision(self) -> int:
+        """The event revision: what partitions' triggers are compared with."""
+        return max(self.intent_revision, self.data_nodes_revision)
+
+    @property
+    def is_placed(self) -> bool:
+        return (
+            self.pointer is not None
+            and TargetPointer.decode(self.pointer.value).event_revision >= self.revision
+        )
+
+    def request(self) -> PlacementRequest:
+        zone = self.intent.zone
+        replicas, voters = replica_counts(self.intent, self.data_nodes)
+        return PlacementRequest(
+            self.zone_id, self.data_nodes.nodes, zone.partitions, replicas, voters, zone.algorithm.value
+        )
+
+
+class ZoneController:
+    """``live_nodes`` answers with the nodes whose lease lives, as last seen."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        engine: PlacementEngine,
+        live_nodes: Callable[[], Sequence[Node]],
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._engine = engine
+        self._live_nodes = live_nodes
+        self._targets = TargetStore(metastore, keyspace)
+        self._partitions = PartitionWriter(metastore, keyspace)
+        self._written: dict[ZoneId, int] = {}
+
+    def forget(self) -> None:
+        """Called on taking the lead: what an earlier leader finished is not known here."""
+        self._written.clear()
+
+    async def reconcile(self, zone_ids: Sequence[ZoneId]) -> dict[ZoneId, Exception]:
+        """Take the next steps of each zone; returns the zones that failed, with the reason."""
+        failures: dict[ZoneId, Exception] = {}
+        to_place: list[Event] = []
+        placed: list[tuple[ZoneId, NamedTarget]] = []
+        for zone_id in zone_ids:
+            try:
+                event = await self._next_event(zone_id)
+                if event is None:
+                    continue
+                if not event.is_placed:
+                    to_place.append(event)
+                elif event.pointer is not None and self._written.get(zone_id) != event.pointer.mod_revision:
+                    target = await self._targets.read(zone_id, event.pointer)
+                    placed.append((zone_id, NamedTarget(target, event.pointer.mod_revision)))
+            except Exception as error:
+                failures[zone_id] = error
+        placed.extend(await self._place(to_place, failures))
+        for zone_id, named in placed:
+            try:
+                outcomes = await self._partitions.write(zone_id, named)
+            except Exception as error:
+                failures[zone_id] = error
+            else:
+                self._written[zone_id] = named.pointer_revision
+                counts = {outcome.value: count for outcome, count in outcomes.items()}
+                log.info("target written", zone=zone_id, event=named.target.pointer.event_revision, **counts)
+        return failures
+
+    async def _next_event(self, zone_id: ZoneId) -> Event | None:
+        """Intent, data nodes and pointer read together; data nodes are brought up to date first."""
+        keys = self._keyspace
+        names = keys.intent(zone_id), keys.data_nodes(zone_id), keys.target_pointer(zone_id)
+        read = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
+        intent_key, data_nodes_key, pointer = (_only(response) for response in read.responses)
+        if intent_key is None:
+            return None
+        intent = ZoneIntent.decode(intent_key.value)
+        if intent.dropped:
+            await self._clean_up(zone_id, intent_key)
+            return None
+        previous = DataNodes.decode(data_nodes_key.value) if data_nodes_key else None
+        wanted = compute_data_nodes(previous, self._live_nodes(), intent)
+        if not wanted.nodes:
+            raise NotYetError(f"no data node: no living node has the profiles {intent.zone.storage_profiles}")
+        revision = data_nodes_key.mod_revision if data_nodes_key else 0
+        if wanted != previous:
+            guards = unchanged(names[0], intent_key.mod_revision), unchanged(names[1], revision)
+            written = await self._metastore.commit(Txn(guards, (Put(names[1], wanted.encode()),)))
+            if not written.succeeded:
+                raise NotYetError("intent or data nodes changed while they were read")
+            revision = written.revision
+        return Event(zone_id, intent, intent_key.mod_revision, wanted, revision, pointer)
+
+    async def _place(
+        self, events: Sequence[Event], failures: dict[ZoneId, Exception]
+    ) -> list[tuple[ZoneId, NamedTarget]]:
+        """One job for all events; when it fails, each alone, so that one zone cannot hold up the others."""
+        if not events:
+            return []
+        try:
+            results = list(
+                zip(events, await self._engine.place([each.request() for each in events]), strict=True)
+            )
+        except Exception as error:
+            if len(events) == 1:
+                failures[events[0].zone_id] = error
+                return []
+            return [each for event in events for each in await self._place([event], failures)]
+        placed: list[tuple[ZoneId, NamedTarget]] = []
+        for event, result in results:
+            try:
+                placed.append((event.zone_id, await self._store(event, result)))
+            except Exception as error:
+                failures[event.zone_id] = error
+        return placed
+
+    async def _store(self, event: Event, result: PlacementResult) -> NamedTarget:
+        guards = (
+            unchanged(self._keyspace.intent(event.zone_id), event.intent_revision),
+            unchanged(self._keyspace.data_nodes(event.zone_id), event.data_nodes_revision),
+        )
+        version = event.intent.version
+        named = await self._targets.write(result, event.revision, version, event.pointer, guards)
+        if named is None:
+            raise NotYetError("a newer event came while the target was computed")
+        return named
+
+    async def _clean_up(self, zone_id: ZoneId, intent: KeyValue) -> None:
+        """A dropped zone: all its keys but the intent go at once; the nodes then stop its members."""
+        keys = self._keyspace
+        prefixes = keys.zone_targets(zone_id), keys.zone_partitions(zone_id)
+        for prefix in prefixes:
+            if (await self._metastore.range(prefix)).items:
+                break
+        else:
+            return
+        guard = unchanged(keys.intent(zone_id), intent.mod_revision)
+        writes: tuple[Operation, ...] = (
+            Delete(keys.data_nodes(zone_id)),
+            Delete(keys.target_pointer(zone_id)),
+            *(DeletePrefix(prefix) for prefix in prefixes),
+        )
+        done = await self._metastore.commit(Txn((guard,), writes))
+        if not done.succeeded:
+            raise NotYetError("the intent changed while the zone was cleaned up")
+        self._written.pop(zone_id, None)
+        log.info("dropped zone cleaned up", zone=zone_id)
+
+
+def _only(response: object) -> KeyValue | None:
+    return response[0] if isinstance(response, tuple) and response else None

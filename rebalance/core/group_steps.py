@@ -1,0 +1,193 @@
+"""How a replication group gets from the member list that it has to the one that is wanted, step by step.
+
+``next_step`` looks at the list that the group has committed, at its leader and at the target, and names the one
+step to take now. It keeps no memory, so whoever leads continues an interrupted change from the list alone.
+Order: make room (a learner nobody wants, a dead voter nobody wants), then increase, then hand leadership over,
+then decrease.
+
+Invariants, whatever the starting point:
+- a removal never leaves fewer living voters than a majority of the voters that remain;
+- a removed living voter is announced first, so that clients turn away before it goes;
+- the leader is never removed; it hands leadership over before.
+
+A member's identity is its peer URL: a node that comes back with new data comes back as another member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rebalance.core.records import MemberRole, Stage
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedMember:
+    """One entry of the committed member list, with what is known of its process."""
+
+    peer_url: str
+    role: MemberRole
+    started: bool = True
+    """It joined at least once: the group knows its name."""
+    down: bool = False
+    """Its node does not live, or has given the member up."""
+    announced: bool = False
+    """Published as leaving long enough ago for clients to have turned away."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """``leader`` is a peer URL; empty when there is none, and then nothing is done."""
+
+    members: tuple[ObservedMember, ...]
+    leader: str
+
+    @property
+    def voters(self) -> tuple[ObservedMember, ...]:
+        return tuple(each for each in self.members if each.role is MemberRole.VOTER)
+
+    @property
+    def learners(self) -> tuple[ObservedMember, ...]:
+        return tuple(each for each in self.members if each.role is MemberRole.LEARNER)
+
+
+@dataclass(frozen=True, slots=True)
+class AddLearner:
+    peer_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitStart:
+    """The learner is in the list, its process has not joined yet."""
+
+    peer_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """Asked again and again: the group refuses until the learner is in sync."""
+
+    peer_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveLeader:
+    """``candidates`` are voters of the target, the best one first."""
+
+    candidates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnnounceLeaving:
+    peer_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    peer_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitMajority:
+    """Nothing may be removed now: the voters that remain would have no living majority without ``down``."""
+
+    down: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WaitLeader:
+    """The group has no leader at the moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The list is the target: voters only, exactly those."""
+
+
+Step = (
+    AddLearner
+    | WaitStart
+    | Promote
+    | MoveLeader
+    | AnnounceLeaving
+    | Remove
+    | WaitMajority
+    | WaitLeader
+    | Done
+)
+
+
+def majority(voters: int) -> int:
+    return voters // 2 + 1
+
+
+def next_step(view: GroupView, target: Sequence[str]) -> Step:
+    """The step that brings ``view`` nearer to voters = ``target`` (peer URLs, the preferred primary first).
+
+    Raises ValueError for an empty target: a group cannot be reconfigured away.
+    """
+    if not target:
+        raise ValueError("a group needs at least one voter")
+    if not view.leader:
+        return WaitLeader()
+    wanted = frozenset(target)
+    return _make_room(view, wanted) or _increase(view, target) or _decrease(view, target, wanted) or Done()
+
+
+def _make_room(view: GroupView, wanted: frozenset[str]) -> Step | None:
+    """Free the one learner slot, and drop dead voters: a group with a dead voter accepts no new member."""
+    for learner in view.learners:
+        if learner.peer_url not in wanted:
+            return Remove(learner.peer_url)
+    for voter in view.voters:
+        unwanted = voter.peer_url not in wanted and voter.peer_url != view.leader
+        if unwanted and voter.down and _majority_lives_without(view, voter):
+            return Remove(voter.peer_url) if voter.announced else AnnounceLeaving(voter.peer_url)
+    return None
+
+
+def _increase(view: GroupView, target: Sequence[str]) -> Step | None:
+    for learner in view.learners:
+        return Promote(learner.peer_url) if learner.started else WaitStart(learner.peer_url)
+    listed = {each.peer_url for each in view.members}
+    for peer_url in target:
+        if peer_url not in listed:
+            return AddLearner(peer_url)
+    return None
+
+
+def _decrease(view: GroupView, target: Sequence[str], wanted: frozenset[str]) -> Step | None:
+    extra = [voter for voter in view.voters if voter.peer_url not in wanted]
+    if not extra:
+        return None
+    if view.leader not in wanted:
+        # Before any removal, so that one agent, the new leader's, does all the rest.
+        by_url = {voter.peer_url: voter for voter in view.voters}
+        ranked = sorted(target, key=lambda peer_url: by_url[peer_url].down)
+        return MoveLeader(tuple(ranked))
+    for voter in extra:
+        if _majority_lives_without(view, voter):
+            return Remove(voter.peer_url) if voter.announced else AnnounceLeaving(voter.peer_url)
+    return WaitMajority(tuple(voter.peer_url for voter in view.voters if voter.down))
+
+
+def _majority_lives_without(view: GroupView, removed: ObservedMember) -> bool:
+    remaining = [voter for voter in view.voters if voter is not removed]
+    living = sum(not voter.down for voter in remaining)
+    return living >= majority(len(remaining))
+
+
+def stage_of(
+    voters: Iterable[str], learners: Iterable[str], stable: Iterable[str], pending: Iterable[str] | None
+) -> Stage:
+    """The stage of a change, told from the committed list and the two keys alone (node names).
+
+    CATCHING_UP: a learner is in the list and no voter was added or removed. JOINT: from the first promotion or
+    removal until the list is the target. STABLE: the list is the target and the stable key is not switched.
+    """
+    voting, learning, old = frozenset(voters), frozenset(learners), frozenset(stable)
+    if pending is not None and voting == frozenset(pending) and not learning:
+        return Stage.STABLE
+    if voting == old:
+        return Stage.CATCHING_UP if learning else Stage.NONE
+    return Stage.JOINT

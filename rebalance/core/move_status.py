@@ -1,0 +1,114 @@
+"""Where a partition's move is and, when it does not go on, why: every state names its cause."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from catalog.core.quorum import majority
+from rebalance.core.assignments import Assignments, nodes_of
+from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, Stage
+
+
+class MoveState(Enum):
+    """DONE: the group is what the target says. MOVING: steps are being taken. WAITING: something is missing."""
+
+    DONE = "DONE"
+    MOVING = "MOVING"
+    WAITING = "WAITING"
+
+
+@dataclass(frozen=True, slots=True)
+class MoveStatus:
+    """``cause`` is empty only for DONE; its first word is stable, the rest names nodes or numbers."""
+
+    state: MoveState
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """All that the keyspace says about one partition. ``members`` maps node -> record, and
+    ``processed`` tells whether the newest target was taken up by this partition's trigger."""
+
+    target: Assignments | None
+    stable: Assignments | None
+    pending: Assignments | None
+    planned: Assignments | None
+    processed: bool
+    members: Mapping[str, MemberRecord] = field(default_factory=dict)
+    configuration: ConfigurationRecord | None = None
+
+
+def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
+    """``alive`` are the nodes whose lease lives now."""
+    if view.target is None:
+        return MoveStatus(MoveState.WAITING, "PLACEMENT_NOT_COMPUTED")
+    if not view.processed or view.stable is None:
+        return MoveStatus(MoveState.WAITING, "TARGET_NOT_WRITTEN")
+    if view.pending is not None:
+        return _status_of_move(view, view.stable, view.pending, alive)
+    if view.stable != view.target:
+        return MoveStatus(MoveState.WAITING, "TARGET_NOT_WRITTEN")
+    return _status_at_rest(view, view.stable, alive)
+
+
+def _status_of_move(
+    view: PartitionView, stable: Assignments, pending: Assignments, alive: frozenset[str]
+) -> MoveStatus:
+    blocked = _first_of(_down(pending.nodes, alive), _majority_lost(stable, alive), _failed(view, pending))
+    if blocked is not None:
+        return blocked
+    configuration = view.configuration
+    if configuration is not None and configuration.stage is not Stage.NONE:
+        stage = configuration.stage.value
+        cause = f"{stage}: {configuration.reason}" if configuration.reason else stage
+        return MoveStatus(MoveState.MOVING, cause)
+    missing = sorted(node for node in pending.nodes if node not in view.members)
+    if missing:
+        return MoveStatus(MoveState.WAITING, f"MEMBER_NOT_RESERVED: {', '.join(missing)}")
+    reason = configuration.reason if configuration is not None else "LEADER_UNKNOWN"
+    return MoveStatus(MoveState.WAITING, reason or "LEADER_HAS_NOT_BEGUN")
+
+
+def _status_at_rest(view: PartitionView, stable: Assignments, alive: frozenset[str]) -> MoveStatus:
+    blocked = _first_of(_down(stable.nodes, alive), _failed(view, stable))
+    if blocked is not None:
+        return blocked
+    running = {node for node, member in view.members.items() if member.state is MemberState.RUNNING}
+    starting = sorted(stable.nodes - running)
+    if starting:
+        return MoveStatus(MoveState.WAITING, f"MEMBER_STARTING: {', '.join(starting)}")
+    if view.configuration is None or view.configuration.members.keys() != stable.nodes:
+        return MoveStatus(MoveState.WAITING, "LEADER_UNKNOWN")
+    # A member on a dead node is cleaned up when the node returns; nothing waits for that.
+    redundant = sorted((view.members.keys() - nodes_of(stable)) & alive)
+    if redundant:
+        return MoveStatus(MoveState.MOVING, f"CLEAN_UP: {', '.join(redundant)}")
+    return MoveStatus(MoveState.DONE)
+
+
+def _first_of(*found: MoveStatus | None) -> MoveStatus | None:
+    return next((each for each in found if each is not None), None)
+
+
+def _down(nodes: frozenset[str], alive: frozenset[str]) -> MoveStatus | None:
+    down = sorted(nodes - alive)
+    return MoveStatus(MoveState.WAITING, f"NODE_DOWN: {', '.join(down)}") if down else None
+
+
+def _majority_lost(stable: Assignments, alive: frozenset[str]) -> MoveStatus | None:
+    voters = frozenset(stable.peers)
+    if len(voters & alive) >= majority(len(voters)):
+        return None
+    return MoveStatus(MoveState.WAITING, f"NODE_DOWN: {', '.join(sorted(voters - alive))}")
+
+
+def _failed(view: PartitionView, wanted: Assignments) -> MoveStatus | None:
+    failed = [
+        f"{node} ({member.reason})" if member.reason else node
+        for node, member in sorted(view.members.items())
+        if node in wanted.nodes and member.state is MemberState.FAILED
+    ]
+    return MoveStatus(MoveState.WAITING, f"MEMBER_FAILED: {', '.join(failed)}") if failed else None

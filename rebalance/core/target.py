@@ -1,0 +1,71 @@
+"""A stored target: the placement of a whole zone for one event, kept as bytes and named by a pointer.
+
+Handlers, plans and reverses read the stored target, so that a controller which dies half-way through its
+writes is continued, not recomputed. The matrix is int32 little-endian, row-major, partitions x replicas,
+indexes into the pointer's nodes; it is cut at row boundaries into chunks below ``CHUNK_BYTES``.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from rebalance.core.assignments import Assignments
+
+POINTER_FORMAT = 1
+CHUNK_BYTES = 1_000_000
+INDEX_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPointer:
+    """Names the newest target of a zone. It moves only to a higher ``event_revision``."""
+
+    event_revision: int
+    catalog_version: int
+    chunks: int
+    partitions: int
+    replicas: int
+    consensus: int
+    nodes: tuple[str, ...]
+    engine: str
+
+    def encode(self) -> bytes:
+        document = {"v": POINTER_FORMAT, **asdict(self)}
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> TargetPointer:
+        """Raises ValueError for a format that this build does not know."""
+        found = json.loads(value)
+        if found.pop("v") != POINTER_FORMAT:
+            raise ValueError(f"target pointer format is not known; this build reads {POINTER_FORMAT}")
+        return cls(**{**found, "nodes": tuple(found["nodes"])})
+
+
+def cut_into_chunks(matrix: bytes, replicas: int) -> tuple[bytes, ...]:
+    """``matrix`` as stored values; always at least one chunk."""
+    row_bytes = replicas * INDEX_BYTES
+    step = max(CHUNK_BYTES // row_bytes, 1) * row_bytes
+    return tuple(matrix[start : start + step] for start in range(0, len(matrix), step)) or (b"",)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTarget:
+    """A target as read back: ``chunks`` in order belong to ``pointer``."""
+
+    pointer: TargetPointer
+    chunks: Sequence[bytes]
+
+    def assignments(self) -> Iterator[Assignments]:
+        """One per partition, in partition order. Raises ValueError when chunks are missing."""
+        pointer = self.pointer
+        row = struct.Struct(f"<{pointer.replicas}i")
+        if sum(map(len, self.chunks)) != row.size * pointer.partitions:
+            raise ValueError(f"target {pointer.event_revision} is incomplete: {len(self.chunks)} chunks")
+        for chunk in self.chunks:
+            for indexes in row.iter_unpack(chunk):
+                names = tuple(pointer.nodes[index] for index in indexes)
+                yield Assignments(names[: pointer.consensus], names[pointer.consensus :])

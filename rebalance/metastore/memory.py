@@ -1,0 +1,213 @@
+"""The metastore's contract in memory: for the simulator and for unit tests, never a product mode."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+
+from rebalance.core.txn import (
+    OPERATIONS_MAX,
+    Compare,
+    CompareOp,
+    CompareTarget,
+    Delete,
+    DeletePrefix,
+    DeleteRange,
+    Get,
+    GetPrefix,
+    KeyValue,
+    Operation,
+    Put,
+    Txn,
+    TxnResult,
+    operation_count,
+)
+from rebalance.ports.metastore import (
+    KeyEvent,
+    LeaseLostError,
+    MetastoreUnavailableError,
+    Snapshot,
+    WatchBatch,
+    WatchReset,
+)
+
+
+class MemoryMetastore:
+    """One store in one event loop. ``pause``/``resume`` stand for a metastore that does not answer."""
+
+    def __init__(self) -> None:
+        self._items: dict[str, KeyValue] = {}
+        self._revision = 1
+        self._watches: list[tuple[str, asyncio.Queue[WatchBatch]]] = []
+        self._leases: dict[int, tuple[int, asyncio.TimerHandle]] = {}
+        self._lease_ids = 0
+        self._paused = False
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+
+    async def get(self, key: str) -> KeyValue | None:
+        self._check_answers()
+        return self._items.get(key)
+
+    async def range(self, prefix: str) -> Snapshot:
+        self._check_answers()
+        return Snapshot(self._revision, tuple(self._below(prefix)))
+
+    async def commit(self, txn: Txn) -> TxnResult:
+        self._check_answers()
+        count = operation_count(txn)
+        if count > OPERATIONS_MAX:
+            raise ValueError(f"a transaction of {count} operations: {OPERATIONS_MAX} is the most")
+        for put in _puts(txn):
+            if put.lease and put.lease not in self._leases:
+                raise LeaseLostError(f"lease {put.lease} is no more")
+        events: list[KeyEvent] = []
+        succeeded, responses = self._run(txn, self._revision + 1, events)
+        self._publish(events)
+        return _with_revision(TxnResult(succeeded, 0, responses), self._revision)
+
+    async def watch(self, prefix: str) -> AsyncIterator[WatchReset | WatchBatch]:
+        queue: asyncio.Queue[WatchBatch] = asyncio.Queue()
+        entry = (prefix, queue)
+        self._watches.append(entry)
+        try:
+            yield WatchReset(Snapshot(self._revision, tuple(self._below(prefix))))
+            while True:
+                yield await queue.get()
+        finally:
+            self._watches.remove(entry)
+
+    async def grant_lease(self, ttl_s: int) -> int:
+        self._check_answers()
+        self._lease_ids += 1
+        self._leases[self._lease_ids] = (ttl_s, self._expiry(self._lease_ids, ttl_s))
+        return self._lease_ids
+
+    async def keep_lease(self, lease: int) -> None:
+        self._check_answers()
+        if lease not in self._leases:
+            raise LeaseLostError(f"lease {lease} is no more")
+        ttl_s, timer = self._leases[lease]
+        timer.cancel()
+        self._leases[lease] = (ttl_s, self._expiry(lease, ttl_s))
+
+    async def revoke_lease(self, lease: int) -> None:
+        self._end_lease(lease)
+
+    async def close(self) -> None:
+        for _, timer in self._leases.values():
+            timer.cancel()
+        self._leases.clear()
+
+    def _check_answers(self) -> None:
+        if self._paused:
+            raise MetastoreUnavailableError("the metastore is paused")
+
+    def _expiry(self, lease: int, ttl_s: int) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(ttl_s, self._end_lease, lease)
+
+    def _end_lease(self, lease: int) -> None:
+        found = self._leases.pop(lease, None)
+        if found is None:
+            return
+        found[1].cancel()
+        held = [key for key, kv in self._items.items() if kv.lease == lease]
+        events: list[KeyEvent] = []
+        for key in held:
+            self._delete(key, self._revision + 1, events)
+        self._publish(events)
+
+    def _below(self, prefix: str) -> Iterator[KeyValue]:
+        return (self._items[key] for key in sorted(self._items, key=str.encode) if key.startswith(prefix))
+
+    def _run(
+        self, txn: Txn, revision: int, events: list[KeyEvent]
+    ) -> tuple[bool, tuple[TxnResult | tuple[KeyValue, ...] | None, ...]]:
+        succeeded = all(self._holds(compare) for compare in txn.compares)
+        branch = txn.success if succeeded else txn.failure
+        return succeeded, tuple(self._apply(each, revision, events) for each in branch)
+
+    def _apply(
+        self, operation: Operation, revision: int, events: list[KeyEvent]
+    ) -> TxnResult | tuple[KeyValue, ...] | None:
+        match operation:
+            case Put():
+                self._put(operation, revision, events)
+            case Delete(key):
+                self._delete(key, revision, events)
+            case DeleteRange(start, end):
+                for key in [key for key in self._items if start.encode() <= key.encode() < end.encode()]:
+                    self._delete(key, revision, events)
+            case DeletePrefix(prefix):
+                for item in tuple(self._below(prefix)):
+                    self._delete(item.key, revision, events)
+            case Get(key):
+                return (self._items[key],) if key in self._items else ()
+            case GetPrefix(prefix):
+                return tuple(self._below(prefix))
+            case Txn():
+                succeeded, responses = self._run(operation, revision, events)
+                return TxnResult(succeeded, 0, responses)
+        return None
+
+    def _holds(self, compare: Compare) -> bool:
+        found = self._items.get(compare.key)
+        actual: int | bytes
+        match compare.target:
+            case CompareTarget.MOD_REVISION:
+                actual = found.mod_revision if found else 0
+            case CompareTarget.CREATE_REVISION:
+                actual = found.create_revision if found else 0
+            case CompareTarget.VALUE:
+                if found is None:
+                    return False
+                actual = found.value
+        match compare.op:
+            case CompareOp.EQUAL:
+                return actual == compare.operand
+            case CompareOp.NOT_EQUAL:
+                return actual != compare.operand
+            case CompareOp.LESS:
+                return actual < compare.operand  # type: ignore[operator]  # targets fix the operand's type
+            case CompareOp.GREATER:
+                return actual > compare.operand  # type: ignore[operator]
+
+    def _put(self, put: Put, revision: int, events: list[KeyEvent]) -> None:
+        before = self._items.get(put.key)
+        created, version = (before.create_revision, before.version + 1) if before else (revision, 1)
+        item = KeyValue(put.key, put.value, created, revision, version, put.lease)
+        self._items[put.key] = item
+        events.append(KeyEvent(put.key, item, revision))
+
+    def _delete(self, key: str, revision: int, events: list[KeyEvent]) -> None:
+        if self._items.pop(key, None) is not None:
+            events.append(KeyEvent(key, None, revision))
+
+    def _publish(self, events: list[KeyEvent]) -> None:
+        if not events:
+            return
+        self._revision += 1
+        for prefix, queue in self._watches:
+            seen = tuple(event for event in events if event.key.startswith(prefix))
+            if seen:
+                queue.put_nowait(WatchBatch(self._revision, seen))
+
+
+def _puts(txn: Txn) -> Iterator[Put]:
+    for operation in (*txn.success, *txn.failure):
+        if isinstance(operation, Put):
+            yield operation
+        elif isinstance(operation, Txn):
+            yield from _puts(operation)
+
+
+def _with_revision(result: TxnResult, revision: int) -> TxnResult:
+    inner = tuple(
+        _with_revision(each, revision) if isinstance(each, TxnResult) else each for each in result.responses
+    )
+    return replace(result, revision=revision, responses=inner)

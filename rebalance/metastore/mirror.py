@@ -1,0 +1,95 @@
+"""A local copy of a part of the keyspace, kept up to date by a watch.
+
+A mirror is a hint: it is complete as of its ``revision`` and may lag. Decisions that write guard what they
+read by revision, so a stale mirror costs a retry, never a wrong write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterator
+
+from rebalance.core.txn import KeyValue
+from rebalance.ports.metastore import Metastore, WatchBatch, WatchReset
+
+Listener = Callable[[frozenset[str]], None]
+"""Called with the changed keys after each batch, in the event loop; it must not block or raise."""
+
+
+class KeyspaceMirror:
+    """Keys below ``prefix``; ``run`` keeps them current until it is cancelled."""
+
+    def __init__(self, metastore: Metastore, prefix: str) -> None:
+        self.prefix = prefix
+        self.revision = 0
+        self._metastore = metastore
+        self._items: dict[str, KeyValue] = {}
+        self._keys: list[str] = []
+        self._listeners: list[Listener] = []
+        self._changed = asyncio.Condition()
+        self._loaded = asyncio.Event()
+
+    async def run(self) -> None:
+        async for change in self._metastore.watch(self.prefix):
+            changed = self._reset(change) if isinstance(change, WatchReset) else self._apply(change)
+            self._loaded.set()
+            for listener in self._listeners:
+                listener(changed)
+            async with self._changed:
+                self._changed.notify_all()
+
+    @property
+    def is_loaded(self) -> bool:
+        return self._loaded.is_set()
+
+    async def loaded(self) -> None:
+        """Returns once the first snapshot is in."""
+        await self._loaded.wait()
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Register; the returned function ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    def get(self, key: str) -> KeyValue | None:
+        return self._items.get(key)
+
+    def value(self, key: str) -> bytes | None:
+        found = self._items.get(key)
+        return found.value if found else None
+
+    def below(self, prefix: str) -> Iterator[KeyValue]:
+        """In key order. The caller must not yield to the loop while iterating."""
+        index = bisect_left(self._keys, prefix)
+        while index < len(self._keys) and self._keys[index].startswith(prefix):
+            yield self._items[self._keys[index]]
+            index += 1
+
+    async def wait_until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Waits for changes until ``condition()``; False when the time is over first."""
+        try:
+            async with asyncio.timeout(timeout_s), self._changed:
+                await self._changed.wait_for(condition)
+        except TimeoutError:
+            return False
+        return True
+
+    def _reset(self, reset: WatchReset) -> frozenset[str]:
+        before, self._items = self._items, {item.key: item for item in reset.snapshot.items}
+        self._keys = sorted(self._items)
+        self.revision = reset.snapshot.revision
+        keys = before.keys() | self._items.keys()
+        return frozenset(key for key in keys if before.get(key) != self._items.get(key))
+
+    def _apply(self, batch: WatchBatch) -> frozenset[str]:
+        for event in batch.events:
+            if event.current is None:
+                if self._items.pop(event.key, None) is not None:
+                    del self._keys[bisect_left(self._keys, event.key)]
+                continue
+            if event.key not in self._items:
+                insort(self._keys, event.key)
+            self._items[event.key] = event.current
+        self.revision = batch.revision
+        return frozenset(event.key for event in batch.events)

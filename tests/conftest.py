@@ -1,0 +1,109 @@
+"""Shared fixtures: real servers on free ports, started once a session."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rebalance.core.keys import Keyspace
+from rebalance.hosting.child import spawn, stop
+from rebalance.hosting.etcd_binary import find_etcd
+from rebalance.hosting.free_ports import free_block
+from rebalance.metastore.etcd import EtcdMetastore
+
+_prefixes = itertools.count(1)
+
+
+@dataclass
+class EtcdServer:
+    """A real single-member etcd of the tests'; ``restart`` keeps its data and ports."""
+
+    directory: Path
+    client_port: int
+    peer_port: int
+    process: subprocess.Popen[bytes]
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self.client_port}"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self) -> None:
+        self.process = _start_etcd(self.directory, self.client_port, self.peer_port)
+
+
+def _start_etcd(directory: Path, client_port: int, peer_port: int) -> subprocess.Popen[bytes]:
+    client, peer = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
+    process = spawn(
+        [
+            *(find_etcd().path, "--name", "test", "--data-dir", str(directory / "data")),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", f"test={peer}", "--log-level", "warn"),
+        ],
+        log=directory / "etcd.log",
+    )
+    deadline = time.monotonic() + 15
+    while True:
+        try:
+            with urllib.request.urlopen(f"{client}/health", timeout=1) as answer:
+                if b'"true"' in answer.read():
+                    return process
+        except OSError:
+            pass
+        if time.monotonic() > deadline or process.poll() is not None:
+            raise RuntimeError(f"etcd did not start:\n{(directory / 'etcd.log').read_text()[-2000:]}")
+        time.sleep(0.05)
+
+
+def start_etcd_server() -> EtcdServer:
+    directory = Path(tempfile.mkdtemp(prefix="zonekeeper-etcd-"))
+    ports = free_block(2)
+    return EtcdServer(directory, ports[0], ports[1], _start_etcd(directory, ports[0], ports[1]))
+
+
+def stop_etcd_server(server: EtcdServer) -> None:
+    stop(server.process)
+    shutil.rmtree(server.directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def etcd_server() -> Iterator[EtcdServer]:
+    """One etcd for the session: tests keep apart by prefix. Do not kill it; use ``own_etcd`` for that."""
+    server = start_etcd_server()
+    yield server
+    stop_etcd_server(server)
+
+
+@pytest.fixture
+def own_etcd() -> Iterator[EtcdServer]:
+    """An etcd of the test's own, to be killed and restarted."""
+    server = start_etcd_server()
+    yield server
+    stop_etcd_server(server)
+
+
+@pytest.fixture
+def keyspace() -> Keyspace:
+    return Keyspace(f"test-{os.getpid()}-{next(_prefixes)}/")
+
+
+@pytest.fixture
+async def metastore(etcd_server: EtcdServer) -> AsyncIterator[EtcdMetastore]:
+    """A client of the session's etcd; keep to the ``keyspace`` fixture's prefix."""
+    client = EtcdMetastore([etcd_server.endpoint])
+    yield client
+    await client.close()

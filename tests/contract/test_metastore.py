@@ -1,0 +1,220 @@
+"""One contract for every metastore: run over a real etcd and over the one in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+import pytest
+
+from rebalance.core.keys import Keyspace
+from rebalance.core.txn import (
+    OPERATIONS_MAX,
+    Compare,
+    CompareOp,
+    CompareTarget,
+    Delete,
+    DeletePrefix,
+    Get,
+    GetPrefix,
+    Put,
+    Txn,
+    TxnResult,
+    absent,
+    unchanged,
+)
+from rebalance.metastore.etcd import EtcdMetastore
+from rebalance.metastore.memory import MemoryMetastore
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreUnavailableError, WatchReset
+from tests.conftest import EtcdServer
+
+
+@pytest.fixture(params=["etcd", "memory"])
+async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> AsyncIterator[Metastore]:
+    opened: Metastore = (
+        EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
+    )
+    yield opened
+    await opened.close()
+
+
+async def put(store: Metastore, key: str, value: bytes, lease: int = 0) -> int:
+    return (await store.commit(Txn((), (Put(key, value, lease),)))).revision
+
+
+async def test_reads_what_was_written(store: Metastore, keyspace: Keyspace) -> None:
+    key = f"{keyspace.prefix}a"
+    assert await store.get(key) is None
+    first = await put(store, key, b"1")
+    second = await put(store, key, b"2")
+    found = await store.get(key)
+    assert found is not None
+    assert (found.value, found.create_revision, found.mod_revision, found.version) == (b"2", first, second, 2)
+
+
+async def test_guards_decide_and_leave_no_trace(store: Metastore, keyspace: Keyspace) -> None:
+    """I3-016: guard, write and trigger are one transaction; a failed guard writes nothing."""
+    a, b = f"{keyspace.prefix}a", f"{keyspace.prefix}b"
+    assert (await store.commit(Txn((absent(a),), (Put(a, b"1"), Put(b, b"1"))))).succeeded
+    assert not (await store.commit(Txn((absent(a),), (Put(a, b"2"), Put(b, b"2"))))).succeeded
+    snapshot = await store.range(keyspace.prefix)
+    assert [item.value for item in snapshot.items] == [b"1", b"1"]
+    revision = snapshot.items[0].mod_revision
+    assert (await store.commit(Txn((unchanged(a, revision),), (Delete(b),)))).succeeded
+    assert await store.get(b) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "operand", "holds"),
+    [
+        (CompareOp.EQUAL, b"5", True),
+        (CompareOp.NOT_EQUAL, b"5", False),
+        (CompareOp.LESS, b"6", True),
+        (CompareOp.GREATER, b"6", False),
+    ],
+)
+async def test_compares_values(
+    store: Metastore, keyspace: Keyspace, op: CompareOp, operand: bytes, holds: bool
+) -> None:
+    key = f"{keyspace.prefix}a"
+    await put(store, key, b"5")
+    compare = Compare(key, CompareTarget.VALUE, op, operand)
+    assert (await store.commit(Txn((compare,), ()))).succeeded is holds
+
+
+async def test_value_of_an_absent_key_equals_nothing(store: Metastore, keyspace: Keyspace) -> None:
+    compare = Compare(f"{keyspace.prefix}a", CompareTarget.VALUE, CompareOp.NOT_EQUAL, b"x")
+    assert not (await store.commit(Txn((compare,), ()))).succeeded
+
+
+async def test_nested_transactions_succeed_and_fail_on_their_own(
+    store: Metastore, keyspace: Keyspace
+) -> None:
+    """I3-015: many partitions in one request; a failure in one does not stop the others."""
+    a, b = f"{keyspace.prefix}a", f"{keyspace.prefix}b"
+    await put(store, a, b"old")
+    inner = tuple(Txn((absent(key),), (Put(key, b"new"),), (Get(key),)) for key in (a, b))
+    result = await store.commit(Txn((), (*inner, GetPrefix(keyspace.prefix))))
+    first, second, listed = result.responses
+    assert isinstance(first, TxnResult)
+    assert isinstance(second, TxnResult)
+    assert (first.succeeded, second.succeeded) == (False, True)
+    assert isinstance(first.responses[0], tuple)
+    assert first.responses[0][0].value == b"old"
+    assert isinstance(listed, tuple)
+    assert [item.value for item in listed] == [b"old", b"new"]
+    assert second.revision == result.revision
+
+
+async def test_refuses_a_transaction_that_is_too_large(store: Metastore, keyspace: Keyspace) -> None:
+    puts = tuple(Put(f"{keyspace.prefix}{n}", b"") for n in range(OPERATIONS_MAX + 1))
+    with pytest.raises(ValueError, match="129 operations"):
+        await store.commit(Txn((), puts))
+    assert (await store.commit(Txn((), puts[:-1]))).succeeded
+
+
+async def test_range_is_one_revision_in_key_order(store: Metastore, keyspace: Keyspace) -> None:
+    for name in ("b", "a", "c"):
+        await put(store, f"{keyspace.prefix}{name}", name.encode())
+    snapshot = await store.range(keyspace.prefix)
+    assert [item.value for item in snapshot.items] == [b"a", b"b", b"c"]
+    await store.commit(Txn((), (DeletePrefix(keyspace.prefix),)))
+    assert (await store.range(keyspace.prefix)).items == ()
+
+
+async def test_watch_begins_with_what_is_there_and_brings_every_change(
+    store: Metastore, keyspace: Keyspace
+) -> None:
+    a, b = f"{keyspace.prefix}a", f"{keyspace.prefix}b"
+    await put(store, a, b"1")
+    async with asyncio.timeout(10), aclosing(store.watch(keyspace.prefix)) as changes:  # type: ignore[type-var]
+        first = await anext(changes)
+        assert isinstance(first, WatchReset)
+        assert [item.key for item in first.snapshot.items] == [a]
+        await store.commit(Txn((), (Put(a, b"2"), Put(b, b"2"))))
+        batch = await anext(changes)
+        assert not isinstance(batch, WatchReset)
+        assert {event.key for event in batch.events} == {a, b}
+        await store.commit(Txn((), (Delete(a),)))
+        batch = await anext(changes)
+        assert not isinstance(batch, WatchReset)
+        assert [(event.key, event.current) for event in batch.events] == [(a, None)]
+
+
+async def test_lease_takes_its_keys_along(store: Metastore, keyspace: Keyspace) -> None:
+    lease = await store.grant_lease(30)
+    key = f"{keyspace.prefix}a"
+    await put(store, key, b"1", lease)
+    await store.keep_lease(lease)
+    await store.revoke_lease(lease)
+    assert await store.get(key) is None
+    with pytest.raises(LeaseLostError):
+        await store.keep_lease(lease)
+    with pytest.raises(LeaseLostError):
+        await put(store, key, b"1", lease)
+    await store.revoke_lease(lease)
+
+
+async def test_lease_ends_when_nobody_renews_it(store: Metastore, keyspace: Keyspace) -> None:
+    lease = await store.grant_lease(1)
+    key = f"{keyspace.prefix}a"
+    await put(store, key, b"1", lease)
+    async with asyncio.timeout(10):
+        while await store.get(key) is not None:
+            await asyncio.sleep(0.1)
+
+
+async def test_mirror_follows(store: Metastore, keyspace: Keyspace) -> None:
+    mirror = KeyspaceMirror(store, keyspace.prefix)
+    seen: list[frozenset[str]] = []
+    mirror.listen(seen.append)
+    a, b = f"{keyspace.prefix}a/1", f"{keyspace.prefix}b/1"
+    await put(store, a, b"1")
+    running = asyncio.create_task(mirror.run())
+    try:
+        await asyncio.wait_for(mirror.loaded(), 10)
+        assert mirror.value(a) == b"1"
+        await put(store, b, b"2")
+        assert await mirror.wait_until(lambda: mirror.value(b) == b"2", 10)
+        assert [item.key for item in mirror.below(f"{keyspace.prefix}a/")] == [a]
+        await store.commit(Txn((), (Delete(a),)))
+        assert await mirror.wait_until(lambda: mirror.get(a) is None, 10)
+        assert list(mirror.below(f"{keyspace.prefix}a/")) == []
+        assert seen == [frozenset((a,)), frozenset((b,)), frozenset((a,))]
+        assert not await mirror.wait_until(lambda: False, 0.05)
+    finally:
+        running.cancel()
+
+
+async def test_watch_survives_the_server(own_etcd: EtcdServer, keyspace: Keyspace) -> None:
+    """A killed etcd loses nothing for a watch, and calls in between say that it is not reachable."""
+    store = EtcdMetastore([own_etcd.endpoint], timeout_s=1.0)
+    mirror = KeyspaceMirror(store, keyspace.prefix)
+    running = asyncio.create_task(mirror.run())
+    try:
+        await put(store, f"{keyspace.prefix}a", b"1")
+        await asyncio.wait_for(mirror.loaded(), 10)
+        own_etcd.kill()
+        with pytest.raises(MetastoreUnavailableError) as unavailable:
+            await put(store, f"{keyspace.prefix}a", b"2")
+        assert unavailable.value.outcome_unknown
+        with pytest.raises(MetastoreUnavailableError):
+            await store.get(f"{keyspace.prefix}a")
+        await asyncio.to_thread(own_etcd.restart)
+        await put(store, f"{keyspace.prefix}b", b"3")
+        assert await mirror.wait_until(lambda: mirror.value(f"{keyspace.prefix}b") == b"3", 15)
+        assert mirror.value(f"{keyspace.prefix}a") == b"1"
+    finally:
+        running.cancel()
+        await store.close()
+
+
+async def test_range_pages_through_many_keys(metastore: EtcdMetastore, keyspace: Keyspace) -> None:
+    """More keys than a page: all of them, in order, at one revision."""
+    for start in range(0, 6_000, 120):
+        puts = tuple(Put(f"{keyspace.prefix}{n:05d}", b"x") for n in range(start, start + 120))
+        await metastore.commit(Txn((), puts))
+    snapshot = await metastore.range(keyspace.prefix)
+    assert [item.key for item in snapshot.items] == [f"{keyspace.prefix}{n:05d}" for n in range(6_000)]

@@ -70,7 +70,6 @@ class KeyspaceViews:
             "storage_profiles": list(zone.storage_profiles),
             "catalog_version": version,
             "data_nodes": list(data_nodes.nodes) if data_nodes else [],
-            "progress": self.progress(zone.zone_id, version),
         }
 
     def partitions(self, zone_id: ZoneId, count: int) -> list[Json]:

@@ -107,7 +107,8 @@ class ZoneController:
             else:
                 self._written[zone_id] = named.pointer_revision
                 counts = {outcome.value: count for outcome, count in outcomes.items()}
-                log.info("target written", zone=zone_id, event=named.target.pointer.event_revision, **counts)
+                revision = named.target.pointer.event_revision
+                log.info("target written", zone=zone_id, event_revision=revision, **counts)
         return failures
 
     async def _next_event(self, zone_id: ZoneId) -> Event | None:

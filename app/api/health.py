@@ -1,0 +1,24 @@
+"""Liveness and readiness."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+
+from app.api.models import Health, Readiness
+from app.services import ServicesOf
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", response_model=Health)
+async def healthz() -> Response:
+    """The process answers."""
+    return JSONResponse({"status": "ok"})
+
+
+@router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
+async def readyz(services: ServicesOf) -> Response:
+    """Catalog and metastore answer. Spark is told but not required: placement runs locally without it."""
+    found = await services.readiness()
+    return JSONResponse(found, status_code=200 if found["ready"] else 503)

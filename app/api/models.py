@@ -1,0 +1,167 @@
+"""Bodies of the REST API, for reading requests and for the OpenAPI document.
+
+Answers are written as plain dictionaries (``app/views.py``); these models describe them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class StatementRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    sql: str = Field(description="one statement or a script", examples=["CREATE ZONE orders (REPLICAS 3)"])
+
+
+class Warned(BaseModel):
+    name: str
+    message: str
+
+
+class StatementOutcome(BaseModel):
+    n: int = Field(description="number of the statement in its script, from 1")
+    sql: str
+    applied: bool = Field(description="false for an IF [NOT] EXISTS that had nothing to do")
+    effect: dict[str, Any] | None
+    zone_id: int | None
+    catalog_version: int
+    warnings: list[Warned]
+
+
+class StatementResults(BaseModel):
+    results: list[StatementOutcome]
+
+
+class Roles(BaseModel):
+    peers: list[str] = Field(description="voters, the preferred primary first")
+    learners: list[str]
+
+
+class Member(BaseModel):
+    node: str
+    state: Literal["READY", "STARTING", "RUNNING", "FAILED", "NODE_DOWN"]
+    role: Literal["VOTER", "LEARNER"] | None = Field(description="null: not in the group's configuration")
+    peer_url: str
+    client_url: str
+    reason: str
+
+
+class MoveStatusBody(BaseModel):
+    state: Literal["DONE", "MOVING", "WAITING"]
+    cause: str = Field(description="what it waits for or is doing; empty when done")
+
+
+class PartitionBody(BaseModel):
+    partition: int
+    stable: Roles | None
+    pending: Roles | None
+    planned: Roles | None
+    target: Roles | None = Field(description="what the newest placement wants")
+    trigger_revision: int | None
+    leader: str | None
+    term: int | None
+    stage: Literal["NONE", "CATCHING_UP", "JOINT", "STABLE"]
+    members: list[Member]
+    status: MoveStatusBody
+
+
+class Partitions(BaseModel):
+    zone: str
+    zone_id: int
+    partitions: list[PartitionBody]
+
+
+class Counts(BaseModel):
+    total: int
+    done: int
+    moving: int
+    waiting: int
+
+
+class Cause(BaseModel):
+    cause: str
+    partitions: int
+
+
+class Progress(BaseModel):
+    zone_id: int
+    zone: str | None
+    catalog_version: int | None
+    state: Literal["CONVERGED", "MOVING"]
+    partitions: Counts
+    causes: list[Cause]
+    engine: Literal["spark", "local"] | None
+
+
+class ZoneBody(BaseModel):
+    zone_id: int
+    name: str
+    partitions: int
+    replicas: int | Literal["ALL"]
+    quorum_size: int | None = Field(description="the effective one")
+    storage_profiles: list[str]
+    catalog_version: int
+    data_nodes: list[str]
+
+
+class ZoneDetail(ZoneBody):
+    progress: Progress
+
+
+class Zones(BaseModel):
+    catalog_version: int
+    zones: list[ZoneBody]
+
+
+class NodeBody(BaseModel):
+    name: str
+    alive: bool
+    attributes: dict[str, str]
+    profiles: list[str]
+    member_limit: int | None
+    members: int
+    pid: int | None
+
+
+class Nodes(BaseModel):
+    nodes: list[NodeBody]
+
+
+class PutRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    value: str
+
+
+class PutResult(BaseModel):
+    zone: str
+    key: str
+    partition: int
+    revision: int = Field(description="of the partition's group")
+    operation_id: str
+
+
+class GetResult(BaseModel):
+    zone: str
+    key: str
+    partition: int
+    value: str
+    revision: int
+
+
+class Health(BaseModel):
+    status: Literal["ok"]
+
+
+class Readiness(BaseModel):
+    ready: bool
+    catalog: str
+    metastore: str
+    nodes: int = Field(description="nodes that are alive")
+    spark: Literal["starting", "ready", "down", "unknown"]
+    spark_message: str
+    spark_driver_pid: int | None
+    controller: str | None = Field(description="the controller that leads")

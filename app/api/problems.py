@@ -1,0 +1,69 @@
+"""Errors at the HTTP edge: everything leaves as problem+json, documented and without a stack trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from app.errors import problem
+from catalog.core.errors import ErrorKind, StatementError
+
+log = structlog.get_logger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Problem(BaseModel):
+    """RFC 9457, with the error's name, numeric code, SQLSTATE and place in the text."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    name: str
+    code: int
+    sqlState: str  # noqa: N815  # the name on the wire, as SQL clients know it
+    line: int | None = None
+    column: int | None = None
+    statement: int | None = None
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The ``responses`` of a route that answers with problems of these statuses."""
+    content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
+    return {status: {"description": "Problem", "content": content} for status in statuses}
+
+
+def problem_response(error: StatementError, extra: dict[str, Any] | None = None) -> Response:
+    document = {**problem(error), **(extra or {})}
+    return JSONResponse(document, status_code=document["status"], media_type=MEDIA_TYPE)
+
+
+def install(app: FastAPI) -> None:
+    """Register the handlers for our errors, the framework's and unexpected ones."""
+
+    @app.exception_handler(StatementError)
+    async def on_statement_error(_: Request, error: StatementError) -> Response:
+        return problem_response(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def on_invalid_request(_: Request, error: RequestValidationError) -> Response:
+        found = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        return problem_response(StatementError(ErrorKind.INVALID_REQUEST, found))
+
+    @app.exception_handler(HTTPException)
+    async def on_http_error(request: Request, error: HTTPException) -> Response:
+        where = f"{request.method} {request.url.path}: {error.detail}"
+        document = {**problem(StatementError(ErrorKind.INVALID_REQUEST, where)), "status": error.status_code}
+        return JSONResponse(document, error.status_code, headers=error.headers, media_type=MEDIA_TYPE)
+
+    @app.exception_handler(Exception)
+    async def on_unexpected(request: Request, error: Exception) -> Response:
+        log.exception("request failed", method=request.method, path=request.url.path, exc_info=error)
+        return problem_response(StatementError(ErrorKind.INTERNAL_ERROR, f"{type(error).__name__}: see the log"))

@@ -1,0 +1,68 @@
+"""Read-only resources of zones, their partitions and the progress of their rebalance."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import JSONResponse, Response
+
+from app.api.models import PartitionBody, Partitions, Progress, ZoneDetail, Zones
+from app.api.problems import documented
+from app.services import ServicesOf
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.zone import ZoneId
+from rebalance.core.keys import PartitionId
+
+router = APIRouter(prefix="/api/v1", tags=["zones"])
+
+ZoneName = Annotated[str, Path(description="exactly, or as SQL reads it unquoted", examples=["ORDERS"])]
+
+
+@router.get("/zones", response_model=Zones, responses=documented(503))
+async def list_zones(services: ServicesOf) -> Response:
+    services.require_metastore()
+    snapshot = await services.snapshot()
+    zones = [services.views.zone(zone, snapshot.version_of(zone.zone_id)) for zone in snapshot.zones]
+    return JSONResponse({"catalog_version": snapshot.version, "zones": zones})
+
+
+@router.get("/zones/{zone}", response_model=ZoneDetail, responses=documented(404, 503))
+async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
+    services.require_metastore()
+    found = await services.zones.find(zone)
+    snapshot = await services.snapshot()
+    version = snapshot.version_of(found.zone_id)
+    progress = services.views.progress(found.zone_id, version)
+    return JSONResponse({**services.views.zone(found, version), "progress": progress})
+
+
+@router.get("/zones/{zone}/partitions", response_model=Partitions, responses=documented(404, 503))
+async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
+    """Every partition: assignments, members, and where its move is or what it waits for."""
+    services.require_metastore()
+    found = await services.zones.find(zone)
+    partitions = services.views.partitions(found.zone_id, found.partitions)
+    return JSONResponse({"zone": found.name, "zone_id": found.zone_id, "partitions": partitions})
+
+
+@router.get("/zones/{zone}/partitions/{partition}", response_model=PartitionBody, responses=documented(400, 404, 503))
+async def get_partition(zone: ZoneName, partition: Annotated[int, Path(ge=0)], services: ServicesOf) -> Response:
+    services.require_metastore()
+    found = await services.zones.find(zone)
+    if partition >= found.partitions:
+        message = f"zone {found.name} has partitions 0 to {found.partitions - 1}"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    return JSONResponse(services.views.partition(PartitionId(found.zone_id, partition)))
+
+
+@router.get("/progress/{zone_id}", response_model=Progress, responses=documented(400, 503))
+async def get_progress(
+    zone_id: Annotated[int, Path(ge=1)],
+    services: ServicesOf,
+    version: Annotated[int, Query(ge=0, description="catalog version to wait for")] = 0,
+) -> Response:
+    """By id, because a dropped zone's progress is asked for too. CONVERGED: the zone is what this catalog
+    version (or a later one) says, and nothing moves."""
+    services.require_metastore()
+    return JSONResponse(services.views.progress(ZoneId(zone_id), version))

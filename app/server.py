@@ -1,0 +1,21 @@
+"""The HTTP application: routes over services that ``bootstrap`` has put together."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from app.api import health, kv, nodes, problems, statements, zones
+from app.services import Services
+
+DESCRIPTION = """Zone management for partitioned, replicated stores: where data lives, said in SQL.
+
+Errors are `application/problem+json` with `name`, `code`, `sqlState`, `line` and `column`."""
+
+
+def build_app(services: Services) -> FastAPI:
+    app = FastAPI(title="Zonekeeper", version="0.1.0", description=DESCRIPTION)
+    app.state.services = services
+    problems.install(app)
+    for module in (statements, zones, nodes, kv, health):
+        app.include_router(module.router)
+    return app

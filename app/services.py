@@ -1,0 +1,45 @@
+"""What the routes need, as one value: put together by ``bootstrap``, handed to each request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+
+from app.sql.statements import StatementResult
+from app.views import KeyspaceViews
+from app.zone_directory import ZoneDirectory
+from catalog.core.errors import ErrorKind, StoreError
+from catalog.core.snapshot import CatalogSnapshot
+from rebalance.groups.router import GroupRouter
+from rebalance.metastore.mirror import KeyspaceMirror
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """``run_statements``, ``snapshot`` and ``readiness`` leave the event loop free; views answer at once."""
+
+    run_statements: Callable[[str], Awaitable[Sequence[StatementResult]]]
+    snapshot: Callable[[], Awaitable[CatalogSnapshot]]
+    readiness: Callable[[], Awaitable[dict[str, Any]]]
+    zones: ZoneDirectory
+    views: KeyspaceViews
+    mirror: KeyspaceMirror
+    router: GroupRouter
+
+    def require_metastore(self) -> None:
+        """Raises StoreError until the keyspace was read once: an empty answer would be a lie."""
+        if not self.mirror.is_loaded:
+            raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, "etcd has not answered since this server started")
+
+
+def _services(request: Request) -> Services:
+    found = request.app.state.services
+    assert isinstance(found, Services)
+    return found
+
+
+ServicesOf = Annotated[Services, Depends(_services)]
+"""Annotate a route's parameter with it."""

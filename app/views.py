@@ -59,7 +59,12 @@ class KeyspaceViews:
         value = self._mirror.value(self._keyspace.intent(zone_id))
         return ZoneIntent.decode(value) if value is not None else None
 
-    def zone(self, zone: Zone, version: int) -> Json:
+    def version_of(self, zone: Zone, catalog_version: int) -> int:
+        """The version that made ``zone`` what it is; the catalog's own while the intent is on its way."""
+        intent = self.intent(zone.zone_id)
+        return intent.version if intent is not None and intent.zone == zone else catalog_version
+
+    def zone(self, zone: Zone, catalog_version: int) -> Json:
         data_nodes = self.data_nodes(zone.zone_id)
         return {
             "zone_id": zone.zone_id,
@@ -68,7 +73,7 @@ class KeyspaceViews:
             "replicas": "ALL" if zone.replicas == ALL_REPLICAS else zone.replicas,
             "quorum_size": data_nodes.quorum if data_nodes else zone.quorum_size,
             "storage_profiles": list(zone.storage_profiles),
-            "catalog_version": version,
+            "catalog_version": self.version_of(zone, catalog_version),
             "data_nodes": list(data_nodes.nodes) if data_nodes else [],
         }
 

@@ -23,7 +23,7 @@ ZoneName = Annotated[str, Path(description="exactly, or as SQL reads it unquoted
 async def list_zones(services: ServicesOf) -> Response:
     services.require_metastore()
     snapshot = await services.snapshot()
-    zones = [services.views.zone(zone, snapshot.version_of(zone.zone_id)) for zone in snapshot.zones]
+    zones = [services.views.zone(zone, snapshot.version) for zone in snapshot.zones]
     return JSONResponse({"catalog_version": snapshot.version, "zones": zones})
 
 
@@ -32,9 +32,9 @@ async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
     services.require_metastore()
     found = await services.zones.find(zone)
     snapshot = await services.snapshot()
-    version = snapshot.version_of(found.zone_id)
-    progress = services.views.progress(found.zone_id, version)
-    return JSONResponse({**services.views.zone(found, version), "progress": progress})
+    body = services.views.zone(found, snapshot.version)
+    progress = services.views.progress(found.zone_id, body["catalog_version"])
+    return JSONResponse({**body, "progress": progress})
 
 
 @router.get("/zones/{zone}/partitions", response_model=Partitions, responses=documented(404, 503))

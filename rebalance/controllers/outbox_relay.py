@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
 
 from catalog.core.zone import ZoneIntent
+from catalog.ports import OutboxRow
 from rebalance.core.keys import Keyspace
 from rebalance.core.txn import Put, Txn, unchanged
 from rebalance.ports.metastore import Metastore
@@ -23,20 +23,12 @@ IDLE_POLL_S = 1.0
 RETRY_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxRow:
-    """One published change: ``payload`` is the encoded ZoneIntent."""
-
-    row_id: int
-    payload: bytes
-
-
 class AsyncOutbox(Protocol):
     """The catalog's outbox as the relay needs it (the catalog itself is synchronous)."""
 
     async def unsent(self) -> Sequence[OutboxRow]: ...
 
-    async def mark_sent(self, row_ids: Sequence[int]) -> None: ...
+    async def mark_sent(self, rows: Sequence[OutboxRow]) -> None: ...
 
 
 class OutboxRelay:
@@ -68,7 +60,7 @@ class OutboxRelay:
         rows = await self._outbox.unsent()
         for row in rows:
             await self._publish(row)
-            await self._outbox.mark_sent([row.row_id])
+            await self._outbox.mark_sent([row])
         return len(rows)
 
     async def _publish(self, row: OutboxRow) -> None:

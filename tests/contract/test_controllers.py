@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
-from rebalance.controllers.outbox_relay import OutboxRelay, OutboxRow
+from catalog.ports import OutboxRow
+from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.partitions import ASSIGNMENT_FIELDS, StaleTargetError
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Assignments
@@ -297,14 +298,14 @@ class ListedOutbox:
     """An outbox in memory."""
 
     def __init__(self, *intents: ZoneIntent) -> None:
-        self.rows = [OutboxRow(number, intent.encode()) for number, intent in enumerate(intents)]
-        self.sent: list[int] = []
+        self.rows = [OutboxRow(each.version, each.zone.zone_id, each.encode()) for each in intents]
+        self.sent: list[OutboxRow] = []
 
     async def unsent(self) -> Sequence[OutboxRow]:
-        return [row for row in self.rows if row.row_id not in self.sent]
+        return [row for row in self.rows if row not in self.sent]
 
-    async def mark_sent(self, row_ids: Sequence[int]) -> None:
-        self.sent.extend(row_ids)
+    async def mark_sent(self, rows: Sequence[OutboxRow]) -> None:
+        self.sent.extend(rows)
 
 
 async def test_an_intent_only_moves_to_a_higher_version(store: Metastore, keyspace: Keyspace) -> None:
@@ -317,4 +318,4 @@ async def test_an_intent_only_moves_to_a_higher_version(store: Metastore, keyspa
     found = await store.get(keyspace.intent(ZONE.zone_id))
     assert found is not None
     assert (ZoneIntent.decode(found.value), found.version) == (second, 2)
-    assert late.sent == [0]
+    assert late.sent == late.rows

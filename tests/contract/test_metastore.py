@@ -33,9 +33,7 @@ from tests.conftest import EtcdServer
 
 @pytest.fixture(params=["etcd", "memory"])
 async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> AsyncIterator[Metastore]:
-    opened: Metastore = (
-        EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
-    )
+    opened: Metastore = EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
     yield opened
     await opened.close()
 
@@ -89,9 +87,7 @@ async def test_value_of_an_absent_key_equals_nothing(store: Metastore, keyspace:
     assert not (await store.commit(Txn((compare,), ()))).succeeded
 
 
-async def test_nested_transactions_succeed_and_fail_on_their_own(
-    store: Metastore, keyspace: Keyspace
-) -> None:
+async def test_nested_transactions_succeed_and_fail_on_their_own(store: Metastore, keyspace: Keyspace) -> None:
     """I3-015: many partitions in one request; a failure in one does not stop the others."""
     a, b = f"{keyspace.prefix}a", f"{keyspace.prefix}b"
     await put(store, a, b"old")

@@ -1,0 +1,71 @@
+"""Every state of a partition names its cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rebalance.core.assignments import Assignments
+from rebalance.core.move_status import MoveState, PartitionView, partition_status
+from rebalance.core.records import (
+    ConfigurationRecord,
+    ConfiguredMember,
+    MemberRecord,
+    MemberRole,
+    MemberState,
+    Stage,
+)
+
+ONE, THREE = Assignments(("n1",)), Assignments(("n1", "n2", "n3"))
+ALIVE = frozenset(("n1", "n2", "n3"))
+
+
+def member(state: MemberState = MemberState.RUNNING, reason: str = "") -> MemberRecord:
+    return MemberRecord(state, "http://x:1", "http://x:2", reason=reason)
+
+
+def configuration(nodes: Assignments, stage: Stage = Stage.NONE, reason: str = "") -> ConfigurationRecord:
+    members = {node: ConfiguredMember("1", MemberRole.VOTER, "http://x:1") for node in nodes.peers}
+    return ConfigurationRecord(1, "n1", stage, members, reason)
+
+
+DONE = PartitionView(THREE, THREE, None, None, True, dict.fromkeys(ALIVE, member()), configuration(THREE))
+MOVE = replace(DONE, stable=ONE, pending=THREE, configuration=configuration(ONE))
+
+
+@pytest.mark.parametrize(
+    ("view", "alive", "state", "cause"),
+    [
+        (DONE, ALIVE, MoveState.DONE, ""),
+        (replace(DONE, target=None), ALIVE, MoveState.WAITING, "PLACEMENT_NOT_COMPUTED"),
+        (replace(DONE, processed=False), ALIVE, MoveState.WAITING, "TARGET_NOT_WRITTEN"),
+        (replace(DONE, stable=None), ALIVE, MoveState.WAITING, "TARGET_NOT_WRITTEN"),
+        (replace(DONE, target=ONE), ALIVE, MoveState.WAITING, "TARGET_NOT_WRITTEN"),
+        (DONE, ALIVE - {"n3"}, MoveState.WAITING, "NODE_DOWN: n3"),
+        (replace(DONE, members={}), ALIVE, MoveState.WAITING, "MEMBER_STARTING: n1, n2, n3"),
+        (replace(DONE, configuration=None), ALIVE, MoveState.WAITING, "LEADER_UNKNOWN"),
+        (replace(DONE, target=ONE, stable=ONE, configuration=configuration(ONE)), ALIVE, MoveState.MOVING,
+         "CLEAN_UP: n2, n3"),
+        (replace(DONE, target=ONE, stable=ONE, configuration=configuration(ONE)), frozenset(("n1",)),
+         MoveState.DONE, ""),
+        (MOVE, ALIVE, MoveState.WAITING, "LEADER_HAS_NOT_BEGUN"),
+        (replace(MOVE, configuration=None), ALIVE, MoveState.WAITING, "LEADER_UNKNOWN"),
+        (replace(MOVE, configuration=configuration(ONE, reason="BUSY")), ALIVE, MoveState.WAITING, "BUSY"),
+        (replace(MOVE, configuration=configuration(ONE, Stage.JOINT)), ALIVE, MoveState.MOVING, "JOINT"),
+        (replace(MOVE, configuration=configuration(ONE, Stage.CATCHING_UP, "n2")), ALIVE, MoveState.MOVING,
+         "CATCHING_UP: n2"),
+        (replace(MOVE, members={"n1": member()}), ALIVE, MoveState.WAITING, "MEMBER_NOT_RESERVED: n2, n3"),
+        (replace(MOVE, configuration=configuration(ONE, Stage.CATCHING_UP)), ALIVE - {"n2"}, MoveState.WAITING,
+         "NODE_DOWN: n2"),
+        (replace(MOVE, stable=THREE, pending=ONE), frozenset(("n1",)), MoveState.WAITING, "NODE_DOWN: n2, n3"),
+        (replace(MOVE, members={"n2": member(MemberState.FAILED, "disk full")}), ALIVE, MoveState.WAITING,
+         "MEMBER_FAILED: n2 (disk full)"),
+        (replace(DONE, members={**DONE.members, "n1": member(MemberState.FAILED)}), ALIVE, MoveState.WAITING,
+         "MEMBER_FAILED: n1"),
+    ],
+)  # fmt: skip
+def test_state_and_cause(view: PartitionView, alive: frozenset[str], state: MoveState, cause: str) -> None:
+    """I3-008, I3-034: what is pending says why; a node that is down is named as the cause of what waits."""
+    status = partition_status(view, alive)
+    assert (status.state, status.cause) == (state, cause)

@@ -13,7 +13,7 @@ from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
-from rebalance.groups.router import GroupRouter
+from rebalance.groups.router import Router
 from rebalance.metastore.mirror import KeyspaceMirror
 
 
@@ -27,7 +27,7 @@ class Services:
     zones: ZoneDirectory
     views: KeyspaceViews
     mirror: KeyspaceMirror
-    router: GroupRouter
+    router: Router
 
     def require_metastore(self) -> None:
         """Raises StoreError until the keyspace was read once: an empty answer would be a lie."""

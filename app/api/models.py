@@ -140,8 +140,8 @@ class PutResult(BaseModel):
     zone: str
     key: str
     partition: int
-    revision: int = Field(description="of the partition's group")
     operation_id: str
+    repeated: bool = Field(description="an earlier put with this operation id had stored it")
 
 
 class GetResult(BaseModel):
@@ -149,7 +149,7 @@ class GetResult(BaseModel):
     key: str
     partition: int
     value: str
-    revision: int
+    revision: int = Field(description="of the partition's group")
 
 
 class Health(BaseModel):

@@ -66,4 +66,6 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def on_unexpected(request: Request, error: Exception) -> Response:
         log.exception("request failed", method=request.method, path=request.url.path, exc_info=error)
-        return problem_response(StatementError(ErrorKind.INTERNAL_ERROR, f"{type(error).__name__}: see the log"))
+        return problem_response(
+            StatementError(ErrorKind.INTERNAL_ERROR, f"{type(error).__name__}: see the log")
+        )

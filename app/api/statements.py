@@ -26,5 +26,5 @@ async def run_statements(body: StatementRequest, services: ServicesOf) -> Respon
     try:
         results = await services.run_statements(body.sql)
     except ScriptError as failed:
-        return problem_response(failed.error, {"results": [each.to_json() for each in failed.results]})
+        return problem_response(failed, {"results": [each.to_json() for each in failed.results]})
     return JSONResponse({"results": [each.to_json() for each in results]})

@@ -46,8 +46,12 @@ async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
     return JSONResponse({"zone": found.name, "zone_id": found.zone_id, "partitions": partitions})
 
 
-@router.get("/zones/{zone}/partitions/{partition}", response_model=PartitionBody, responses=documented(400, 404, 503))
-async def get_partition(zone: ZoneName, partition: Annotated[int, Path(ge=0)], services: ServicesOf) -> Response:
+@router.get(
+    "/zones/{zone}/partitions/{partition}", response_model=PartitionBody, responses=documented(400, 404, 503)
+)
+async def get_partition(
+    zone: ZoneName, partition: Annotated[int, Path(ge=0)], services: ServicesOf
+) -> Response:
     services.require_metastore()
     found = await services.zones.find(zone)
     if partition >= found.partitions:

@@ -35,7 +35,7 @@ def quorum_bounds(replicas: int) -> tuple[int, int]:
 
 
 def consensus_size(quorum: int, replicas: int, data_nodes: int) -> int:
-    """Voters of each partition: ``min(2q - 1, r)``. The Raft rule, kept in this one place (IEP-016, IEP-017)."""
+    """Voters of each partition: ``min(2q - 1, r)``. The Raft rule, kept in this one place (IEP-016, 017)."""
     return min(2 * quorum - 1, effective_replicas(replicas, data_nodes))
 
 

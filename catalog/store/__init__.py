@@ -1,0 +1,3 @@
+from catalog.store.catalog_store import CatalogStore
+
+__all__ = ["CatalogStore"]

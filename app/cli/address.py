@@ -1,0 +1,42 @@
+"""Which API a client talks to: ``--url``, ``ZONEKEEPER_URL``, or the ``run.json`` of a running ``up``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.cli.exits import CliError, ExitCode
+
+RUN_FILE = "run.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """``origin`` says where the URL comes from, for the line that reports that nobody answers there."""
+
+    url: str
+    origin: str
+
+
+def find_address(url: str | None, data_dir: Path) -> Address:
+    """Raises CliError (3) with a line that says how to start or name a server."""
+    if url:
+        return Address(_with_scheme(url), "as given by --url or ZONEKEEPER_URL")
+    path = data_dir / RUN_FILE
+    try:
+        found = json.loads(path.read_text())["url"]
+    except FileNotFoundError:
+        raise CliError(
+            ExitCode.UNREACHABLE,
+            f"no server is known: there is no {path}. Start one with `zonectl up --data-dir {data_dir}`, or "
+            "name one with --url or ZONEKEEPER_URL.",
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CliError(ExitCode.UNREACHABLE, f"{path} names no server ({error}); use --url.") from error
+    return Address(str(found), f"as written in {path}")
+
+
+def _with_scheme(url: str) -> str:
+    full = url if "://" in url else f"http://{url}"
+    return full.rstrip("/")

@@ -1,0 +1,36 @@
+"""How a command ends: exit codes, and the one exception that carries one."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What scripts may rely on. Written in ``zonectl --help``."""
+
+    OK = 0
+    FAILED = 1
+    """A statement, a key or a check was refused or is not as wanted."""
+    UNREACHABLE = 3
+    """No server answered, or none is known."""
+    TIMED_OUT = 4
+    """The time limit passed; what was asked for may still happen."""
+    USAGE = 64
+    """The command line is wrong (EX_USAGE)."""
+    INTERRUPTED = 130
+    """Ctrl-C (128 + SIGINT)."""
+
+
+class CliError(Exception):
+    """Ends a command: ``str(error)`` goes to stderr as it is, ``exit_code`` to the shell."""
+
+    def __init__(self, exit_code: ExitCode, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+class UsageError(CliError):
+    """What the parser of options cannot see: options that exclude each other, files that hold nonsense."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ExitCode.USAGE, message)

@@ -1,0 +1,130 @@
+"""``zonectl kv``: one key of a zone, to see that data stays what and where it should be."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.exits import CliError, ExitCode, UsageError
+from app.cli.names import fold_name
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
+
+app = typer.Typer(no_args_is_help=True, help="Put and get keys of a zone; each key lives in one partition.")
+
+ZoneArgument = Annotated[
+    str, typer.Argument(metavar="ZONE", help='As in SQL: upper-cased, unless in "double quotes".')
+]
+KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="Any text; its hash names the partition.")]
+
+
+@app.command()
+def put(
+    zone: ZoneArgument,
+    key: KeyArgument,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="Text; `-` reads it from stdin, as it is.")],
+    operation_id: Annotated[
+        str | None,
+        typer.Option(
+            "--operation-id",
+            envvar="ZONEKEEPER_OPERATION_ID",
+            metavar="ID",
+            help="Repeating a put under the same ID changes nothing more.",
+            show_default="a new one",
+        ),
+    ] = None,
+    form: FormatOption = OutputFormat.TABLE,
+    url: UrlOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Store VALUE under KEY. Returns once a majority of the partition's voters has it.
+
+    When the outcome is not known (exit code 4), repeat the put with the operation
+    ID that is printed.
+
+    \b
+    Examples:
+      zonectl kv put orders o-17 paid
+      zonectl kv put '"Mixed case"' o-17 - < value.txt
+    """
+    from uuid import uuid4
+
+    from app.cli.address import find_address
+    from app.cli.client import ApiClient, NoAnswerError, ProblemError
+    from app.cli.problems import render_problem
+
+    operation = operation_id or uuid4().hex
+    text = _stdin_text() if value == "-" else value
+    with ApiClient(find_address(url, data_dir)) as client:
+        try:
+            answer = client.put(fold_name(zone), _checked(key), text, operation)
+        except NoAnswerError as error:
+            raise CliError(error.exit_code, f"{error}\n{_again(operation)}") from error
+        except ProblemError as error:
+            line = render_problem(error.problem, form)
+            known = error.exit_code is not ExitCode.TIMED_OUT or form is not OutputFormat.TABLE
+            raise CliError(error.exit_code, line if known else f"{line}\n{_again(operation)}") from error
+    _print(answer, form)
+    return ExitCode.OK
+
+
+@app.command()
+def get(
+    zone: ZoneArgument,
+    key: KeyArgument,
+    form: FormatOption = OutputFormat.TABLE,
+    url: UrlOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Print the value of KEY: the newest acknowledged one, whichever replica leads. Exit code 1: no such key.
+
+    \b
+    Examples:
+      zonectl kv get orders o-17
+      zonectl kv get orders o-17 --format json
+    """
+    from app.cli.address import find_address
+    from app.cli.client import ApiClient, ProblemError
+    from app.cli.problems import render_problem
+
+    with ApiClient(find_address(url, data_dir)) as client:
+        try:
+            answer = client.get(fold_name(zone), _checked(key))
+        except ProblemError as error:
+            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+    if form is OutputFormat.TABLE:
+        print(answer["value"])
+    else:
+        _print(answer, form)
+    return ExitCode.OK
+
+
+def _checked(key: str) -> str:
+    if not key:
+        raise UsageError("KEY is empty")
+    return key
+
+
+def _stdin_text() -> str:
+    raw = sys.stdin.buffer.read()
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"VALUE on stdin is not UTF-8 text (byte {error.start})") from error
+
+
+def _again(operation: str) -> str:
+    return f"repeat it with --operation-id {operation}"
+
+
+def _print(answer: dict[str, Any], form: OutputFormat) -> None:
+    from app.cli.output import print_objects, print_rows
+
+    if form is OutputFormat.TABLE:
+        print_rows(list(answer), [[str(value) for value in answer.values()]])
+    elif form is OutputFormat.CSV:
+        print_objects([answer], form)
+    else:
+        print(json.dumps(answer, ensure_ascii=False))

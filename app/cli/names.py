@@ -1,0 +1,17 @@
+"""Zone names on the command line follow SQL."""
+
+from __future__ import annotations
+
+from app.cli.exits import UsageError
+
+
+def fold_name(text: str) -> str:
+    """``orders`` is ORDERS; ``"Orders"``, in double quotes, is kept, with ``""`` for a quote in it."""
+    if text.startswith('"') and text.endswith('"') and len(text) > 2:
+        inner = text[1:-1]
+        if '"' in inner.replace('""', ""):
+            raise UsageError(f"zone name {text}: a double quote inside is written twice")
+        return inner.replace('""', '"')
+    if not text.strip() or '"' in text:
+        raise UsageError(f"zone name {text!r} is neither a name nor a name in double quotes")
+    return text.upper()

@@ -1,0 +1,108 @@
+"""Printing results: a table for people, JSON and CSV for programs; results on stdout, the rest on stderr."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from app.cli.options import OutputFormat
+
+# A pipe has no width: wide enough that no row is ever folded.
+PIPE_WIDTH = 1_000_000
+RESULT_FIELDS = ("n", "sql", "applied", "op", "zone", "zone_id", "catalog_version", "params", "warnings")
+NO_LIMIT = 2_147_483_647
+
+
+def print_rows(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", out: TextIO | None = None
+) -> None:
+    """A Rich table on a terminal; elsewhere the same columns as plain text, without colours or folding."""
+    stream = out or sys.stdout
+    terminal = stream.isatty()
+    table = Table(box=SIMPLE_HEAD if terminal else None, pad_edge=False, title=escape(title) or None)
+    table.title_justify = "left"
+    for column in columns:
+        table.add_column(column, no_wrap=not terminal, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(cell) for cell in row))
+    if terminal:
+        Console(file=stream).print(table)
+        return
+    plain = Console(width=PIPE_WIDTH, color_system=None, highlight=False)
+    with plain.capture() as captured:
+        plain.print(table)
+    stream.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
+
+
+def print_objects(objects: Sequence[Mapping[str, Any]], form: OutputFormat, out: TextIO | None = None) -> None:
+    """``json``: one array; ``jsonl``: an object a line; ``csv``: nested values as JSON text."""
+    stream = out or sys.stdout
+    if form is OutputFormat.JSON:
+        stream.write(json.dumps(list(objects), ensure_ascii=False, indent=2) + "\n")
+    elif form is OutputFormat.JSONL:
+        stream.writelines(json.dumps(item, ensure_ascii=False) + "\n" for item in objects)
+    else:
+        fields = list(objects[0]) if objects else []
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(fields)
+        writer.writerows([_csv_cell(item.get(name)) for name in fields] for item in objects)
+
+
+def print_results(results: Sequence[Mapping[str, Any]], form: OutputFormat) -> None:
+    """What a script's statements did. In a table their warnings go to stderr."""
+    if form is OutputFormat.CSV:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(RESULT_FIELDS)
+        writer.writerows(_csv_result(result) for result in results)
+    elif form is not OutputFormat.TABLE:
+        print_objects(results, form)
+    elif results:
+        columns = ("n", "operation", "zone", "applied", "version", "parameters")
+        print_rows(columns, [_table_result(result) for result in results])
+        for result in results:
+            for warning in result.get("warnings") or ():
+                print(f"warning: {warning['name']}: {warning['message']}", file=sys.stderr)
+
+
+def describe_params(params: Mapping[str, Any]) -> str:
+    """``partitions=8 replicas=3``: the largest integer reads ALL for replicas and OFF for a timer."""
+    return " ".join(f"{name}={_param(name, value)}" for name, value in params.items())
+
+
+def _param(name: str, value: Any) -> str:
+    if value == NO_LIMIT and not isinstance(value, bool):
+        return "ALL" if name == "replicas" else "OFF"
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _table_result(result: Mapping[str, Any]) -> tuple[str, ...]:
+    effect = result.get("effect") or {}
+    version = result.get("catalog_version")
+    return (
+        str(result.get("n", "")),
+        str(effect.get("op", "")),
+        str(effect.get("zone", "")),
+        "yes" if result.get("applied") else "no",
+        "" if version is None else str(version),
+        describe_params(effect.get("params") or {}),
+    )
+
+
+def _csv_result(result: Mapping[str, Any]) -> list[str]:
+    effect = result.get("effect") or {}
+    flat = {**result, "op": effect.get("op"), "zone": effect.get("zone"), "params": effect.get("params")}
+    return [_csv_cell(flat.get(name)) for name in RESULT_FIELDS]
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

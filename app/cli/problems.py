@@ -1,0 +1,51 @@
+"""How a refusal is shown: for people with a caret below the spot, for programs as one JSON object."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+
+from app.cli.client import Problem
+from app.cli.options import OutputFormat
+from app.cli.sql_source import Script
+
+_WORD = re.compile(r"\w+|\"[^\"]*\"|'[^']*'")
+TAB_STOP = 8
+
+
+def render_problem(problem: Problem, form: OutputFormat, script: Script | None = None) -> str:
+    """``script`` is the text that ``line`` and ``column`` of the problem point into."""
+    if form in (OutputFormat.JSON, OutputFormat.JSONL):
+        file = {} if script is None else {"file": script.name}
+        return json.dumps({**problem.as_json(), **file}, ensure_ascii=False)
+    return problem.headline() if script is None else describe_problem(script, problem)
+
+
+def describe_problem(script: Script, problem: Problem) -> str:
+    """``FILE:line:column: NAME (code, SQLSTATE): message``, the line itself, and a caret below the spot."""
+    if problem.line is None:
+        return f"{script.name}: {problem.headline()}"
+    column = problem.column or 1
+    headline = f"{script.name}:{problem.line}:{column}: {problem.headline()}"
+    lines = script.text.splitlines()
+    if not 1 <= problem.line <= len(lines):
+        return headline
+    source = lines[problem.line - 1]
+    return f"{headline}\n  {source.expandtabs(TAB_STOP)}\n  {_caret(source, column)}"
+
+
+def _caret(source: str, column: int) -> str:
+    start = column - 1
+    before = _width(source[:start].expandtabs(TAB_STOP))
+    word = _WORD.match(source, start)
+    length = _width(word.group()) if word else 1
+    return " " * before + "^" + "~" * (length - 1)
+
+
+def _width(text: str) -> int:
+    """Terminal cells: wide characters (as CJK) take two, combining marks none."""
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )

@@ -1,0 +1,215 @@
+"""``zonectl serve``, ``controller``, ``node`` and ``migrate``: the processes of an installation, one each."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.exits import CliError, ExitCode, UsageError
+from app.cli.options import (
+    DEFAULT_DATA_DIR,
+    CatalogOption,
+    DataDirOption,
+    HostOption,
+    MetastoreOption,
+    PortOption,
+    SparkOption,
+    make_settings,
+)
+
+
+def serve(
+    controllers: Annotated[
+        bool,
+        typer.Option("--controllers", envvar="ZONEKEEPER_CONTROLLERS", help="Run the controllers here too."),
+    ] = False,
+    migrate_first: Annotated[
+        bool,
+        typer.Option("--migrate", envvar="ZONEKEEPER_MIGRATE", help="Bring the catalog's schema up to date."),
+    ] = False,
+    host: HostOption = None,
+    port: PortOption = None,
+    catalog_url: CatalogOption = None,
+    metastore: MetastoreOption = None,
+    spark_master: SparkOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Serve the API. Stateless: run several, with a catalog in PostgreSQL.
+
+    \b
+    Examples:
+      zonectl serve --port 7400 --metastore etcd1:2379,etcd2:2379,etcd3:2379 \\
+                    --catalog-url postgresql+psycopg://zonekeeper@db/zonekeeper
+      zonectl serve --controllers        (one process for everything but the nodes)
+    """
+    settings = make_settings(
+        host=host,
+        port=port,
+        catalog_url=catalog_url,
+        metastore=metastore,
+        spark_master=spark_master,
+        data_dir=data_dir,
+    )
+    if migrate_first:
+        _migrate(settings.catalog, data_dir)
+    from app.bootstrap import serve as serve_api
+
+    def started(url: str) -> None:
+        print(f"API at {url}", flush=True)
+
+    return _run_until_stopped(serve_api(settings, controllers=controllers, on_started=started))
+
+
+def controller(
+    catalog_url: CatalogOption = None,
+    metastore: MetastoreOption = None,
+    spark_master: SparkOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Run the controllers: they turn catalog changes into moves of data. Several may run, one leads.
+
+    \b
+    Example:
+      zonectl controller --metastore etcd1:2379,etcd2:2379,etcd3:2379 --spark-master spark://spark:7077
+    """
+    from app.bootstrap import control
+
+    settings = make_settings(
+        catalog_url=catalog_url, metastore=metastore, spark_master=spark_master, data_dir=data_dir
+    )
+    return _run_until_stopped(control(settings))
+
+
+def node(
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", envvar="ZONEKEEPER_NODE_NAME", help="Unique; letters, digits and _ . - , at most 63."
+        ),
+    ] = None,
+    attributes: Annotated[
+        str | None,
+        typer.Option(
+            "--attributes", envvar="ZONEKEEPER_NODE_ATTRIBUTES", metavar="JSON", help="For NODES FILTER."
+        ),
+    ] = None,
+    profiles: Annotated[
+        str | None,
+        typer.Option(
+            "--profiles", envvar="ZONEKEEPER_NODE_PROFILES", metavar="P,...", help="Storage profiles."
+        ),
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option("--host", envvar="ZONEKEEPER_NODE_HOST", help="IP address that the members listen on."),
+    ] = None,
+    ports: Annotated[
+        str | None,
+        typer.Option(
+            "--ports",
+            envvar="ZONEKEEPER_NODE_PORTS",
+            metavar="FIRST-LAST",
+            help="For the members: two ports each.",
+        ),
+    ] = None,
+    member_limit: Annotated[
+        int | None,
+        typer.Option("--member-limit", envvar="ZONEKEEPER_NODE_MEMBER_LIMIT", min=1, help="Most members here."),
+    ] = None,
+    metastore: MetastoreOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Run one data node: its agent, and the replication-group members that it supervises.
+
+    \b
+    Example:
+      zonectl node --name eu-1 --attributes '{"region": "EU"}' --profiles default,ssd \\
+                   --metastore etcd1:2379,etcd2:2379,etcd3:2379 --host 10.0.0.21 --ports 20000-20199
+    """
+    from app.bootstrap import run_node
+    from app.node_settings import member_ports, node_of
+
+    settings = make_settings(
+        node_name=name,
+        node_attributes=attributes,
+        node_profiles=profiles,
+        node_host=host,
+        node_ports=ports,
+        node_member_limit=member_limit,
+        metastore=metastore,
+        data_dir=data_dir,
+    )
+    try:
+        node_of(settings)
+        member_ports(settings)
+    except ValueError as error:
+        raise UsageError(f"zonectl node: {error}") from error
+    return _run_until_stopped(run_node(settings))
+
+
+def migrate(catalog_url: CatalogOption = None, data_dir: DataDirOption = DEFAULT_DATA_DIR) -> int:
+    """Bring the catalog's schema up to date. Safe to repeat; `zonectl up` does it by itself.
+
+    \b
+    Example:
+      zonectl migrate --catalog-url postgresql+psycopg://zonekeeper@db/zonekeeper
+    """
+    settings = make_settings(catalog_url=catalog_url, data_dir=data_dir)
+    _migrate(settings.catalog, data_dir)
+    return ExitCode.OK
+
+
+def _migrate(url: str, data_dir: Path) -> None:
+    from catalog.store.migrate import migrate as migrate_schema
+
+    with _one_line():
+        data_dir.mkdir(parents=True, exist_ok=True)
+        before, after = migrate_schema(url)
+    change = f"is at {after}" if before == after else f"went from {before or 'nothing'} to {after}"
+    print(f"catalog schema {change}", flush=True)
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """What people can act on, an address that is taken or a catalog that cannot be opened, is no traceback."""
+    from catalog.core.errors import StatementError
+
+    try:
+        yield
+    except (OSError, StatementError) as error:
+        raise CliError(ExitCode.FAILED, f"zonectl: {error}") from error
+
+
+def _run_until_stopped(service: Coroutine[object, object, None]) -> int:
+    """SIGTERM ends a service in order with exit code 0, Ctrl-C with 130."""
+    ended_by: list[ExitCode] = []
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("asyncio.run gives its coroutine a task")
+        loop = asyncio.get_running_loop()
+
+        def end(code: ExitCode) -> None:
+            ended_by.append(code)
+            task.cancel()
+
+        loop.add_signal_handler(signal.SIGTERM, end, ExitCode.OK)
+        loop.add_signal_handler(signal.SIGINT, end, ExitCode.INTERRUPTED)
+        await service
+
+    try:
+        with _one_line():
+            asyncio.run(main())
+    except asyncio.CancelledError:
+        if not ended_by:
+            raise
+    sys.stdout.flush()
+    return ended_by[0] if ended_by else ExitCode.OK

@@ -1,0 +1,66 @@
+"""``zonectl sql``: run a script of statements, and with ``--wait`` follow the data to where it belongs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
+
+
+def sql(
+    source: Annotated[
+        str | None, typer.Argument(metavar="[-]", help="`-` reads the script from stdin.", show_default=False)
+    ] = None,
+    execute: Annotated[
+        str | None,
+        typer.Option("-e", "--execute", envvar="ZONEKEEPER_EXECUTE", metavar="SQL", help="The script."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("-f", "--file", envvar="ZONEKEEPER_FILE", metavar="FILE", help="A file with the script."),
+    ] = None,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait", envvar="ZONEKEEPER_WAIT", help="Stay until every zone of the script has converged."
+        ),
+    ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            envvar="ZONEKEEPER_TIMEOUT",
+            min=0,
+            metavar="S",
+            help="With --wait: give up after S seconds (exit code 4).",
+            show_default="no limit",
+        ),
+    ] = None,
+    form: FormatOption = OutputFormat.TABLE,
+    url: UrlOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Run SQL statements on zones: CREATE ZONE, ALTER ZONE, DROP ZONE.
+
+    A script is parsed whole before anything runs. When a statement is refused,
+    the ones before it stay, the ones after it do not run, and the error names
+    file, line and column.
+
+    \b
+    Examples:
+      zonectl sql -e "CREATE ZONE orders (PARTITIONS 8, REPLICAS 3)"
+      zonectl sql -f examples/quickstart.sql --wait --timeout 60
+      echo "DROP ZONE orders" | zonectl sql -
+      zonectl sql -e "ALTER ZONE orders SET (REPLICAS 5)" --format jsonl
+
+    Exit codes: 0 done (and converged), 1 refused, 3 no server, 4 time-out, 64 wrong usage, 130 Ctrl-C.
+    """
+    from app.cli.address import find_address
+    from app.cli.sql_run import run_script
+    from app.cli.sql_source import read_script
+
+    script = read_script(execute, file, source)
+    return run_script(find_address(url, data_dir), script, form, wait=wait, timeout_s=timeout)

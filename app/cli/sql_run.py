@@ -1,0 +1,46 @@
+"""What ``zonectl sql`` does once its options are read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from app.cli.address import Address
+from app.cli.client import ApiClient, JsonObject, ProblemError
+from app.cli.exits import CliError, ExitCode
+from app.cli.follow import Change, follow
+from app.cli.options import OutputFormat
+from app.cli.output import print_results
+from app.cli.problems import render_problem
+from app.cli.sql_source import Script
+
+
+def run_script(
+    address: Address, script: Script, form: OutputFormat, *, wait: bool, timeout_s: float | None
+) -> int:
+    """Results to stdout, also those before a refused statement. Raises CliError for that one."""
+    with ApiClient(address) as client:
+        try:
+            results = client.execute(script.text)
+        except ProblemError as error:
+            if error.problem.results or form is OutputFormat.JSON:
+                print_results(error.problem.results, form)
+            sys.stdout.flush()
+            raise CliError(error.exit_code, render_problem(error.problem, form, script)) from error
+        print_results(results, form)
+        if not wait:
+            return ExitCode.OK
+        sys.stdout.flush()
+        return follow(client, touched_zones(results), timeout_s=timeout_s).exit_code
+
+
+def touched_zones(results: Sequence[JsonObject]) -> tuple[Change, ...]:
+    """The last change of each zone, in the order in which the script first names them."""
+    last: dict[int, Change] = {}
+    for result in results:
+        zone_id, version = result.get("zone_id"), result.get("catalog_version")
+        if zone_id is None or version is None:
+            continue
+        name = str((result.get("effect") or {}).get("zone") or f"zone {zone_id}")
+        last[zone_id] = Change(zone_id, name, version)
+    return tuple(last.values())

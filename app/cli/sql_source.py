@@ -1,0 +1,43 @@
+"""Where a script's text comes from."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.cli.exits import CliError, ExitCode, UsageError
+
+STDIN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """``name`` is what error messages call it: the file, ``-e`` or ``<stdin>``."""
+
+    name: str
+    text: str
+
+
+def read_script(text: str | None, file: Path | None, argument: str | None) -> Script:
+    """Exactly one of ``-e``, ``-f`` and ``-``. Raises UsageError."""
+    if argument is not None and argument != STDIN:
+        raise UsageError(f"unexpected argument {argument!r}: give SQL with -e, a file with -f, or - for stdin")
+    if sum(source is not None for source in (text, file, argument)) != 1:
+        raise UsageError("give exactly one of -e SQL, -f FILE and - (stdin)")
+    if text is not None:
+        return Script("-e", text)
+    if file is None or str(file) == STDIN:
+        return Script("<stdin>", _decoded("<stdin>", sys.stdin.buffer.read()))
+    try:
+        return Script(str(file), _decoded(str(file), file.read_bytes()))
+    except OSError as error:
+        raise CliError(ExitCode.USAGE, f"cannot read {file}: {error.strerror}") from error
+
+
+def _decoded(name: str, raw: bytes) -> str:
+    try:
+        # A byte order mark, as some editors write it, is not part of the SQL.
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name} is not UTF-8 text (byte {error.start})") from error

@@ -1,0 +1,38 @@
+"""``zonectl status``: the state of everything on one screen."""
+
+from __future__ import annotations
+
+from app.cli.exits import CliError, ExitCode, UsageError
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
+
+
+def status(
+    form: FormatOption = OutputFormat.TABLE,
+    url: UrlOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Show whether the stores answer, whether Spark is up, the nodes and the zones.
+
+    Exit code 1 when catalog or metastore do not answer.
+
+    \b
+    Examples:
+      zonectl status
+      zonectl status --format json | jq .nodes
+    """
+    from app.cli.address import find_address
+    from app.cli.client import ApiClient, ProblemError
+    from app.cli.problems import render_problem
+    from app.cli.status_view import print_status
+
+    if form is OutputFormat.CSV:
+        raise UsageError("status has three tables, csv holds one: choose json or jsonl")
+    with ApiClient(find_address(url, data_dir)) as client:
+        try:
+            ready = client.readiness()
+            nodes = client.nodes() if ready["ready"] else ()
+            zones = client.zones() if ready["ready"] else ()
+        except ProblemError as error:
+            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+    print_status(client.address.url, ready, nodes, zones, form)
+    return ExitCode.OK if ready["ready"] else ExitCode.FAILED

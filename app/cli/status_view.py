@@ -1,0 +1,50 @@
+"""Printing what ``zonectl status`` found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from app.cli.client import JsonObject
+from app.cli.options import OutputFormat
+from app.cli.output import describe_params, print_rows
+
+ZONE_COLUMNS = ("partitions", "replicas", "quorum_size", "storage_profiles")
+
+
+def print_status(
+    url: str, ready: JsonObject, nodes: Sequence[JsonObject], zones: Sequence[JsonObject], form: OutputFormat
+) -> None:
+    """``json`` and ``jsonl`` print one object with ``ready``, ``nodes`` and ``zones``."""
+    if form is not OutputFormat.TABLE:
+        indent = 2 if form is OutputFormat.JSON else None
+        body = {"url": url, "ready": ready, "nodes": list(nodes), "zones": list(zones)}
+        print(json.dumps(body, ensure_ascii=False, indent=indent))
+        return
+    message = f" ({ready['spark_message']})" if ready.get("spark_message") else ""
+    print(f"{url}: {'ready' if ready['ready'] else 'not ready'}")
+    stores = f"catalog {ready.get('catalog')}, metastore {ready.get('metastore')}"
+    print(f"{stores}, spark {ready.get('spark')}{message}")
+    if nodes:
+        print()
+        print_rows(("node", "alive", "members", "attributes", "profiles"), [_node_row(node) for node in nodes])
+    if zones:
+        print()
+        print_rows(("zone", "parameters"), [_zone_row(zone) for zone in zones])
+
+
+def _node_row(node: JsonObject) -> tuple[str, ...]:
+    return (
+        str(node["name"]),
+        "yes" if node.get("alive") else "NO",
+        f"{node.get('members', '?')}/{node.get('member_limit', '?')}",
+        describe_params(node.get("attributes") or {}),
+        ",".join(node.get("profiles") or ()),
+    )
+
+
+def _zone_row(zone: JsonObject) -> tuple[str, ...]:
+    params = zone.get("params") or zone
+    return str(zone.get("name") or zone.get("zone")), describe_params(
+        {name: params[name] for name in ZONE_COLUMNS if name in params}
+    )

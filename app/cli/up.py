@@ -1,0 +1,94 @@
+"""``zonectl up``: the embedded installation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.exits import CliError, ExitCode, UsageError
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, HostOption, PortOption, make_settings
+
+if TYPE_CHECKING:
+    from app.supervisor_plan import NodeSpec
+
+DEFAULT_NODES = 3
+
+
+def up(
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes", envvar="ZONEKEEPER_NODES", min=1, help="Data nodes: n1, n2, ...", show_default="3"
+        ),
+    ] = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    port: PortOption = None,
+    host: HostOption = None,
+    topology: Annotated[
+        Path | None,
+        typer.Option(
+            "--topology",
+            envvar="ZONEKEEPER_TOPOLOGY",
+            metavar="FILE",
+            help='The nodes, as a JSON list of {"name", "attributes", "profiles"}.',
+        ),
+    ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", envvar="ZONEKEEPER_DEMO", help="Run `zonectl demo` once the API answers.")
+    ] = False,
+    leave: Annotated[
+        bool,
+        typer.Option(
+            "--exit", envvar="ZONEKEEPER_EXIT", help="With --demo: stop after it, with its exit code."
+        ),
+    ] = False,
+) -> int:
+    """Run everything on this machine until Ctrl-C: etcd, the server with Spark, and data nodes.
+
+    Children that die are restarted within 2 s. Whatever ends this process ends
+    them too; the next `up` on the same data directory continues where it stopped.
+
+    \b
+    Examples:
+      zonectl up
+      zonectl up --nodes 5 --data-dir /var/lib/zonekeeper --port 7400
+      zonectl up --topology nodes.json
+    """
+    from app.supervisor import UpOptions
+    from app.supervisor import up as run_up
+    from app.supervisor_state import UpError
+    from rebalance.hosting.child import MissingToolError
+
+    if leave and not demo:
+        raise UsageError("--exit says what follows the demo: give --demo too")
+    settings = make_settings(host=host, port=port, data_dir=data_dir)
+    options = UpOptions(
+        data_dir=data_dir,
+        nodes=_topology(nodes, topology),
+        host=settings.host,
+        port=settings.port,
+        member_limit=settings.node_member_limit,
+        demo=demo,
+        leave_after_demo=leave,
+    )
+    try:
+        return run_up(options)
+    except (UpError, MissingToolError, FileNotFoundError) as error:
+        raise CliError(ExitCode.FAILED, f"zonectl up: {error}") from error
+
+
+def _topology(count: int | None, file: Path | None) -> tuple[NodeSpec, ...]:
+    from app.supervisor_plan import default_topology, read_topology
+    from app.supervisor_state import UpError
+
+    if file is None:
+        return default_topology(count or DEFAULT_NODES)
+    try:
+        nodes = read_topology(file)
+    except UpError as error:
+        raise UsageError(str(error)) from error
+    if count is not None and count > len(nodes):
+        raise UsageError(f"--nodes {count}, but {file} has only {len(nodes)}")
+    return nodes[:count]

@@ -1,0 +1,63 @@
+"""``/readyz``: catalog and metastore answer now; Spark and the leading controller are told besides."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from catalog.core.snapshot import CatalogSnapshot
+from rebalance.core.keys import Keyspace
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import Metastore
+
+TIME_LIMIT_S = 1.0
+
+
+class Readiness:
+    """``snapshot`` reads the catalog."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], Awaitable[CatalogSnapshot]],
+        metastore: Metastore,
+        mirror: KeyspaceMirror,
+        keyspace: Keyspace,
+    ) -> None:
+        self._snapshot = snapshot
+        self._metastore = metastore
+        self._mirror = mirror
+        self._keyspace = keyspace
+
+    async def report(self) -> dict[str, Any]:
+        leader_key = self._keyspace.controller_leader
+        catalog, metastore = await asyncio.gather(
+            _state_of(self._snapshot()), _state_of(self._metastore.get(leader_key))
+        )
+        if metastore == "ok" and not self._mirror.is_loaded:
+            metastore = "loading"
+        leader = self._mirror.value(leader_key)
+        engine = self._mirror.value(self._keyspace.engine_status)
+        spark = json.loads(engine) if engine is not None and metastore == "ok" else {}
+        return {
+            "ready": catalog == "ok" and metastore == "ok",
+            "catalog": catalog,
+            "metastore": metastore,
+            "nodes": sum(1 for _ in self._mirror.below(self._keyspace.nodes)),
+            "spark": spark.get("state", "unknown"),
+            "spark_message": spark.get("message", "no controller leads"),
+            "spark_driver_pid": spark.get("driver_pid"),
+            "controller": leader.decode() if leader is not None else None,
+        }
+
+
+async def _state_of(question: Awaitable[object]) -> str:
+    """ "ok", or what went wrong, in a line."""
+    try:
+        await asyncio.wait_for(question, TIME_LIMIT_S)
+    except TimeoutError:
+        return f"no answer within {TIME_LIMIT_S:.0f} s"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return "ok"

@@ -1,0 +1,73 @@
+"""The synchronous catalog behind an asyncio face: one worker thread, the event loop is never blocked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from app.sql.member_counts import MemberCounts
+from app.sql.statements import StatementResult, StatementRunner, engine_limits
+from catalog.core.engine_limits import check_member_limits
+from catalog.core.snapshot import CatalogSnapshot, Change, Topology, ZoneDefaults
+from catalog.ports import OutboxRow
+from catalog.service import CatalogService
+from catalog.store.catalog_store import CatalogStore
+
+T = TypeVar("T")
+
+
+class CatalogExecutor:
+    """One server's catalog; implements the relay's ``AsyncOutbox`` too.
+
+    ``counts`` answers how many members zones need, for the limit of each node.
+    """
+
+    def __init__(self, url: str, defaults: ZoneDefaults, counts: MemberCounts) -> None:
+        self._url = url
+        self._defaults = defaults
+        self._counts = counts
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
+
+    async def open(self, on_commit: Callable[[], None]) -> None:
+        """``on_commit`` is called in the event loop after each commit. Raises StoreError."""
+        loop = asyncio.get_running_loop()
+        self._store = await self._call(CatalogStore.open, self._url)
+
+        def committed(_version: int) -> None:
+            loop.call_soon_threadsafe(on_commit)
+
+        self._store.on_commit(committed)
+        self._service = CatalogService(self._store.unit_of_work, self._defaults)
+        self._runner = StatementRunner(self._service, (engine_limits, self._check_member_limits))
+
+    async def run(self, sql: str, topology: Topology) -> list[StatementResult]:
+        """Raises ScriptError."""
+        return await self._call(self._runner.run, sql, topology)
+
+    async def snapshot(self) -> CatalogSnapshot:
+        """The catalog as committed now. Raises StoreError."""
+        return await self._call(self._service.snapshot)
+
+    async def unsent(self) -> Sequence[OutboxRow]:
+        return await self._call(self._store.outbox.unsent)
+
+    async def mark_sent(self, rows: Sequence[OutboxRow]) -> None:
+        await self._call(self._store.outbox.mark_sent, tuple(rows))
+
+    async def close(self) -> None:
+        await self._call(self._store.close)
+        self._thread.shutdown()
+
+    async def _call(self, function: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *arguments))
+
+    def _check_member_limits(self, change: Change, snapshot: CatalogSnapshot, topology: Topology) -> None:
+        """54000 before anything is stored, rather than members that wait for room for ever."""
+        if change.after is None or not change.entries:
+            return
+        others = [zone for zone in snapshot.zones if zone.zone_id != change.after.zone_id]
+        existing = self._counts.of_zones(others, topology)
+        check_member_limits(change, topology, existing, self._counts.of_zone(change.after, topology))

@@ -1,0 +1,88 @@
+"""SQL text in, results out: the script is read whole, then its statements are executed one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from catalog.core.engine_limits import check_engine_can
+from catalog.core.errors import StatementError
+from catalog.core.messages import Command
+from catalog.core.snapshot import CatalogSnapshot, Change, StatementWarning, Topology
+from catalog.core.zone import ZoneId
+from catalog.service import CatalogService, ChangeCheck, ExecutedStatement
+from parser.to_command import parse_ddl
+
+
+@dataclass(frozen=True, slots=True)
+class StatementResult:
+    """What one statement did. ``n`` counts from 1; ``zone_id`` is None when there is no such zone."""
+
+    n: int
+    sql: str
+    applied: bool
+    effect: dict[str, Any]
+    zone_id: ZoneId | None
+    catalog_version: int
+    warnings: tuple[StatementWarning, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "n": self.n,
+            "sql": self.sql,
+            "applied": self.applied,
+            "effect": self.effect,
+            "zone_id": self.zone_id,
+            "catalog_version": self.catalog_version,
+            "warnings": [{"name": warning.name, "message": warning.message} for warning in self.warnings],
+        }
+
+
+class ScriptError(StatementError):
+    """The error that ended a script, with the results of the statements before it: their effects stay."""
+
+    def __init__(self, cause: StatementError, results: Sequence[StatementResult]) -> None:
+        super().__init__(cause.kind, cause.message, cause.position, cause.statement)
+        self.results = tuple(results)
+
+
+def engine_limits(change: Change, _snapshot: CatalogSnapshot, topology: Topology) -> None:
+    """``check_engine_can`` as the service calls its checks."""
+    check_engine_can(change, topology)
+
+
+class StatementRunner:
+    """Runs scripts on the catalog. ``checks`` are limits beyond the catalog's rules, asked for each change."""
+
+    def __init__(self, service: CatalogService, checks: Sequence[ChangeCheck] = (engine_limits,)) -> None:
+        self._service = service
+        self._checks = tuple(checks)
+
+    def run(self, sql: str, topology: Topology) -> list[StatementResult]:
+        """Executes a script, each statement a catalog version of its own.
+
+        Raises ScriptError: for text that is not understood nothing was executed and ``results`` is empty; else
+        ``statement`` is the number of the one that failed and ``results`` are those before it.
+        """
+        results: list[StatementResult] = []
+        try:
+            commands = parse_ddl(sql)
+            for executed in self._service.execute_each(commands, topology, self._checks):
+                results.append(_result(len(results) + 1, commands[len(results)], executed))
+        except StatementError as error:
+            raise ScriptError(error, results) from error
+        return results
+
+
+def _result(n: int, command: Command, executed: ExecutedStatement) -> StatementResult:
+    change = executed.change
+    return StatementResult(
+        n=n,
+        sql=command.source,
+        applied=change.applied,
+        effect=dict(change.effect),
+        zone_id=change.zone_id,
+        catalog_version=executed.version,
+        warnings=change.warnings,
+    )

@@ -1,0 +1,204 @@
+"""Keeping children alive, and ending all of them: a plain loop in the main thread.
+
+The main thread starts every child, because a guarded child dies with the *thread* that started it. Nothing
+here knows what the children are; tests run it on small scripts.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from app.supervisor_plan import ChildSpec
+from rebalance.hosting.child import spawn
+
+POLL_S = 0.05
+FIRST_DELAY_S = 0.2
+# With a poll and the start itself on top, a child is back within 2 s of its death.
+LONGEST_DELAY_S = 1.6
+# A child that lived this long is healthy: its next death is a first one again.
+STEADY_S = 10.0
+# A child that keeps dying is reported often at first, then now and then.
+REPORTED_DEATHS = 5
+REPORT_EVERY = 20
+LOG_BYTES_MAX = 8 * 1024 * 1024
+LOGS_KEPT = 3
+
+Say = Callable[[str], None]
+
+
+def restart_delay(deaths: int) -> float:
+    """Seconds to wait before the restart after the ``deaths``-th death in a row (1, 2, ...)."""
+    return min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(deaths - 1, 8))
+
+
+def rotate_log(path: Path, bytes_max: int = LOG_BYTES_MAX, kept: int = LOGS_KEPT) -> None:
+    """``x.log`` becomes ``x.log.1`` (and .1 becomes .2, ...) once it is larger than ``bytes_max``."""
+    if not path.exists() or path.stat().st_size <= bytes_max:
+        return
+    for index in range(kept - 1, 0, -1):
+        older = path.with_name(f"{path.name}.{index}")
+        if older.exists():
+            older.replace(path.with_name(f"{path.name}.{index + 1}"))
+    path.replace(path.with_name(f"{path.name}.1"))
+
+
+class Child:
+    """One child and its restarts. ``log`` None in its spec: it runs once and writes to our own terminal."""
+
+    def __init__(self, spec: ChildSpec, say: Say) -> None:
+        self.spec = spec
+        self._say = say
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._restart_at: float | None = 0.0
+        self._deaths = 0
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of a child that runs once, when it has ended."""
+        return self._process.returncode if self._process is not None and self._restart_at is None else None
+
+    def tick(self, now: float) -> bool:
+        """Starts what is due, notices a death. True when the pid changed."""
+        if self._process is not None and self._process.returncode is None:
+            code = self._process.poll()
+            if code is None:
+                return False
+            self._on_death(code, now)
+            return True
+        if self._restart_at is None or now < self._restart_at:
+            return False
+        return self._start(now)
+
+    def ask_to_stop(self) -> None:
+        self._restart_at = None
+        if self.pid is not None and self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        if self.pid is not None and self._process is not None:
+            self._process.kill()
+
+    def has_ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def _start(self, now: float) -> bool:
+        self._restart_at = None
+        self._started_at = now
+        if self.spec.log is not None:
+            rotate_log(self.spec.log)
+        try:
+            self._process = spawn(self.spec.argv, log=self.spec.log, env=self.spec.env)
+        except OSError as error:
+            self._on_death(f"cannot start: {error}", now)
+            return False
+        return True
+
+    def _on_death(self, how: int | str, now: float) -> None:
+        if self.spec.log is None:
+            return
+        if now - self._started_at >= STEADY_S:
+            self._deaths = 0
+        self._deaths += 1
+        delay = restart_delay(self._deaths)
+        self._restart_at = now + delay
+        if self._deaths <= REPORTED_DEATHS or self._deaths % REPORT_EVERY == 0:
+            times = "" if self._deaths == 1 else f", {self._deaths} times in a row"
+            self._say(f"{self.spec.name} {_ended(how)}{times}; restarting in {delay:.1f} s ({self.spec.log})")
+
+
+def _ended(how: int | str) -> str:
+    if isinstance(how, str):
+        return how
+    if how >= 0:
+        return f"ended with exit code {how}"
+    try:
+        return f"was ended by {signal.Signals(-how).name}"
+    except ValueError:
+        return f"was ended by signal {-how}"
+
+
+class Supervisor:
+    """Runs children until a signal or ``stop`` ends them. ``watch`` is called in every turn of the loop."""
+
+    def __init__(
+        self,
+        specs: Sequence[ChildSpec],
+        *,
+        say: Say,
+        on_change: Callable[[Mapping[str, int]], None] = lambda pids: None,
+        watch: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._children = [Child(spec, say) for spec in specs]
+        self._say = say
+        self._on_change = on_change
+        self._watch = watch
+        self._signals: list[int] = []
+        self._stopping = False
+
+    def run(self) -> signal.Signals | None:
+        """Returns the signal that ended it (None: ``stop``), with every child gone, whatever happened."""
+        with self._signals_caught():
+            try:
+                while not self._signals and not self._stopping:
+                    self._turn()
+                    time.sleep(POLL_S)
+            finally:
+                self._end_all()
+        return signal.Signals(self._signals[0]) if self._signals else None
+
+    def add(self, spec: ChildSpec) -> Child:
+        """Also while it runs, from ``watch``."""
+        child = Child(spec, self._say)
+        self._children.append(child)
+        return child
+
+    def stop(self) -> None:
+        """Ends ``run`` after the turn."""
+        self._stopping = True
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        # Every child gets its turn: no short cut after the first that changed.
+        changed = [child.tick(now) for child in self._children]
+        if any(changed):
+            self._on_change({child.spec.name: child.pid for child in self._children if child.pid is not None})
+        self._watch()
+
+    def _end_all(self) -> None:
+        """Rank by rank: SIGTERM, a bounded wait, SIGKILL. A second signal cuts the waiting short."""
+        for rank in sorted({child.spec.rank for child in self._children}):
+            members = [child for child in self._children if child.spec.rank == rank]
+            for child in members:
+                child.ask_to_stop()
+            deadline = time.monotonic() + max(child.spec.grace_s for child in members)
+            while not all(child.has_ended() for child in members):
+                if time.monotonic() > deadline or len(self._signals) > 1:
+                    for child in members:
+                        child.kill()
+                time.sleep(POLL_S / 5)
+
+    @contextmanager
+    def _signals_caught(self) -> Iterator[None]:
+        """SIGHUP too: a closed terminal is no reason to leave anything behind."""
+
+        def note(number: int, _frame: FrameType | None) -> None:
+            self._signals.append(number)
+
+        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        earlier = {number: signal.signal(number, note) for number in wanted}
+        try:
+            yield
+        finally:
+            for number, handler in earlier.items():
+                signal.signal(number, handler)

@@ -1,0 +1,173 @@
+"""What ``zonectl up`` keeps in its data directory.
+
+| File | What |
+|---|---|
+| ``up.lock`` | held while an ``up`` runs; the kernel releases it however that process ends |
+| ``up.pid`` | whose lock it is, for the line that refuses a second ``up`` |
+| ``state.json`` | the ports, chosen once |
+| ``run.json`` | URL and pids, while it runs: clients find the API by it |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from filelock import FileLock, Timeout
+
+from rebalance.hosting.free_ports import free_block, is_free
+
+STATE_FORMAT = 1
+PORTS_PER_MEMBER = 2
+# A killed predecessor's etcd and server are gone within milliseconds; their ports are worth that wait.
+PORT_PATIENCE_S = 3.0
+
+
+class UpError(RuntimeError):
+    """``up`` cannot start; the message is one line for people."""
+
+
+class DataDirectory:
+    """The directory of one ``up``, locked for as long as this object is open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._lock = FileLock(self.path / "up.lock", timeout=0)
+
+    def __enter__(self) -> Self:
+        """Raises UpError when another ``up`` runs here or the directory cannot be used."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock.acquire()
+        except Timeout:
+            owner = _read_text(self.path / "up.pid") or "unknown"
+            raise UpError(
+                f"another `zonectl up` (pid {owner}) runs in {self.path}: stop it, or choose another --data-dir"
+            ) from None
+        except OSError as error:
+            raise UpError(f"cannot use {self.path}: {error.strerror or error}") from error
+        write_file(self.path / "up.pid", str(os.getpid()))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.forget_run()
+        self._lock.release()
+
+    def write_run(self, url: str, pids: Mapping[str, int]) -> None:
+        body = {"url": url, "pid": os.getpid(), "children": dict(pids)}
+        write_file(self.path / "run.json", json.dumps(body, indent=2))
+
+    def forget_run(self) -> None:
+        (self.path / "run.json").unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Everything that listens. ``nodes`` holds each node's block, also of nodes that are not started now."""
+
+    api: int
+    etcd_client: int
+    etcd_peer: int
+    nodes: Mapping[str, range]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "v": STATE_FORMAT,
+            "api": self.api,
+            "etcd_client": self.etcd_client,
+            "etcd_peer": self.etcd_peer,
+            "nodes": {name: [block.start, block.stop - 1] for name, block in self.nodes.items()},
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        if body["v"] != STATE_FORMAT:
+            raise UpError(f"state.json has format {body['v']}; this build reads {STATE_FORMAT}")
+        nodes = {name: range(first, last + 1) for name, (first, last) in body["nodes"].items()}
+        return cls(body["api"], body["etcd_client"], body["etcd_peer"], nodes)
+
+
+def load_ports(directory: Path) -> Ports | None:
+    """The ports of an earlier run. Raises UpError when the file is damaged: guessing would lose the members."""
+    text = _read_text(directory / "state.json")
+    if text is None:
+        return None
+    try:
+        return Ports.from_json(json.loads(text))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UpError(f"{directory / 'state.json'} is damaged ({error!r})") from error
+
+
+def choose_ports(
+    earlier: Ports | None,
+    nodes: Sequence[str],
+    *,
+    host: str = "127.0.0.1",
+    api_port: int = 0,
+    member_limit: int,
+    patience_s: float = PORT_PATIENCE_S,
+) -> Ports:
+    """Ports for this run: those of the earlier one where they are free, new ones where not.
+
+    A node's block is never given up, free or not: its ports are part of the groups' memberships, and members
+    on other ports never form a quorum. Raises UpError when ``api_port`` (not 0) is taken.
+    """
+    blocks = dict(earlier.nodes) if earlier else {}
+    for name in nodes:
+        if name not in blocks:
+            blocks[name] = free_block(PORTS_PER_MEMBER * member_limit, avoid=list(blocks.values()))
+    avoid = list(blocks.values())
+    if api_port:
+        if not _becomes_free(api_port, host, patience_s):
+            raise UpError(
+                f"port {api_port} is taken on {host}: stop what listens there, or choose another --port"
+            )
+        api = api_port
+    else:
+        api = _keep(earlier.api if earlier else None, host, avoid, patience_s)
+    avoid.append(range(api, api + 1))
+    client = _keep(earlier.etcd_client if earlier else None, "127.0.0.1", avoid, patience_s)
+    avoid.append(range(client, client + 1))
+    peer = _keep(earlier.etcd_peer if earlier else None, "127.0.0.1", avoid, patience_s)
+    return Ports(api, client, peer, blocks)
+
+
+def save_ports(directory: Path, ports: Ports) -> None:
+    write_file(directory / "state.json", json.dumps(ports.as_json(), indent=2))
+
+
+def write_file(path: Path, text: str) -> None:
+    """All or nothing, also when the machine stops in the middle."""
+    temporary = path.with_name(f"{path.name}.new")
+    with temporary.open("w") as stream:
+        stream.write(text + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(path)
+
+
+def _keep(port: int | None, host: str, avoid: Sequence[range], patience_s: float) -> int:
+    if port is not None and _becomes_free(port, host, patience_s):
+        return port
+    return free_block(1, host, avoid=avoid).start
+
+
+def _becomes_free(port: int, host: str, patience_s: float) -> bool:
+    deadline = time.monotonic() + patience_s
+    while not is_free(port, host):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError:
+        return None

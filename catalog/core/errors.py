@@ -1,0 +1,183 @@
+"""Every error that a statement or a request can end with: one table, one exception tree.
+
+The table (``ErrorKind``) is the only place that knows numeric codes, SQLSTATEs and HTTP statuses; the tree only
+tells callers apart that must act differently::
+
+    StatementError            anything refused on purpose; ``kind`` is the row of the table
+    +-- ParseError            the text was not understood, or says what is not built: nothing was executed
+    +-- RefusedError          understood, but not possible with this catalog or these nodes: nothing was changed
+    +-- StoreError            a store did not answer, kept changing, or the outcome is not known
+
+Invariants: numeric codes are unique, have four digits and never change their meaning; the first digit groups
+them (1 text, 2 options, 3 quorum, 4 names and zones, 5 limits, 6 races and outcomes, 7 availability,
+8 requests, 9 internal). 13 and 22 are not used anywhere: some SQL clients give them a meaning of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from catalog.core.messages import Position
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """One row: ``action`` says to a person what to do about it."""
+
+    code: int
+    sqlstate: str
+    http_status: int
+    title: str
+    action: str
+
+
+class ErrorKind(Enum):
+    """The table. The member's name is the error's public name."""
+
+    SYNTAX_ERROR = ErrorRow(
+        1001, "42601", 400, "The text is not a statement", "Correct the text at the line and column given."
+    )
+    STATEMENT_NOT_SUPPORTED = ErrorRow(
+        1002, "0A000", 400, "The statement is not supported", "Use CREATE ZONE, ALTER ZONE or DROP ZONE."
+    )
+
+    OPTION_UNKNOWN = ErrorRow(
+        2001, "22023", 400, "The option does not exist", "Use one of the options that the message lists."
+    )
+    OPTION_NOT_SUPPORTED = ErrorRow(
+        2002, "0A000", 400, "The option is not supported yet", "Leave the option out."
+    )
+    OPTION_DUPLICATE = ErrorRow(2003, "22023", 400, "An option is given twice", "Give each option once.")
+    OPTION_TYPE = ErrorRow(
+        2004, "22023", 400, "The value has the wrong type", "Give a value of the type that the message names."
+    )
+    OPTION_OUT_OF_RANGE = ErrorRow(
+        2005, "22023", 400, "The value is out of range", "Give a value in the range that the message names."
+    )
+    PARTITIONS_NOT_ALTERABLE = ErrorRow(
+        2006, "0A000", 400, "PARTITIONS cannot be altered", "Create another zone with this many partitions."
+    )
+    OPTION_NOT_ALTERABLE = ErrorRow(
+        2007, "0A000", 400, "The option cannot be altered", "Create another zone with this option."
+    )
+    STORAGE_PROFILES_EMPTY = ErrorRow(
+        2008, "22023", 400, "A storage profile's name is blank", "Name each profile, or leave the option out."
+    )
+
+    QUORUM_BELOW_MINIMUM = ErrorRow(
+        3001, "22023", 400, "QUORUM SIZE is too small", "Give a size within the bounds of the message."
+    )
+    QUORUM_ABOVE_MAXIMUM = ErrorRow(
+        3002, "22023", 400, "QUORUM SIZE is too large", "Give a size within the bounds, or more replicas."
+    )
+    QUORUM_CONFLICTS_WITH_REPLICAS = ErrorRow(
+        3003, "22023", 400, "REPLICAS conflicts with the zone's QUORUM SIZE", "Alter both in one statement."
+    )
+    QUORUM_EXCEEDS_DATA_NODES = ErrorRow(
+        3004, "23514", 409, "QUORUM SIZE exceeds the data nodes", "Start more nodes, or give a smaller size."
+    )
+
+    NAME_INVALID = ErrorRow(
+        4001, "42602", 400, "The name is not valid", "Use letters, digits and underscores, or quote the name."
+    )
+    NAME_TOO_LONG = ErrorRow(
+        4002, "42622", 400, "The name is too long", "Use a name of at most 128 characters."
+    )
+    ZONE_ALREADY_EXISTS = ErrorRow(
+        4003, "42710", 409, "The zone exists already", "Use another name, or IF NOT EXISTS."
+    )
+    ZONE_NOT_FOUND = ErrorRow(
+        4004, "42704", 404, "The zone does not exist", "Check the name (quoted names keep case), or IF EXISTS."
+    )
+    STORAGE_PROFILE_UNKNOWN = ErrorRow(
+        4005, "42704", 400, "No live node has the storage profile", "Use a profile that a live node has."
+    )
+
+    LEARNERS_NOT_SUPPORTED = ErrorRow(
+        5001, "0A000", 400, "The zone would need learners", "Give the QUORUM SIZE that the message names."
+    )
+    NODE_MEMBER_LIMIT = ErrorRow(
+        5002, "54000", 409, "A node cannot hold that many members", "Ask for fewer partitions or add nodes."
+    )
+
+    CATALOG_VERSION_CONFLICT = ErrorRow(
+        6001, "40001", 409, "The catalog kept changing", "Send the statement again: nothing was changed."
+    )
+    OUTCOME_UNKNOWN = ErrorRow(
+        6002, "40003", 504, "It is not known whether it happened", "Read the state back before repeating."
+    )
+
+    CATALOG_UNAVAILABLE = ErrorRow(
+        7001, "58000", 503, "The catalog does not answer", "Try again when its database is up."
+    )
+    METASTORE_UNAVAILABLE = ErrorRow(
+        7002, "58000", 503, "The metastore does not answer", "Try again when etcd is up."
+    )
+
+    PARTITION_UNAVAILABLE = ErrorRow(
+        7003, "58000", 503, "The partition does not answer", "Look at its status for the cause, and try again."
+    )
+
+    INVALID_REQUEST = ErrorRow(8001, "22023", 400, "The request is not valid", "Correct the request.")
+    KEY_NOT_FOUND = ErrorRow(8002, "02000", 404, "The key does not exist", "Check the key and the zone.")
+
+    INTERNAL_ERROR = ErrorRow(
+        9001, "XX000", 500, "Something broke inside", "Look into the service's log, and report it."
+    )
+
+    @property
+    def code(self) -> int:
+        return self.value.code
+
+    @property
+    def sqlstate(self) -> str:
+        return self.value.sqlstate
+
+    @property
+    def http_status(self) -> int:
+        return self.value.http_status
+
+
+class StatementError(Exception):
+    """A statement or request that was refused, with the reason.
+
+    ``line`` and ``column`` are 1-based and point into the whole text that was sent; None where nothing in the
+    text is to blame. ``statement`` is the 1-based number of the statement in its script, None outside a script.
+    """
+
+    def __init__(
+        self,
+        kind: ErrorKind,
+        message: str,
+        position: Position | None = None,
+        statement: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.line = position.line if position else None
+        self.column = position.column if position else None
+        self.statement = statement
+
+    @property
+    def position(self) -> Position | None:
+        if self.line is None or self.column is None:
+            return None
+        return Position(self.line, self.column)
+
+    def __str__(self) -> str:
+        where = "" if self.line is None else f" (line {self.line}, column {self.column})"
+        return f"{self.kind.name}: {self.message}{where}"
+
+
+class ParseError(StatementError):
+    """The text was not understood, or says something that is not built. Nothing of the script was executed."""
+
+
+class RefusedError(StatementError):
+    """A statement that was understood and checked against the catalog and the nodes. It changed nothing."""
+
+
+class StoreError(StatementError):
+    """A store did not answer, changed too often meanwhile, or did not say whether it had committed."""

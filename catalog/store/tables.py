@@ -1,0 +1,76 @@
+"""The catalog's tables: a history that is only ever added to, and an outbox.
+
+Invariants: rows of ``catalog_versions`` and ``zone_versions`` never change and are never deleted, so the
+catalog at any version can be read, and zone ids are never given twice. A version's number is its primary key,
+which is what makes two writers of the same version conflict.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+
+METADATA = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+    }
+)
+
+CATALOG_VERSIONS = Table(
+    "catalog_versions",
+    METADATA,
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    Column("statement_id", String(64), nullable=False, unique=True),
+    Column("statement", Text, nullable=False),
+    Column("next_zone_id", BigInteger, nullable=False),
+    Column("committed_at_us", BigInteger, nullable=False, comment="microseconds since 1970, UTC"),
+)
+
+ZONE_VERSIONS = Table(
+    "zone_versions",
+    METADATA,
+    Column("zone_id", BigInteger, primary_key=True, autoincrement=False),
+    Column(
+        "version", BigInteger, ForeignKey(CATALOG_VERSIONS.c.version), primary_key=True, autoincrement=False
+    ),
+    Column("dropped", Boolean, nullable=False),
+    Column("name", String(128), nullable=False),
+    Column("partitions", Integer, nullable=False),
+    Column("replicas", Integer, nullable=False, comment="2147483647: ALL"),
+    Column("quorum_size", Integer, nullable=True, comment="the explicit one; NULL: derived"),
+    Column("storage_profiles", Text, nullable=False, comment="JSON list"),
+    Column("auto_scale_up", Integer, nullable=False),
+    Column("auto_scale_down", Integer, nullable=False),
+    Column("nodes_filter", Text, nullable=False),
+    Column("consistency_mode", String(64), nullable=False),
+    Column("algorithm", String(64), nullable=False),
+)
+
+OUTBOX = Table(
+    "outbox",
+    METADATA,
+    Column(
+        "version", BigInteger, ForeignKey(CATALOG_VERSIONS.c.version), primary_key=True, autoincrement=False
+    ),
+    Column("zone_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("payload", LargeBinary, nullable=False, comment="an encoded ZoneIntent"),
+    Column("sent_at_us", BigInteger, nullable=True, comment="NULL: not sent yet"),
+)
+
+_UNSENT = OUTBOX.c.sent_at_us.is_(None)
+# Partial: what is sent stays as history and must not slow down looking for what is not.
+Index("ix_outbox_unsent", OUTBOX.c.version, OUTBOX.c.zone_id, sqlite_where=_UNSENT, postgresql_where=_UNSENT)

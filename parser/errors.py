@@ -1,0 +1,66 @@
+"""From a place in the text to a coded error: offsets become lines and columns here and nowhere else.
+
+Lines end at a line feed (a carriage return before it belongs to the line it ends). Columns count characters,
+not bytes, from 1.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+
+from catalog.core.errors import ErrorKind, ParseError
+from catalog.core.messages import Position
+
+SHOWN_CHARS_MAX = 40
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_LEXEMES = re.compile(
+    r"""(?:--|//)[^\r\n]* | /\*.*?\*/ | '(?:[^']|'')*' | "(?:[^"]|"")*" | [^'"/-]+ | (?P<open>/\*|'|") | .""",
+    re.VERBOSE | re.DOTALL,
+)
+_OPENED = {"/*": "a comment that is never closed by */", "'": "a string that is never closed by '"}
+
+
+class SourceMap:
+    """The text of a script, and where each offset of it is. Lines are indexed once, when first asked for."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._starts: list[int] | None = None
+
+    def position(self, offset: int) -> Position:
+        """The 1-based line and column of a character; the end of the text counts as one."""
+        if self._starts is None:
+            self._starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
+        line = bisect_right(self._starts, offset)
+        return Position(line, offset - self._starts[line - 1] + 1)
+
+    def fail(self, offset: int, message: str, kind: ErrorKind = ErrorKind.SYNTAX_ERROR) -> ParseError:
+        return ParseError(kind, message, self.position(offset))
+
+
+def shown(text: str) -> str:
+    """A piece of the text for a message: short, on one line."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= SHOWN_CHARS_MAX else flat[: SHOWN_CHARS_MAX - 3] + "..."
+
+
+def check_characters(source: SourceMap) -> None:
+    """Refuses what no catalog can store: NUL and half of a surrogate pair, also inside comments and strings.
+
+    The text of each statement is kept in the catalog's history, so it must be storable as a whole.
+    """
+    found = _UNSTORABLE.search(source.text)
+    if found:
+        raise source.fail(found.start(), f"character U+{ord(found.group()):04X} is not allowed in a statement")
+
+
+def unclosed(source: SourceMap) -> ParseError | None:
+    """The first comment, string or quoted name that is opened and never closed, if there is one."""
+    for lexeme in _LEXEMES.finditer(source.text):
+        opening = lexeme.group("open")
+        if opening:
+            what = _OPENED.get(opening, 'a name that is never closed by "')
+            return source.fail(lexeme.start(), f"{what} starts here")
+    return None

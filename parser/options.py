@@ -1,0 +1,247 @@
+"""The options of CREATE ZONE and ALTER ZONE in their two forms.
+
+New form: ``(PARTITIONS 8, REPLICAS ALL, QUORUM SIZE 2)``, each option with its own grammar, then
+``STORAGE PROFILES ['p', ...]``. Old form: ``KEY=value, ...`` where a value is any literal or ALL, and a
+literal of the wrong type is not a syntax error but is refused later. The forms do not mix.
+
+The whole grammar is read here, also of options that are not built: the catalog refuses those, with their place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import NoReturn
+
+from sqlglot.tokenizer_core import TokenType
+
+from catalog.core.errors import ErrorKind
+from catalog.core.messages import Keyword, OptionClause, OptionValue, OtherLiteral, ProfileName, ZoneOption
+from catalog.core.zone import TIMER_OFF
+from parser.errors import shown
+from parser.rules import RuleParser
+
+NUMBER_MAX = 10**18
+"""Larger numbers are read as this one: far out of every range, and small enough to handle at no cost."""
+
+KEYS = {
+    "PARTITIONS": ZoneOption.PARTITIONS,
+    "REPLICAS": ZoneOption.REPLICAS,
+    "QUORUM_SIZE": ZoneOption.QUORUM_SIZE,
+    "DISTRIBUTION_ALGORITHM": ZoneOption.DISTRIBUTION_ALGORITHM,
+    "DATA_NODES_FILTER": ZoneOption.NODES_FILTER,
+    "DATA_NODES_AUTO_ADJUST_SCALE_UP": ZoneOption.AUTO_SCALE_UP,
+    "DATA_NODES_AUTO_ADJUST_SCALE_DOWN": ZoneOption.AUTO_SCALE_DOWN,
+    "CONSISTENCY_MODE": ZoneOption.CONSISTENCY_MODE,
+    "STORAGE_PROFILES": ZoneOption.STORAGE_PROFILES,
+}
+"""The old form's keys."""
+
+NEW_FORM = (
+    "PARTITIONS n, REPLICAS n|ALL, QUORUM SIZE n, AUTO SCALE UP n|OFF, AUTO SCALE DOWN n|OFF, AUTO SCALE OFF, "
+    "NODES FILTER 's', DISTRIBUTION ALGORITHM 's', CONSISTENCY MODE 's'"
+)
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
+DATED_LITERALS = ("DATE", "TIME", "TIMESTAMP", "INTERVAL")
+
+
+def cut_number(digits: str) -> int:
+    """The value of a run of digits, at most ``NUMBER_MAX``. Leading zeros count for nothing."""
+    significant = digits.lstrip("0") or "0"
+    return NUMBER_MAX if len(significant) > 18 else int(significant)
+
+
+class OptionRules(RuleParser):
+    """Rules for options. A rule starts at its first token and ends behind its last one."""
+
+    def new_form_options(self) -> list[OptionClause]:
+        """Behind the opening parenthesis, up to and with the closing one."""
+        clauses = self.new_form_option()
+        while self.take(TokenType.COMMA):
+            clauses += self.new_form_option()
+        if not self.take(TokenType.R_PAREN):
+            self.fail('"," or ")"')
+        return clauses
+
+    def new_form_option(self) -> list[OptionClause]:
+        """One option; AUTO SCALE OFF is two clauses."""
+        rules: dict[str, Callable[[], list[OptionClause]]] = {
+            "PARTITIONS": lambda: self._number(ZoneOption.PARTITIONS),
+            "REPLICAS": self._replicas,
+            "QUORUM": lambda: self._number(ZoneOption.QUORUM_SIZE),
+            "AUTO": self._auto_scale,
+            "NODES": lambda: self._string(ZoneOption.NODES_FILTER),
+            "DISTRIBUTION": lambda: self._string(ZoneOption.DISTRIBUTION_ALGORITHM),
+            "CONSISTENCY": lambda: self._string(ZoneOption.CONSISTENCY_MODE),
+        }
+        rule = rules.get(self.word())
+        if rule is None:
+            self._no_such_option(self.word())
+        return rule()
+
+    def _no_such_option(self, word: str) -> NoReturn:
+        if word == "STORAGE":
+            hint = "STORAGE PROFILES is given behind the options of CREATE ZONE, and only there"
+            self.fail("an option", hint)
+        if not word:
+            self.fail(f"an option ({NEW_FORM})")
+        message = f"there is no option {shown(word)}; accepted: {NEW_FORM}"
+        self.refuse(ErrorKind.OPTION_UNKNOWN, message, self._curr)
+
+    def _number(self, option: ZoneOption) -> list[OptionClause]:
+        position = self.place(self._curr)
+        self.expect_words(*option.value.split())
+        return [OptionClause(option, self.digits(option.value), position)]
+
+    def _replicas(self) -> list[OptionClause]:
+        position = self.place(self._curr)
+        self.expect_words("REPLICAS")
+        value: OptionValue = Keyword.ALL if self.take_word("ALL") else self.digits("REPLICAS", " or ALL")
+        return [OptionClause(ZoneOption.REPLICAS, value, position)]
+
+    def _auto_scale(self) -> list[OptionClause]:
+        position = self.place(self._curr)
+        self.expect_words("AUTO", "SCALE")
+        if self.take_word("OFF"):
+            both = (ZoneOption.AUTO_SCALE_UP, ZoneOption.AUTO_SCALE_DOWN)
+            return [OptionClause(option, TIMER_OFF, position) for option in both]
+        if self.take_word("UP"):
+            option = ZoneOption.AUTO_SCALE_UP
+        elif self.take_word("DOWN"):
+            option = ZoneOption.AUTO_SCALE_DOWN
+        else:
+            self.fail("UP, DOWN or OFF")
+        value = TIMER_OFF if self.take_word("OFF") else self.digits(option.value, " or OFF")
+        return [OptionClause(option, value, position)]
+
+    def _string(self, option: ZoneOption) -> list[OptionClause]:
+        position = self.place(self._curr)
+        self.expect_words(*option.value.split())
+        return [OptionClause(option, self.text(f"a single-quoted string for {option.value}"), position)]
+
+    def digits(self, what: str, alternative: str = "") -> int:
+        """Digits only: a sign, a decimal point, an exponent or a hexadecimal number is a syntax error."""
+        token = self._curr
+        if not token or token.token_type != TokenType.NUMBER or not token.text.isdigit():
+            self.fail(f"a whole number{alternative} for {what}", "digits only")
+        self._advance()
+        return cut_number(token.text)
+
+    def text(self, what: str) -> str:
+        """A single-quoted string that is not blank, without the blanks around it."""
+        token = self._curr
+        if not token or token.token_type != TokenType.STRING:
+            self.fail(what)
+        if not token.text.strip():
+            self.fail(what, "it is not blank")
+        self._advance()
+        return token.text.strip()
+
+    def storage_profiles(self) -> OptionClause:
+        """``STORAGE PROFILES ['p', ...]``; a repeated name counts once."""
+        position = self.place(self._curr)
+        self.expect_words("STORAGE", "PROFILES")
+        if not self.take(TokenType.L_BRACKET):
+            self.fail('"["')
+        names = [self._profile()]
+        while self.take(TokenType.COMMA):
+            names.append(self._profile())
+        if not self.take(TokenType.R_BRACKET):
+            self.fail('"," or "]"')
+        return OptionClause(ZoneOption.STORAGE_PROFILES, distinct(names), position)
+
+    def _profile(self) -> ProfileName:
+        token = self._curr
+        return ProfileName(self.text("a storage profile in single quotes"), self.place(token))
+
+    def old_form_options(self) -> list[OptionClause]:
+        """``KEY=value, ...``. A repeated STORAGE_PROFILES adds to the earlier; it comes last in the result."""
+        clauses: list[OptionClause] = []
+        names: list[ProfileName] = []
+        first_profiles: OptionClause | None = None
+        while True:
+            clause = self._old_form_option()
+            if isinstance(clause.value, tuple):
+                names += clause.value
+                first_profiles = first_profiles or clause
+            else:
+                clauses.append(clause)
+            if not self.take(TokenType.COMMA):
+                break
+        if first_profiles:
+            clauses.append(replace(first_profiles, value=distinct(names)))
+        return clauses
+
+    def _old_form_option(self) -> OptionClause:
+        token = self._curr
+        quoted = bool(token) and token.token_type == TokenType.IDENTIFIER
+        key = token.text.upper() if quoted else self.word()
+        if not key:
+            self.fail("an option's key, as in REPLICAS=3")
+        self._advance()
+        if not self.take(TokenType.EQ):
+            self.fail(f'"=" behind {shown(key)}')
+        option = KEYS.get(key)
+        if option is None:
+            message = f"there is no option {shown(key)}; accepted: {', '.join(KEYS)}"
+            self.refuse(ErrorKind.OPTION_UNKNOWN, message, token)
+        position = self.place(self._curr)
+        value = self.literal()
+        if option is ZoneOption.STORAGE_PROFILES and isinstance(value, str):
+            value = tuple(ProfileName(part.strip(), position) for part in value.split(","))
+        return OptionClause(option, value, self.place(token))
+
+    def literal(self) -> OptionValue:
+        """A literal of any type, or ALL. Numbers that are whole count as whole: +3, 3.0, 3e0."""
+        start = self._curr
+        if self.take_word("ALL"):
+            return Keyword.ALL
+        if self.word() in ("TRUE", "FALSE", "NULL", *DATED_LITERALS):
+            dated = self.word() in DATED_LITERALS
+            unit = self.word() == "INTERVAL"
+            self._advance()
+            if dated and not self.take(TokenType.STRING):
+                self.fail("a single-quoted string")
+            if unit and self.word():
+                self._advance()
+            return OtherLiteral(self.source.text[start.start : self._prev.end + 1])
+        string = self.take(TokenType.STRING)
+        if string:
+            return string.text
+        sign = self.take(TokenType.DASH)
+        if not sign:
+            self.take(TokenType.PLUS)
+        number = self.take(TokenType.NUMBER)
+        if not number:
+            self.fail("a number, a single-quoted string or ALL")
+        text = self.source.text[start.start : number.end + 1]
+        if not _NUMBER.fullmatch(number.text):
+            self.refuse(ErrorKind.SYNTAX_ERROR, f"{shown(text)} is not a number", number)
+        value = whole_number(number.text)
+        if value is None:
+            return OtherLiteral(text)
+        return -value if sign else value
+
+
+def distinct(names: Iterable[ProfileName]) -> tuple[ProfileName, ...]:
+    """The names in their order, each once."""
+    return tuple({name.text: name for name in reversed(list(names))}.values())[::-1]
+
+
+def whole_number(text: str) -> int | None:
+    """The value of an unsigned numeric literal that is whole, at most ``NUMBER_MAX``; None for a fraction.
+
+    An exponent is never expanded: 1e999999999 costs nothing.
+    """
+    mantissa, _, exponent = text.lower().partition("e")
+    integer, _, fraction = mantissa.partition(".")
+    digits = (integer + fraction).lstrip("0")
+    if not digits:
+        return 0
+    significant = digits.rstrip("0")
+    shift = (-1 if exponent.startswith("-") else 1) * cut_number(exponent.lstrip("+-"))
+    zeros = len(digits) - len(significant) - len(fraction) + shift
+    if zeros < 0:
+        return None
+    return NUMBER_MAX if len(significant) + zeros > 18 else int(significant) * 10**zeros

@@ -1,0 +1,122 @@
+"""The small steps that every grammar rule is made of: look at a word, take it, or say what was expected.
+
+A *word* is an unquoted token; a quoted one never stands for a keyword.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from sqlglot import exp
+from sqlglot.parser import Parser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from catalog.core.errors import ErrorKind, ParseError
+from catalog.core.messages import Position, ZoneName
+from parser.errors import SourceMap, shown
+
+WORDS = frozenset({TokenType.VAR, TokenType.CREATE, TokenType.ALTER, TokenType.DROP})
+
+_RESERVED = """
+    ALL ALTER AND ANY AS BETWEEN BY CASE CAST CHECK COLUMN CONSTRAINT CREATE CROSS CURRENT DEFAULT DELETE
+    DESCRIBE DISTINCT DROP ELSE END EXCEPT EXISTS EXPLAIN FALSE FILTER FOR FOREIGN FROM FULL GRANT GROUP
+    HAVING IF IN INDEX INNER INSERT INTERSECT INTERVAL INTO IS JOIN LEFT LIKE LIMIT MERGE NATURAL NOT
+    NULL OFFSET ON OR ORDER OUTER PRIMARY REFERENCES RENAME REVOKE RIGHT SELECT SET SOME TABLE THEN TO
+    TRUE UNION UNIQUE UPDATE USING VALUES WHEN WHERE WITH
+"""
+RESERVED = frozenset(_RESERVED.split())
+"""Words that name a zone only in double quotes. ZONE, REPLICAS, STORAGE, QUORUM and others are free."""
+
+
+class RuleParser(Parser):
+    """sqlglot's token cursor with rules that end in our coded errors, each with its place."""
+
+    source: SourceMap
+
+    def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
+        """Whatever sqlglot itself would refuse, in our form."""
+        raise ParseError(ErrorKind.SYNTAX_ERROR, message, self.place(token or self._curr))
+
+    def _parse_as_command(self, start: Token) -> exp.Command:
+        """sqlglot would keep a statement that it does not know as opaque text: here that is an error."""
+        self.refuse(ErrorKind.STATEMENT_NOT_SUPPORTED, "this statement is not supported", start)
+
+    def _parse_command(self) -> exp.Command:
+        return self._parse_as_command(self._prev)
+
+    def place(self, token: Token | None) -> Position:
+        """Where a token starts; past the last token of the statement, where the statement ends."""
+        if token:
+            return self.source.position(token.start)
+        return self.source.position(self._prev.end + 1 if self._prev else 0)
+
+    def refuse(self, kind: ErrorKind, message: str, token: Token | None) -> NoReturn:
+        raise ParseError(kind, message, self.place(token))
+
+    def fail(self, expected: str, hint: str = "") -> NoReturn:
+        """Syntax error at the current token."""
+        found = "the end of the statement"
+        if self._curr:
+            found = shown(self.source.text[self._curr.start : self._curr.end + 1])
+        message = f"expected {expected}, found {found}"
+        self.refuse(ErrorKind.SYNTAX_ERROR, f"{message}: {hint}" if hint else message, self._curr)
+
+    def word(self) -> str:
+        """The current token as an upper-cased keyword; empty when it is none."""
+        return self._curr.text.upper() if self._curr and self._curr.token_type in WORDS else ""
+
+    def take(self, token_type: TokenType) -> Token | None:
+        if self._curr and self._curr.token_type == token_type:
+            taken = self._curr
+            self._advance()
+            return taken
+        return None
+
+    def take_word(self, word: str) -> Token | None:
+        if self.word() == word:
+            taken = self._curr
+            self._advance()
+            return taken
+        return None
+
+    def expect_words(self, *words: str) -> None:
+        for word in words:
+            if not self.take_word(word):
+                self.fail(word)
+
+    def expect_end(self, expected: str = "the end of the statement", hint: str = "") -> None:
+        if self._curr:
+            self.fail(expected, hint)
+
+    def zone_name(self, what: str = "a zone name", compound: bool = True) -> ZoneName:
+        """``name`` or ``schema.name``, of which the last part counts: zones are not in schemas.
+
+        Unquoted parts are upper-cased; parts in double or single quotes keep their case (the example of IEP-133
+        names a zone in single quotes).
+        """
+        name = self._name_part(what)
+        while compound and self.take(TokenType.DOT):
+            name = self._name_part(what)
+        return name
+
+    def _name_part(self, what: str) -> ZoneName:
+        token = self._curr
+        if token and token.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
+            if not token.text:
+                self.fail(what, "a quoted name is not empty")
+            self._advance()
+            return ZoneName(token.text, self.place(token))
+        word = self.word()
+        if not word:
+            self.fail(what)
+        if word in RESERVED:
+            self.fail(what, f'{word} is a reserved word, so write it as "{word}"')
+        if not token.text.isidentifier():
+            self.refuse(
+                ErrorKind.NAME_INVALID,
+                f"{shown(token.text)} is not a name: one has letters, digits and underscores, no digit "
+                "first; any other is written in double quotes",
+                token,
+            )
+        self._advance()
+        return ZoneName(word, self.place(token))

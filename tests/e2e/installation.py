@@ -1,0 +1,192 @@
+"""A whole installation under test: ``zonectl up`` on a directory of its own, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+MARK = "ZK_TEST_MARK"
+ZONECTL = (sys.executable, "-m", "app.cli")
+
+
+def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = 60.0, pause_s: float = 0.1) -> Any:
+    """The first true answer of ``condition``; fails naming ``what`` when the time is over."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            found = condition()
+        except httpx.TransportError:
+            found = None
+        if found:
+            return found
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        time.sleep(pause_s)
+
+
+class Installation:
+    """``start`` may be called again after a kill: the directory is what counts."""
+
+    def __init__(self, directory: Path, nodes: int = 3) -> None:
+        self.directory = directory
+        self.nodes = nodes
+        self.mark = uuid.uuid4().hex
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> float:
+        """Returns after the API answers and all nodes live: the seconds to the API."""
+        begun = time.monotonic()
+        (self.directory / "run.json").unlink(missing_ok=True)
+        self.directory.mkdir(exist_ok=True)
+        with (self.directory.parent / "up.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [*ZONECTL, "up", "--nodes", str(self.nodes), "--data-dir", str(self.directory)],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, MARK: self.mark},
+                start_new_session=True,
+            )
+        wait_for("run.json", lambda: (self.directory / "run.json").exists(), 30, 0.02)
+        wait_for("the API", lambda: self.get("/healthz")["status"] == "ok", 30, 0.02)
+        served = time.monotonic() - begun
+        wait_for("nodes", self.is_whole, 60)
+        return served
+
+    def is_whole(self) -> bool:
+        response = httpx.get(f"{self.url}/readyz", timeout=10)
+        return response.status_code == 200 and response.json()["nodes"] >= self.nodes
+
+    @property
+    def url(self) -> str:
+        return str(json.loads((self.directory / "run.json").read_text())["url"])
+
+    def get(self, path: str) -> Any:
+        response = httpx.get(f"{self.url}{path}", timeout=10)
+        response.raise_for_status()
+        return response.json()
+
+    def sql(self, text: str) -> Any:
+        response = httpx.post(f"{self.url}/api/v1/statements", json={"sql": text}, timeout=60)
+        assert response.status_code == 200, response.text
+        return response.json()["results"]
+
+    def partitions(self, zone: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.get(f"/api/v1/zones/{zone}/partitions")["partitions"]
+        return found
+
+    def converged(self, result: dict[str, Any]) -> bool:
+        progress = self.get(f"/api/v1/progress/{result['zone_id']}?version={result['catalog_version']}")
+        return bool(progress["state"] == "CONVERGED")
+
+    def execute(self, text: str, timeout_s: float = 120) -> None:
+        """Run statements and wait until each has converged."""
+        for result in self.sql(text):
+            if result["applied"]:
+                wait_for(f"convergence of {text}", lambda result=result: self.converged(result), timeout_s)
+
+    def zonectl(self, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*ZONECTL, *arguments],
+            env={**os.environ, "ZONEKEEPER_URL": self.url, MARK: self.mark, "COLUMNS": "160"},
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def processes(self, *words: str) -> list[psutil.Process]:
+        """Ours that live, whose command line has all ``words``."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) != self.mark or process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                line = " ".join(process.cmdline())
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+            if all(word in line for word in words):
+                found.append(process)
+        return found
+
+    def kill_up(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def assert_nothing_is_left(self, timeout_s: float = 5.0) -> None:
+        wait_for("the end of all processes", lambda: not self.processes(), timeout_s)
+
+    def stop(self) -> int:
+        """Ctrl-C; returns the exit code of ``up``."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+        code = self.process.wait(60)
+        self.assert_nothing_is_left()
+        return code
+
+
+@dataclass
+class Writer:
+    """Puts keys without a pause, each with a value of its own, and remembers what was acknowledged."""
+
+    installation: Installation
+    zone: str
+    acknowledged: dict[str, str] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    longest_stall_s: float = 0.0
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        url = self.installation.url
+        with httpx.Client(base_url=url, timeout=20) as client:
+            number = 0
+            while not self._stop.is_set():
+                key, value = f"written-{number}", uuid.uuid4().hex
+                begun = time.monotonic()
+                try:
+                    response = client.put(f"/api/v1/zones/{self.zone}/kv/{key}", json={"value": value})
+                    if response.status_code == 200:
+                        self.acknowledged[key] = value
+                    else:
+                        self.errors.append(response.text)
+                except httpx.TransportError as error:
+                    self.errors.append(repr(error))
+                    time.sleep(0.05)
+                self.longest_stall_s = max(self.longest_stall_s, time.monotonic() - begun)
+                number += 1
+
+    def read_back(self) -> None:
+        """Every acknowledged put is there with its value."""
+        assert self.acknowledged
+        with httpx.Client(base_url=self.installation.url, timeout=20) as client:
+            for key, value in self.acknowledged.items():
+                response = client.get(f"/api/v1/zones/{self.zone}/kv/{key}")
+                assert response.status_code == 200, f"{key}: {response.text}"
+                assert response.json()["value"] == value, key
+
+
+@contextmanager
+def writing(installation: Installation, zone: str) -> Iterator[Writer]:
+    """A writer in a thread for the length of the block."""
+    writer = Writer(installation, zone)
+    thread = threading.Thread(target=writer.run, name="writer")
+    thread.start()
+    try:
+        yield writer
+    finally:
+        writer._stop.set()
+        thread.join(30)

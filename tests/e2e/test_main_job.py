@@ -1,0 +1,174 @@
+"""The main job as a user runs it: SQL text in, replicas moved by real Raft groups, result visible."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from rebalance.core.keys import Keyspace
+from tests.e2e.installation import Installation, wait_for, writing
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def endpoint(installation: Installation) -> str:
+    state = json.loads((installation.directory / "state.json").read_text())
+    return (
+        f"127.0.0.1:{state['ports']['etcd_client']}"
+        if "ports" in state
+        else f"127.0.0.1:{state['etcd_client']}"
+    )
+
+
+def etcdctl(installation: Installation, *arguments: str) -> str:
+    done = subprocess.run(
+        ["etcdctl", "--endpoints", endpoint(installation), *arguments],
+        env={**os.environ, "ETCDCTL_API": "3"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def catalog_dump(installation: Installation) -> list[str]:
+    with sqlite3.connect(f"file:{installation.directory}/catalog.sqlite?mode=ro", uri=True) as connection:
+        return list(connection.iterdump())
+
+
+def etcd_dump(installation: Installation) -> dict[str, Any]:
+    """Every key with its revisions, what nodes, members and the leading controller report of themselves aside."""
+    found = json.loads(etcdctl(installation, "get", "", "--prefix", "-w", "json"))
+    keys = {base64.b64decode(each["key"]).decode(): each for each in found["kvs"]}
+    reports = re.compile(r"zonekeeper/(nodes/|members/|leader/|partition/.*/configuration$)")
+    return {key: each for key, each in keys.items() if not reports.match(key)}
+
+
+def test_alter_moves_replicas_under_a_continuous_writer(installation: Installation) -> None:
+    """I3-001, I3-006, I3-009, I3-028, I3-034, I3-050, I3-059: no put returns an error, every acknowledged one
+    is read back."""
+    installation.execute("CREATE ZONE orders (PARTITIONS 4, REPLICAS 1)")
+    with writing(installation, "ORDERS") as writer:
+        wait_for("writes", lambda: len(writer.acknowledged) > 20)
+        installation.execute("ALTER ZONE orders SET (REPLICAS 3)")
+        installation.execute("ALTER ZONE orders SET (REPLICAS 1)")
+        before = len(writer.acknowledged)
+        wait_for("writes after the moves", lambda: len(writer.acknowledged) > before + 20)
+    assert writer.errors == []
+    writer.read_back()
+    print(f"{len(writer.acknowledged)} puts, longest stall {writer.longest_stall_s * 1000:.0f} ms")
+    for partition in installation.partitions("orders"):
+        assert len(partition["stable"]["peers"]) == 1
+        assert partition["pending"] is None
+        assert [each["node"] for each in partition["members"]] == partition["stable"]["peers"]
+    installation.execute("DROP ZONE orders")
+    wait_for("the members' end", lambda: not installation.processes("etcd", "/members/"), 30)
+
+
+@pytest.mark.parametrize(
+    ("sql", "name", "sqlstate", "line", "column"),
+    [
+        ("CREATE ZON z", "SYNTAX_ERROR", "42601", 1, 8),
+        ("CREATE ZONE z\n  (PARTITONS 4)", "OPTION_UNKNOWN", "22023", 2, 4),
+        ("CREATE ZONE z (PARTITIONS 0)", "OPTION_OUT_OF_RANGE", "22023", 1, 16),
+        ("ALTER ZONE nowhere SET (REPLICAS 2)", "ZONE_NOT_FOUND", "42704", 1, 12),
+        ("CREATE ZONE z (REPLICAS 1) STORAGE PROFILES ['tape']", "STORAGE_PROFILE_UNKNOWN", "42704", 1, 46),
+        ("CREATE ZONE z (REPLICAS 3, QUORUM SIZE 1)", "QUORUM_BELOW_MINIMUM", "22023", 1, 28),
+        ("CREATE ZONE z (REPLICAS 3, QUORUM SIZE 3)", "QUORUM_ABOVE_MAXIMUM", "22023", 1, 28),
+        ("CREATE ZONE z (PARTITIONS 200, REPLICAS 3)", "NODE_MEMBER_LIMIT", "54000", 1, 16),
+        ("ALTER ZONE known SET (PARTITIONS 9)", "PARTITIONS_NOT_ALTERABLE", "0A000", 1, 23),
+        ("CREATE ZONE known", "ZONE_ALREADY_EXISTS", "42710", 1, 13),
+        ("CREATE ZONE z; DROP", "SYNTAX_ERROR", "42601", 1, 20),
+    ],
+)
+def test_a_bad_statement_changes_nothing(
+    installation: Installation, sql: str, name: str, sqlstate: str, line: int, column: int
+) -> None:
+    """I3-003, IEP-024, IEP-026: code, SQLSTATE, line and column; catalog and etcd stay byte for byte."""
+    installation.execute("CREATE ZONE IF NOT EXISTS known (PARTITIONS 1)")
+    catalog, keys = catalog_dump(installation), etcd_dump(installation)
+    done = installation.zonectl("sql", "-e", sql, "--format", "json")
+    assert done.returncode == 1
+    problem = json.loads(done.stderr)
+    assert (problem["name"], problem["sqlState"]) == (name, sqlstate), problem
+    assert (problem["line"], problem["column"]) == (line, column), problem
+    assert problem["code"] >= 1000
+    assert catalog_dump(installation) == catalog
+    assert etcd_dump(installation) == keys
+
+
+def test_other_clients_read_the_documented_keys(installation: Installation) -> None:
+    """I3-007, I3-008, I3-009, I3-010: etcdctl and the package etcd3 read what the keyspace note documents."""
+    installation.execute("CREATE ZONE IF NOT EXISTS known (PARTITIONS 1)")
+    zone_id = installation.get("/api/v1/zones/known")["zone_id"]
+    keys = Keyspace()
+    stable_key = f"{keys.zone_partitions(zone_id)}0/assignments/stable"
+    with_etcdctl = json.loads(etcdctl(installation, "get", stable_key, "--print-value-only"))
+    assert with_etcdctl["v"] == 1
+    assert len(with_etcdctl["peers"]) == 1
+    # A process of its own: etcd3 needs the pure Python implementation of protobuf.
+    script = (
+        "import warnings; warnings.simplefilter('ignore')\n"
+        "import etcd3, sys\n"
+        "client = etcd3.client(host='127.0.0.1', port=int(sys.argv[1]))\n"
+        "print(client.get(sys.argv[2])[0].decode())\n"
+        "print(len(list(client.get_prefix(sys.argv[3]))))\n"
+    )
+    port = endpoint(installation).rpartition(":")[2]
+    done = subprocess.run(
+        [sys.executable, "-c", script, port, stable_key, keys.nodes],
+        env={**os.environ, "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    value, nodes = done.stdout.splitlines()
+    assert json.loads(value) == with_etcdctl
+    assert nodes == "3"
+
+
+def test_a_node_that_is_down_is_the_named_cause(installation: Installation) -> None:
+    """The wait is named in REST and in ``--wait``; it ends when the node is back."""
+    installation.execute("CREATE ZONE waiting (PARTITIONS 2, REPLICAS 1)")
+    (node,) = installation.processes("app.cli", " node ", "--name n3")
+    node.suspend()
+    try:
+        down = lambda: (
+            not {each["name"]: each for each in installation.get("/api/v1/nodes")["nodes"]}["n3"]["alive"]
+        )  # noqa: E731
+        wait_for("the end of the node's lease", down, 30)
+        done = installation.zonectl(
+            "sql", "-e", "ALTER ZONE waiting SET (REPLICAS 3)", "--wait", "--timeout", "6"
+        )
+        assert done.returncode == 4, done.stderr
+        assert "NODE_DOWN: n3" in done.stdout + done.stderr
+        causes = {each["status"]["cause"] for each in installation.partitions("waiting")}
+        assert causes == {"NODE_DOWN: n3"}
+    finally:
+        node.resume()
+    zone = installation.get("/api/v1/zones/waiting")
+    wait_for("convergence", lambda: installation.converged(zone), 120)
+    installation.execute("DROP ZONE waiting")
+
+
+def test_a_second_up_on_the_directory_is_refused(installation: Installation) -> None:
+    done = installation.zonectl("up", "--data-dir", str(installation.directory))
+    assert done.returncode == 1
+    assert str(installation.process.pid) in done.stderr + done.stdout  # type: ignore[union-attr]
+
+
+def test_keys_and_values_by_command_line(installation: Installation) -> None:
+    installation.execute("CREATE ZONE IF NOT EXISTS known (PARTITIONS 1)")
+    assert installation.zonectl("kv", "put", "known", "größe/1", "42 €").returncode == 0
+    assert installation.zonectl("kv", "get", "known", "größe/1").stdout.strip().endswith("42 €")
+    missing = installation.zonectl("kv", "get", "known", "nothing")
+    assert missing.returncode == 1
+    assert "KEY_NOT_FOUND" in missing.stderr

@@ -1,0 +1,285 @@
+"""The group host over real etcd members, without a metastore: starts, changes, answers, what is on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import GroupRecord, MemberRole
+from rebalance.groups.etcd_group import EtcdGroupHost
+from rebalance.groups.etcd_tuning import EtcdTuning
+from rebalance.groups.reservations import Reservations
+from rebalance.groups.router import Router
+from rebalance.hosting.free_ports import free_block
+from rebalance.ports.groups import (
+    CancelAnswer,
+    ChangeAnswer,
+    DataDirectoryInUseError,
+    FailureCode,
+    GroupMember,
+    MemberLife,
+    MemberStatus,
+    NoPlaceError,
+    OutcomeUnknownError,
+    PeerSight,
+    ReconfigurationFailure,
+    ValueRefusedError,
+)
+
+P0, P1 = PartitionId(ZoneId(3), 0), PartitionId(ZoneId(3), 1)
+TUNING = EtcdTuning(heartbeat_ms=50, election_ms=500, stop_grace_s=1.0, catch_up_timeout_s=1.0)
+
+
+@dataclass
+class Hosts:
+    """Some hosts and the listener of all of them; ``joins``: whether a listed learner is started."""
+
+    directory: Path
+    joins: bool = True
+    hosts: dict[str, EtcdGroupHost] = field(default_factory=dict)
+    ports: dict[str, range] = field(default_factory=dict)
+    events: list[tuple[str, object, int, int]] = field(default_factory=list)
+
+    def open(self, name: str) -> EtcdGroupHost:
+        self.ports.setdefault(name, free_block(8))
+        (self.directory / name).mkdir(exist_ok=True)
+        host = EtcdGroupHost(self.directory / name, self.ports[name], tuning=TUNING, member_limit=3)
+        host.open(name, self)
+        self.hosts[name] = host
+        return host
+
+    async def close(self) -> None:
+        for host in self.hosts.values():
+            await host.close()
+
+    def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
+        found = {name: host.endpoints(partition) for name, host in self.hosts.items()}
+        return {each.peer_url: PeerSight(name) for name, each in found.items() if each}
+
+    async def on_leader_elected(self, partition: PartitionId, term: int) -> None:
+        self.events.append(("elected", partition, term, 0))
+
+    async def on_configuration_committed(
+        self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]
+    ) -> bool:
+        for each in members:
+            if self.joins and each.role is MemberRole.LEARNER and not each.started:
+                status = await self.hosts[each.node].status(partition)
+                if status is not None and status.life is MemberLife.RESERVED:
+                    peers = {known.node: known.peer_url for known in members}
+                    await self.hosts[each.node].join(partition, peers)
+        return True
+
+    async def on_new_peers_configuration_applied(
+        self, partition: PartitionId, applied: Assignments, term: int, token: int
+    ) -> None:
+        self.events.append(("applied", applied, term, token))
+
+    async def on_reconfiguration_error(
+        self, partition: PartitionId, failure: ReconfigurationFailure, term: int, token: int
+    ) -> None:
+        self.events.append(("error", failure.code, term, token))
+
+    async def found(self, partition: PartitionId, *names: str) -> str:
+        """Bootstraps a group on these hosts; returns the leader's name."""
+        reserved = {name: (await self.hosts[name].reserve(partition)).peer_url for name in names}
+        group = GroupRecord(f"token-{partition}", reserved)
+        await asyncio.gather(*(self.hosts[name].bootstrap(partition, group) for name in names))
+        return await self.leader(partition)
+
+    async def leader(self, partition: PartitionId, timeout_s: float = 10.0) -> str:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for name, host in self.hosts.items():
+                status = await host.status(partition)
+                if status is not None and status.is_leader:
+                    return name
+            await asyncio.sleep(0.05)
+        raise AssertionError("no leader")
+
+    async def status(self, name: str, partition: PartitionId) -> MemberStatus:
+        found = await self.hosts[name].status(partition)
+        assert found is not None
+        return found
+
+    async def event(self, kind: str, timeout_s: float = 10.0) -> tuple[object, int, int]:
+        """The first event of a kind, taken out of the list."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for each in self.events:
+                if each[0] == kind:
+                    self.events.remove(each)
+                    return each[1:]
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"no {kind}: {self.events}")
+
+
+class Fixed:
+    """An endpoint source that never changes."""
+
+    def __init__(self, urls: tuple[str, ...]) -> None:
+        self.urls = urls
+
+    def endpoints(self, partition: PartitionId) -> tuple[str, ...]:
+        return self.urls
+
+    async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
+        await asyncio.sleep(timeout_s)
+
+
+@pytest.fixture
+async def hosts(tmp_path: Path) -> AsyncIterator[Hosts]:
+    running = Hosts(tmp_path)
+    yield running
+    await running.close()
+
+
+def url(hosts: Hosts, name: str, partition: PartitionId = P0) -> str:
+    found = hosts.hosts[name].endpoints(partition)
+    assert found is not None
+    return found.peer_url
+
+
+async def test_three_members_are_founded_and_change_their_leader(hosts: Hosts) -> None:
+    """I3-029: the leader's status carries the term; leadership moves on request; followers refuse a change."""
+    for name in ("a", "b", "c"):
+        hosts.open(name)
+    leader = await hosts.found(P0, "a", "b", "c")
+    status = await hosts.status(leader, P0)
+    assert status.leader == leader
+    assert status.term > 0
+    assert {each.node for each in await hosts.hosts[leader].configuration(P0)} == {"a", "b", "c"}
+    other = next(name for name in ("a", "b", "c") if name != leader)
+    target = Assignments(("a",))
+    answer = await hosts.hosts[other].change_peers_and_learners(
+        P0, status.term, 9, target, {"a": url(hosts, "a")}
+    )
+    assert answer is ChangeAnswer.NOT_LEADER
+    assert await hosts.hosts[leader].transfer_leadership(P0, other)
+    assert await hosts.leader(P0) == other
+
+
+async def test_a_member_joins_and_answers_have_names(hosts: Hosts) -> None:
+    """I3-030, I3-031, I3-032, I3-033, I3-043: requests of an old term, with an outdated token, or with learners
+    are refused by name and change nothing; the applied hook names exactly the peers."""
+    for name in ("a", "b"):
+        hosts.open(name)
+    await hosts.found(P0, "a")
+    await hosts.hosts["b"].reserve(P0)
+    host, term = hosts.hosts["a"], (await hosts.status("a", P0)).term
+    both = {"a": url(hosts, "a"), "b": url(hosts, "b")}
+    change = host.change_peers_and_learners
+
+    mixed = Assignments(("a",), ("b",))
+    assert await change(P0, term, 9, mixed, both) is ChangeAnswer.LEARNERS_NOT_SUPPORTED
+    target = Assignments(("a", "b"))
+    assert await change(P0, term - 1, 9, target, both) is ChangeAnswer.OLD_TERM
+    assert len(await host.configuration(P0)) == 1
+    assert await change(P0, term, 9, target, both) is ChangeAnswer.RECEIVED
+    assert await change(P0, term, 9, target, both) is ChangeAnswer.ALREADY_RUNNING
+    assert await change(P0, term, 8, Assignments(("a",)), both) is ChangeAnswer.STALE_TOKEN
+    assert await hosts.event("applied") == (target, term, 9)
+    assert (await hosts.status("b", P0)).role is MemberRole.VOTER
+    # Applied already: the hook is called again, nothing is done.
+    assert await change(P0, term, 9, target, both) is ChangeAnswer.RECEIVED
+    assert await hosts.event("applied") == (target, term, 9)
+
+
+async def test_a_learner_that_does_not_start_is_reported_and_cancelled(hosts: Hosts) -> None:
+    """I3-046, I3-052: the attempt ends with MEMBER_NOT_STARTED, another one continues; cancelling takes the
+    learner out of the list again."""
+    hosts.joins = False
+    for name in ("a", "b"):
+        hosts.open(name)
+    await hosts.found(P0, "a")
+    await hosts.hosts["b"].reserve(P0)
+    host, term = hosts.hosts["a"], (await hosts.status("a", P0)).term
+    both = {"a": url(hosts, "a"), "b": url(hosts, "b")}
+    target = Assignments(("a", "b"))
+    assert await host.change_peers_and_learners(P0, term, 5, target, both) is ChangeAnswer.RECEIVED
+    assert await hosts.event("error") == (FailureCode.MEMBER_NOT_STARTED, term, 5)
+    assert await host.change_peers_and_learners(P0, term, 5, target, both) is ChangeAnswer.RECEIVED
+    await asyncio.sleep(0.3)
+    assert await host.cancel_change_peers(P0, term, 4) is CancelAnswer.NOTHING_RUNNING
+    assert await host.cancel_change_peers(P0, term, 5) is CancelAnswer.CANCELLED
+    assert [each.node for each in await host.configuration(P0)] == ["a"]
+    assert await host.cancel_change_peers(P0, term, 5) is CancelAnswer.NOTHING_RUNNING
+
+
+async def test_a_put_is_applied_once_and_only_in_its_own_group(hosts: Hosts) -> None:
+    """An address that now belongs to another group is refused there; a value too large is refused for good."""
+    hosts.open("a")
+    await hosts.found(P0, "a")
+    await hosts.found(P1, "a")
+    found = hosts.hosts["a"].endpoints(P0)
+    assert found is not None
+    router = Router(Fixed((found.client_url,)), time_limit_s=1.0)
+    assert not (await router.put(P0, "k", b"1", "x")).repeated
+    assert (await router.put(P0, "k", b"2", "x")).repeated
+    assert (await router.get(P0, "k")).value == b"1"
+    assert (await router.get(P0, "other")).value is None
+    with pytest.raises(OutcomeUnknownError, match="not '3/1'") as unknown:
+        await router.put(P1, "k", b"3", "y")
+    assert unknown.value.code == 40003
+    assert (await router.get(P0, "k")).value == b"1"
+    with pytest.raises(ValueRefusedError):
+        await router.put(P0, "k", b"0" * (2 << 20), "z")
+    await router.close()
+
+
+async def test_what_is_on_disk_survives_and_lost_data_is_noticed(hosts: Hosts) -> None:
+    """A member comes back on its own ports and data; without its log it is DATA_LOST and is not started."""
+    host = hosts.open("a")
+    await hosts.found(P0, "a")
+    before = host.endpoints(P0)
+    with pytest.raises(DataDirectoryInUseError):
+        Reservations(hosts.directory / "a", range(20_000, 20_010), "127.0.0.1").open()
+    await host.close()
+
+    host = hosts.open("a")
+    assert host.endpoints(P0) == before
+    assert (await hosts.status("a", P0)).life is MemberLife.STOPPED
+    await host.restart(P0)
+    assert await hosts.leader(P0) == "a"
+
+    await host.stop(P0, destroy=False)
+    shutil.rmtree(hosts.directory / "a" / "members" / "3-0" / "data")
+    assert (await hosts.status("a", P0)).life is MemberLife.DATA_LOST
+    await host.restart(P0)
+    assert (await hosts.status("a", P0)).life is MemberLife.DATA_LOST
+    await host.stop(P0, destroy=True)
+    assert await host.status(P0) is None
+
+
+async def test_places_run_out_with_a_name_and_are_freed(hosts: Hosts) -> None:
+    """A freed pair is used again, after the others; the member limit and the port range are named."""
+    host = hosts.open("a")
+    partitions = [PartitionId(ZoneId(3), number) for number in range(5)]
+    first = await host.reserve(partitions[0])
+    assert await host.reserve(partitions[0]) == first
+    await host.reserve(partitions[1])
+    await host.stop(partitions[0], destroy=True)
+    second = await host.reserve(partitions[2])
+    assert second != first
+    third = await host.reserve(partitions[3])
+    assert third != first
+    with pytest.raises(NoPlaceError, match="NODE_MEMBER_LIMIT"):
+        await host.reserve(partitions[4])
+    reservations = Reservations(hosts.directory / "small", free_block(2), "127.0.0.1")
+    (hosts.directory / "small").mkdir()
+    reservations.open()
+    taken = reservations.reserve(P0)
+    with pytest.raises(NoPlaceError, match="NO_FREE_PORTS"):
+        reservations.reserve(P1)
+    reservations.forget(P0)
+    assert reservations.reserve(P1).endpoints == taken.endpoints
+    reservations.close()

@@ -1,0 +1,262 @@
+"""Several node agents over one real etcd as metastore, with real members: the base of the other node tests."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from catalog.core.zone import Node, ZoneId
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, NodeRecord, Stage
+from rebalance.core.txn import Delete, Put, Txn
+from rebalance.groups.etcd_group import EtcdGroupHost
+from rebalance.groups.etcd_tuning import EtcdTuning
+from rebalance.groups.router import Router
+from rebalance.hosting.free_ports import free_block
+from rebalance.metastore.etcd import EtcdMetastore
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.nodes.agent import NodeAgent
+from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.nodes.partition_view import Mirrors
+
+QUICK = EtcdTuning(heartbeat_ms=100, election_ms=1_000, stop_grace_s=1.0)
+
+
+@dataclass
+class RunningNode:
+    agent: NodeAgent
+    host: EtcdGroupHost
+    metastore: EtcdMetastore
+    task: asyncio.Task[None]
+
+
+class NodeCluster:
+    """Agents of one test, by name. Keys are written as the controllers would write them."""
+
+    def __init__(self, endpoint: str, keyspace: Keyspace, directory: Path) -> None:
+        self.endpoint = endpoint
+        self.keyspace = keyspace
+        self.directory = directory
+        self.metastore = EtcdMetastore([endpoint])
+        self.mirrors = Mirrors(
+            KeyspaceMirror(self.metastore, keyspace.partitions),
+            KeyspaceMirror(self.metastore, keyspace.members),
+            KeyspaceMirror(self.metastore, keyspace.nodes),
+            keyspace,
+        )
+        self.router = Router(MirroredEndpoints(self.mirrors))
+        self.nodes: dict[str, RunningNode] = {}
+        self._ports: dict[str, range] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> None:
+        mirrors = (self.mirrors.partitions, self.mirrors.members, self.mirrors.nodes)
+        self._tasks = [asyncio.create_task(mirror.run()) for mirror in mirrors]
+        await asyncio.gather(*(mirror.loaded() for mirror in mirrors))
+
+    async def close(self) -> None:
+        await asyncio.gather(*(self.stop(name) for name in list(self.nodes)))
+        await self.router.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.metastore.close()
+
+    def ports(self, name: str, pairs: int = 20) -> range:
+        if name not in self._ports:
+            self._ports[name] = free_block(2 * pairs)
+        return self._ports[name]
+
+    def start(self, *names: str, tuning: EtcdTuning = QUICK, lease_ttl_s: int = 3) -> None:
+        for name in names:
+            data_dir = self.directory / name
+            data_dir.mkdir(parents=True, exist_ok=True)
+            host = EtcdGroupHost(data_dir, self.ports(name), tuning=tuning)
+            metastore = EtcdMetastore([self.endpoint])
+            agent = NodeAgent(Node(name), metastore, self.keyspace, host, data_dir, lease_ttl_s=lease_ttl_s)
+            self.nodes[name] = RunningNode(agent, host, metastore, asyncio.create_task(agent.run()))
+
+    async def stop(self, name: str) -> None:
+        node = self.nodes.pop(name)
+        node.task.cancel()
+        await asyncio.gather(node.task, return_exceptions=True)
+        await node.metastore.close()
+
+    async def put(self, key: str, value: bytes) -> None:
+        assert (await self.metastore.commit(Txn((), (Put(key, value),)))).succeeded
+
+    async def write_stable(self, partition: PartitionId, *peers: str) -> None:
+        await self.put(self.keyspace.partition(partition).stable, Assignments(peers).encode())
+
+    async def write_pending(self, partition: PartitionId, *peers: str) -> None:
+        await self.put(self.keyspace.partition(partition).pending, Assignments(peers).encode())
+
+    async def drop(self, partition: PartitionId) -> None:
+        keys = self.keyspace.partition(partition)
+        names = (keys.stable, keys.pending, keys.planned, keys.trigger, keys.group, keys.configuration)
+        await self.metastore.commit(Txn((), tuple(Delete(name) for name in names)))
+
+    def configuration(self, partition: PartitionId) -> ConfigurationRecord | None:
+        value = self.mirrors.partitions.value(self.keyspace.partition(partition).configuration)
+        return ConfigurationRecord.decode(value) if value else None
+
+    def stable(self, partition: PartitionId) -> frozenset[str]:
+        value = self.mirrors.partitions.value(self.keyspace.partition(partition).stable)
+        return Assignments.decode(value).nodes if value else frozenset()
+
+    def has_pending(self, partition: PartitionId) -> bool:
+        return self.mirrors.partitions.get(self.keyspace.partition(partition).pending) is not None
+
+    def record(self, partition: PartitionId, name: str) -> MemberRecord | None:
+        value = self.mirrors.members.value(self.keyspace.member(partition, name))
+        return MemberRecord.decode(value) if value else None
+
+    def voters(self, partition: PartitionId) -> frozenset[str]:
+        found = self.configuration(partition)
+        return frozenset(found.members) if found else frozenset()
+
+    def settled(self, partition: PartitionId, *peers: str) -> bool:
+        """stable = peers, nothing pending, the group lists exactly them, nobody else holds anything."""
+        wanted = frozenset(peers)
+        configuration = self.configuration(partition)
+        holders = {name for name, node in self.nodes.items() if partition in node.host.partitions()}
+        states = [self.record(partition, name) for name in peers]
+        return (
+            self.stable(partition) == wanted
+            and not self.has_pending(partition)
+            and configuration is not None
+            and self.voters(partition) == wanted
+            and configuration.stage is Stage.NONE
+            and holders <= wanted
+            and all(state is not None and state.state is MemberState.RUNNING for state in states)
+        )
+
+    async def until(self, condition: Callable[[], bool], timeout_s: float = 25.0) -> float:
+        """Seconds until ``condition``; fails with what is published when the time is over."""
+        started = time.monotonic()
+        while not condition():
+            for name, node in self.nodes.items():
+                if node.task.done():
+                    raise AssertionError(f"agent {name} ended: {node.task}")
+            if time.monotonic() - started > timeout_s:
+                raise AssertionError(f"not within {timeout_s} s:\n{self.published()}")
+            await asyncio.sleep(0.02)
+        return time.monotonic() - started
+
+    def published(self) -> str:
+        items = itertools.chain(
+            self.mirrors.partitions.below(self.keyspace.partitions),
+            self.mirrors.members.below(self.keyspace.members),
+            self.mirrors.nodes.below(self.keyspace.nodes),
+        )
+        return "\n".join(f"{item.key} {json.loads(item.value)}" for item in items)
+
+
+@dataclass
+class Writer:
+    """Puts one key after the other, each once; afterwards everything acknowledged must be there."""
+
+    router: Router
+    partition: PartitionId
+    pause_s: float = 0.002
+    longest_s: float = 0.0
+    repeated: int = 0
+    attempts: int = 0
+    written: list[str] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
+
+    async def run(self) -> None:
+        for number in itertools.count():
+            key = f"key-{number:06d}"
+            started = time.monotonic()
+            try:
+                result = await self.router.put(self.partition, key, key.encode(), f"op-{number}")
+            except Exception as error:
+                self.errors.append(error)
+            else:
+                self.written.append(key)
+                self.repeated += result.repeated
+                self.attempts += result.attempts
+            self.longest_s = max(self.longest_s, time.monotonic() - started)
+            await asyncio.sleep(self.pause_s)
+
+    async def check(self) -> None:
+        """No error, everything acknowledged is read back, and nothing was written twice."""
+        assert not self.errors, self.errors[:3]
+        assert self.written
+        revisions = set()
+        for key in self.written:
+            datum = await self.router.get(self.partition, key)
+            assert datum.value == key.encode(), key
+            revisions.add(datum.revision)
+        assert len(revisions) == len(self.written)
+
+
+@asynccontextmanager
+async def writing(cluster: NodeCluster, partition: PartitionId) -> AsyncIterator[Writer]:
+    writer = Writer(cluster.router, partition)
+    task = asyncio.create_task(writer.run())
+    try:
+        yield writer
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def node_cluster(endpoint: str, keyspace: Keyspace, directory: Path) -> AsyncIterator[NodeCluster]:
+    cluster = NodeCluster(endpoint, keyspace, directory)
+    await cluster.open()
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+@pytest.fixture
+async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]:
+    async with node_cluster(etcd_server.endpoint, keyspace, tmp_path) as running:
+        yield running
+
+
+P0 = PartitionId(ZoneId(7), 0)
+
+
+async def test_a_node_is_registered_while_it_runs(cluster: NodeCluster) -> None:
+    """A node's key holds its incarnation and goes when the node stops."""
+    cluster.start("n1")
+    key = cluster.keyspace.node("n1")
+    await cluster.until(lambda: cluster.mirrors.nodes.get(key) is not None)
+    first = NodeRecord.decode(cluster.mirrors.nodes.value(key) or b"")
+    assert first.node == Node("n1")
+    await cluster.stop("n1")
+    await cluster.until(lambda: cluster.mirrors.nodes.get(key) is None)
+    cluster.start("n1")
+    await cluster.until(lambda: cluster.mirrors.nodes.get(key) is not None)
+    second = NodeRecord.decode(cluster.mirrors.nodes.value(key) or b"")
+    assert second.incarnation != first.incarnation
+
+
+async def test_stable_founds_a_group_once_all_members_are_reserved(cluster: NodeCluster) -> None:
+    """I3-027: members start exactly on the nodes of stable; the group is founded by the ``group`` key."""
+    cluster.start("n1", "n2")
+    await cluster.write_stable(P0, "n1", "n2", "n3")
+    await cluster.until(lambda: "n3" in getattr(cluster.record(P0, "n1"), "reason", ""))
+    assert cluster.mirrors.partitions.get(cluster.keyspace.partition(P0).group) is None
+    cluster.start("n3", "n4")
+    took_s = await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
+    print(f"3 members founded in {took_s:.2f} s")
+    assert P0 not in cluster.nodes["n4"].host.partitions()
+    put = await cluster.router.put(P0, "k", b"v", "id-1")
+    assert not put.repeated
+    assert (await cluster.router.put(P0, "k", b"other", "id-1")).repeated
+    assert (await cluster.router.get(P0, "k")).value == b"v"

@@ -1,0 +1,232 @@
+"""Placement engines over one real Spark session: the contract of both, then what kills Spark.
+
+Their order matters to the time that these tests take and not to their outcome: what kills something leaves an
+engine that recovers by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import pytest_asyncio
+
+from catalog.core.quorum import ALL_REPLICAS
+from catalog.core.zone import ZoneId
+from rebalance.kernels.rendezvous import place
+from rebalance.ports.placement import Engine, EngineState, PlacementEngine, PlacementRequest, PlacementResult
+from spark.engine import LocalPlacementEngine, SparkPlacementEngine
+from spark.errors import PlacementError
+from spark.supervisor import DriverConfig
+from tests.data.placement_golden import golden_cases, rows_of
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+READY_LIMIT_S = 60.0
+
+
+def zone_of(partitions: int, nodes: int, replicas: int = 3, zone: int = 1) -> PlacementRequest:
+    names = tuple(f"node-{number}" for number in range(nodes))
+    return PlacementRequest(ZoneId(zone), names, partitions, replicas, 3)
+
+
+def assert_right(result: PlacementResult, wanted: PlacementRequest) -> None:
+    assert result.zone_id == wanted.zone_id
+    assert result.nodes == wanted.nodes
+    assert np.array_equal(result.matrix, place(wanted.nodes, range(wanted.partitions), wanted.replicas))
+
+
+async def until(condition: Callable[[], bool], limit_s: float) -> float:
+    """Seconds until it holds; fails after the limit."""
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < limit_s, "it did not come true in time"
+        await asyncio.sleep(0.02)
+    return time.monotonic() - started
+
+
+def driver_of(engine: SparkPlacementEngine) -> psutil.Process:
+    pid = engine.status().driver_pid
+    assert pid is not None
+    return psutil.Process(pid)
+
+
+def family_of(driver: psutil.Process) -> list[psutil.Process]:
+    """The driver, its JVM and its Python workers."""
+    return [driver, *driver.children(recursive=True)]
+
+
+def jvm_of(engine: SparkPlacementEngine) -> psutil.Process:
+    (jvm,) = [child for child in driver_of(engine).children() if child.name() == "java"]
+    return jvm
+
+
+def gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def spark(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SparkPlacementEngine]:
+    """Ready. It waits long for Spark, so that tests see Spark's own results also right after a restart."""
+    work_dir: Path = tmp_path_factory.mktemp("spark")
+    engine = SparkPlacementEngine(DriverConfig("local[*]", work_dir), READY_LIMIT_S)
+    started = time.monotonic()
+    await engine.start()
+    assert time.monotonic() - started < 0.5
+    assert engine.status().state is EngineState.STARTING
+    await until(lambda: engine.status().state is EngineState.READY, READY_LIMIT_S)
+    yield engine
+    family = family_of(driver_of(engine))
+    await engine.close()
+    assert engine.status().state is EngineState.DOWN
+    assert engine.status().driver_pid is None
+    await until(lambda: all(map(gone, family)), 2.0)
+
+
+@pytest_asyncio.fixture(loop_scope="module", params=list(Engine), ids=lambda engine: engine.value)
+async def either(request: pytest.FixtureRequest, spark: SparkPlacementEngine) -> AsyncIterator[PlacementEngine]:
+    if request.param is Engine.SPARK:
+        yield spark
+        return
+    local = LocalPlacementEngine()
+    await local.start()
+    yield local
+    await local.close()
+
+
+def expected_engine(engine: PlacementEngine) -> Engine:
+    return Engine.SPARK if isinstance(engine, SparkPlacementEngine) else Engine.LOCAL
+
+
+async def test_golden_vectors(either: PlacementEngine) -> None:
+    """IEP-035, IEP-038, PME-077: all cases of the Java implementation as one batch."""
+    cases = golden_cases()
+    results = await either.place([case.request for case in cases])
+    assert [rows_of(result) for result in results] == [case.rows for case in cases]
+    assert {result.engine for result in results} == {expected_engine(either)}
+
+
+async def test_results_are_in_the_order_of_the_requests(either: PlacementEngine) -> None:
+    requests = [zone_of(25 + zone, 3 + zone % 20, zone=zone) for zone in range(300, 0, -1)]
+    results = await either.place(requests)
+    for result, wanted in zip(results, requests, strict=True):
+        assert_right(result, wanted)
+    assert {result.engine for result in results} == {expected_engine(either)}
+
+
+async def test_seven_nodes_are_three_voters_and_four_learners(either: PlacementEngine) -> None:
+    """IEP-034, IEP-016, IEP-037."""
+    (result,) = await either.place([zone_of(25, 7, ALL_REPLICAS)])
+    assert result.consensus == 3
+    assignments = result.assignments(11)
+    assert (len(assignments.peers), len(assignments.learners)) == (3, 4)
+    assert assignments.primary == assignments.peers[0]
+
+
+async def test_empty_batches_and_empty_zones(either: PlacementEngine) -> None:
+    assert list(await either.place([])) == []
+    empty, normal = await either.place([zone_of(5, 0, zone=1), zone_of(5, 3, zone=2)])
+    assert empty.matrix.shape == (5, 0)
+    assert_right(normal, zone_of(5, 3, zone=2))
+
+
+async def test_concurrent_batches(either: PlacementEngine) -> None:
+    requests = [zone_of(1000, 10 + zone, zone=zone) for zone in range(8)]
+    for results, wanted in zip(
+        await asyncio.gather(*(either.place([each]) for each in requests)), requests, strict=True
+    ):
+        assert_right(results[0], wanted)
+
+
+async def test_a_poisoned_zone_is_named_and_spares_the_driver(either: PlacementEngine) -> None:
+    before = either.status()
+    for bad in (zone_of(8, 3, replicas=0, zone=99), PlacementRequest(ZoneId(99), ("a", "a"), 8, 2, 1)):
+        with pytest.raises(PlacementError, match="zone 99 cannot be placed") as caught:
+            await either.place([zone_of(8, 3), bad])
+        assert caught.value.zone_id == 99
+    after = either.status()
+    assert (after.state, after.driver_pid) == (EngineState.READY, before.driver_pid)
+
+
+async def test_the_loop_runs_on_while_a_million_partitions_are_placed(either: PlacementEngine) -> None:
+    longest = 0.0
+
+    async def tick() -> None:
+        nonlocal longest
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(0.005)
+            longest = max(longest, time.perf_counter() - before - 0.005)
+
+    ticker = asyncio.create_task(tick())
+    try:
+        (result,) = await either.place([zone_of(1_000_000, 100)])
+    finally:
+        ticker.cancel()
+    assert longest < 0.5
+    assert result.engine is expected_engine(either)
+    assert_right(result, zone_of(1_000_000, 100))
+
+
+async def test_a_cancelled_placement_frees_the_cluster(spark: SparkPlacementEngine) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(spark.place([zone_of(20_000_000, 100, 1)]), 0.7)
+    started = time.monotonic()
+    (result,) = await spark.place([zone_of(8, 3)])
+    assert result.engine is Engine.SPARK
+    assert time.monotonic() - started < 5.0
+
+
+async def test_the_jvm_is_killed_during_a_request(spark: SparkPlacementEngine) -> None:
+    """A lost driver costs a retry, not a result."""
+    wanted = zone_of(3_000_000, 100)
+    driver, jvm = driver_of(spark), jvm_of(spark)
+    placing = asyncio.create_task(spark.place([wanted]))
+    await asyncio.sleep(0.5)
+    assert not placing.done()
+    jvm.kill()
+    await until(lambda: gone(driver), 2.0)
+    await until(lambda: spark.status().driver_pid not in (None, driver.pid), 2.0)
+    (result,) = await placing
+    assert_right(result, wanted)
+    assert result.engine is Engine.SPARK
+
+
+async def test_the_jvm_is_killed_between_requests(spark: SparkPlacementEngine) -> None:
+    family, jvm = family_of(driver_of(spark)), jvm_of(spark)
+    jvm.kill()
+    (result,) = await spark.place([zone_of(8, 3)])
+    assert_right(result, zone_of(8, 3))
+    assert result.engine is Engine.SPARK
+    assert all(map(gone, family))
+
+
+async def test_the_driver_is_killed(spark: SparkPlacementEngine) -> None:
+    """Its JVM and workers go with it, a placement waits no longer than it may, and Spark comes back."""
+    driver = driver_of(spark)
+    family = family_of(driver)
+    os.kill(driver.pid, signal.SIGKILL)
+    await until(lambda: all(map(gone, family)), 2.0)
+    await until(lambda: spark.status().driver_pid not in (None, driver.pid), 2.0)
+    spark._spark_wait_s = 1.0
+    started = time.monotonic()
+    (result,) = await spark.place([zone_of(8, 3)])
+    assert time.monotonic() - started < 1.5
+    assert result.engine is Engine.LOCAL
+    assert_right(result, zone_of(8, 3))
+    assert spark.status().state is EngineState.STARTING
+    assert "restart" in spark.status().message
+    assert "the Spark driver was killed" in spark.status().message
+    await until(lambda: spark.status().state is EngineState.READY, READY_LIMIT_S)
+    (result,) = await spark.place([zone_of(8, 3)])
+    assert result.engine is Engine.SPARK

@@ -1,0 +1,109 @@
+"""The driver as a process: what is left when its parent is killed, and a machine without Java."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.ports.placement import Engine, EngineState, PlacementRequest
+from spark.engine import SparkPlacementEngine
+from spark.supervisor import DriverConfig
+
+REQUEST = PlacementRequest(ZoneId(1), ("a", "b", "c"), 8, 3, 3)
+
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+from spark.engine import SparkPlacementEngine
+from spark.supervisor import DriverConfig
+
+async def main():
+    engine = SparkPlacementEngine(DriverConfig("local[*]", Path(sys.argv[1])))
+    await engine.start()
+    while engine.status().state.value != "ready":
+        await asyncio.sleep(0.05)
+    print("ready", flush=True)
+    await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+def gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize("ready", [False, True], ids=["while starting", "when ready"])
+def test_a_killed_parent_leaves_no_driver_and_no_jvm(tmp_path: Path, ready: bool) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        if ready:
+            assert parent.stdout is not None
+            assert any(line == b"ready\n" for line in parent.stdout)
+        else:
+            _wait_for_java(parent)
+        family = [each for each in psutil.Process(parent.pid).children(recursive=True) if not gone(each)]
+        names = [process.name() for process in family]
+        assert "java" in names
+        assert any(name.startswith("python") for name in names)
+    finally:
+        parent.kill()
+        parent.communicate()
+    deadline = time.monotonic() + 2.0
+    while not all(map(gone, family)):
+        assert time.monotonic() < deadline, [process for process in family if not gone(process)]
+        time.sleep(0.02)
+
+
+def _wait_for_java(parent: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 20.0
+    while time.monotonic() < deadline:
+        for child in psutil.Process(parent.pid).children(recursive=True):
+            if not gone(child) and child.name() == "java":
+                return
+        time.sleep(0.02)
+    raise AssertionError("no JVM was started")
+
+
+async def test_without_java_the_kernel_runs_locally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Local after the wait the first time, at once from then on; the status says what to install."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    engine = SparkPlacementEngine(DriverConfig("local[*]", tmp_path / "work"), spark_wait_s=2.0)
+    await engine.start()
+    started = time.monotonic()
+    (result,) = await engine.place([REQUEST])
+    waited_s = time.monotonic() - started
+    assert result.engine is Engine.LOCAL
+    assert 1.8 < waited_s < 3.0
+    status = engine.status()
+    assert status.state is EngineState.DOWN
+    assert "install Java 17 or later" in status.message
+    started = time.monotonic()
+    (again,) = await engine.place([REQUEST])
+    assert time.monotonic() - started < 0.2
+    assert again.engine is Engine.LOCAL
+    await engine.close()
+
+
+async def test_closed_or_never_started_places_at_once(tmp_path: Path) -> None:
+    engine = SparkPlacementEngine(DriverConfig("local[*]", tmp_path))
+    assert engine.status().state is EngineState.DOWN
+    (before,) = await engine.place([REQUEST])
+    assert before.engine is Engine.LOCAL
+    await engine.start()
+    placing = asyncio.create_task(engine.place([REQUEST]))
+    await asyncio.sleep(0.3)
+    await engine.close()
+    (after,) = await asyncio.wait_for(placing, 1.0)
+    assert after.engine is Engine.LOCAL
+    assert engine.status().driver_pid is None

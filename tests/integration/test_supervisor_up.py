@@ -1,0 +1,183 @@
+"""``zonectl up`` with its real children: etcd, the server with Spark's driver, nodes."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rebalance.hosting.free_ports import free_port
+
+ROOT = Path(__file__).parents[2]
+ZONECTL = [sys.executable, "-m", "app.cli"]
+# 5 s on an idle machine of two cores; the bound leaves room for whatever else runs the tests.
+SERVED_WITHIN_S = 30.0
+
+
+class Up:
+    """One ``zonectl up`` and what it printed."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.directory = directory
+        self.log = directory.with_name(f"{directory.name}.out")
+        with self.log.open("w") as out:
+            self.process = subprocess.Popen(
+                [*ZONECTL, "up", "--data-dir", str(directory), *options],
+                cwd=ROOT,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+
+    def printed(self) -> str:
+        return self.log.read_text()
+
+    def served(self) -> Up:
+        until(
+            lambda: "API at" in self.printed() or self.process.poll() is not None, SERVED_WITHIN_S, self.printed
+        )
+        assert "API at" in self.printed()
+        return self
+
+    def run_file(self) -> dict[str, object]:
+        found: dict[str, object] = json.loads((self.directory / "run.json").read_text())
+        return found
+
+    def pid_of(self, child: str) -> int:
+        children = self.run_file()["children"]
+        assert isinstance(children, dict)
+        return int(children.get(child, 0))
+
+    def tree(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*ZONECTL, *arguments, "--data-dir", str(self.directory)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    def healthy(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.run_file()['url']}/healthz", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
+def until(condition: Callable[[], bool], limit_s: float, tell: Callable[[], str] = lambda: "") -> float:
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < limit_s, tell()
+        time.sleep(0.02)
+    return time.monotonic() - started
+
+
+def left(tree: list[psutil.Process]) -> list[str]:
+    """Processes of an earlier tree that still run; a pid that was given to another does not count."""
+    return [
+        f"{process.pid} {process.name()}"
+        for process in tree
+        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    ]
+
+
+def still_there(tree: list[psutil.Process]) -> list[str]:
+    try:
+        return left(tree)
+    except psutil.NoSuchProcess:
+        return still_there([process for process in tree if process.is_running()])
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Up]]:
+    folder = Path(tempfile.mkdtemp(prefix="zonekeeper-up-"))
+    started: list[Up] = []
+
+    def run(*options: str) -> Up:
+        started.append(Up(folder / "data", *options))
+        return started[-1]
+
+    yield run
+    for each in started:
+        if each.process.poll() is None:
+            each.process.terminate()
+            each.process.wait(40)
+    shutil.rmtree(folder)
+
+
+def test_one_life_of_an_installation(start: Callable[..., Up]) -> None:
+    up = start("--nodes", "2").served()
+    seconds = re.search(r"API at http://127\.0\.0\.1:\d+ after ([\d.]+) s", up.printed())
+    assert seconds is not None
+    assert float(seconds[1]) < SERVED_WITHIN_S
+
+    refused = up.ctl("up")
+    assert refused.returncode == 1
+    assert f"another `zonectl up` (pid {up.process.pid}) runs in" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+    for child in ("server", "etcd", "n1"):
+        before = up.pid_of(child)
+        psutil.Process(before).kill()
+        took = until(lambda child=child, before=before: up.pid_of(child) not in (0, before), 5)
+        assert took < 2.0, child
+    until(up.healthy, SERVED_WITHIN_S)
+    until(lambda: up.ctl("status").stdout.count(" yes ") == 2, SERVED_WITHIN_S)
+
+    tree = up.tree()
+    assert len(tree) >= 4
+    up.process.send_signal(signal.SIGINT)
+    assert up.process.wait(40) == 130
+    assert still_there(tree) == []
+    assert "stopped (SIGINT)" in up.printed()
+    assert not (up.directory / "run.json").exists()
+
+
+def test_a_killed_up_leaves_nothing_and_the_next_one_continues(start: Callable[..., Up]) -> None:
+    first = start("--nodes", "2").served()
+    until(lambda: first.ctl("status").stdout.count(" yes ") == 2, SERVED_WITHIN_S)
+    created = first.ctl("sql", "-e", "CREATE ZONE kept (PARTITIONS 2)", "--wait", "--timeout", "90")
+    assert created.returncode == 0, created.stderr
+    assert first.ctl("kv", "put", "kept", "key", "value").returncode == 0
+    state, url = (first.directory / "state.json").read_text(), first.run_file()["url"]
+    tree = first.tree()
+    assert any(process.name() == "java" for process in tree)
+    first.process.kill()
+    first.process.wait()
+    until(lambda: still_there(tree) == [], 5, lambda: str(still_there(tree)))
+
+    second = start("--nodes", "1").served()
+    assert (second.directory / "state.json").read_text() == state
+    assert second.run_file()["url"] == url
+    assert "not started, though an earlier run had them: n2" in second.printed()
+    second.process.terminate()
+    assert second.process.wait(40) == 0
+
+    third = start("--nodes", "2").served()
+    until(lambda: third.ctl("kv", "get", "kept", "key").stdout == "value\n", 60, third.printed)
+    tree = third.tree()
+    third.process.terminate()
+    assert third.process.wait(40) == 0
+    assert still_there(tree) == []
+
+
+def test_a_port_that_is_taken_is_refused_at_once(start: Callable[..., Up]) -> None:
+    port = free_port()
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+        up = start("--port", str(port))
+        assert up.process.wait(15) == 1
+    assert f"port {port} is taken" in up.printed()
+    assert "Traceback" not in up.printed()

@@ -1,0 +1,81 @@
+"""The table of errors, and how errors leave the service."""
+
+from __future__ import annotations
+
+from app.errors import http_status, problem
+from catalog.core.errors import ErrorKind, ParseError, RefusedError, StatementError, StoreError
+from catalog.core.messages import Position
+
+
+def test_codes_are_unique_four_digits_and_documented() -> None:
+    """IEP-026: each case has a code of its own; 13 and 22 mean something to some SQL clients."""
+    codes = [kind.code for kind in ErrorKind]
+    assert len(codes) == len(set(codes))
+    assert all(1000 <= code <= 9999 for code in codes)
+    assert all(kind.value.title and kind.value.action.endswith(".") for kind in ErrorKind)
+    assert all(len(kind.sqlstate) == 5 for kind in ErrorKind)
+
+
+def test_quorum_conflicts_have_codes_of_their_own() -> None:
+    """IEP-024, IEP-025, IEP-026."""
+    conflicts = [kind for kind in ErrorKind if kind.name.startswith("QUORUM")]
+    assert {kind.name: kind.sqlstate for kind in conflicts} == {
+        "QUORUM_BELOW_MINIMUM": "22023",
+        "QUORUM_ABOVE_MAXIMUM": "22023",
+        "QUORUM_CONFLICTS_WITH_REPLICAS": "22023",
+        "QUORUM_EXCEEDS_DATA_NODES": "23514",
+    }
+    assert all(kind.code // 1000 == 3 for kind in conflicts)
+
+
+def test_sqlstates_and_statuses() -> None:
+    expected = {
+        ErrorKind.SYNTAX_ERROR: ("42601", 400),
+        ErrorKind.STATEMENT_NOT_SUPPORTED: ("0A000", 400),
+        ErrorKind.ZONE_ALREADY_EXISTS: ("42710", 409),
+        ErrorKind.ZONE_NOT_FOUND: ("42704", 404),
+        ErrorKind.NAME_INVALID: ("42602", 400),
+        ErrorKind.NAME_TOO_LONG: ("42622", 400),
+        ErrorKind.NODE_MEMBER_LIMIT: ("54000", 409),
+        ErrorKind.CATALOG_VERSION_CONFLICT: ("40001", 409),
+        ErrorKind.CATALOG_UNAVAILABLE: ("58000", 503),
+        ErrorKind.METASTORE_UNAVAILABLE: ("58000", 503),
+        ErrorKind.KEY_NOT_FOUND: ("02000", 404),
+        ErrorKind.OUTCOME_UNKNOWN: ("40003", 504),
+        ErrorKind.INTERNAL_ERROR: ("XX000", 500),
+    }
+    assert {kind: (kind.sqlstate, kind.http_status) for kind in expected} == expected
+
+
+def test_problem_document() -> None:
+    error = RefusedError(ErrorKind.ZONE_NOT_FOUND, "there is no zone Z", Position(2, 5), statement=3)
+    assert problem(error) == {
+        "type": "urn:zonekeeper:error:ZONE_NOT_FOUND",
+        "title": "The zone does not exist",
+        "status": 404,
+        "detail": "there is no zone Z",
+        "name": "ZONE_NOT_FOUND",
+        "code": 4004,
+        "sqlState": "42704",
+        "line": 2,
+        "column": 5,
+        "statement": 3,
+        "action": "Check the name (quoted names keep case), or IF EXISTS.",
+    }
+    assert http_status(error) == 404
+
+
+def test_what_is_not_ours_tells_nothing_of_inside() -> None:
+    document = problem(KeyError("secret"))
+    assert document["name"] == "INTERNAL_ERROR"
+    assert document["status"] == http_status(KeyError()) == 500
+    assert "secret" not in str(document)
+
+
+def test_the_tree() -> None:
+    for error in (ParseError, RefusedError, StoreError):
+        assert issubclass(error, StatementError)
+    assert (
+        str(ParseError(ErrorKind.SYNTAX_ERROR, "no", Position(1, 2))) == "SYNTAX_ERROR: no (line 1, column 2)"
+    )
+    assert str(StoreError(ErrorKind.CATALOG_UNAVAILABLE, "gone")) == "CATALOG_UNAVAILABLE: gone"

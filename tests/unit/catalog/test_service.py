@@ -1,0 +1,196 @@
+"""The loop around a store that conflicts, goes away, or does not say how a commit ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
+from catalog.core.snapshot import CatalogEntry, CatalogSnapshot, Change, Topology
+from catalog.ports import CommitOutcome, StatementStamp
+from catalog.service import ATTEMPTS_MAX, RESOLVE_ATTEMPTS_MAX, CatalogService
+from parser.to_command import parse_ddl
+from tests.unit.catalog.commands import command, nodes
+
+Trouble = Callable[["MemoryUnitOfWork"], CommitOutcome | None]
+
+
+class MemoryUnitOfWork:
+    """The port's contract in memory. ``troubles`` come before commits, one each; None is an ordinary commit."""
+
+    def __init__(self, *troubles: Trouble | None) -> None:
+        self.snapshots = [CatalogSnapshot()]
+        self.statements: dict[str, int] = {}
+        self.troubles = list(troubles)
+        self.away = 0
+
+    def snapshot(self, version: int | None = None) -> CatalogSnapshot:
+        if self.away:
+            self.away -= 1
+            raise StoreError(ErrorKind.CATALOG_UNAVAILABLE, "gone")
+        return self.snapshots[-1 if version is None else version]
+
+    def version_of(self, statement_id: str) -> int | None:
+        return self.statements.get(statement_id)
+
+    def commit(
+        self, base: CatalogSnapshot, entries: tuple[CatalogEntry, ...], stamp: StatementStamp
+    ) -> CommitOutcome:
+        trouble = self.troubles.pop(0) if self.troubles else None
+        outcome = trouble(self) if trouble else None
+        if outcome is not None:
+            return outcome
+        if base.version != self.snapshots[-1].version or stamp.statement_id in self.statements:
+            return CommitOutcome.CONFLICT
+        self.snapshots.append(base.after(entries))
+        self.statements[stamp.statement_id] = self.snapshots[-1].version
+        return CommitOutcome.COMMITTED
+
+
+def somebody_else(sql: str) -> Trouble:
+    """Another coordinator is faster."""
+
+    def trouble(store: MemoryUnitOfWork) -> None:
+        CatalogService(store).execute(parse_ddl(sql), nodes(3))
+
+    return trouble
+
+
+def lost_before(store: MemoryUnitOfWork) -> CommitOutcome:
+    """The connection went away, and nothing was committed."""
+    return CommitOutcome.UNKNOWN
+
+
+def lost_behind(sql: str) -> Trouble:
+    """The commit happened; its answer was lost. (The statement's id is what the service under test uses.)"""
+
+    def trouble(store: MemoryUnitOfWork) -> CommitOutcome:
+        CatalogService(store, new_statement_id=lambda: "id").execute(parse_ddl(sql), nodes(3))
+        return CommitOutcome.UNKNOWN
+
+    return trouble
+
+
+def service(store: MemoryUnitOfWork) -> CatalogService:
+    return CatalogService(store, new_statement_id=lambda: "id", pause=lambda seconds: None)
+
+
+def test_a_conflict_is_decided_again_on_the_new_version() -> None:
+    store = MemoryUnitOfWork(somebody_else("CREATE ZONE a"))
+    (executed,) = service(store).execute(parse_ddl("CREATE ZONE b"), nodes(3))
+    assert executed.version == 2
+    assert executed.change.zone_id == 2
+    assert [zone.name for zone in store.snapshots[-1].zones] == ["A", "B"]
+
+
+def test_a_conflict_can_turn_into_a_refusal() -> None:
+    store = MemoryUnitOfWork(somebody_else("CREATE ZONE a"))
+    with pytest.raises(RefusedError) as error:
+        service(store).execute(parse_ddl("CREATE ZONE a"), nodes(3))
+    assert error.value.kind is ErrorKind.ZONE_ALREADY_EXISTS
+
+
+def test_the_same_change_from_somebody_faster_makes_no_second_version() -> None:
+    """I3-002."""
+    store = MemoryUnitOfWork(None, somebody_else("ALTER ZONE a SET REPLICAS 3"))
+    first, second = service_with_ids(store).execute(
+        parse_ddl("CREATE ZONE a; ALTER ZONE a SET REPLICAS 3"), nodes(3)
+    )
+    assert (first.version, second.version) == (1, 2)
+    assert second.change.applied
+    assert len(store.snapshots) == 3
+
+
+def service_with_ids(store: MemoryUnitOfWork) -> CatalogService:
+    return CatalogService(store, pause=lambda seconds: None)
+
+
+def test_endless_conflicts_end() -> None:
+    always = [lambda store: CommitOutcome.CONFLICT] * ATTEMPTS_MAX
+    with pytest.raises(StoreError) as error:
+        service(MemoryUnitOfWork(*always)).execute(parse_ddl("CREATE ZONE a"), nodes(3))
+    assert error.value.kind is ErrorKind.CATALOG_VERSION_CONFLICT
+    assert error.value.statement == 1
+
+
+@pytest.mark.parametrize("away", [0, 1, RESOLVE_ATTEMPTS_MAX - 1])
+@pytest.mark.parametrize(
+    "trouble",
+    [lost_before, lost_behind("CREATE ZONE a")],
+    ids=["not committed", "committed"],
+)
+def test_an_unknown_outcome_is_read_back(trouble: Trouble, away: int) -> None:
+    """Exactly one version, whether or not the lost commit had happened."""
+
+    def lost(store: MemoryUnitOfWork) -> CommitOutcome | None:
+        outcome = trouble(store)
+        store.away = away
+        return outcome
+
+    store = MemoryUnitOfWork(lost)
+    if trouble is not lost_before:
+        # The lost commit itself goes through the store's ordinary commit.
+        store.troubles.append(None)
+    (executed,) = service(store).execute(parse_ddl("CREATE ZONE a"), nodes(3))
+    assert executed.version == 1
+    assert executed.change.applied
+    assert len(store.snapshots) == 2
+
+
+def test_a_lost_commit_that_somebody_else_overtook_is_decided_again() -> None:
+    def overtaken(store: MemoryUnitOfWork) -> CommitOutcome:
+        somebody_else("CREATE ZONE a")(store)
+        return CommitOutcome.UNKNOWN
+
+    store = MemoryUnitOfWork(overtaken)
+    (executed,) = service(store).execute(parse_ddl("CREATE ZONE b"), nodes(3))
+    assert executed.version == 2
+    assert len(store.snapshots) == 3
+
+
+def test_a_lost_commit_that_lands_while_it_is_repeated_happens_once() -> None:
+    """The database still works on the lost commit when it is asked: the repeat loses against it."""
+    store = MemoryUnitOfWork(lost_before, lost_behind("CREATE ZONE a"), None)
+    (executed,) = service(store).execute(parse_ddl("CREATE ZONE a"), nodes(3))
+    assert executed.version == 1
+    assert len(store.snapshots) == 2
+
+
+def test_nobody_knows_when_the_store_stays_away() -> None:
+    def gone(store: MemoryUnitOfWork) -> CommitOutcome:
+        store.away = 10**6
+        return CommitOutcome.UNKNOWN
+
+    with pytest.raises(StoreError) as error:
+        service(MemoryUnitOfWork(gone)).execute(parse_ddl("CREATE ZONE a"), nodes(3))
+    assert error.value.kind is ErrorKind.OUTCOME_UNKNOWN
+    assert error.value.kind.sqlstate == "40003"
+    assert "statement id id" in error.value.message
+
+
+def test_checks_refuse_before_anything_is_committed() -> None:
+    store = MemoryUnitOfWork()
+    seen: list[int] = []
+
+    def check(change: Change, snapshot: CatalogSnapshot, topology: Topology) -> None:
+        seen.append(snapshot.version)
+        if snapshot.version == 1:
+            raise RefusedError(ErrorKind.NODE_MEMBER_LIMIT, "full", change.command.position)
+
+    with pytest.raises(StatementError) as error:
+        service_with_ids(store).execute(parse_ddl("CREATE ZONE a; CREATE ZONE b"), nodes(3), [check])
+    assert error.value.kind is ErrorKind.NODE_MEMBER_LIMIT
+    assert error.value.statement == 2
+    assert seen == [0, 1]
+    assert len(store.snapshots) == 2
+
+
+def test_effects_of_earlier_statements_stay() -> None:
+    store = MemoryUnitOfWork()
+    each = service_with_ids(store).execute_each([command("CREATE ZONE a"), command("CREATE ZONE a")], nodes(3))
+    assert next(each).version == 1
+    with pytest.raises(RefusedError) as error:
+        next(each)
+    assert error.value.statement == 2
+    assert store.snapshots[-1].zone("A") is not None

@@ -1,0 +1,60 @@
+"""The architecture as written is the architecture as built."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("app", "parser", "catalog", "rebalance", "spark", "migrations")
+
+
+def flow_table_names() -> list[str]:
+    text = (ROOT / "ARCHITECTURE.md").read_text().split("## The way of a statement")[1].split("\n## ")[0]
+    return re.findall(rf"`((?:{'|'.join(PACKAGES)})\.[\w.]+)`", text)
+
+
+@pytest.mark.parametrize("name", flow_table_names())
+def test_the_flow_table_names_what_exists(name: str) -> None:
+    parts = name.split(".")
+    for split in range(len(parts) - 1, 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:split]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[split:]:
+            found = getattr(found, attribute)
+        assert callable(found)
+        return
+    pytest.fail(f"no module of {name} exists")
+
+
+def test_the_flow_table_was_read() -> None:
+    assert len(flow_table_names()) >= 14
+
+
+def test_layers_import_downwards_only() -> None:
+    """The contracts of pyproject.toml, kept."""
+    program = Path(sys.executable).parent / "lint-imports"
+    done = subprocess.run([str(program), "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_files_keep_their_size(package: str) -> None:
+    """Files of up to 450 lines; the names util, helper, manager, process, data and info tell nothing."""
+    for path in (ROOT / package).rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 450, path
+        assert not re.search(r"(^|_)(util|utils|helper|helpers|manager|data|info)$", path.stem), path
+
+
+def test_vague_names_are_not_module_names() -> None:
+    allowed = {"data_nodes", "data_client"}
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            assert path.stem in allowed or not path.stem.startswith(("data_", "process_", "info_")), path

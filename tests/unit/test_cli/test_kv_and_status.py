@@ -1,0 +1,99 @@
+"""``zonectl kv`` and ``zonectl status`` against a real HTTP server."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+
+from app.cli.main import main
+from tests.unit.test_cli.stub import ApiStub
+
+KEY = "/api/v1/zones/ORDERS/kv/o-17"
+STORED = {"zone": "ORDERS", "key": "o-17", "partition": 5, "revision": 9, "operation_id": "op-1"}
+FOUND = {"zone": "ORDERS", "key": "o-17", "partition": 5, "value": "paid", "revision": 9}
+
+
+def test_put_sends_the_operation_id(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers[f"PUT {KEY}"] = (200, STORED)
+    assert main(["kv", "put", "orders", "o-17", "paid", "--operation-id", "op-1", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == STORED
+    assert api.requests[0].body == {"value": "paid"}
+    assert api.requests[0].headers["Idempotency-Key"] == "op-1"
+    assert main(["kv", "put", "orders", "o-17", "paid"]) == 0
+    assert main(["kv", "put", "orders", "o-17", "paid"]) == 0
+    first, second = (request.headers["Idempotency-Key"] for request in api.requests[1:])
+    assert first != second
+
+
+def test_put_reads_stdin_as_it_is(api: ApiStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.answers[f"PUT {KEY}"] = (200, STORED)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("zwei\nZeilen ü\n".encode())))
+    assert main(["kv", "put", "orders", "o-17", "-"]) == 0
+    assert api.requests[0].body == {"value": "zwei\nZeilen ü\n"}
+
+
+def test_put_refuses_what_is_not_text(monkeypatch: pytest.MonkeyPatch, api: ApiStub) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe")))
+    assert main(["kv", "put", "orders", "o-17", "-"]) == 64
+    assert api.requests == []
+
+
+def test_names_and_keys_are_escaped(api: ApiStub) -> None:
+    api.answers["GET /api/v1/zones/a%20%2Fb/kv/%2E%2E%2Fc%3Fd"] = (200, {**FOUND, "value": "v"})
+    assert main(["kv", "get", '"a /b"', "../c?d"]) == 0
+
+
+def test_get_prints_the_value_alone(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers[f"GET {KEY}"] = (200, FOUND)
+    assert main(["kv", "get", "orders", "o-17"]) == 0
+    assert capsys.readouterr().out == "paid\n"
+    assert main(["kv", "get", "orders", "o-17", "--format", "jsonl"]) == 0
+    assert json.loads(capsys.readouterr().out) == FOUND
+    assert main(["kv", "get", "orders", "o-17", "--format", "csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "ORDERS,o-17,5,paid,9"
+
+
+def test_a_missing_key_is_1(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    api.problem(f"GET {KEY}", 404, "KEY_NOT_FOUND", "no key o-17 in ORDERS", code=5001, sqlState="02000")
+    assert main(["kv", "get", "orders", "o-17"]) == 1
+    assert capsys.readouterr().err == "KEY_NOT_FOUND (5001, 02000): no key o-17 in ORDERS\n"
+    assert main(["kv", "get", "orders", "o-17", "--format", "json"]) == 1
+    assert json.loads(capsys.readouterr().err)["name"] == "KEY_NOT_FOUND"
+
+
+def test_an_unknown_outcome_is_4_and_names_the_operation(
+    api: ApiStub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.problem(f"PUT {KEY}", 504, "OUTCOME_UNKNOWN", "no majority answered in 15 s", sqlState="40003")
+    assert main(["kv", "put", "orders", "o-17", "paid", "--operation-id", "op-1"]) == 4
+    assert capsys.readouterr().err.splitlines() == [
+        "OUTCOME_UNKNOWN (40003): no majority answered in 15 s",
+        "repeat it with --operation-id op-1",
+    ]
+
+
+def test_status(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    ready = {"ready": True, "catalog": "ok", "metastore": "ok", "spark": "starting", "spark_message": "JVM"}
+    node = {"name": "n1", "alive": False, "attributes": {"region": "EU"}, "profiles": ["default"]}
+    api.answers["GET /readyz"] = (200, ready)
+    api.answers["GET /api/v1/nodes"] = (200, {"nodes": [{**node, "member_limit": 100, "members": 8}]})
+    api.answers["GET /api/v1/zones"] = (200, {"zones": [{"name": "ORDERS", "partitions": 8, "replicas": 3}]})
+    assert main(["status"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [f"{api.url}: ready", "catalog ok, metastore ok, spark starting (JVM)"]
+    assert "n1    NO     8/100    region=EU   default" in lines
+    assert "ORDERS  partitions=8 replicas=3" in lines
+    assert main(["status", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["nodes"][0]["members"] == 8
+
+
+def test_status_of_what_is_not_ready_is_1(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers["GET /readyz"] = (
+        503,
+        {"ready": False, "catalog": "ok", "metastore": "no answer", "spark": "down"},
+    )
+    assert main(["status"]) == 1
+    assert "metastore no answer" in capsys.readouterr().out

@@ -1,0 +1,174 @@
+"""The next step of a change of peers: examples, then every interrupted prefix from any state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rebalance.core.group_steps import (
+    AddLearner,
+    AnnounceLeaving,
+    Done,
+    GroupView,
+    MoveLeader,
+    ObservedMember,
+    Promote,
+    Remove,
+    Step,
+    WaitLeader,
+    WaitMajority,
+    WaitStart,
+    majority,
+    next_step,
+    stage_of,
+)
+from rebalance.core.records import MemberRole, Stage
+
+V, L = MemberRole.VOTER, MemberRole.LEARNER
+
+
+def view(*members: ObservedMember, leader: str = "a") -> GroupView:
+    return GroupView(members, leader)
+
+
+def voter(name: str, **known: bool) -> ObservedMember:
+    return ObservedMember(name, V, **known)
+
+
+def learner(name: str, **known: bool) -> ObservedMember:
+    return ObservedMember(name, L, **known)
+
+
+@pytest.mark.parametrize(
+    ("group", "target", "step"),
+    [
+        (view(voter("a")), "a", Done()),
+        (view(voter("a")), "abc", AddLearner("b")),
+        (view(voter("a"), learner("b", started=False)), "abc", WaitStart("b")),
+        (view(voter("a"), learner("b")), "abc", Promote("b")),
+        (view(voter("a"), learner("b")), "ac", Remove("b")),
+        (view(voter("a"), voter("b"), voter("c")), "bc", MoveLeader(("b", "c"))),
+        (view(voter("a"), voter("b", down=True), voter("c")), "bc", MoveLeader(("c", "b"))),
+        (view(voter("a"), voter("b"), voter("c")), "a", AnnounceLeaving("b")),
+        (view(voter("a"), voter("b", announced=True), voter("c")), "a", Remove("b")),
+        # A dead voter nobody wants goes before anything is added: with it the group accepts no new member.
+        (view(voter("a"), voter("b"), voter("c", down=True, announced=True)), "abd", Remove("c")),
+        # With c dead, taking b away would leave {a, c} without a majority.
+        (view(voter("a"), voter("b"), voter("c", down=True)), "ac", WaitMajority(("c",))),
+        (view(voter("a"), leader=""), "ab", WaitLeader()),
+    ],
+)
+def test_next_step(group: GroupView, target: str, step: Step) -> None:
+    """I3-028, I3-060: increase first, decrease last, the leader hands over before anything is removed."""
+    assert next_step(group, tuple(target)) == step
+
+
+def test_an_empty_target_is_refused() -> None:
+    """A group cannot be reconfigured away."""
+    with pytest.raises(ValueError, match="at least one voter"):
+        next_step(view(voter("a")), ())
+
+
+NAMES = "abcdef"
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> GroupView:
+    voters = draw(st.sets(st.sampled_from(NAMES), min_size=1, max_size=4))
+    learning = draw(st.none() | st.sampled_from(NAMES))
+    leader = draw(st.sampled_from(sorted(voters)))
+    down = draw(st.sets(st.sampled_from(sorted(voters)), max_size=(len(voters) - 1) // 2))
+    members = [voter(name, down=name in down - {leader}) for name in sorted(voters)]
+    if learning is not None and learning not in voters:
+        members.append(learner(learning, started=draw(st.booleans())))
+    return GroupView(tuple(members), leader)
+
+
+def apply(group: GroupView, step: Step) -> GroupView:
+    """What the group does with the step; whoever is waited for comes back."""
+
+    def changed(name: str, **fields: object) -> GroupView:
+        members = (replace(each, **fields) if each.peer_url == name else each for each in group.members)
+        return replace(group, members=tuple(members))
+
+    match step:
+        case AddLearner(name):
+            return replace(group, members=(*group.members, learner(name, started=False)))
+        case WaitStart(name):
+            return changed(name, started=True)
+        case Promote(name):
+            return changed(name, role=V)
+        case MoveLeader(candidates):
+            return replace(group, leader=candidates[0])
+        case AnnounceLeaving(name):
+            return changed(name, announced=True)
+        case Remove(name):
+            return replace(group, members=tuple(each for each in group.members if each.peer_url != name))
+        case WaitMajority(down):
+            return changed(down[0], down=False)
+    raise AssertionError(step)
+
+
+targets = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4, unique=True)
+
+
+@settings(max_examples=400, deadline=None)
+@given(group=groups(), target=targets, interrupted=st.integers(0, 12), then=targets)
+def test_any_state_ends_in_the_target(
+    group: GroupView, target: list[str], interrupted: int, then: list[str]
+) -> None:
+    """I3-041, I3-056, I3-060: a change that is interrupted after any number of steps is continued from the list
+    alone, towards the same or another target; no removal costs the majority, the leader is never removed."""
+    for _ in range(interrupted):
+        step = next_step(group, target)
+        if isinstance(step, Done):
+            break
+        check(group, step)
+        group = apply(group, step)
+    for _ in range(60):
+        step = next_step(group, then)
+        if isinstance(step, Done):
+            break
+        check(group, step)
+        group = apply(group, step)
+    else:
+        pytest.fail(f"no end: {group} -> {then}")
+    assert {each.peer_url for each in group.members} == set(then)
+    assert not group.learners
+    assert group.leader in then
+
+
+def check(group: GroupView, step: Step) -> None:
+    if isinstance(step, AddLearner):
+        assert not group.learners, "etcd before 3.6 holds one learner"
+    if not isinstance(step, Remove):
+        return
+    assert step.peer_url != group.leader
+    removed = next(each for each in group.members if each.peer_url == step.peer_url)
+    if removed.role is L:
+        return
+    assert removed.announced
+    left = [each for each in group.voters if each is not removed]
+    assert sum(not each.down for each in left) >= majority(len(left))
+
+
+@pytest.mark.parametrize(
+    ("voters", "learners", "stable", "pending", "stage"),
+    [
+        ("a", "", "a", None, Stage.NONE),
+        ("a", "", "a", "abc", Stage.NONE),
+        ("a", "b", "a", "abc", Stage.CATCHING_UP),
+        ("ab", "", "a", "abc", Stage.JOINT),
+        ("ab", "c", "a", "abc", Stage.JOINT),
+        ("abc", "", "a", "abc", Stage.STABLE),
+        ("abc", "", "abc", None, Stage.NONE),
+        ("ab", "", "abc", "a", Stage.JOINT),
+        ("a", "", "a", "a", Stage.STABLE),
+    ],
+)
+def test_stage(voters: str, learners: str, stable: str, pending: str | None, stage: Stage) -> None:
+    """I3-045: NONE, CATCHING_UP, JOINT, STABLE are told from the list and the keys."""
+    assert stage_of(voters, learners, stable, pending) is stage

@@ -1,0 +1,117 @@
+"""What a node does with its own member, told from the keys and the member's life alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import (
+    ConfigurationRecord,
+    ConfiguredMember,
+    GroupRecord,
+    MemberRecord,
+    MemberRole,
+    MemberState,
+    Stage,
+)
+from rebalance.nodes.member_decision import Duty, decide_member
+from rebalance.nodes.partition_view import PartitionView, Recorded
+from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
+
+P0 = PartitionId(ZoneId(1), 0)
+
+
+def url(name: str) -> str:
+    return f"http://{name}:1"
+
+
+def view(
+    stable: str = "",
+    pending: str = "",
+    *,
+    reserved: str = "",
+    started: str = "",
+    founded: str = "",
+    listed: str | None = None,
+) -> PartitionView:
+    """Each letter is a node; ``listed`` are the members of the published configuration."""
+
+    def keyed(names: str) -> Recorded[Assignments] | None:
+        return Recorded(Assignments(tuple(names)), 5, 5) if names else None
+
+    def member(name: str) -> ConfiguredMember:
+        return ConfiguredMember(name, MemberRole.VOTER, url(name))
+
+    group = Recorded(GroupRecord("t", {name: url(name) for name in founded}), 5, 5) if founded else None
+    configuration = None
+    if listed is not None:
+        record = ConfigurationRecord(2, "a", Stage.NONE, {name: member(name) for name in listed})
+        configuration = Recorded(record, 6, 6)
+    records = {
+        name: Recorded(MemberRecord(MemberState.READY, url(name), "c", name in started), 4, 4)
+        for name in reserved + started
+    }
+    return PartitionView(
+        P0,
+        Keyspace().partition(P0),
+        keyed(stable),
+        keyed(pending),
+        group,
+        configuration,
+        records,
+        frozenset("abc"),
+    )
+
+
+def member(life: MemberLife) -> MemberStatus:
+    return MemberStatus(life, MemberEndpoints(url("a"), "c"))
+
+
+RESERVED, RUNNING, STOPPED = MemberLife.RESERVED, MemberLife.RUNNING, MemberLife.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("seen", "life", "duty"),
+    [
+        (view(), None, Duty.NOTHING),
+        (view("b"), None, Duty.NOTHING),
+        (view("ab"), None, Duty.RESERVE),
+        (view("b", "ab"), None, Duty.RESERVE),
+        (view("ab", reserved="a"), RESERVED, Duty.NOTHING),
+        (view("ab", reserved="ab"), RESERVED, Duty.FREEZE_GROUP),
+        (view("b", "ab", reserved="ab"), RESERVED, Duty.NOTHING),
+        (view("ab", reserved="ab", founded="ab"), RESERVED, Duty.BOOTSTRAP),
+        (view("ab", reserved="ab", founded="b"), RESERVED, Duty.NOTHING),
+        (view("b", "ab", reserved="ab", founded="ab", listed="b"), RESERVED, Duty.NOTHING),
+        (view("b", "ab", reserved="ab", founded="b", listed="ab"), RESERVED, Duty.JOIN),
+        (view("ab", started="ab", listed="ab"), RUNNING, Duty.NOTHING),
+        (view("ab", started="ab", listed="ab"), STOPPED, Duty.RESTART),
+        (view("ab", started="ab", listed="ab"), MemberLife.FAILED, Duty.RESTART),
+        (view("ab", started="ab", listed="ab"), MemberLife.REMOVED, Duty.RESTART),
+        (view("ab", started="ab", listed="b"), MemberLife.REMOVED, Duty.REINCARNATE),
+        (view("ab", "b", started="ab", listed="b"), MemberLife.REMOVED, Duty.NOTHING),
+        (view("b", started="ab", listed="b"), RUNNING, Duty.CLEAN_UP),
+        (view("b", started="ab", listed="ab"), RUNNING, Duty.NOTHING),
+        (view("b", started="ab", listed="ab"), STOPPED, Duty.RESTART),
+        (view("b", reserved="a"), None, Duty.CLEAN_UP),
+        (view(started="ab", listed="ab"), RUNNING, Duty.CLEAN_UP),
+    ],
+)
+def test_duty_of_node_a(seen: PartitionView, life: MemberLife | None, duty: Duty) -> None:
+    """I3-027, I3-040, I3-049: members start exactly where a key asks for them, wait for the list that names
+    them, and are destroyed only when no key and no group counts on them."""
+    assert decide_member(seen, "a", member(life) if life else None).duty is duty
+
+
+@pytest.mark.parametrize("life", [None, MemberLife.DATA_LOST])
+def test_lost_data_is_never_started_afresh(life: MemberLife | None) -> None:
+    """A member that was started once and whose data is gone has forgotten votes: it stays down."""
+    decision = decide_member(view("ab", started="ab"), "a", member(life) if life else None)
+    assert decision.duty is Duty.REPORT_DATA_LOST
+
+
+def test_the_reason_names_who_is_waited_for() -> None:
+    """Every state names its cause."""
+    assert decide_member(view("abc", reserved="a"), "a", member(RESERVED)).reason == "WAITING_FOR_MEMBERS: b, c"

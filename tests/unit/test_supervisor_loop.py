@@ -1,0 +1,211 @@
+"""Children are restarted, and none is left: real processes, in every way a supervisor can end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from app.supervisor_loop import REPORTED_DEATHS, restart_delay, rotate_log
+
+ROOT = Path(__file__).parents[2]
+# Starts one child a line of argv[2], each `sh -c LINE`, ranked in their order; prints what the supervisor says.
+SUPERVISOR = """
+import json, sys
+from pathlib import Path
+from app.supervisor_loop import Supervisor
+from app.supervisor_plan import ChildSpec, StopRank
+folder, lines = Path(sys.argv[1]), json.loads(sys.argv[2])
+ranks = [StopRank.NODE, StopRank.SERVER, StopRank.METASTORE]
+specs = [
+    ChildSpec(f"c{i}", ("sh", "-c", line), ranks[i % 3], folder / f"c{i}.log", env={"FOLDER": str(folder)},
+              grace_s=1.0)
+    for i, line in enumerate(lines)
+]
+def on_change(pids):
+    temporary = folder / "pids.new"
+    temporary.write_text(json.dumps(pids))
+    temporary.replace(folder / "pids.json")
+ended = Supervisor(specs, say=lambda line: print(line, flush=True), on_change=on_change).run()
+print("ended by", ended.name if ended else None, flush=True)
+"""
+
+SLEEP = "exec sleep 4711"
+# Writes its name once it is asked to end.
+NOTES_END = 'trap \'echo "$0" >> "$FOLDER/ends"; exit 0\' TERM; while :; do sleep 0.02; done'
+
+
+class Running:
+    """A supervisor in a process of its own."""
+
+    def __init__(self, folder: Path, lines: list[str]) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SUPERVISOR, str(folder), json.dumps(lines)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def pids(self) -> dict[str, int]:
+        try:
+            pids: dict[str, int] = json.loads((self.folder / "pids.json").read_text())
+        except FileNotFoundError:
+            return {}
+        return pids
+
+    def output(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.read()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def run(*lines: str) -> Running:
+        started.append(Running(tmp_path, list(lines)))
+        return started[-1]
+
+    yield run
+    for running in started:
+        running.process.kill()
+        running.process.wait()
+        assert running.process.stdout is not None
+        running.process.stdout.close()
+
+
+def until(condition: Callable[[], bool], limit_s: float = 10.0) -> float:
+    """Seconds until it holds."""
+    started = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started < limit_s, "not in time"
+        time.sleep(0.01)
+    return time.monotonic() - started
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_delays_start_short_and_stay_below_two_seconds() -> None:
+    delays = [restart_delay(deaths) for deaths in range(1, 50)]
+    assert delays[0] == 0.2
+    assert delays == sorted(delays)
+    assert delays[-1] < 1.8
+
+
+def test_a_killed_child_is_back_within_two_seconds(start: Callable[..., Running]) -> None:
+    running = start(SLEEP, SLEEP)
+    until(lambda: len(running.pids()) == 2)
+    for _ in range(4):
+        victim = running.pids()["c0"]
+        psutil.Process(victim).kill()
+        took = until(lambda victim=victim: running.pids().get("c0", victim) != victim)
+        assert took < 2.0
+    other = running.pids()["c1"]
+    running.process.terminate()
+    running.process.wait(10)
+    assert "c0 was ended by SIGKILL; restarting in 0.2 s" in running.output()
+    assert not alive(other)
+
+
+def test_a_child_that_cannot_run_is_retried_without_flooding(start: Callable[..., Running]) -> None:
+    running = start("exit 3", SLEEP)
+    until(lambda: "c1" in running.pids())
+    time.sleep(6)
+    running.process.terminate()
+    running.process.wait(10)
+    lines = [line for line in running.output().splitlines() if line.startswith("c0")]
+    assert 4 <= len(lines) <= REPORTED_DEATHS
+    assert lines[0].startswith("c0 ended with exit code 3; restarting")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_all_in_order(number: signal.Signals, start: Callable[..., Running]) -> None:
+    running = start(*[NOTES_END.replace("$0", f"c{index}") for index in range(3)])
+    until(lambda: len(running.pids()) == 3)
+    time.sleep(0.2)  # until the shells have set their traps
+    pids = running.pids()
+    running.process.send_signal(number)
+    assert running.process.wait(10) == 0
+    assert f"ended by {number.name}" in running.output()
+    assert (running.folder / "ends").read_text().split() == ["c0", "c1", "c2"]
+    assert not any(alive(pid) for pid in pids.values())
+
+
+def test_a_child_that_will_not_end_is_killed(start: Callable[..., Running]) -> None:
+    running = start("trap '' TERM; while :; do sleep 0.05; done", SLEEP)
+    until(lambda: len(running.pids()) == 2)
+    time.sleep(0.2)
+    pids = running.pids()
+    started = time.monotonic()
+    running.process.terminate()
+    running.process.wait(10)
+    assert 0.9 < time.monotonic() - started < 4
+    assert not any(alive(pid) for pid in pids.values())
+
+
+def test_a_second_signal_does_not_wait(start: Callable[..., Running]) -> None:
+    running = start(*["trap '' TERM; while :; do sleep 0.05; done"] * 3)
+    until(lambda: len(running.pids()) == 3)
+    time.sleep(0.2)
+    started = time.monotonic()
+    running.process.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    running.process.send_signal(signal.SIGINT)
+    running.process.wait(10)
+    assert time.monotonic() - started < 0.9
+
+
+def test_a_killed_supervisor_leaves_nothing(start: Callable[..., Running]) -> None:
+    running = start(SLEEP, SLEEP, "trap '' TERM; while :; do sleep 0.05; done")
+    until(lambda: len(running.pids()) == 3)
+    pids = running.pids()
+    running.process.kill()
+    running.process.wait()
+    assert until(lambda: not any(alive(pid) for pid in pids.values())) < 1
+
+
+def test_a_supervisor_killed_while_it_starts_leaves_nothing(start: Callable[..., Running]) -> None:
+    """The moments before a child has asked for its parent's death signal count too."""
+    mark = f"{time.time_ns() % 10**9}"
+    for attempt in range(15):
+        running = start(*[f"exec sleep 4711.{mark}"] * 9)
+        until(lambda running=running: (running.folder / "c0.log").exists())
+        time.sleep(attempt * 0.002)
+        running.process.kill()
+        running.process.wait()
+        (running.folder / "c0.log").unlink()
+        until(lambda: not _processes_with(mark), 2)
+
+
+def _processes_with(mark: str) -> list[int]:
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        line = " ".join(process.info["cmdline"] or ())
+        if mark in line and "supervisor_loop" not in line:
+            found.append(process.info["pid"])
+    return found
+
+
+def test_logs_rotate_when_large(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    rotate_log(log, bytes_max=5)
+    for text in ("first!", "second!", "third!", "fourth!", "fifth!", "tiny"):
+        log.write_text(text)
+        rotate_log(log, bytes_max=5, kept=3)
+    assert log.read_text() == "tiny"
+    kept = [(tmp_path / f"x.log.{index}").read_text() for index in (1, 2, 3)]
+    assert kept == ["fifth!", "fourth!", "third!"]
+    assert len(list(tmp_path.iterdir())) == 4

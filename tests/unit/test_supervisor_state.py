@@ -1,0 +1,144 @@
+"""What ``up`` keeps: ports, the lock, run.json; and the plan of its children."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.supervisor_plan import StopRank, default_topology, plan_children, read_topology
+from app.supervisor_state import DataDirectory, Ports, UpError, choose_ports, load_ports, save_ports
+from rebalance.hosting.free_ports import first_ephemeral_port, free_block, free_port
+
+
+@contextmanager
+def taken(port: int) -> Iterator[None]:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+        yield
+
+
+def test_ports_are_kept_across_runs(tmp_path: Path) -> None:
+    first = choose_ports(None, ["n1", "n2"], member_limit=10)
+    save_ports(tmp_path, first)
+    again = choose_ports(load_ports(tmp_path), ["n1", "n2", "n3"], member_limit=10)
+    assert (again.api, again.etcd_client, again.etcd_peer) == (first.api, first.etcd_client, first.etcd_peer)
+    assert {name: again.nodes[name] for name in ("n1", "n2")} == first.nodes
+    fewer = choose_ports(again, ["n1"], member_limit=10)
+    assert fewer.nodes == again.nodes  # n2 and n3 find theirs when they come back
+
+
+def test_ports_are_apart_and_below_the_ephemeral_range() -> None:
+    ports = choose_ports(None, [f"n{i}" for i in range(20)], member_limit=50)
+    blocks = list(ports.nodes.values())
+    assert all(len(block) == 100 for block in blocks)
+    every = [port for block in blocks for port in block] + [ports.api, ports.etcd_client, ports.etcd_peer]
+    assert len(every) == len(set(every))
+    assert max(every) < first_ephemeral_port()
+
+
+def test_a_taken_port_is_replaced_but_never_a_nodes_block() -> None:
+    first = choose_ports(None, ["n1"], member_limit=2)
+    with taken(first.api), taken(first.etcd_client), taken(first.nodes["n1"].start):
+        again = choose_ports(first, ["n1"], member_limit=2, patience_s=0)
+    assert again.api != first.api
+    assert again.etcd_client != first.etcd_client
+    assert again.etcd_peer == first.etcd_peer
+    assert again.nodes == first.nodes
+
+
+def test_a_port_that_was_asked_for_must_be_free() -> None:
+    port = free_port()
+    with taken(port), pytest.raises(UpError, match=f"port {port} is taken"):
+        choose_ports(None, [], api_port=port, member_limit=1, patience_s=0)
+    assert choose_ports(None, [], api_port=port, member_limit=1).api == port
+
+
+def test_free_block_avoids_what_is_promised() -> None:
+    top = first_ephemeral_port()
+    gap = range(20_000, 20_004)
+    for _ in range(5):
+        block = free_block(2, avoid=[range(0, gap.start), range(gap.stop, top + 1)], attempts=1_000_000)
+        assert set(block) <= set(gap)
+    with pytest.raises(RuntimeError, match="no block"):
+        free_block(2, avoid=[range(0, top + 1)])
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"v": 2}', '{"v": 1, "api": 1}'])
+def test_a_damaged_state_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text(text)
+    with pytest.raises(UpError, match=r"state\.json"):
+        load_ports(tmp_path)
+
+
+def test_a_directory_has_one_owner(tmp_path: Path) -> None:
+    with DataDirectory(tmp_path / "data") as directory:
+        directory.write_run("http://127.0.0.1:1", {"etcd": 7})
+        body = json.loads((tmp_path / "data" / "run.json").read_text())
+        assert body == {"url": "http://127.0.0.1:1", "pid": os.getpid(), "children": {"etcd": 7}}
+        with pytest.raises(UpError, match=rf"pid {os.getpid()}\b"), DataDirectory(tmp_path / "data"):
+            pass
+        assert (tmp_path / "data" / "run.json").exists()
+    assert not (tmp_path / "data" / "run.json").exists()
+    with DataDirectory(tmp_path / "data"):
+        pass
+
+
+def test_a_directory_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UpError, match="cannot use"), DataDirectory(tmp_path / "file" / "data"):
+        pass
+
+
+def test_a_topology_file(tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    file.write_text('[{"name": "a", "attributes": {"tier": 1}, "profiles": ["ssd"]}, {"name": "b"}]')
+    first, second = read_topology(file)
+    assert (first.name, dict(first.attributes), first.profiles) == ("a", {"tier": 1}, ("ssd",))
+    assert (second.name, dict(second.attributes), second.profiles) == ("b", {}, ("default",))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}",
+        "[]",
+        "[1]",
+        '[{"name": "a b"}]',
+        '[{"name": ""}]',
+        '[{"name": "a"}, {"name": "a"}]',
+        '[{"name": "a", "attributes": []}]',
+        '[{"name": "a", "attributes": {"x": {}}}]',
+        '[{"name": "a", "profiles": "ssd"}]',
+        '[{"name": "a", "profile": ["ssd"]}]',
+        "[",
+    ],
+)
+def test_a_wrong_topology_is_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "t.json"
+    file.write_text(text)
+    with pytest.raises(UpError, match="topology"):
+        read_topology(file)
+
+
+def test_the_plan(tmp_path: Path) -> None:
+    ports = Ports(7400, 2379, 2380, {"n1": range(20_000, 20_200), "n2": range(21_000, 21_010), "n9": range(1)})
+    children = plan_children(
+        tmp_path, ports, default_topology(2), etcd="/bin/etcd", host="127.0.0.1", member_limit=100
+    )
+    assert [child.name for child in children] == ["etcd", "server", "n1", "n2"]
+    assert [child.name for child in sorted(children, key=lambda child: child.rank)][-2:] == ["server", "etcd"]
+    assert {child.rank for child in children} == {StopRank.NODE, StopRank.SERVER, StopRank.METASTORE}
+    first, second = children[2].argv, children[3].argv
+    assert first[first.index("--ports") + 1] == "20000-20199"
+    assert json.loads(first[first.index("--attributes") + 1]) == {"region": "EU"}
+    assert json.loads(second[second.index("--attributes") + 1]) == {"region": "US"}
+    # A block chosen under a smaller limit keeps its size: it sets the limit.
+    assert second[second.index("--member-limit") + 1] == "5"

@@ -1,0 +1,69 @@
+"""What a driver process tells about itself: one state, changed by its main thread and read by its server's."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+
+class DriverState(Enum):
+    """STARTING: Spark warms up. READY: it takes placements. FAILED: it could not start; the process ends as
+    soon as its engine has read why."""
+
+    STARTING = "starting"
+    READY = "ready"
+    FAILED = "failed"
+
+
+class ExitCode(IntEnum):
+    """Of the driver process. NOT_STARTED: it posted why. JVM_LOST: the JVM ended, however. CONTEXT_STOPPED:
+    Spark shut down by itself, as it does when its master has been gone for a while."""
+
+    NOT_STARTED = 3
+    JVM_LOST = 4
+    CONTEXT_STOPPED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    state: DriverState
+    message: str
+
+
+class Board:
+    """The state with waiting for a change of it, and for somebody having read the last one."""
+
+    def __init__(self) -> None:
+        self._report = Report(DriverState.STARTING, "Spark's JVM is starting")
+        self._read = False
+        self._changed = threading.Condition()
+
+    @property
+    def report(self) -> Report:
+        return self._report
+
+    def post(self, state: DriverState, message: str) -> None:
+        with self._changed:
+            self._report = Report(state, message)
+            self._read = False
+            self._changed.notify_all()
+
+    def mark_read(self, report: Report) -> None:
+        with self._changed:
+            if report is self._report:
+                self._read = True
+                self._changed.notify_all()
+
+    def wait_changed(self, known: Report, timeout_s: float) -> Report:
+        """The report once it is another than ``known``, or the same one after ``timeout_s``."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._report is not known, timeout_s)
+            return self._report
+
+    def wait_read(self, timeout_s: float) -> bool:
+        """Whether the present report was read within ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            return self._changed.wait_for(lambda: self._read, max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,140 @@
+"""Placement engines: on Spark, and the same kernel in this process.
+
+``SparkPlacementEngine`` never lets a placement wait for Spark longer than ``spark_wait_s``, counted from when
+Spark was last usable: past that it runs the kernel here, in a thread, and the result says ``engine=local``.
+The two give the same matrix to the last bit, so it is only a matter of where the work is done. What a request
+itself does wrong is a ``PlacementError`` that names the zone; it is neither repeated nor held against the
+driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import structlog
+
+from rebalance.ports.placement import EngineState, EngineStatus, PlacementRequest, PlacementResult
+from spark import batch as batches
+from spark import frames
+from spark.errors import DriverLostError, JobFailedError, SparkStalledError, SparkUnavailableError
+from spark.frames import Frame, Kind
+from spark.supervisor import DriverConfig, DriverSupervisor, Endpoint
+
+SPARK_WAIT_S = 10.0
+ATTEMPTS_MAX = 2
+"""On Spark; then the kernel runs here. A batch that takes two drivers down is not given a third."""
+
+THREADS = 2
+
+_log = structlog.get_logger(__name__)
+
+
+class LocalPlacementEngine:
+    """The kernel in a thread of this process: for ``--engine local`` and for tests. Always ready."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="placement")
+        self._since = time.monotonic()
+
+    async def place(self, batch: Sequence[PlacementRequest]) -> Sequence[PlacementResult]:
+        """Results in the order of the requests, ``engine=local``. Raises PlacementError."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, batches.place_locally, batch)
+
+    def status(self) -> EngineStatus:
+        since_s = time.monotonic() - self._since
+        return EngineStatus(
+            EngineState.READY, since_s, "placements are computed in this process, without Spark"
+        )
+
+    async def start(self) -> None:
+        return
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class SparkPlacementEngine:
+    """Placement as one Spark job for each batch, in a driver process that this engine keeps alive.
+
+    ``start`` and ``place`` belong to one event loop, that of the main thread.
+    """
+
+    def __init__(self, config: DriverConfig, spark_wait_s: float = SPARK_WAIT_S) -> None:
+        self._supervisor = DriverSupervisor(config)
+        self._silence_limit_s = config.silence_limit_s
+        self._spark_wait_s = spark_wait_s
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="placement")
+
+    async def start(self) -> None:
+        """Spawns the driver in the background and returns at once."""
+        self._supervisor.start()
+        # pyarrow imports pandas at its first conversion, half a second that no placement should pay for.
+        asyncio.get_running_loop().run_in_executor(self._threads, batches.encode, batches.WARM_UP)
+
+    async def close(self) -> None:
+        """Ends the driver and its JVM; placements under way end locally."""
+        await self._supervisor.close()
+
+    def status(self) -> EngineStatus:
+        return self._supervisor.status()
+
+    async def place(self, batch: Sequence[PlacementRequest]) -> Sequence[PlacementResult]:
+        """Results in the order of the requests; all of them by one engine. Raises PlacementError naming a zone
+        that cannot be placed anywhere."""
+        if not batch:
+            return []
+        loop = asyncio.get_running_loop()
+        zones = await loop.run_in_executor(self._threads, batches.encode, batch)
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            endpoint = await self._supervisor.ready(self._spark_wait_s)
+            if endpoint is None:
+                break
+            try:
+                cells = await self._on_spark(endpoint, zones)
+                return await loop.run_in_executor(self._threads, batches.decode, batch, cells)
+            except SparkUnavailableError as error:
+                _log.warning("placement.attempt_failed", attempt=attempt, zones=len(batch), reason=str(error))
+                if isinstance(error, SparkStalledError):
+                    self._supervisor.distrust(endpoint.generation, str(error), self._spark_wait_s)
+                elif isinstance(error, DriverLostError):
+                    self._supervisor.distrust(endpoint.generation, str(error))
+        _log.warning("placement.local", zones=len(batch), spark=self.status().message)
+        return await loop.run_in_executor(self._threads, batches.place_locally, batch)
+
+    async def _on_spark(self, endpoint: Endpoint, zones: pa.Table) -> pa.Table:
+        """*cells* of one job. Raises SparkUnavailableError; being cancelled cancels the job."""
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.setblocking(False)
+            try:
+                await loop.sock_connect(connection, str(endpoint.socket))
+                await frames.send_async(connection, Frame(Kind.PLACE, {}, zones))
+                frame = await self._answer(connection)
+            except TimeoutError as error:
+                raise DriverLostError(f"the driver was silent for {self._silence_limit_s:g} s") from error
+            except OSError as error:
+                raise DriverLostError(f"the driver was lost: {error}") from error
+        if frame is None:
+            raise DriverLostError("the driver ended before it answered")
+        if frame.kind is not Kind.RESULT or frame.body is None:
+            raise JobFailedError(frame.fields.get("message", f"an answer of kind {frame.kind.value}"))
+        return frame.body
+
+    async def _answer(self, connection: socket.socket) -> Frame | None:
+        """The frame after the progress frames. Raises SparkStalledError when those say for ``spark_wait_s``
+        that no task of the cluster runs, TimeoutError when there is no frame at all, OSError."""
+        moved_at = time.monotonic()
+        while True:
+            frame = await asyncio.wait_for(frames.receive_async(connection), self._silence_limit_s)
+            if frame is None or frame.kind is not Kind.PROGRESS:
+                return frame
+            now = time.monotonic()
+            if frame.fields["moving"]:
+                moved_at = now
+            elif now - moved_at > self._spark_wait_s:
+                raise SparkStalledError(f"no task has run for {self._spark_wait_s:g} s: are there executors?")

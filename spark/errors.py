@@ -1,0 +1,49 @@
+"""Errors of this package.
+
+::
+
+    PlacementError            a request that no engine can place; names the zone
+    SparkUnavailableError     not raised to callers of an engine: the kernel runs locally instead
+    +-- DriverLostError       the driver ended, or went silent, while a request was with it
+    +-- SparkStalledError     the driver lives but its cluster gives it no executor
+    +-- JobFailedError        the Spark job failed for a reason that is not a zone's
+    SessionError              in the driver: Spark cannot be started; the message says what would help
+    +-- JavaMissingError
+"""
+
+from __future__ import annotations
+
+from catalog.core.zone import ZoneId
+
+
+class PlacementError(ValueError):
+    """One zone's request cannot be placed, on Spark or elsewhere; trying again will not help."""
+
+    def __init__(self, zone_id: ZoneId, reason: str) -> None:
+        super().__init__(f"zone {zone_id} cannot be placed: {reason}")
+        self.zone_id = zone_id
+        self.reason = reason
+
+
+class SparkUnavailableError(RuntimeError):
+    """Spark gave no result; the same request may be right elsewhere or later."""
+
+
+class DriverLostError(SparkUnavailableError):
+    """The driver ended or went silent while a request was with it."""
+
+
+class SparkStalledError(SparkUnavailableError):
+    """Not one task ran for the time that a placement waits for Spark."""
+
+
+class JobFailedError(SparkUnavailableError):
+    """The job failed on the cluster."""
+
+
+class SessionError(RuntimeError):
+    """Spark cannot be started on this machine; the message names what to do."""
+
+
+class JavaMissingError(SessionError):
+    """There is no Java that this Spark runs on."""

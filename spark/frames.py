@@ -1,0 +1,150 @@
+"""Frames on the Unix socket between an engine and its driver process: a JSON header and an Arrow stream.
+
+::
+
+    frame  = uint32 header bytes | uint64 body bytes | header | body       (integers big-endian)
+    header = JSON object with a "kind"; body = one Arrow IPC stream, or nothing
+
+The kinds and who sends them are in ``tech-notes/driver-protocol.md``. Both ends are on one machine and of one
+version, so there is no version field; only the socket's owner can connect to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+_PREFIX = struct.Struct(">IQ")
+HEADER_BYTES_MAX = 1 << 20
+BODY_BYTES_MAX = 1 << 34
+
+
+class Kind(Enum):
+    """Engine to driver: WATCH, PLACE. Driver to engine: the rest."""
+
+    WATCH = "watch"
+    PLACE = "place"
+    STATE = "state"
+    PROGRESS = "progress"
+    RESULT = "result"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    kind: Kind
+    fields: dict[str, Any] = field(default_factory=dict)
+    body: pa.Table | None = None
+
+
+class FrameError(ConnectionError):
+    """The other end sent something that is no frame of this protocol."""
+
+
+def encode(frame: Frame) -> tuple[bytes, memoryview]:
+    """Prefix with header, and body. The body is not copied into the first part: it may be large."""
+    header = json.dumps({"kind": frame.kind.value, **frame.fields}).encode()
+    body = memoryview(b"")
+    if frame.body is not None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, frame.body.schema) as writer:
+            writer.write_table(frame.body)
+        body = memoryview(sink.getvalue())
+    return _PREFIX.pack(len(header), body.nbytes) + header, body
+
+
+def send(connection: socket.socket, frame: Frame) -> None:
+    """Send on a blocking socket. Raises OSError when the other end is gone."""
+    head, body = encode(frame)
+    connection.sendall(head)
+    if body.nbytes:
+        connection.sendall(body)
+
+
+def receive(connection: socket.socket) -> Frame | None:
+    """The next frame from a blocking socket; None at its end. Raises OSError, FrameError."""
+    prefix = _receive_exactly(connection, _PREFIX.size)
+    if prefix is None:
+        return None
+    header_bytes, body_bytes = _checked(prefix)
+    header = _receive_exactly(connection, header_bytes)
+    body = _receive_exactly(connection, body_bytes)
+    if header is None or body is None:
+        raise FrameError("the connection ended inside a frame")
+    return _decode(header, body)
+
+
+async def send_async(connection: socket.socket, frame: Frame) -> None:
+    """Send on a non-blocking socket of the running loop. Raises OSError when the other end is gone."""
+    loop = asyncio.get_running_loop()
+    head, body = encode(frame)
+    await loop.sock_sendall(connection, head)
+    if body.nbytes:
+        await loop.sock_sendall(connection, body)
+
+
+async def receive_async(connection: socket.socket) -> Frame | None:
+    """The next frame from a non-blocking socket; None at its end. Bodies are received in place, with no step
+    that holds the loop for more than one read of the socket. Raises OSError, FrameError."""
+    prefix = await _receive_exactly_async(connection, _PREFIX.size)
+    if prefix is None:
+        return None
+    header_bytes, body_bytes = _checked(prefix)
+    header = await _receive_exactly_async(connection, header_bytes)
+    body = await _receive_exactly_async(connection, body_bytes)
+    if header is None or body is None:
+        raise FrameError("the connection ended inside a frame")
+    return _decode(header, body)
+
+
+def _receive_exactly(connection: socket.socket, size: int) -> memoryview | None:
+    view = np.empty(size, dtype=np.uint8).data
+    done = 0
+    while done < size:
+        count = connection.recv_into(view[done:])
+        if count == 0 and done == 0:
+            return None
+        if count == 0:
+            raise FrameError("the connection ended inside a frame")
+        done += count
+    return view
+
+
+async def _receive_exactly_async(connection: socket.socket, size: int) -> memoryview | None:
+    loop = asyncio.get_running_loop()
+    view = np.empty(size, dtype=np.uint8).data
+    done = 0
+    while done < size:
+        count = await loop.sock_recv_into(connection, view[done:])
+        if count == 0 and done == 0:
+            return None
+        if count == 0:
+            raise FrameError("the connection ended inside a frame")
+        done += count
+    return view
+
+
+def _checked(prefix: memoryview) -> tuple[int, int]:
+    header_bytes, body_bytes = _PREFIX.unpack(prefix)
+    if header_bytes > HEADER_BYTES_MAX or body_bytes > BODY_BYTES_MAX:
+        raise FrameError(f"a frame of {header_bytes} + {body_bytes} bytes is over the limits")
+    return header_bytes, body_bytes
+
+
+def _decode(header: memoryview, body: memoryview) -> Frame:
+    fields = json.loads(bytes(header))
+    kind = Kind(fields.pop("kind"))
+    table = None
+    if body.nbytes:
+        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+            table = reader.read_all()
+    return Frame(kind, fields, table)

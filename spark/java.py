@@ -1,0 +1,62 @@
+"""Which Java a Spark started from here would run on, and what to install when there is none."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark.errors import JavaMissingError
+
+JAVA_MAJOR_MIN = 17
+ANSWER_LIMIT_S = 20.0
+_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?[^"]*"')
+_ADVICE = (
+    f"install Java {JAVA_MAJOR_MIN} or later (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
+    "Fedora: dnf install java-17-openjdk-headless) or set JAVA_HOME to one"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JavaRuntime:
+    path: Path
+    version: str
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> JavaRuntime:
+    """The Java that Spark's scripts pick: JAVA_HOME if it is set, else PATH. Runs it once to ask its version.
+
+    Raises JavaMissingError, whose message says what was looked at and what to install.
+    """
+    home = environment.get("JAVA_HOME")
+    if home:
+        path = Path(home) / "bin" / "java"
+        if not os.access(path, os.X_OK):
+            raise JavaMissingError(f"JAVA_HOME is {home}, where there is no bin/java: {_ADVICE}")
+    else:
+        found = shutil.which("java", path=environment.get("PATH", os.defpath))
+        if found is None:
+            raise JavaMissingError(f"Spark needs Java and there is none on PATH: {_ADVICE}")
+        path = Path(found)
+    return JavaRuntime(path, _checked_version(path))
+
+
+def _checked_version(path: Path) -> str:
+    try:
+        asked = subprocess.run(
+            [str(path), "-version"], capture_output=True, text=True, timeout=ANSWER_LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JavaMissingError(f"{path} does not run ({error}): {_ADVICE}") from error
+    match = _VERSION.search(asked.stderr + asked.stdout)
+    if asked.returncode != 0 or match is None:
+        raise JavaMissingError(f"{path} -version gave no version (exit {asked.returncode}): {_ADVICE}")
+    # Before 9, Java called itself 1.8.
+    major = int(match[2] or 0) if match[1] == "1" else int(match[1])
+    if major < JAVA_MAJOR_MIN:
+        raise JavaMissingError(f"{path} is Java {major}: {_ADVICE}")
+    return match[0].split('"')[1]

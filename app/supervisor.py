@@ -13,7 +13,7 @@ from pathlib import Path
 
 from app.supervisor_loop import Child, Supervisor
 from app.supervisor_plan import ChildSpec, NodeSpec, StopRank, plan_children, zonectl
-from app.supervisor_state import DataDirectory, Ports, choose_ports, load_ports, save_ports
+from app.supervisor_state import DataDirectory, Ports, choose_ports, load_ports, require_readable, save_state
 from rebalance.hosting.etcd_binary import find_etcd
 
 PROBE_TIMEOUT_S = 0.5
@@ -54,6 +54,7 @@ def up(options: UpOptions) -> int:
         if etcd.warning:
             say(f"warning: {etcd.warning}")
         earlier = load_ports(directory.path)
+        require_readable(directory.path, etcd.version)
         ports = choose_ports(
             earlier,
             [node.name for node in options.nodes],
@@ -61,7 +62,7 @@ def up(options: UpOptions) -> int:
             api_port=options.port,
             member_limit=options.member_limit,
         )
-        save_ports(directory.path, ports)
+        save_state(directory.path, ports, etcd.version)
         _say_what_differs(earlier, ports, options)
         children = plan_children(
             directory.path,

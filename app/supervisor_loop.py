@@ -181,12 +181,20 @@ class Supervisor:
             members = [child for child in self._children if child.spec.rank == rank]
             for child in members:
                 child.ask_to_stop()
-            deadline = time.monotonic() + max(child.spec.grace_s for child in members)
-            while not all(child.has_ended() for child in members):
-                if time.monotonic() > deadline or len(self._signals) > 1:
-                    for child in members:
-                        child.kill()
-                time.sleep(POLL_S / 5)
+            self._await_end(members, max(child.spec.grace_s for child in members))
+
+    def _await_end(self, members: Sequence[Child], grace_s: float) -> None:
+        deadline = time.monotonic() + grace_s
+        while running := [child for child in members if not child.has_ended()]:
+            late = time.monotonic() > deadline
+            if late or len(self._signals) > 1:
+                for child in running:
+                    child.kill()
+            if late:
+                names = ", ".join(child.spec.name for child in running)
+                self._say(f"{names}: not ended within {grace_s:g} s, killed")
+                deadline = float("inf")
+            time.sleep(POLL_S / 5)
 
     @contextmanager
     def _signals_caught(self) -> Iterator[None]:

@@ -137,8 +137,22 @@ def choose_ports(
     return Ports(api, client, peer, blocks)
 
 
-def save_ports(directory: Path, ports: Ports) -> None:
-    write_file(directory / "state.json", json.dumps(ports.as_json(), indent=2))
+def save_state(directory: Path, ports: Ports, etcd: tuple[int, int, int]) -> None:
+    """The ports, and the etcd version that writes the directory from now on."""
+    body = {**ports.as_json(), "etcd_version": list(etcd)}
+    write_file(directory / "state.json", json.dumps(body, indent=2))
+
+
+def require_readable(directory: Path, etcd: tuple[int, int, int]) -> None:
+    """Raises UpError when the directory was written by a newer minor version of etcd: an older one refuses to
+    open it, and the groups' members would, too. (A trial on the bundled 3.5, then a system's 3.4.)"""
+    text = _read_text(directory / "state.json")
+    wrote = tuple((json.loads(text) if text else {}).get("etcd_version", ()))
+    if wrote[:2] > etcd[:2]:
+        raise UpError(
+            f"{directory} was written by etcd {_dotted(wrote)}, which etcd {_dotted(etcd)} cannot read: "
+            "put that version on PATH, or choose another --data-dir"
+        )
 
 
 def write_file(path: Path, text: str) -> None:
@@ -149,6 +163,10 @@ def write_file(path: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     temporary.replace(path)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 def _keep(port: int | None, host: str, avoid: Sequence[range], patience_s: float) -> int:

@@ -85,11 +85,15 @@ class KeyspaceViews:
         placed, alive = self._placed(partition.zone_id), frozenset(self.live_records())
         return self._partition(partition, placed, alive)
 
-    def progress(self, zone_id: ZoneId, version: int) -> Json:
-        """How far the zone is on its way to catalog ``version`` (or a later one)."""
+    def progress(self, zone_id: ZoneId, version: int, zone: Zone | None = None) -> Json:
+        """How far the zone is on its way to catalog ``version`` (or a later one).
+
+        ``zone`` is the catalog's, for a zone whose first intent is still on its way.
+        """
         intent = self.intent(zone_id)
         if intent is None or intent.version < version:
-            total = intent.zone.partitions if intent else 0
+            known = intent.zone if intent else zone
+            total = known.partitions if known else 0
             return self._progress(zone_id, intent, Counter(WAITING=total), Counter(INTENT_NOT_PUBLISHED=total))
         if intent.dropped:
             return self._progress_of_drop(zone_id, intent)

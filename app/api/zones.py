@@ -60,7 +60,7 @@ async def get_partition(
     return JSONResponse(services.views.partition(PartitionId(found.zone_id, partition)))
 
 
-@router.get("/progress/{zone_id}", response_model=Progress, responses=documented(400, 503))
+@router.get("/progress/{zone_id}", response_model=Progress, responses=documented(400, 404, 503))
 async def get_progress(
     zone_id: Annotated[int, Path(ge=1)],
     services: ServicesOf,
@@ -69,4 +69,11 @@ async def get_progress(
     """By id, because a dropped zone's progress is asked for too. CONVERGED: the zone is what this catalog
     version (or a later one) says, and nothing moves."""
     services.require_metastore()
-    return JSONResponse(services.views.progress(ZoneId(zone_id), version))
+    found = ZoneId(zone_id)
+    if services.views.intent(found) is not None:
+        return JSONResponse(services.views.progress(found, version))
+    snapshot = await services.snapshot()
+    zone = next((each for each in snapshot.zones if each.zone_id == found), None)
+    if zone is None:
+        raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"there was never a zone with id {zone_id}")
+    return JSONResponse(services.views.progress(found, version, zone))

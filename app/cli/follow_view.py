@@ -67,7 +67,9 @@ class BarView:
 
     def update(self, change: Change, progress: Progress) -> None:
         if change.zone_id not in self._tasks:
-            self._tasks[change.zone_id] = self._bars.add_task(escape(change.zone), state="")
+            self._tasks[change.zone_id] = self._bars.add_task(
+                escape(change.zone), start=True, total=1, state=""
+            )
         if progress.converged:
             state = "[green]converged[/green]"
         else:
@@ -77,7 +79,8 @@ class BarView:
         # A dropped zone has no partitions left: an empty bar would look undone.
         total = max(1, progress.total)
         done = total if progress.converged else progress.done
-        self._bars.update(self._tasks[change.zone_id], total=total, completed=done, state=state)
+        task = self._tasks[change.zone_id]
+        self._bars.update(task, total=total, completed=done, state=state, refresh=True)
 
     def note(self, text: str) -> None:
         self._bars.console.print(escape(text))

@@ -59,7 +59,7 @@ def serve(
     )
     if migrate_first:
         _migrate(settings.catalog, data_dir)
-    from app.bootstrap import serve as serve_api
+    from app.bootstrap.server import serve as serve_api
 
     def started(url: str) -> None:
         print(f"API at {url}", flush=True)
@@ -79,7 +79,7 @@ def controller(
     Example:
       zonectl controller --metastore etcd1:2379,etcd2:2379,etcd3:2379 --spark-master spark://spark:7077
     """
-    from app.bootstrap import control
+    from app.bootstrap.controllers import control
 
     settings = make_settings(
         catalog_url=catalog_url, metastore=metastore, spark_master=spark_master, data_dir=data_dir
@@ -133,7 +133,7 @@ def node(
       zonectl node --name eu-1 --attributes '{"region": "EU"}' --profiles default,ssd \\
                    --metastore etcd1:2379,etcd2:2379,etcd3:2379 --host 10.0.0.21 --ports 20000-20199
     """
-    from app.bootstrap import run_node
+    from app.bootstrap.node import run_node
     from app.node_settings import member_ports, node_of
 
     settings = make_settings(

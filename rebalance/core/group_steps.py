@@ -28,7 +28,7 @@ class ObservedMember:
     peer_url: str
     role: MemberRole
     started: bool = True
-    """It joined at least once: the group knows its name."""
+    """It joined and answers clients."""
     down: bool = False
     """Its node does not live, or has given the member up."""
     announced: bool = False
@@ -105,15 +105,7 @@ class Done:
 
 
 Step = (
-    AddLearner
-    | WaitStart
-    | Promote
-    | MoveLeader
-    | AnnounceLeaving
-    | Remove
-    | WaitMajority
-    | WaitLeader
-    | Done
+    AddLearner | WaitStart | Promote | MoveLeader | AnnounceLeaving | Remove | WaitMajority | WaitLeader | Done
 )
 
 

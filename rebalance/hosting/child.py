@@ -16,17 +16,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+ORPHAN_CHECK = 'test "$PPID" = "$0" && exec "$@"'
+
 
 class MissingToolError(RuntimeError):
     """A program that must be on PATH is not; the message names the command that installs it."""
 
 
 def guarded_command(argv: Sequence[str]) -> list[str]:
-    """The command line that runs ``argv`` so that it dies with its parent."""
+    """The command line that runs ``argv`` as a child of this process so that it dies with it.
+
+    The signal is asked for only once the child runs; a parent that died before that would leave it alone.
+    So, with the signal set, a shell looks whose child it is, and becomes ``argv`` if it is still ours.
+    """
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         raise MissingToolError("setpriv is needed to start child processes: install util-linux")
-    return [setpriv, "--pdeathsig", "KILL", "--", *argv]
+    return [setpriv, "--pdeathsig", "KILL", "--", "/bin/sh", "-c", ORPHAN_CHECK, str(os.getpid()), *argv]
 
 
 def spawn(

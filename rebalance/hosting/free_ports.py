@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 LOWEST = 10_240
@@ -29,13 +30,16 @@ def is_free(port: int, host: str = "127.0.0.1") -> bool:
     return True
 
 
-def free_block(size: int, host: str = "127.0.0.1", attempts: int = 200) -> range:
-    """``size`` neighbouring ports, all free now, chosen at random. Raises RuntimeError when none is found."""
+def free_block(size: int, host: str = "127.0.0.1", attempts: int = 200, avoid: Sequence[range] = ()) -> range:
+    """``size`` neighbouring ports, all free now, chosen at random, none of them in a block of ``avoid``
+    (promised to somebody, though nothing may listen there yet). Raises RuntimeError when none is found."""
     chooser = random.SystemRandom()
     top = max(first_ephemeral_port(), LOWEST + size + 1)
     for _ in range(attempts):
         start = chooser.randrange(LOWEST, top - size)
         block = range(start, start + size)
+        if any(start < other.stop and other.start < block.stop for other in avoid):
+            continue
         if all(is_free(port, host) for port in block):
             return block
     raise RuntimeError(f"no block of {size} free ports between {LOWEST} and {top} on {host}")

@@ -18,12 +18,12 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, NodeRecord, Stage
 from rebalance.core.txn import Delete, Put, Txn
+from rebalance.groups.data_client import Datum
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.router import Router
 from rebalance.hosting.free_ports import free_block
 from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.agent import NodeAgent
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
@@ -47,21 +47,15 @@ class NodeCluster:
         self.keyspace = keyspace
         self.directory = directory
         self.metastore = EtcdMetastore([endpoint])
-        self.mirrors = Mirrors(
-            KeyspaceMirror(self.metastore, keyspace.partitions),
-            KeyspaceMirror(self.metastore, keyspace.members),
-            KeyspaceMirror(self.metastore, keyspace.nodes),
-            keyspace,
-        )
+        self.mirrors = Mirrors.over(self.metastore, keyspace)
         self.router = Router(MirroredEndpoints(self.mirrors))
         self.nodes: dict[str, RunningNode] = {}
         self._ports: dict[str, range] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        mirrors = (self.mirrors.partitions, self.mirrors.members, self.mirrors.nodes)
-        self._tasks = [asyncio.create_task(mirror.run()) for mirror in mirrors]
-        await asyncio.gather(*(mirror.loaded() for mirror in mirrors))
+        self._tasks = [asyncio.create_task(self.mirrors.run())]
+        await self.mirrors.loaded()
 
     async def close(self) -> None:
         await asyncio.gather(*(self.stop(name) for name in list(self.nodes)))
@@ -167,7 +161,7 @@ class Writer:
 
     router: Router
     partition: PartitionId
-    pause_s: float = 0.002
+    pause_s: float = 0.004
     longest_s: float = 0.0
     repeated: int = 0
     attempts: int = 0
@@ -194,11 +188,15 @@ class Writer:
         assert not self.errors, self.errors[:3]
         assert self.written
         revisions = set()
-        for key in self.written:
-            datum = await self.router.get(self.partition, key)
-            assert datum.value == key.encode(), key
-            revisions.add(datum.revision)
+        for start in range(0, len(self.written), 50):
+            keys = self.written[start : start + 50]
+            for key, datum in zip(keys, await asyncio.gather(*map(self._read, keys)), strict=True):
+                assert datum.value == key.encode(), key
+                revisions.add(datum.revision)
         assert len(revisions) == len(self.written)
+
+    async def _read(self, key: str) -> Datum:
+        return await self.router.get(self.partition, key)
 
 
 @asynccontextmanager

@@ -35,6 +35,7 @@ def view(
     started: str = "",
     founded: str = "",
     listed: str | None = None,
+    learning: str = "",
 ) -> PartitionView:
     """Each letter is a node; ``listed`` are the members of the published configuration."""
 
@@ -42,7 +43,8 @@ def view(
         return Recorded(Assignments(tuple(names)), 5, 5) if names else None
 
     def member(name: str) -> ConfiguredMember:
-        return ConfiguredMember(name, MemberRole.VOTER, url(name))
+        role = MemberRole.LEARNER if name in learning else MemberRole.VOTER
+        return ConfiguredMember(name, role, url(name))
 
     group = Recorded(GroupRecord("t", {name: url(name) for name in founded}), 5, 5) if founded else None
     configuration = None
@@ -92,6 +94,7 @@ RESERVED, RUNNING, STOPPED = MemberLife.RESERVED, MemberLife.RUNNING, MemberLife
         (view("ab", started="ab", listed="ab"), MemberLife.REMOVED, Duty.RESTART),
         (view("ab", started="ab", listed="b"), MemberLife.REMOVED, Duty.REINCARNATE),
         (view("ab", "b", started="ab", listed="b"), MemberLife.REMOVED, Duty.NOTHING),
+        (view("b", "ab", started="ab", listed="ab", learning="a"), MemberLife.REMOVED, Duty.REINCARNATE),
         (view("b", started="ab", listed="b"), RUNNING, Duty.CLEAN_UP),
         (view("b", started="ab", listed="ab"), RUNNING, Duty.NOTHING),
         (view("b", started="ab", listed="ab"), STOPPED, Duty.RESTART),
@@ -108,8 +111,12 @@ def test_duty_of_node_a(seen: PartitionView, life: MemberLife | None, duty: Duty
 @pytest.mark.parametrize("life", [None, MemberLife.DATA_LOST])
 def test_lost_data_is_never_started_afresh(life: MemberLife | None) -> None:
     """A member that was started once and whose data is gone has forgotten votes: it stays down."""
-    decision = decide_member(view("ab", started="ab"), "a", member(life) if life else None)
-    assert decision.duty is Duty.REPORT_DATA_LOST
+    status = member(life) if life else None
+    assert decide_member(view("ab", started="ab"), "a", status).duty is Duty.REPORT_DATA_LOST
+    assert decide_member(view("ab", started="ab", listed="ab"), "a", status).duty is Duty.REPORT_DATA_LOST
+    # Once its group has removed it, a new member may take its place.
+    again = decide_member(view("b", "ab", started="ab", listed="b"), "a", status).duty
+    assert again is (Duty.REINCARNATE if life else Duty.RESERVE)
 
 
 def test_the_reason_names_who_is_waited_for() -> None:

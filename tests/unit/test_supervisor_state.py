@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from app.supervisor_plan import StopRank, default_topology, plan_children, read_topology
-from app.supervisor_state import DataDirectory, Ports, UpError, choose_ports, load_ports, save_ports
+from app.supervisor_state import (
+    DataDirectory,
+    Ports,
+    UpError,
+    choose_ports,
+    load_ports,
+    require_readable,
+    save_state,
+)
 from rebalance.hosting.free_ports import first_ephemeral_port, free_block, free_port
 
 
@@ -27,7 +35,7 @@ def taken(port: int) -> Iterator[None]:
 
 def test_ports_are_kept_across_runs(tmp_path: Path) -> None:
     first = choose_ports(None, ["n1", "n2"], member_limit=10)
-    save_ports(tmp_path, first)
+    save_state(tmp_path, first, (3, 5, 1))
     again = choose_ports(load_ports(tmp_path), ["n1", "n2", "n3"], member_limit=10)
     assert (again.api, again.etcd_client, again.etcd_peer) == (first.api, first.etcd_client, first.etcd_peer)
     assert {name: again.nodes[name] for name in ("n1", "n2")} == first.nodes
@@ -69,6 +77,15 @@ def test_free_block_avoids_what_is_promised() -> None:
         assert set(block) <= set(gap)
     with pytest.raises(RuntimeError, match="no block"):
         free_block(2, avoid=[range(0, top + 1)])
+
+
+def test_an_older_etcd_is_refused_a_newer_one_is_not(tmp_path: Path) -> None:
+    require_readable(tmp_path, (3, 4, 23))
+    save_state(tmp_path, choose_ports(None, [], member_limit=1), (3, 5, 1))
+    for version in ((3, 5, 0), (3, 5, 1), (3, 6, 0)):
+        require_readable(tmp_path, version)
+    with pytest.raises(UpError, match=r"written by etcd 3\.5\.1, which etcd 3\.4\.23 cannot read"):
+        require_readable(tmp_path, (3, 4, 23))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"v": 2}', '{"v": 1, "api": 1}'])

@@ -1,0 +1,54 @@
+# `make` alone lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup tools run demo test lint format soak bench lock clean
+
+BIN := .venv/bin
+# Inside .venv, so that it goes with it.
+STAMP := .venv/.installed
+# A killed `make` takes what it started along: SIGTERM makes `zonectl up` stop everything in order.
+GUARDED := exec setpriv --pdeathsig TERM --
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+
+setup: tools $(STAMP) ## .venv with zonectl in it; Java 17+ and etcd where they are missing
+
+tools:
+	@scripts/system-tools.sh
+
+$(STAMP): requirements.lock pyproject.toml scripts/setup.sh
+	@scripts/setup.sh
+	@touch $@
+
+run: setup ## start three nodes in ./zonekeeper-data, run the demo, keep serving until Ctrl-C
+	@$(GUARDED) $(BIN)/zonectl up --nodes 3 --data-dir zonekeeper-data --demo
+
+demo: setup ## the same in a fresh directory; exit code 0 if everything was as said
+	@$(GUARDED) scripts/demo.sh
+
+test: lint ## linters, types, and every test (import contracts are tests)
+	$(BIN)/pytest -m "not soak"
+
+lint: setup ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup ## rewrite the code the way ruff wants it
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+soak: setup ## the long runs
+	$(BIN)/pytest -m soak --timeout 0
+
+bench: setup ## the measurements
+	$(BIN)/pytest -s tests/bench
+
+lock: $(STAMP) ## new versions in requirements.lock
+	@scripts/lock.sh
+
+clean: ## remove .venv and caches; data directories stay
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,34 @@
+"""``zonectl controller``: the controllers alone, and how a server gets them beside its API."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import AsyncExitStack
+
+from app.bootstrap.stores import open_metastore
+from app.logs import configure
+from app.settings import Settings
+from rebalance.controllers.runtime import ControllerRuntime
+from rebalance.core.keys import Keyspace
+from rebalance.ports.metastore import Metastore
+from spark.engine import SparkPlacementEngine
+from spark.supervisor import DriverConfig
+
+
+async def control(settings: Settings) -> None:
+    """Until cancelled. Several may run: one leads."""
+    configure("controller")
+    async with AsyncExitStack() as stack:
+        metastore = open_metastore(settings, stack)
+        await open_controllers(settings, metastore, stack).run()
+
+
+def open_controllers(settings: Settings, metastore: Metastore, stack: AsyncExitStack) -> ControllerRuntime:
+    """Controllers with a Spark driver of their own, which starts when they lead; closed with ``stack``."""
+    config = DriverConfig(settings.spark_master, settings.data_dir / "spark")
+    engine = SparkPlacementEngine(config, settings.spark_wait_s)
+    stack.push_async_callback(engine.close)
+    name = f"{platform.node()}/{os.getpid()}"
+    keyspace = Keyspace(settings.metastore_prefix)
+    return ControllerRuntime(metastore, keyspace, engine, name, settings.controller_lease_s)

@@ -1,0 +1,30 @@
+"""``zonectl node``: one data node."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from app.bootstrap.stores import open_metastore
+from app.logs import configure
+from app.node_settings import member_ports, node_of
+from app.settings import Settings
+from rebalance.core.keys import Keyspace
+from rebalance.groups.etcd_group import EtcdGroupHost
+from rebalance.nodes.agent import NodeAgent
+
+
+async def run_node(settings: Settings) -> None:
+    """Until cancelled. Raises ValueError for settings that name no node or no ports."""
+    node = node_of(settings)
+    configure(node.name)
+    async with AsyncExitStack() as stack:
+        metastore = open_metastore(settings, stack)
+        host = EtcdGroupHost(
+            settings.data_dir,
+            member_ports(settings),
+            host=settings.node_host,
+            member_limit=settings.node_member_limit,
+        )
+        keyspace = Keyspace(settings.metastore_prefix)
+        agent = NodeAgent(node, metastore, keyspace, host, settings.data_dir, lease_ttl_s=settings.node_lease_s)
+        await agent.run()

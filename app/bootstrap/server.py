@@ -1,0 +1,99 @@
+"""``zonectl serve``: the API, the outbox relay and, if asked, the controllers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+from app.bootstrap.stores import open_metastore
+from app.http_server import listen, serve_http
+from app.logs import configure
+from app.readiness import Readiness
+from app.server import build_app
+from app.services import Services
+from app.settings import Settings
+from app.sql.executor import CatalogExecutor
+from app.sql.member_counts import MemberCounts
+from app.views import KeyspaceViews
+from app.zone_directory import ZoneDirectory
+from catalog.core.snapshot import ZoneDefaults
+from catalog.core.zone import ZoneId
+from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.runtime import live_nodes
+from rebalance.core.keys import Keyspace
+from rebalance.groups.router import Router
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.nodes.partition_view import Mirrors
+from rebalance.ports.metastore import Metastore
+
+Started = Callable[[str], None]
+
+
+async def serve(settings: Settings, *, controllers: bool, on_started: Started) -> None:
+    """Until cancelled. ``on_started`` gets the API's URL once it is served.
+
+    Raises OSError for an address that is taken and StoreError for a catalog that cannot be opened; a
+    metastore that is away is waited for.
+    """
+    configure("server")
+    keyspace = Keyspace(settings.metastore_prefix)
+    async with AsyncExitStack() as stack:
+        listener = stack.enter_context(listen(settings.host, settings.port))
+        metastore = open_metastore(settings, stack)
+        mirror = KeyspaceMirror(metastore, keyspace.prefix)
+        views = KeyspaceViews(mirror, keyspace)
+        catalog = CatalogExecutor(
+            settings.catalog, ZoneDefaults(partitions=settings.default_partitions), _member_counts(views)
+        )
+        relay = OutboxRelay(catalog, metastore, keyspace)
+        await catalog.open(relay.wake)
+        stack.push_async_callback(catalog.close)
+        router = Router(MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace)))
+        stack.push_async_callback(router.close)
+        services = Services(
+            run_statements=lambda sql: catalog.run(sql, live_nodes(mirror, keyspace)),
+            snapshot=catalog.snapshot,
+            readiness=Readiness(catalog.snapshot, metastore, mirror, keyspace).report,
+            zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),
+            views=views,
+            mirror=mirror,
+            router=router,
+        )
+        served = asyncio.Event()
+
+        def started() -> None:
+            on_started(f"http://{settings.host}:{listener.getsockname()[1]}")
+            served.set()
+
+        work = [mirror.run(), relay.run(), serve_http(build_app(services), listener, started)]
+        if controllers:
+            work.append(_control(settings, metastore, stack, served))
+        await _run_together(work)
+
+
+async def _control(
+    settings: Settings, metastore: Metastore, stack: AsyncExitStack, served: asyncio.Event
+) -> None:
+    """The controllers begin when the API is served: Spark's start must not hold the first answer up."""
+    await served.wait()
+    from app.bootstrap.controllers import open_controllers
+
+    await open_controllers(settings, metastore, stack).run()
+
+
+def _member_counts(views: KeyspaceViews) -> MemberCounts:
+    def stored_nodes(zone_id: ZoneId) -> tuple[str, ...]:
+        found = views.data_nodes(zone_id)
+        return found.nodes if found is not None else ()
+
+    return MemberCounts(stored_nodes)
+
+
+async def _run_together(work: list[Coroutine[Any, Any, None]]) -> None:
+    """All of it until cancelled; when one part breaks the process ends, to be started anew."""
+    async with asyncio.TaskGroup() as tasks:
+        for each in work:
+            tasks.create_task(each)

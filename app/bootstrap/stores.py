@@ -1,0 +1,16 @@
+"""What every process connects to."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+from app.settings import Settings
+from rebalance.metastore.etcd import EtcdMetastore
+
+
+def open_metastore(settings: Settings, stack: AsyncExitStack) -> EtcdMetastore:
+    """Connects when it is first asked; closed with ``stack``."""
+    endpoints = [each.strip() for each in settings.metastore.split(",") if each.strip()]
+    metastore = EtcdMetastore(endpoints, settings.metastore_timeout_s)
+    stack.push_async_callback(metastore.close)
+    return metastore

@@ -1,0 +1,169 @@
+"""One attempt of a put or a get at one member of a partition's group, and the connections for it.
+
+Keys in a group's store: ``g`` its identity, ``d/<key>`` a datum, ``o/<operation id>`` the mark of an applied
+put (under a lease, so marks expire). A put is one transaction: identity right, mark absent -> datum and mark.
+So it may be repeated at any member, as often as wanted, while the mark lives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from aetcd import rpc
+
+from rebalance.core.keys import PartitionId
+from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, classify, open_channel
+
+DATUM_PREFIX = b"d/"
+OPERATION_PREFIX = b"o/"
+LEASE_TTL_S = 120
+LEASE_ROTATION_S = 40.0
+"""A lease takes new marks for this long, so a mark lives for at least LEASE_TTL_S - LEASE_ROTATION_S."""
+CLOSE_GRACE_S = 2.5
+
+
+class WrongGroupError(Exception):
+    """The address belongs to a member of another group, or of one that is not ready yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Datum:
+    """``value`` is None for a key that was never put; ``revision`` is the group's own."""
+
+    value: bytes | None
+    revision: int
+
+
+class Connections:
+    """One channel per client URL, shared by all partitions; closed when no partition lists the URL any more."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, Any] = {}
+        self._listed: dict[PartitionId, frozenset[str]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def channel(self, url: str) -> Any:
+        found = self._channels.get(url)
+        if found is None:
+            found = self._channels[url] = open_channel(url)
+        return found
+
+    def use(self, partition: PartitionId, urls: Iterable[str]) -> None:
+        """The partition's present endpoints; channels that nobody lists any more are closed."""
+        now = frozenset(urls)
+        before = self._listed.get(partition, frozenset())
+        if now == before:
+            return
+        self._listed[partition] = now
+        for url in before - now:
+            if not any(url in listed for listed in self._listed.values()):
+                self._close(url)
+
+    async def close(self) -> None:
+        channels, self._channels = list(self._channels.values()), {}
+        await asyncio.gather(*self._closing, *(channel.close() for channel in channels))
+
+    def _close(self, url: str) -> None:
+        channel = self._channels.pop(url, None)
+        if channel is not None:
+            # Calls under way may end: a put that is cut off would have to be repeated.
+            task = asyncio.create_task(channel.close(CLOSE_GRACE_S))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+
+class PartitionClient:
+    """Puts and gets of one partition; keeps the lease that its marks are under."""
+
+    def __init__(self, partition: PartitionId, connections: Connections) -> None:
+        self._identity = str(partition).encode()
+        self._connections = connections
+        self._lease = 0
+        self._lease_since = 0.0
+        self._lease_lock = asyncio.Lock()
+
+    async def put(self, url: str, key: bytes, value: bytes, operation_id: str, timeout_s: float) -> bool:
+        """True when this attempt wrote it, False when an earlier one had. Raises CallFailedError,
+        WrongGroupError."""
+        lease = await self._current_lease(url, timeout_s)
+        mark = OPERATION_PREFIX + operation_id.encode()
+        request = rpc.TxnRequest(
+            compare=[self._is_our_group(), _absent(mark)],
+            success=[_put(DATUM_PREFIX + key, value), _put(mark, b"", lease)],
+            failure=[_get(mark), _get(IDENTITY_KEY)],
+        )
+        try:
+            reply = await self._kv(url).Txn(request, timeout=timeout_s)
+        except rpc.AioRpcError as error:
+            failed = classify(error)
+            if failed.kind is FailureKind.LEASE_NOT_FOUND and self._lease == lease:
+                self._lease = 0
+            raise failed from error
+        if reply.succeeded:
+            return True
+        marks, identity = (each.response_range.kvs for each in reply.responses)
+        self._check_identity(url, identity)
+        if not marks:
+            raise CallFailedError(FailureKind.OTHER, "neither applied nor marked: repeated")
+        return False
+
+    async def get(self, url: str, key: bytes, timeout_s: float) -> Datum:
+        """Linearizable. Raises CallFailedError, WrongGroupError."""
+        request = rpc.TxnRequest(success=[_get(DATUM_PREFIX + key), _get(IDENTITY_KEY)])
+        try:
+            reply = await self._kv(url).Txn(request, timeout=timeout_s)
+        except rpc.AioRpcError as error:
+            raise classify(error) from error
+        found, identity = (each.response_range.kvs for each in reply.responses)
+        self._check_identity(url, identity)
+        return Datum(found[0].value, found[0].mod_revision) if found else Datum(None, 0)
+
+    async def _current_lease(self, url: str, timeout_s: float) -> int:
+        async with self._lease_lock:
+            fresh = time.monotonic() - self._lease_since < LEASE_ROTATION_S
+            if not (self._lease and fresh):
+                await self._check_group(url, timeout_s)
+                stub = rpc.LeaseStub(self._connections.channel(url))
+                try:
+                    reply = await stub.LeaseGrant(rpc.LeaseGrantRequest(TTL=LEASE_TTL_S), timeout=timeout_s)
+                except rpc.AioRpcError as error:
+                    raise classify(error) from error
+                self._lease, self._lease_since = reply.ID, time.monotonic()
+            return self._lease
+
+    async def _check_group(self, url: str, timeout_s: float) -> None:
+        """Before a lease is granted: no leases are left behind in other groups."""
+        try:
+            reply = await self._kv(url).Range(rpc.RangeRequest(key=IDENTITY_KEY), timeout=timeout_s)
+        except rpc.AioRpcError as error:
+            raise classify(error) from error
+        self._check_identity(url, reply.kvs)
+
+    def _check_identity(self, url: str, found: Any) -> None:
+        identity = found[0].value if found else b""
+        if identity != self._identity:
+            raise WrongGroupError(f"{url} is {identity.decode()!r}, not {self._identity.decode()!r}")
+
+    def _is_our_group(self) -> Any:
+        return rpc.Compare(
+            key=IDENTITY_KEY, target=rpc.Compare.VALUE, result=rpc.Compare.EQUAL, value=self._identity
+        )
+
+    def _kv(self, url: str) -> Any:
+        return rpc.KVStub(self._connections.channel(url))
+
+
+def _absent(key: bytes) -> Any:
+    return rpc.Compare(key=key, target=rpc.Compare.CREATE, result=rpc.Compare.EQUAL, create_revision=0)
+
+
+def _put(key: bytes, value: bytes, lease: int = 0) -> Any:
+    return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value, lease=lease))
+
+
+def _get(key: bytes) -> Any:
+    return rpc.RequestOp(request_range=rpc.RangeRequest(key=key))

@@ -1,0 +1,282 @@
+"""Replication groups on etcd: a partition's group is an etcd cluster, one process per replica on its node.
+
+``EtcdGroupHost`` is the ``GroupHost`` of one node. What etcd cannot express is kept here: terms and tokens of
+change requests, which leaving members were announced, and which change is under way. None of it has to survive:
+the member list does, and a change continues from the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import GroupRecord, MemberRole
+from rebalance.groups.etcd_api import CallFailedError, EtcdStatus
+from rebalance.groups.etcd_change import ChangeRequest, EtcdChange, Progress, group_members
+from rebalance.groups.etcd_member import EtcdMember
+from rebalance.groups.etcd_tuning import EtcdTuning
+from rebalance.groups.reservations import Reservations
+from rebalance.hosting.etcd_binary import find_etcd
+from rebalance.ports.groups import (
+    CancelAnswer,
+    ChangeAnswer,
+    GroupListener,
+    GroupMember,
+    MemberEndpoints,
+    MemberStatus,
+    MemberUnavailableError,
+    NoPlaceError,
+)
+
+log = structlog.get_logger(__name__)
+
+
+def group_identity(partition: PartitionId) -> bytes:
+    """What a group's own store says of itself under the key ``g``."""
+    return str(partition).encode()
+
+
+@dataclass(slots=True)
+class _Led:
+    """What this host knows of one member beyond its process; empty again after a restart of the node."""
+
+    term: int = 0
+    """Term in which this member was last seen leading and announced as leader; 0 when it does not lead."""
+    token: int = 0
+    progress: Progress = field(default_factory=Progress)
+    change: EtcdChange | None = None
+    task: asyncio.Task[None] | None = None
+
+    @property
+    def is_changing(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+
+class EtcdGroupHost:
+    """``ports``: the node's own range, two ports a member. ``member_limit``: most members at once."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        ports: range,
+        *,
+        host: str = "127.0.0.1",
+        member_limit: int = 100,
+        tuning: EtcdTuning | None = None,
+    ) -> None:
+        self._reservations = Reservations(data_dir, ports, host)
+        self._member_limit = member_limit
+        self._tuning = tuning or EtcdTuning()
+        self._members: dict[PartitionId, EtcdMember] = {}
+        self._led: dict[PartitionId, _Led] = {}
+        self._starts = asyncio.Semaphore(self._tuning.starts_at_once)
+        self._node = ""
+        self._listener: GroupListener | None = None
+        self._binary = ""
+
+    def open(self, node: str, listener: GroupListener) -> None:
+        binary = find_etcd()
+        if binary.warning:
+            log.warning(binary.warning)
+        self._node, self._listener, self._binary = node, listener, binary.path
+        self._reservations.open()
+
+    def partitions(self) -> frozenset[PartitionId]:
+        return self._reservations.partitions()
+
+    def endpoints(self, partition: PartitionId) -> MemberEndpoints | None:
+        held = self._reservations.get(partition)
+        return held.endpoints if held else None
+
+    async def reserve(self, partition: PartitionId) -> MemberEndpoints:
+        held = self._reservations.partitions()
+        if partition not in held and len(held) >= self._member_limit:
+            raise NoPlaceError(f"NODE_MEMBER_LIMIT: {self._member_limit} members are held")
+        return self._reservations.reserve(partition).endpoints
+
+    async def bootstrap(self, partition: PartitionId, group: GroupRecord) -> None:
+        await self._member(partition).start(group.token, group.peers, "new")
+
+    async def join(self, partition: PartitionId, peers: Mapping[str, str]) -> None:
+        own = self._member(partition).endpoints.peer_url
+        # etcd looks itself up by name; the others' names must differ from it and are not looked at.
+        initial = {f"_{node}": peer_url for node, peer_url in peers.items() if peer_url != own}
+        await self._member(partition).start(str(partition), {**initial, self._node: own}, "existing")
+
+    async def restart(self, partition: PartitionId) -> None:
+        await self._member(partition).restart()
+
+    async def stop(self, partition: PartitionId, *, destroy: bool) -> None:
+        await self._end_change(partition)
+        self._led.pop(partition, None)
+        member = self._member(partition)
+        if destroy:
+            await member.destroy()
+            self._members.pop(partition, None)
+        else:
+            await member.stop()
+
+    async def status(self, partition: PartitionId) -> MemberStatus | None:
+        if self._reservations.get(partition) is None:
+            return None
+        member, led = self._member(partition), self._led.setdefault(partition, _Led())
+        life, reason, answer = await member.look()
+        if answer is None:
+            led.term = 0
+            return MemberStatus(life, member.endpoints, reason)
+        await self._note_leadership(partition, member, led, answer)
+        return MemberStatus(
+            life=life,
+            endpoints=member.endpoints,
+            member_id=f"{answer.member_id:x}",
+            role=MemberRole.LEARNER if answer.is_learner else MemberRole.VOTER,
+            is_leader=led.term != 0,
+            leader=await member.name_of(answer.leader_id),
+            term=answer.term,
+            applied_index=answer.applied_index,
+            size_bytes=answer.size_bytes,
+            changing=led.is_changing,
+            waiting=led.change.waiting if led.change and led.is_changing else None,
+        )
+
+    async def configuration(
+        self, partition: PartitionId, *, linearizable: bool = False
+    ) -> tuple[GroupMember, ...]:
+        try:
+            entries = await self._member(partition).entries(linearizable=linearizable)
+        except CallFailedError as failed:
+            raise MemberUnavailableError(str(failed)) from failed
+        led = self._led.setdefault(partition, _Led())
+        return group_members(entries, self._listening.peers(partition), led.progress.announced_at)
+
+    async def change_peers_and_learners(
+        self,
+        partition: PartitionId,
+        term: int,
+        token: int,
+        target: Assignments,
+        endpoints: Mapping[str, str],
+    ) -> ChangeAnswer:
+        if target.learners:
+            return ChangeAnswer.LEARNERS_NOT_SUPPORTED
+        led = self._led.setdefault(partition, _Led())
+        refused = _refusal(led, term, token)
+        if refused is not None:
+            return refused
+        request = ChangeRequest(term, token, target, dict(endpoints))
+        if led.change is not None and led.is_changing:
+            if led.change.request == request:
+                return ChangeAnswer.ALREADY_RUNNING
+            if led.change.in_call:
+                return ChangeAnswer.BUSY
+            await self._end_change(partition)
+        if token != led.token:
+            # A newer target: what was announced as leaving may stay after all.
+            led.progress = Progress()
+        led.token = token
+        member = self._member(partition)
+        led.change = EtcdChange(partition, member, request, led.progress, self._listening, self._tuning)
+        led.task = asyncio.create_task(led.change.run(), name=f"change {partition}")
+        return ChangeAnswer.RECEIVED
+
+    async def cancel_change_peers(self, partition: PartitionId, term: int, token: int) -> CancelAnswer:
+        led = self._led.setdefault(partition, _Led())
+        if led.term == 0 or term != led.term:
+            return CancelAnswer.NOT_LEADER
+        if not led.is_changing or led.change is None or led.token != token:
+            return CancelAnswer.NOTHING_RUNNING
+        if led.progress.voters_touched or led.change.in_call:
+            return CancelAnswer.TOO_LATE
+        await self._end_change(partition)
+        member = self._member(partition)
+        try:
+            for entry in await member.entries(linearizable=True):
+                if entry.is_learner:
+                    await member.api.remove(entry.member_id)
+        except CallFailedError as failed:
+            raise MemberUnavailableError(str(failed)) from failed
+        return CancelAnswer.CANCELLED
+
+    async def transfer_leadership(self, partition: PartitionId, node: str) -> bool:
+        members = await self.configuration(partition, linearizable=True)
+        found = [each for each in members if each.node == node and each.role is MemberRole.VOTER]
+        if not found:
+            return False
+        try:
+            await self._member(partition).api.move_leader(int(found[0].member_id, 16))
+        except CallFailedError as failed:
+            log.info("leadership not transferred", partition=str(partition), to=node, error=str(failed))
+            return False
+        return True
+
+    async def close(self) -> None:
+        for partition in list(self._led):
+            await self._end_change(partition)
+        gate = asyncio.Semaphore(8)
+
+        async def stop(member: EtcdMember) -> None:
+            async with gate:
+                await member.stop()
+
+        await asyncio.gather(*(stop(member) for member in self._members.values()))
+        self._members.clear()
+        self._led.clear()
+        self._reservations.close()
+
+    @property
+    def _listening(self) -> GroupListener:
+        if self._listener is None:
+            raise RuntimeError("the group host is not open")
+        return self._listener
+
+    def _member(self, partition: PartitionId) -> EtcdMember:
+        member = self._members.get(partition)
+        if member is None:
+            member = self._members[partition] = EtcdMember(
+                partition, self._node, self._reservations, self._binary, self._tuning, self._starts
+            )
+        return member
+
+    async def _note_leadership(
+        self, partition: PartitionId, member: EtcdMember, led: _Led, answer: EtcdStatus
+    ) -> None:
+        """``led.term`` is set only once the group carries its identity, so that a failure is tried again."""
+        if answer.leader_id != answer.member_id:
+            led.term = 0
+            return
+        if led.term == answer.term:
+            return
+        try:
+            await member.api.claim_identity(group_identity(partition))
+        except (CallFailedError, MemberUnavailableError) as failed:
+            log.info("leader is not ready", partition=str(partition), error=str(failed))
+            led.term = 0
+            return
+        led.term = answer.term
+        led.progress = Progress()
+        log.info("leader elected", partition=str(partition), term=answer.term)
+        await self._listening.on_leader_elected(partition, answer.term)
+
+    async def _end_change(self, partition: PartitionId) -> None:
+        led = self._led.get(partition)
+        if led is None or led.task is None:
+            return
+        led.task.cancel()
+        await asyncio.gather(led.task, return_exceptions=True)
+        led.task = led.change = None
+
+
+def _refusal(led: _Led, term: int, token: int) -> ChangeAnswer | None:
+    if led.term == 0:
+        return ChangeAnswer.NOT_LEADER
+    if term < led.term:
+        return ChangeAnswer.OLD_TERM
+    if term > led.term:
+        return ChangeAnswer.NOT_LEADER
+    return ChangeAnswer.STALE_TOKEN if token < led.token else None

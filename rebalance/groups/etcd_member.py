@@ -1,0 +1,237 @@
+"""One member of a group on this node: its process, its files and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+
+from rebalance.core.keys import PartitionId
+from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdMemberEntry, EtcdStatus
+from rebalance.groups.etcd_tuning import (
+    MEMBER_ENVIRONMENT,
+    EtcdTuning,
+    bound_log,
+    last_log_line,
+    member_command,
+)
+from rebalance.groups.reservations import Reservation, Reservations
+from rebalance.hosting import child
+from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberUnavailableError
+
+log = structlog.get_logger(__name__)
+
+RESTART_DELAY_S = 0.5
+RESTART_DELAY_MAX_S = 15.0
+STUCK_AFTER_S = 0.6
+HEALTHY_AFTER_S = 30.0
+"""A process that ran this long starts its back-off anew when it ends."""
+
+
+class EtcdMember:
+    """Call from the event-loop thread only: the process dies with the thread that spawned it."""
+
+    def __init__(
+        self,
+        partition: PartitionId,
+        node: str,
+        reservations: Reservations,
+        binary: str,
+        tuning: EtcdTuning,
+        starts: asyncio.Semaphore,
+    ) -> None:
+        self.partition = partition
+        self._node = node
+        self._reservations = reservations
+        self._binary = binary
+        self._tuning = tuning
+        self._starts = starts
+        self._process: subprocess.Popen[bytes] | None = None
+        self._api: EtcdApi | None = None
+        self._exit_code: int | None = None
+        self._started_at = 0.0
+        self._crashes = 0
+        self._not_before = 0.0
+        self._names: dict[int, str] = {}
+        self._unstuck = False
+
+    @property
+    def reservation(self) -> Reservation:
+        held = self._reservations.get(self.partition)
+        if held is None:
+            raise MemberUnavailableError(f"no member of {self.partition} is reserved here")
+        return held
+
+    @property
+    def endpoints(self) -> MemberEndpoints:
+        return self.reservation.endpoints
+
+    @property
+    def log_path(self) -> Path:
+        return self._reservations.directory(self.partition) / "etcd.log"
+
+    @property
+    def api(self) -> EtcdApi:
+        """Raises MemberUnavailableError while no process runs."""
+        if self._api is None or not self._runs():
+            raise MemberUnavailableError(f"the member of {self.partition} is not running")
+        return self._api
+
+    async def start(self, token: str, initial: Mapping[str, str], state: str) -> None:
+        """First start of a reserved member. Repeated with another ``initial`` as long as etcd wrote nothing: a
+        member that joins must know exactly the list that its group has."""
+        if self._runs() or time.monotonic() < self._not_before:
+            return
+        self._reservations.prepare(self.partition, token, dict(initial), state)
+        await self._spawn()
+
+    async def restart(self) -> None:
+        has_data = self.reservation.launched and self._reservations.has_log(self.partition)
+        if has_data and not self._runs() and time.monotonic() >= self._not_before:
+            await self._spawn()
+
+    async def stop(self) -> None:
+        process, self._process = self._process, None
+        await self._close_api()
+        if process is not None and process.poll() is None:
+            await asyncio.to_thread(child.stop, process, self._tuning.stop_grace_s)
+        self._exit_code = None
+        self._not_before = 0.0
+
+    async def destroy(self) -> None:
+        await self.stop()
+        doomed = self._reservations.forget(self.partition)
+        if doomed is not None:
+            await asyncio.to_thread(shutil.rmtree, doomed, True)
+
+    async def look(self) -> tuple[MemberLife, str, EtcdStatus | None]:
+        """The member's life, the reason for it, and its status when it answers."""
+        if not self._runs():
+            return (*self._life_without_process(), None)
+        try:
+            status = await self.api.status()
+        except (CallFailedError, MemberUnavailableError) as failure:
+            await self._restart_if_stuck_in_join()
+            return MemberLife.STARTING, str(failure), None
+        self._reservations.note_log(self.partition)
+        bound_log(self.log_path)
+        return MemberLife.RUNNING, "", status
+
+    async def entries(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
+        """The member list. Raises CallFailedError or MemberUnavailableError."""
+        found = await self.api.members(linearizable=linearizable)
+        self._names = {each.member_id: each.name for each in found}
+        return found
+
+    async def name_of(self, member_id: int) -> str:
+        """Name of a member by id, from the last list seen; empty when it is unknown."""
+        if member_id and not self._names.get(member_id):
+            try:
+                await self.entries(linearizable=False)
+            except (CallFailedError, MemberUnavailableError):
+                return ""
+        return self._names.get(member_id, "")
+
+    async def _restart_if_stuck_in_join(self) -> None:
+        """A member announces itself through raft and serves clients once it has applied that entry. When the
+        entry reaches it inside a snapshot, etcd does not notice and serves only after its request timed out
+        (7 s and more). The member list on its peer port tells; a restart ends the wait."""
+        held, ran_s = self.reservation, time.monotonic() - self._started_at
+        if held.wrote_log or held.state != "existing" or ran_s < STUCK_AFTER_S or self._unstuck:
+            return
+        process = self._process
+        if process is None or not await asyncio.to_thread(_lists_itself, held.endpoints.peer_url, self._node):
+            return
+        self._unstuck = True
+        log.info("member joined by a snapshot, restarted to serve", partition=str(self.partition))
+        await self.stop()
+        await self._spawn()
+
+    def _runs(self) -> bool:
+        if self._process is None:
+            return False
+        code = self._process.poll()
+        if code is None:
+            return True
+        self._process = None
+        self._note_exit(code)
+        return False
+
+    def _note_exit(self, code: int) -> None:
+        self._exit_code = code
+        ran_s = time.monotonic() - self._started_at
+        self._crashes = 1 if ran_s > HEALTHY_AFTER_S else self._crashes + 1
+        delay_s = min(RESTART_DELAY_S * 2 ** (self._crashes - 1), RESTART_DELAY_MAX_S)
+        self._not_before = time.monotonic() + delay_s
+        log.warning(
+            "member process ended",
+            partition=str(self.partition),
+            code=code,
+            ran_s=round(ran_s, 1),
+            retry_s=delay_s,
+        )
+
+    def _life_without_process(self) -> tuple[MemberLife, str]:
+        held = self.reservation
+        failed = f"EXIT {self._exit_code}: {last_log_line(self.log_path)}" if self._exit_code else ""
+        if not self._reservations.has_log(self.partition):
+            if held.wrote_log:
+                return MemberLife.DATA_LOST, "DATA_LOST: the member was started and its log is gone"
+            return MemberLife.RESERVED, failed
+        if self._exit_code is None:
+            return MemberLife.STOPPED, ""
+        if self._exit_code == 0:
+            # Nobody stopped it: etcd ends with 0 when it learns that the group removed it.
+            return MemberLife.REMOVED, "removed by its group"
+        return MemberLife.FAILED, failed
+
+    async def _spawn(self) -> None:
+        held = self.reservation
+        command = member_command(
+            self._binary,
+            self._node,
+            self._reservations.data(self.partition),
+            held.endpoints,
+            held.initial,
+            held.token,
+            held.state,
+            self._tuning,
+        )
+        async with self._starts:
+            bound_log(self.log_path)
+            await self._close_api()
+            self._process = child.spawn(command, log=self.log_path, env=MEMBER_ENVIRONMENT)
+            self._started_at = time.monotonic()
+            self._exit_code = None
+            self._api = EtcdApi(held.endpoints.client_url)
+            # The start of a process is the expensive part: the next one waits until this one has read its data.
+            await asyncio.sleep(0.05)
+        log.info(
+            "member process started",
+            partition=str(self.partition),
+            pid=self._process.pid if self._process else 0,
+            state=held.state,
+            peer_url=held.endpoints.peer_url,
+        )
+
+    async def _close_api(self) -> None:
+        api, self._api = self._api, None
+        if api is not None:
+            await api.close()
+
+
+def _lists_itself(peer_url: str, name: str) -> bool:
+    """True when the member, asked on its peer port, has applied its own announcement. Blocks for up to 1 s."""
+    try:
+        with urllib.request.urlopen(f"{peer_url}/members", timeout=1.0) as answer:
+            members = json.load(answer)
+    except (OSError, ValueError):
+        return False
+    return any(each.get("name") == name and peer_url in each.get("peerURLs", ()) for each in members)

@@ -1,0 +1,94 @@
+"""How a member process is run: small and cheap, because a node holds up to a hundred of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rebalance.ports.groups import MemberEndpoints
+
+LOG_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdTuning:
+    """Heartbeats are rarer than etcd's default of 100 ms: 75 members on two cores miss those and elect.
+
+    A lost leader is replaced within one to two election times. ``snapshot_count`` bounds the log that is kept
+    in memory. ``catch_up_timeout_s`` ends an attempt of a change; the next one continues from the list.
+    """
+
+    heartbeat_ms: int = 200
+    election_ms: int = 2_000
+    snapshot_count: int = 2_000
+    quota_bytes: int = 1 << 30
+    compaction_revisions: int = 10_000
+    stop_grace_s: float = 3.0
+    catch_up_timeout_s: float = 15.0
+    announce_s: float = 0.15
+    """Between publishing a member as leaving and removing it: clients turn away in this time."""
+    starts_at_once: int = 4
+
+
+def member_command(
+    binary: str,
+    name: str,
+    data: Path,
+    endpoints: MemberEndpoints,
+    initial: Mapping[str, str],
+    token: str,
+    state: str,
+    tuning: EtcdTuning,
+) -> Sequence[str]:
+    """The command line of one member. ``initial`` (node -> peer URL) must name this member itself; etcd uses it
+    only when the data directory is empty. ``--strict-reconfig-check`` stays on: it is the only check of a
+    membership change at the server."""
+    cluster = ",".join(f"{node}={peer_url}" for node, peer_url in sorted(initial.items()))
+    flags = {
+        "name": name,
+        "data-dir": data,
+        "listen-peer-urls": endpoints.peer_url,
+        "initial-advertise-peer-urls": endpoints.peer_url,
+        "listen-client-urls": endpoints.client_url,
+        "advertise-client-urls": endpoints.client_url,
+        "initial-cluster": cluster,
+        "initial-cluster-token": token,
+        "initial-cluster-state": state,
+        "heartbeat-interval": tuning.heartbeat_ms,
+        "election-timeout": tuning.election_ms,
+        "pre-vote": "true",
+        "snapshot-count": tuning.snapshot_count,
+        "max-snapshots": 2,
+        "max-wals": 2,
+        "quota-backend-bytes": tuning.quota_bytes,
+        "auto-compaction-mode": "revision",
+        "auto-compaction-retention": tuning.compaction_revisions,
+        "logger": "zap",
+        "log-level": "warn",
+        "log-outputs": "stderr",
+    }
+    return [binary, *(f"--{flag}={value}" for flag, value in flags.items())]
+
+
+MEMBER_ENVIRONMENT = {"GOMAXPROCS": "2"}
+"""A hundred small members must not each take a thread per core."""
+
+
+def bound_log(path: Path) -> None:
+    """Empty a log that has grown past its limit; its writer appends, so it goes on at the start."""
+    try:
+        if path.stat().st_size > LOG_BYTES_MAX:
+            with path.open("r+b") as stream:
+                stream.truncate(0)
+    except FileNotFoundError:
+        pass
+
+
+def last_log_line(path: Path) -> str:
+    """The end of the last line, for a reason that a person reads; empty when there is none."""
+    try:
+        tail = path.read_bytes()[-2_000:].decode(errors="replace").strip()
+    except OSError:
+        return ""
+    return tail.splitlines()[-1][-300:] if tail else ""

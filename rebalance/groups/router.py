@@ -1,0 +1,140 @@
+"""Puts and gets that outlive moves: each attempt goes to one member, and any error sends it to the next one.
+
+A put returns success, or ``OutcomeUnknownError`` (40003) when its time is over: never an error that a move, a
+lost leader or a stopped member caused within that time (I3-059, decision 13).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import structlog
+
+from catalog.core.zone import ZoneId
+from rebalance.core.keys import PartitionId
+from rebalance.groups.data_client import Connections, Datum, PartitionClient, WrongGroupError
+from rebalance.groups.etcd_api import CallFailedError, FailureKind
+from rebalance.groups.key_hash import partition_of
+from rebalance.ports.groups import EndpointSource, OutcomeUnknownError, ValueRefusedError
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+TIME_LIMIT_S = 15.0
+ATTEMPT_LIMITS_S = (0.5, 1.0, 2.0)
+"""The first attempts are short: most failures are a member that is gone. A repeated put does no harm."""
+PAUSE_S = 0.02
+PAUSE_MAX_S = 0.25
+AVOIDED_S = 1.0
+"""A member that failed is asked last for this long."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """``repeated``: an earlier attempt, or an earlier call with this operation id, had applied it already."""
+
+    attempts: int
+    repeated: bool
+    elapsed_s: float
+
+
+class Router:
+    """One per process and event loop. ``close`` it at the end."""
+
+    def __init__(self, source: EndpointSource, *, time_limit_s: float = TIME_LIMIT_S) -> None:
+        self._source = source
+        self._time_limit_s = time_limit_s
+        self._connections = Connections()
+        self._clients: dict[PartitionId, PartitionClient] = {}
+        self._failed_at: dict[str, float] = {}
+        self._random = random.Random()
+
+    async def put(self, partition: PartitionId, key: str, value: bytes, operation_id: str) -> PutResult:
+        """Store ``value``; applied exactly once for one ``operation_id``.
+
+        Raises OutcomeUnknownError after the time limit, ValueRefusedError for a value that is too large,
+        ValueError for an empty operation id.
+        """
+        if not operation_id:
+            raise ValueError("a put needs an operation id")
+        client, raw, started = self._client(partition), key.encode(), time.monotonic()
+        written, attempts = await self._repeated(
+            partition, lambda url, limit_s: client.put(url, raw, value, operation_id, limit_s)
+        )
+        return PutResult(attempts, not written, time.monotonic() - started)
+
+    async def get(self, partition: PartitionId, key: str) -> Datum:
+        """Linearizable. Raises OutcomeUnknownError after the time limit."""
+        client, raw = self._client(partition), key.encode()
+        datum, _ = await self._repeated(partition, lambda url, limit_s: client.get(url, raw, limit_s))
+        return datum
+
+    async def put_key(
+        self, zone_id: ZoneId, partitions: int, key: str, value: bytes, operation_id: str
+    ) -> PutResult:
+        """``put`` into the partition of a zone that ``key`` belongs to (``murmur3-32``)."""
+        return await self.put(PartitionId(zone_id, partition_of(key, partitions)), key, value, operation_id)
+
+    async def get_key(self, zone_id: ZoneId, partitions: int, key: str) -> Datum:
+        return await self.get(PartitionId(zone_id, partition_of(key, partitions)), key)
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    def _client(self, partition: PartitionId) -> PartitionClient:
+        client = self._clients.get(partition)
+        if client is None:
+            client = self._clients[partition] = PartitionClient(partition, self._connections)
+        return client
+
+    async def _repeated(
+        self, partition: PartitionId, attempt: Callable[[str, float], Awaitable[T]]
+    ) -> tuple[T, int]:
+        deadline = time.monotonic() + self._time_limit_s
+        attempts, reason = 0, "no member of the group is known"
+        while (remaining_s := deadline - time.monotonic()) > 0:
+            urls = self._source.endpoints(partition)
+            self._connections.use(partition, urls)
+            if not urls:
+                await self._source.wait_for_change(partition, urls, min(remaining_s, 1.0))
+                continue
+            url = self._choose(urls)
+            limit_s = min(ATTEMPT_LIMITS_S[min(attempts, len(ATTEMPT_LIMITS_S) - 1)], remaining_s)
+            attempts += 1
+            try:
+                return await attempt(url, limit_s), attempts
+            except (CallFailedError, WrongGroupError) as failed:
+                reason = f"{url}: {failed}"
+                self._note_failure(partition, url, attempts, failed)
+            # Another member is asked at once; when all have failed, a pause lets an election end.
+            if attempts >= len(urls):
+                pause_s = min(PAUSE_S * 2 ** (attempts - len(urls)), PAUSE_MAX_S)
+                pause_s = min(pause_s * self._random.uniform(0.5, 1.5), max(deadline - time.monotonic(), 0))
+                await self._source.wait_for_change(partition, urls, pause_s)
+        raise OutcomeUnknownError(
+            f"partition {partition}: no answer within {self._time_limit_s:g} s after {attempts} attempts; "
+            f"last: {reason}"
+        )
+
+    def _choose(self, urls: tuple[str, ...]) -> str:
+        """The preferred member that did not fail a moment ago; else the one whose failure is oldest."""
+        now = time.monotonic()
+        for url in urls:
+            if now - self._failed_at.get(url, float("-inf")) > AVOIDED_S:
+                return url
+        return min(urls, key=lambda each: self._failed_at[each])
+
+    def _note_failure(
+        self, partition: PartitionId, url: str, attempts: int, failed: CallFailedError | WrongGroupError
+    ) -> None:
+        if isinstance(failed, CallFailedError) and failed.kind is FailureKind.TOO_LARGE:
+            raise ValueRefusedError(str(failed)) from failed
+        if isinstance(failed, CallFailedError) and failed.kind is FailureKind.LEASE_NOT_FOUND:
+            return  # the member is fine: the same one with a new lease
+        self._failed_at[url] = time.monotonic()
+        log.debug("attempt failed", partition=str(partition), url=url, attempts=attempts, error=str(failed))

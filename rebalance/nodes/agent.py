@@ -1,0 +1,163 @@
+"""A node's agent: registers the node, follows the assignment keys, and keeps the node's members as they ask.
+
+Three mirrors feed one queue of partitions; a round for a partition looks at its keys and its member and does
+what is due (``MemberDuties``, and ``LeaderDuties`` when the member leads). Rounds are repeated: every 1-2 s for
+a member at rest, every 100-150 ms while something changes. Nothing is remembered that the next round needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import structlog
+
+from catalog.core.zone import Node
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
+from rebalance.nodes.member_duties import MemberDuties
+from rebalance.nodes.partition_view import Mirrors, PartitionView
+from rebalance.nodes.registration import Registration
+from rebalance.nodes.work_queue import KeyedQueue
+from rebalance.ports.groups import (
+    GroupHost,
+    MemberStatus,
+    MemberUnavailableError,
+    ReconfigurationFailure,
+)
+from rebalance.ports.metastore import Metastore
+
+log = structlog.get_logger(__name__)
+
+IDLE_S = 1.5
+FOLLOWING_S = 0.15
+CONCURRENCY = 24
+
+
+def log_failure(partition: PartitionId, failure: ReconfigurationFailure) -> None:
+    """The failure handler of a node that was given none."""
+    log.error(
+        "a change of peers does not succeed, it is still tried",
+        partition=str(partition),
+        code=failure.code.value,
+        detail=failure.detail,
+    )
+
+
+class NodeAgent:
+    """``run`` it in the main thread's event loop: member processes die with the thread that spawned them.
+
+    ``host`` holds the members (``EtcdGroupHost`` in the product). ``failure_handler`` hears once of each change
+    that failed ``attempts_max`` times in a row (I3-057); the attempts go on.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        host: GroupHost,
+        data_dir: Path,
+        *,
+        lease_ttl_s: int = 5,
+        attempts_max: int = 30,
+        failure_handler: FailureHandler = log_failure,
+    ) -> None:
+        self.node = node
+        self.mirrors = Mirrors.over(metastore, keyspace)
+        self._keyspace = keyspace
+        self._host = host
+        self._queue = KeyedQueue[PartitionId](self._round, CONCURRENCY)
+        self._registration = Registration(metastore, keyspace, node, data_dir, lease_ttl_s)
+        self._members = MemberDuties(node.name, metastore, keyspace, self.mirrors, host, self._registration)
+        self._leader = LeaderDuties(
+            node.name, metastore, self.mirrors, host, self._queue.add, attempts_max, failure_handler
+        )
+        self._jitter = random.Random(node.name)
+
+    async def run(self) -> None:
+        """Until it is cancelled; then every member is stopped in order and the node's key is removed.
+
+        Raises DataDirectoryInUseError when another process holds the data directory, NodeNameTakenError when
+        another living node has the name.
+        """
+        self._host.open(self.node.name, self._leader)
+        try:
+            # Members come back on their data before the metastore is asked: the data path does not need it.
+            await self._restart_members()
+            await self._registration.register()
+            await self._follow()
+        finally:
+            await self._host.close()
+            await self._registration.withdraw()
+            log.info("node stopped", node=self.node.name)
+
+    async def _restart_members(self) -> None:
+        partitions = sorted(self._host.partitions(), key=str)
+        await asyncio.gather(*(self._host.restart(partition) for partition in partitions))
+
+    async def _follow(self) -> None:
+        mirrors = self.mirrors
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._registration.keep(), name="keep node registered")
+                tasks.create_task(mirrors.run(), name="mirrors")
+                await mirrors.loaded()
+                mirrors.partitions.listen(self._on_partition_keys)
+                mirrors.members.listen(self._on_member_keys)
+                self._add_everything()
+                tasks.create_task(self._queue.run(), name="partition rounds")
+        except BaseExceptionGroup as group:
+            # One cause is enough for the caller, who wants to tell a taken name from a defect.
+            raise group.exceptions[0] from group
+
+    def _add_everything(self) -> None:
+        for item in self.mirrors.partitions.below(self._keyspace.partitions):
+            parsed = self._keyspace.parse_partition(item.key)
+            if parsed is not None:
+                self._queue.add(parsed[0])
+        self._on_member_keys(frozenset(item.key for item in self.mirrors.members.below(self._keyspace.members)))
+        for partition in self._host.partitions():
+            self._queue.add(partition)
+
+    def _on_partition_keys(self, changed: frozenset[str]) -> None:
+        self._registration.saw(self.mirrors.partitions.revision)
+        for key in changed:
+            parsed = self._keyspace.parse_partition(key)
+            if parsed is not None:
+                self._queue.add(parsed[0])
+
+    def _on_member_keys(self, changed: frozenset[str]) -> None:
+        for key in changed:
+            parsed = self._keyspace.parse_member(key)
+            if parsed is not None:
+                self._queue.add(parsed[0])
+
+    async def _round(self, partition: PartitionId) -> float | None:
+        view = self.mirrors.view(partition)
+        concerned = self.node.name in view.assigned or self.node.name in view.records
+        if not concerned and partition not in self._host.partitions():
+            return None
+        status, delay_s = await self._members.tend(view)
+        if status is None:
+            self._leader.forget(partition)
+            return delay_s
+        if delay_s is not None:
+            return delay_s
+        return await self._beside_running_member(view, status)
+
+    async def _beside_running_member(self, view: PartitionView, status: MemberStatus) -> float:
+        if not status.is_leader:
+            self._leader.forget(view.partition)
+            return FOLLOWING_S if view.pending or view.configuration is None else self._idle_s()
+        try:
+            delay_s = await self._leader.lead(view, status)
+        except MemberUnavailableError as error:
+            log.info("the leader does not answer", partition=str(view.partition), error=str(error))
+            return FOLLOWING_S
+        return delay_s if delay_s is not None else self._idle_s()
+
+    def _idle_s(self) -> float:
+        """Spread out, so that a hundred members are not all asked in the same moment."""
+        return IDLE_S * self._jitter.uniform(0.8, 1.2)

@@ -1,0 +1,79 @@
+"""Where clients find the groups, told from the mirrored configurations and member records."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import MemberRole
+from rebalance.nodes.partition_view import Mirrors, PartitionView
+
+
+class MirroredEndpoints:
+    """An ``EndpointSource``: the leader first, then the other voters that stay, those of dead nodes last."""
+
+    def __init__(self, mirrors: Mirrors) -> None:
+        self._mirrors = mirrors
+        self._known: dict[PartitionId, tuple[str, ...]] = {}
+        self._waiting: dict[PartitionId, set[asyncio.Future[None]]] = {}
+        mirrors.partitions.listen(self._on_partition_keys)
+        mirrors.members.listen(self._on_member_keys)
+        mirrors.nodes.listen(self._on_node_keys)
+
+    def endpoints(self, partition: PartitionId) -> tuple[str, ...]:
+        known = self._known.get(partition)
+        if known is None:
+            known = self._known[partition] = client_urls(self._mirrors.view(partition))
+        return known
+
+    async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        waiting = self._waiting.setdefault(partition, set())
+        while self.endpoints(partition) == seen:
+            woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            waiting.add(woken)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await woken
+            except TimeoutError:
+                return
+            finally:
+                waiting.discard(woken)
+
+    def _on_partition_keys(self, changed: frozenset[str]) -> None:
+        for key in changed:
+            parsed = self._mirrors.keyspace.parse_partition(key)
+            if parsed is not None:
+                self._refresh(parsed[0])
+
+    def _on_member_keys(self, changed: frozenset[str]) -> None:
+        for key in changed:
+            parsed = self._mirrors.keyspace.parse_member(key)
+            if parsed is not None:
+                self._refresh(parsed[0])
+
+    def _on_node_keys(self, changed: frozenset[str]) -> None:
+        for partition in list(self._known):
+            self._refresh(partition)
+
+    def _refresh(self, partition: PartitionId) -> None:
+        self._known.pop(partition, None)
+        for woken in self._waiting.get(partition, ()):
+            if not woken.done():
+                woken.set_result(None)
+
+
+def client_urls(view: PartitionView) -> tuple[str, ...]:
+    """Empty while the group has published nothing. A leaving member is left out before it is removed."""
+    if view.configuration is None:
+        return ()
+    configuration = view.configuration.value
+    ranked: list[tuple[bool, bool, str, str]] = []
+    for name, member in configuration.members.items():
+        record = view.records.get(name)
+        if member.role is not MemberRole.VOTER or record is None or not record.value.client_url:
+            continue
+        if record.value.peer_url != member.peer_url or member.leaving:
+            continue
+        ranked.append((name not in view.living, name != configuration.leader, name, record.value.client_url))
+    return tuple(url for *_, url in sorted(ranked))

@@ -1,0 +1,358 @@
+"""What the agent beside a group's leader does: publish the group's configuration, drive a pending change, and
+switch stable.
+
+The truth about the group is the group's own member list; the truth about the intention is read from the
+metastore in one transaction when a leader is elected, when pending changes and before every switch. Between
+those moments a change that runs needs the metastore only to publish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import structlog
+
+from rebalance.core.assignments import Assignments
+from rebalance.core.group_steps import stage_of
+from rebalance.core.guarded_write import Observed, Outcome, decide_on_configuration_applied
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole, MemberState
+from rebalance.core.txn import Compare, CompareOp, CompareTarget, Get, KeyValue, Put, Txn, unchanged
+from rebalance.nodes.partition_view import Mirrors, PartitionView
+from rebalance.nodes.recent_writes import RecentWrites
+from rebalance.ports.groups import (
+    ChangeAnswer,
+    FailureCode,
+    GroupHost,
+    GroupMember,
+    MemberStatus,
+    PeerSight,
+    ReconfigurationFailure,
+)
+from rebalance.ports.metastore import Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = 0.2
+RETRY_GROWTH = 1.5
+RETRY_MAX_S = 2.0
+ACTIVE_S = 0.1
+BLOCKED_S = 0.5
+
+FailureHandler = Callable[[PartitionId, ReconfigurationFailure], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """``revision``: of pending; 0 means back to stable. A member that comes back has another peer URL."""
+
+    target: Assignments
+    revision: int
+    urls: dict[str, str]
+
+
+@dataclass(slots=True)
+class _Drive:
+    """One led group's running intention. ``failures`` counts attempts since the member list last changed."""
+
+    elected: bool = False
+    asked: _Wanted | None = None
+    """What the change that runs was asked for."""
+    members: frozenset[tuple[str, MemberRole]] = frozenset()
+    failures: int = 0
+    not_before: float = 0.0
+    failure: ReconfigurationFailure | None = None
+    obstacle: str = ""
+    reported: bool = False
+
+
+class LeaderDuties:
+    """Also the ``GroupListener`` of the node's host. ``wake`` puts a partition into the agent's queue."""
+
+    def __init__(
+        self,
+        node: str,
+        metastore: Metastore,
+        mirrors: Mirrors,
+        host: GroupHost,
+        wake: Callable[[PartitionId], None],
+        attempts_max: int,
+        failure_handler: FailureHandler,
+    ) -> None:
+        self._node = node
+        self._metastore = metastore
+        self._mirrors = mirrors
+        self._host = host
+        self._wake = wake
+        self._attempts_max = attempts_max
+        self._failure_handler = failure_handler
+        self._drives: dict[PartitionId, _Drive] = {}
+        self._written = RecentWrites()
+
+    def forget(self, partition: PartitionId) -> None:
+        """The member no longer leads, or is gone."""
+        self._drives.pop(partition, None)
+
+    async def lead(self, view: PartitionView, status: MemberStatus) -> float | None:
+        """One round beside the leader; returns when the next one is due, None when the group is at rest."""
+        if view.stable is None:
+            return None  # a dropped zone, or not yet in the mirror
+        partition = view.partition
+        drive = self._drives.setdefault(partition, _Drive())
+        members = await self._host.configuration(partition)
+        at_rest = (
+            view.pending is None
+            and not drive.elected
+            and not status.changing
+            and {each.peer_url for each in members} == set(_urls(view, view.stable.value).values())
+        )
+        if at_rest:
+            stable = view.stable.value
+            drive.failure, drive.failures = None, 0
+            drive.obstacle = _obstacle(view, stable, _urls(view, stable), members)
+        elif not (status.changing and drive.asked == _wanted(view)):
+            await self._drive(view, status, drive)
+        await self._publish(view, status.term, members, self._reason(view, status, drive))
+        if at_rest:
+            return None
+        return BLOCKED_S if drive.obstacle else ACTIVE_S
+
+    def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
+        view = self._mirrors.view(partition)
+        return {
+            found.value.peer_url: PeerSight(
+                name,
+                down=name not in view.living or found.value.state is MemberState.FAILED,
+                serving=found.value.state is MemberState.RUNNING,
+            )
+            for name, found in view.records.items()
+            if found.value.peer_url
+        }
+
+    async def on_leader_elected(self, partition: PartitionId, term: int) -> None:
+        """Pending is read from the metastore itself in the next round, whatever the mirror says (I3-041)."""
+        self._drives[partition] = _Drive(elected=True)
+        self._wake(partition)
+
+    async def on_configuration_committed(
+        self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]
+    ) -> bool:
+        drive = self._drives.setdefault(partition, _Drive())
+        listed = frozenset((each.member_id, each.role) for each in members)
+        if listed != drive.members:
+            drive.members, drive.failures, drive.failure, drive.reported = listed, 0, None, False
+        try:
+            return await self._publish(self._mirrors.view(partition), term, members, None)
+        except MetastoreError as error:
+            log.info("configuration not published yet", partition=str(partition), error=str(error))
+            return False
+
+    async def on_new_peers_configuration_applied(
+        self, partition: PartitionId, applied: Assignments, term: int, token: int
+    ) -> None:
+        """The stable switch (I3-035, I3-036, I3-037); what fails here is done by the next round."""
+        try:
+            await self._switch(partition, applied)
+        except MetastoreError as error:
+            log.info("stable not switched yet", partition=str(partition), error=str(error))
+        self._wake(partition)
+
+    async def on_reconfiguration_error(
+        self, partition: PartitionId, failure: ReconfigurationFailure, term: int, token: int
+    ) -> None:
+        """Another attempt after a growing delay; none for a leader that stepped down (I3-053, I3-055)."""
+        if failure.code is FailureCode.LEADER_STEPPED_DOWN:
+            self.forget(partition)
+            self._wake(partition)
+            return
+        drive = self._drives.setdefault(partition, _Drive())
+        # A group becomes healthy 5 s after its members have connected: worth asking a little more often.
+        longest_s = RETRY_MAX_S / 2 if failure.code is FailureCode.UNHEALTHY_CLUSTER else RETRY_MAX_S
+        delay_s = min(RETRY_S * RETRY_GROWTH ** min(drive.failures, 20), longest_s)
+        drive.failures = min(drive.failures + 1, 1_000)
+        drive.not_before = asyncio.get_running_loop().time() + delay_s
+        drive.failure = failure
+        if drive.failures >= self._attempts_max and not drive.reported:
+            drive.reported = True
+            self._failure_handler(partition, failure)
+        self._wake(partition)
+
+    async def _drive(self, view: PartitionView, status: MemberStatus, drive: _Drive) -> None:
+        """Bring the group to pending, or back to stable when nothing is pending."""
+        if asyncio.get_running_loop().time() < drive.not_before:
+            return
+        observed, revision = await self._read(view.partition)
+        drive.elected = False
+        if observed.stable is None:
+            return
+        wanted = observed.pending or observed.stable
+        target = Assignments.decode(wanted.value)
+        token = observed.pending.mod_revision if observed.pending else revision
+        urls = _urls(view, target)
+        members = await self._host.configuration(view.partition, linearizable=True)
+        voters = {each.peer_url for each in members if each.role is MemberRole.VOTER}
+        if voters == set(urls.values()) and len(members) == len(target.peers) == len(urls):
+            if observed.pending is not None:
+                await self.on_new_peers_configuration_applied(
+                    view.partition, Assignments(target.peers), status.term, token
+                )
+            return
+        asked = _Wanted(target, observed.pending.mod_revision if observed.pending else 0, urls)
+        if status.changing and drive.asked == asked:
+            return
+        drive.obstacle = _obstacle(view, target, urls, members)
+        if drive.obstacle:
+            return
+        answer = await self._host.change_peers_and_learners(view.partition, status.term, token, target, urls)
+        if answer in (ChangeAnswer.RECEIVED, ChangeAnswer.ALREADY_RUNNING):
+            drive.asked = asked
+        self._note_answer(view.partition, drive, answer)
+
+    def _note_answer(self, partition: PartitionId, drive: _Drive, answer: ChangeAnswer) -> None:
+        match answer:
+            case ChangeAnswer.RECEIVED:
+                log.info("change of peers started", partition=str(partition))
+            case ChangeAnswer.ALREADY_RUNNING | ChangeAnswer.BUSY:
+                pass
+            case ChangeAnswer.NOT_LEADER | ChangeAnswer.OLD_TERM:
+                self.forget(partition)
+            case ChangeAnswer.STALE_TOKEN | ChangeAnswer.LEARNERS_NOT_SUPPORTED:
+                drive.obstacle = answer.value
+
+    async def _switch(self, partition: PartitionId, applied: Assignments) -> None:
+        while True:
+            observed, _ = await self._read(partition)
+            decision = decide_on_configuration_applied(observed, applied)
+            if decision.transaction is None:
+                return
+            result = await self._metastore.commit(decision.transaction)
+            if result.succeeded:
+                drive = self._drives.setdefault(partition, _Drive())
+                drive.failure, drive.failures = None, 0
+                # A planned change that became pending is read at once, not when the mirror shows it.
+                drive.elected = decision.outcome is Outcome.SCHEDULE_PENDING_REBALANCE
+                log.info(
+                    "stable switched",
+                    partition=str(partition),
+                    outcome=decision.outcome.value,
+                    peers=applied.peers,
+                )
+                return
+
+    async def _read(self, partition: PartitionId) -> tuple[Observed, int]:
+        """The assignment keys at one revision, read from the metastore itself."""
+        keys = self._mirrors.keyspace.partition(partition)
+        names = (keys.stable, keys.pending, keys.planned)
+        result = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
+        found: list[KeyValue | None] = [
+            response[0] if isinstance(response, tuple) and response else None for response in result.responses
+        ]
+        return Observed(keys, *found), result.revision
+
+    async def _publish(
+        self, view: PartitionView, term: int, members: tuple[GroupMember, ...], reason: str | None
+    ) -> bool:
+        """Write the configuration unless it says so already. Guarded: the zone exists, nobody wrote since, and
+        a leader of an earlier term never overwrites a later one's. ``reason`` None keeps what is published as
+        long as the members stay the same."""
+        if view.stable is None:
+            return False
+        key, mirror = view.keys.configuration, self._mirrors.partitions
+        current = self._written.current(key, mirror)
+        known = ConfigurationRecord.decode(current) if current is not None else None
+        if known is not None and known.term > term:
+            return False
+        record = _configuration(view, self._node, term, members, reason or "")
+        if reason is None and known is not None and known.members == record.members:
+            record = replace(record, reason=known.reason)
+        if known == record:
+            return True
+        exists = Compare(view.keys.stable, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
+        guards = (exists, unchanged(key, self._written.revision(key, mirror)))
+        result = await self._metastore.commit(Txn(guards, (Put(key, record.encode()),)))
+        if result.succeeded:
+            self._written.note(key, result.revision, record.encode())
+        else:
+            self._written.forget(key)
+        return result.succeeded
+
+    def _reason(self, view: PartitionView, status: MemberStatus, drive: _Drive) -> str:
+        if drive.obstacle:
+            return drive.obstacle
+        # A failure stays the reason until the member list changes, so that attempts do not make it flicker.
+        issue = status.waiting or drive.failure
+        return _explain(view, issue) if issue else ""
+
+
+def _configuration(
+    view: PartitionView, leader: str, term: int, members: tuple[GroupMember, ...], reason: str
+) -> ConfigurationRecord:
+    stable = view.stable.value.peers if view.stable else ()
+    pending = view.pending.value.peers if view.pending else None
+    voters = [each.node for each in members if each.role is MemberRole.VOTER]
+    learners = [each.node for each in members if each.role is MemberRole.LEARNER]
+    return ConfigurationRecord(
+        term=term,
+        leader=leader,
+        stage=stage_of(voters, learners, stable, pending),
+        members={
+            each.node: ConfiguredMember(each.member_id, each.role, each.peer_url, each.leaving)
+            for each in members
+        },
+        reason=reason,
+    )
+
+
+def _wanted(view: PartitionView) -> _Wanted | None:
+    """What the mirror shows as wanted now."""
+    if view.pending is not None:
+        target = view.pending.value
+        return _Wanted(target, view.pending.mod_revision, _urls(view, target))
+    return _Wanted(view.stable.value, 0, _urls(view, view.stable.value)) if view.stable else None
+
+
+def _urls(view: PartitionView, target: Assignments) -> dict[str, str]:
+    """Peer URLs of the target's nodes, as far as they have reserved a member."""
+    return {
+        name: view.records[name].value.peer_url
+        for name in target.peers
+        if name in view.records and view.records[name].value.peer_url
+    }
+
+
+def _obstacle(
+    view: PartitionView, target: Assignments, urls: Mapping[str, str], members: tuple[GroupMember, ...]
+) -> str:
+    """Why a change to ``target`` is not asked for yet; empty when it can be (I3-028: not before every new
+    member is reserved on a living node)."""
+    if target.learners:
+        return f"{ChangeAnswer.LEARNERS_NOT_SUPPORTED.value}: {', '.join(target.learners)}"
+    listed = {each.peer_url for each in members}
+    for name in target.peers:
+        if urls.get(name) in listed:
+            continue
+        if name not in view.living:
+            return f"NODE_DOWN: {name}"
+        record = view.records.get(name)
+        if record is not None and record.value.state is MemberState.FAILED and name not in urls:
+            return f"MEMBER_FAILED: {name}: {record.value.reason}"
+        if record is None or record.value.started:
+            # Started and not listed: what is left of a member that was removed. Its node reserves a new one.
+            return f"MEMBER_NOT_RESERVED: {name}"
+    return ""
+
+
+def _explain(view: PartitionView, issue: ReconfigurationFailure) -> str:
+    """``CODE: node``, with the node's own state where that is the cause."""
+    for name, found in view.records.items():
+        if issue.peer_url and found.value.peer_url == issue.peer_url:
+            if name not in view.living:
+                return f"NODE_DOWN: {name}"
+            if found.value.state is MemberState.FAILED:
+                return f"MEMBER_FAILED: {name}: {found.value.reason}"
+            return f"{issue.code.value}: {name}"
+    if issue.code in (FailureCode.REFUSED, FailureCode.TIMED_OUT):
+        return f"{issue.code.value}: {issue.detail}"
+    return str(issue.code.value)

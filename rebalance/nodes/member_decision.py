@@ -1,0 +1,109 @@
+"""What a node does with its own member of a partition: a pure decision from what is written and what runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from rebalance.core.assignments import Assignments
+from rebalance.core.records import MemberRole
+from rebalance.nodes.partition_view import PartitionView
+from rebalance.ports.groups import MemberLife, MemberStatus
+
+
+class Duty(Enum):
+    NOTHING = "NOTHING"
+    RESERVE = "RESERVE"
+    FREEZE_GROUP = "FREEZE_GROUP"  # write the group's first configuration, put-if-absent
+    BOOTSTRAP = "BOOTSTRAP"
+    JOIN = "JOIN"
+    RESTART = "RESTART"
+    REINCARNATE = "REINCARNATE"  # the group removed this member and wants one here again: new data, new ports
+    CLEAN_UP = "CLEAN_UP"
+    REPORT_DATA_LOST = "REPORT_DATA_LOST"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDecision:
+    """``reason`` says what the member waits for; it is published in its record."""
+
+    duty: Duty
+    reason: str = ""
+
+
+def decide_member(view: PartitionView, node: str, status: MemberStatus | None) -> MemberDecision:
+    """The duty of ``node`` for its member, told from ``view`` and ``status`` alone (I3-027, I3-040, I3-049).
+
+    Invariants: a member that the group still lists is never destroyed while the partition exists (its vote may
+    be needed); one that was started once never starts on an empty directory; the first configuration comes from
+    the ``group`` key alone, so that two nodes cannot found two groups.
+    """
+    if node not in view.assigned:
+        return _not_assigned(view, node, status)
+    own = view.records.get(node)
+    if status is None:
+        if own is not None and own.value.started and not _is_out(view, own.value.peer_url):
+            return MemberDecision(Duty.REPORT_DATA_LOST, "DATA_LOST: the member's directory is gone")
+        return MemberDecision(Duty.RESERVE)
+    own_url = status.endpoints.peer_url
+    match status.life:
+        case MemberLife.DATA_LOST if _is_out(view, own_url):
+            return MemberDecision(Duty.REINCARNATE)
+        case MemberLife.DATA_LOST:
+            return MemberDecision(Duty.REPORT_DATA_LOST, status.reason)
+        case MemberLife.RESERVED:
+            if own is not None and own.value.started and own.value.peer_url != own_url:
+                return MemberDecision(Duty.REPORT_DATA_LOST, "DATA_LOST: the member was started elsewhere")
+            return _first_start(view, node, status)
+        case MemberLife.REMOVED if view.configuration and view.listed(own_url) is not MemberRole.VOTER:
+            # Listed as a learner: the group was asked to add this URL after it had removed the old member.
+            if view.pending is not None and node not in view.pending.value.nodes:
+                return MemberDecision(Duty.NOTHING, "LEFT: removed by its group, stable is not switched yet")
+            return MemberDecision(Duty.REINCARNATE)
+        case MemberLife.STOPPED | MemberLife.FAILED | MemberLife.REMOVED:
+            return MemberDecision(Duty.RESTART, status.reason)
+        case MemberLife.STARTING | MemberLife.RUNNING:
+            return MemberDecision(Duty.NOTHING)
+
+
+def _is_out(view: PartitionView, peer_url: str) -> bool:
+    """The group runs without this member: what it may have voted for no longer counts."""
+    return view.configuration is not None and view.listed(peer_url) is None
+
+
+def _not_assigned(view: PartitionView, node: str, status: MemberStatus | None) -> MemberDecision:
+    if status is None and node not in view.records:
+        return MemberDecision(Duty.NOTHING)
+    dropped = view.stable is None and view.pending is None
+    if dropped or status is None or status.life in (MemberLife.REMOVED, MemberLife.RESERVED):
+        return MemberDecision(Duty.CLEAN_UP)
+    if view.listed(status.endpoints.peer_url):
+        # Still counted by its group: without it the rest may have no majority to remove it with.
+        reason = "LEAVING: the group has not removed this member yet"
+        running = status.life in (MemberLife.RUNNING, MemberLife.STARTING)
+        return MemberDecision(Duty.NOTHING if running else Duty.RESTART, reason)
+    return MemberDecision(Duty.CLEAN_UP)
+
+
+def _first_start(view: PartitionView, node: str, status: MemberStatus) -> MemberDecision:
+    peer_url = status.endpoints.peer_url
+    if view.configuration is not None:
+        if view.listed(peer_url):
+            return MemberDecision(Duty.JOIN)
+        return MemberDecision(Duty.NOTHING, "WAITING: the group's leader adds this member")
+    if view.group is not None:
+        if view.group.value.peers.get(node) == peer_url:
+            return MemberDecision(Duty.BOOTSTRAP)
+        return MemberDecision(Duty.NOTHING, "WAITING: the group has not elected a leader yet")
+    if view.stable is None or node not in view.stable.value.peers:
+        return MemberDecision(Duty.NOTHING, "WAITING: the group is not founded yet")
+    missing = _without_reservation(view, view.stable.value)
+    if missing:
+        return MemberDecision(Duty.NOTHING, f"WAITING_FOR_MEMBERS: {', '.join(missing)}")
+    return MemberDecision(Duty.FREEZE_GROUP)
+
+
+def _without_reservation(view: PartitionView, assignments: Assignments) -> list[str]:
+    return [
+        name for name in assignments.peers if name not in view.records or not view.records[name].value.peer_url
+    ]

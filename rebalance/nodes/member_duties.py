@@ -1,0 +1,196 @@
+"""Carries out what ``decide_member`` decides, and keeps the member's record true."""
+
+from __future__ import annotations
+
+import structlog
+
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import GroupRecord, MemberRecord, MemberState
+from rebalance.core.txn import Compare, Delete, Get, KeyValue, Put, Txn, TxnResult, absent, unchanged
+from rebalance.nodes.member_decision import Duty, MemberDecision, decide_member
+from rebalance.nodes.partition_view import Mirrors, PartitionView
+from rebalance.nodes.recent_writes import RecentWrites
+from rebalance.nodes.registration import Registration
+from rebalance.ports.groups import GroupHost, MemberEndpoints, MemberLife, MemberStatus, NoPlaceError
+from rebalance.ports.metastore import Metastore
+
+log = structlog.get_logger(__name__)
+
+_STATES = {
+    MemberLife.RESERVED: MemberState.READY,
+    MemberLife.STOPPED: MemberState.STARTING,
+    MemberLife.STARTING: MemberState.STARTING,
+    MemberLife.RUNNING: MemberState.RUNNING,
+    MemberLife.REMOVED: MemberState.FAILED,
+    MemberLife.FAILED: MemberState.FAILED,
+    MemberLife.DATA_LOST: MemberState.FAILED,
+}
+ACTED_S = 0.1
+PAUSE_S = 0.5
+
+
+class MemberDuties:
+    """The life of this node's members, one partition at a time (the queue keeps them apart)."""
+
+    def __init__(
+        self,
+        node: str,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        mirrors: Mirrors,
+        host: GroupHost,
+        registration: Registration,
+    ) -> None:
+        self._node = node
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._mirrors = mirrors
+        self._host = host
+        self._registration = registration
+        self._written = RecentWrites()
+
+    async def tend(self, view: PartitionView) -> tuple[MemberStatus | None, float | None]:
+        """The member's status after one duty, and when to look again at the latest (None: nothing is left)."""
+        partition = view.partition
+        status = await self._host.status(partition)
+        decision = decide_member(view, self._node, status)
+        match decision.duty:
+            case Duty.NOTHING if status is None:
+                return None, None
+            case Duty.CLEAN_UP:
+                return None, await self._clean_up(view)
+            case Duty.REINCARNATE:
+                return None, await self._reincarnate(partition)
+            case Duty.RESERVE:
+                return None, await self._reserve(partition)
+            case Duty.FREEZE_GROUP:
+                await self._freeze_group(view)
+            case Duty.BOOTSTRAP | Duty.JOIN if status is not None:
+                await self._start(view, decision.duty, status.endpoints)
+            case Duty.RESTART:
+                await self._host.restart(partition)
+            case _:
+                pass
+        await self._record(partition, _record(view, self._node, status, decision))
+        settled = status is not None and status.life is MemberLife.RUNNING
+        if status is not None and status.life is MemberLife.RESERVED and decision.duty is Duty.NOTHING:
+            # It waits for keys that somebody else writes; the mirror wakes it.
+            return status, PAUSE_S * 4
+        return status, None if settled else PAUSE_S if decision.reason else ACTED_S
+
+    async def _reserve(self, partition: PartitionId) -> float:
+        try:
+            endpoints = await self._host.reserve(partition)
+        except NoPlaceError as error:
+            record = MemberRecord(MemberState.FAILED, "", "", reason=str(error))
+            await self._record(partition, record)
+            return PAUSE_S * 4
+        log.info("member reserved", partition=str(partition), peer_url=endpoints.peer_url)
+        await self._record(partition, MemberRecord(MemberState.READY, endpoints.peer_url, endpoints.client_url))
+        return 0.0
+
+    async def _freeze_group(self, view: PartitionView) -> None:
+        """Put-if-absent, guarded by all that was read: stable and the records of all its members."""
+        if view.stable is None:
+            return
+        zone, number = view.partition.zone_id, view.partition.partition
+        records = {name: view.records[name] for name in view.stable.value.peers}
+        group = GroupRecord(
+            token=f"{zone}-{number}-{view.stable.create_revision}",
+            peers={name: found.value.peer_url for name, found in records.items()},
+        )
+        guards = [absent(view.keys.group), unchanged(view.keys.stable, view.stable.mod_revision)]
+        for name, found in records.items():
+            guards.append(unchanged(self._keyspace.member(view.partition, name), found.mod_revision))
+        result = await self._metastore.commit(Txn(tuple(guards), (Put(view.keys.group, group.encode()),)))
+        if result.succeeded:
+            log.info("group founded", partition=str(view.partition), token=group.token)
+
+    async def _start(self, view: PartitionView, duty: Duty, endpoints: MemberEndpoints) -> None:
+        """Recorded as started before it is: an empty directory is a loss from then on."""
+        record = MemberRecord(
+            MemberState.STARTING, endpoints.peer_url, endpoints.client_url, started=True, reason=""
+        )
+        await self._record(view.partition, record)
+        if duty is Duty.BOOTSTRAP and view.group is not None:
+            await self._host.bootstrap(view.partition, view.group.value)
+        elif view.configuration is not None:
+            members = view.configuration.value.members
+            peers = {name: each.peer_url for name, each in members.items()}
+            await self._host.join(view.partition, peers)
+
+    async def _reincarnate(self, partition: PartitionId) -> float:
+        """The record goes first: data that is gone under a record that says "started" would count as lost."""
+        log.info("member was removed by its group and is wanted again", partition=str(partition))
+        await self._delete_record(partition, ())
+        await self._host.stop(partition, destroy=True)
+        return 0.0
+
+    async def _clean_up(self, view: PartitionView) -> float | None:
+        """Destroys only what both keys, read at one revision, do not ask for (I3-049)."""
+        partition = view.partition
+        seen = self._registration.revision_floor
+        result = await self._metastore.commit(Txn((), (Get(view.keys.stable), Get(view.keys.pending))))
+        found = [_single(result, index) for index in (0, 1)]
+        if any(item and self._node in Assignments.decode(item.value).nodes for item in found):
+            return ACTED_S
+        if result.revision < seen:
+            log.error(
+                "the metastore went back in time, no member is destroyed on its word",
+                partition=str(partition),
+                revision=result.revision,
+                seen=seen,
+            )
+            return PAUSE_S * 10
+        guards = tuple(
+            unchanged(key, item.mod_revision if item else 0)
+            for key, item in zip((view.keys.stable, view.keys.pending), found, strict=True)
+        )
+        if not await self._delete_record(partition, guards):
+            return ACTED_S
+        if partition in self._host.partitions():
+            await self._host.stop(partition, destroy=True)
+            log.info("member destroyed", partition=str(partition))
+        return None
+
+    async def _delete_record(self, partition: PartitionId, guards: tuple[Compare, ...]) -> bool:
+        key = self._keyspace.member(partition, self._node)
+        result = await self._metastore.commit(Txn(guards, (Delete(key),)))
+        if result.succeeded:
+            self._written.note(key, result.revision, None)
+        return result.succeeded
+
+    async def _record(self, partition: PartitionId, record: MemberRecord) -> None:
+        """Write the record unless it says so already. Only this node writes it, so no guard is needed."""
+        key, value = self._keyspace.member(partition, self._node), record.encode()
+        if self._written.current(key, self._mirrors.members) == value:
+            return
+        result = await self._metastore.commit(Txn((), (Put(key, value),)))
+        self._written.note(key, result.revision, value)
+        if record.state is MemberState.FAILED:
+            log.warning("member failed", partition=str(partition), reason=record.reason)
+
+
+def _record(
+    view: PartitionView, node: str, status: MemberStatus | None, decision: MemberDecision
+) -> MemberRecord:
+    own = view.records.get(node)
+    if decision.duty is Duty.REPORT_DATA_LOST and own is not None:
+        kept = own.value
+        return MemberRecord(MemberState.FAILED, kept.peer_url, kept.client_url, True, decision.reason)
+    if status is None:
+        return MemberRecord(MemberState.FAILED, "", "", reason=decision.reason)
+    started = status.life is not MemberLife.RESERVED or decision.duty in (Duty.BOOTSTRAP, Duty.JOIN)
+    state, reason = _STATES[status.life], decision.reason
+    if status.life is MemberLife.RESERVED and status.reason:
+        # Its first start failed before anything was written.
+        state, reason = MemberState.FAILED, status.reason
+    elif status.life is MemberLife.RESERVED and started:
+        state = MemberState.STARTING
+    return MemberRecord(state, status.endpoints.peer_url, status.endpoints.client_url, started, reason)
+
+
+def _single(result: TxnResult, index: int) -> KeyValue | None:
+    found = result.responses[index]
+    return found[0] if isinstance(found, tuple) and found else None

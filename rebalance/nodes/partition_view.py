@@ -1,0 +1,99 @@
+"""One partition as the node's mirrors show it now. A hint: what is written on it is guarded or read again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from rebalance.core.assignments import Assignments, nodes_of
+from rebalance.core.keys import Keyspace, PartitionId, PartitionKeys
+from rebalance.core.records import ConfigurationRecord, GroupRecord, MemberRecord, MemberRole
+from rebalance.core.txn import KeyValue
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import Metastore
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded(Generic[T]):
+    """A decoded value with the revision that it was written at, for guards."""
+
+    value: T
+    mod_revision: int
+    create_revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    partition: PartitionId
+    keys: PartitionKeys
+    stable: Recorded[Assignments] | None
+    pending: Recorded[Assignments] | None
+    group: Recorded[GroupRecord] | None
+    configuration: Recorded[ConfigurationRecord] | None
+    records: dict[str, Recorded[MemberRecord]]
+    living: frozenset[str]
+    """Nodes of this partition that are registered now."""
+
+    @property
+    def assigned(self) -> frozenset[str]:
+        """Nodes that hold a replica now or are to hold one."""
+        return nodes_of(*(each.value for each in (self.stable, self.pending) if each is not None))
+
+    def listed(self, peer_url: str) -> MemberRole | None:
+        """The role in which the group's published configuration has this peer URL; None when it does not."""
+        members = self.configuration.value.members.values() if self.configuration else ()
+        return next((each.role for each in members if each.peer_url == peer_url), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrors:
+    """Local copies of the three parts of the keyspace that an agent acts on."""
+
+    partitions: KeyspaceMirror
+    members: KeyspaceMirror
+    nodes: KeyspaceMirror
+    keyspace: Keyspace
+
+    @classmethod
+    def over(cls, metastore: Metastore, keyspace: Keyspace) -> Mirrors:
+        prefixes = (keyspace.partitions, keyspace.members, keyspace.nodes)
+        partitions, members, nodes = (KeyspaceMirror(metastore, prefix) for prefix in prefixes)
+        return cls(partitions, members, nodes, keyspace)
+
+    async def run(self) -> None:
+        """Keeps all three current until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for mirror in (self.partitions, self.members, self.nodes):
+                tasks.create_task(mirror.run(), name=f"mirror {mirror.prefix}")
+
+    async def loaded(self) -> None:
+        """Returns once each has its first snapshot."""
+        for mirror in (self.partitions, self.members, self.nodes):
+            await mirror.loaded()
+
+    def view(self, partition: PartitionId) -> PartitionView:
+        keys = self.keyspace.partition(partition)
+        stable = _decoded(self.partitions.get(keys.stable), Assignments.decode)
+        pending = _decoded(self.partitions.get(keys.pending), Assignments.decode)
+        group = _decoded(self.partitions.get(keys.group), GroupRecord.decode)
+        configuration = _decoded(self.partitions.get(keys.configuration), ConfigurationRecord.decode)
+        records: dict[str, Recorded[MemberRecord]] = {}
+        prefix = f"{self.keyspace.members}{partition.zone_id}/{partition.partition}/"
+        for item in self.members.below(prefix):
+            record = _decoded(item, MemberRecord.decode)
+            if record is not None:
+                records[item.key.removeprefix(prefix)] = record
+        names = records.keys() | nodes_of(*(each.value for each in (stable, pending) if each))
+        living = frozenset(name for name in names if self.nodes.get(self.keyspace.node(name)))
+        return PartitionView(partition, keys, stable, pending, group, configuration, records, living)
+
+
+def _decoded(item: KeyValue | None, decode: Callable[[bytes], T]) -> Recorded[T] | None:
+    """Raises ValueError for a document that this build does not know: nothing is done with that partition."""
+    if item is None:
+        return None
+    return Recorded(decode(item.value), item.mod_revision, item.create_revision)

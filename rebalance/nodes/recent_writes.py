@@ -1,0 +1,44 @@
+"""What was written a moment ago and is not in the mirror yet: so that nothing is written twice."""
+
+from __future__ import annotations
+
+import time
+
+from rebalance.metastore.mirror import KeyspaceMirror
+
+TRUSTED_S = 5.0
+"""A mirror that has not caught up by then shows another history (a restored store): it is believed again."""
+
+
+class RecentWrites:
+    def __init__(self) -> None:
+        self._written: dict[str, tuple[int, bytes | None, float]] = {}
+
+    def note(self, key: str, revision: int, value: bytes | None) -> None:
+        self._written[key] = (revision, value, time.monotonic())
+
+    def current(self, key: str, mirror: KeyspaceMirror) -> bytes | None:
+        """The newest value of ``key`` that this process knows."""
+        found = self._newer(key, mirror)
+        return found[1] if found else mirror.value(key)
+
+    def revision(self, key: str, mirror: KeyspaceMirror) -> int:
+        """The mod revision that a guard on ``current`` must name; 0 for an absent key."""
+        found = self._newer(key, mirror)
+        if found:
+            return found[0] if found[1] is not None else 0
+        item = mirror.get(key)
+        return item.mod_revision if item else 0
+
+    def forget(self, key: str) -> None:
+        self._written.pop(key, None)
+
+    def _newer(self, key: str, mirror: KeyspaceMirror) -> tuple[int, bytes | None] | None:
+        entry = self._written.get(key)
+        if entry is None:
+            return None
+        revision, value, at = entry
+        if revision <= mirror.revision or time.monotonic() - at > TRUSTED_S:
+            del self._written[key]
+            return None
+        return revision, value

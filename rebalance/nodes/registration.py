@@ -1,0 +1,155 @@
+"""A node's entry in the metastore: ``nodes/<name>`` under a lease, kept while the node lives.
+
+The incarnation of the last start is kept in the node's own (locked) data directory: an entry that carries it is
+this node's own past, left behind by a process that was killed, and is replaced at once. Any other entry belongs
+to somebody who may live: it gets one lease time to disappear.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from catalog.core.zone import Node
+from rebalance.core.keys import Keyspace
+from rebalance.core.records import NodeRecord
+from rebalance.core.txn import Delete, KeyValue, Put, Txn, unchanged
+from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+RETRY_S = 0.3
+
+
+class NodeNameTakenError(Exception):
+    """Another living node has this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFile:
+    """``node.json`` in the data directory. ``revision``: the metastore was seen at this revision; a store that
+    is behind it was restored or replaced, and nothing is destroyed on its word."""
+
+    incarnation: str = ""
+    revision: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> NodeFile:
+        try:
+            document = json.loads(path.read_text())
+            return cls(document["incarnation"], document["revision"])
+        except (OSError, ValueError, KeyError):
+            return cls()
+
+    def write(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps({"v": 1, "incarnation": self.incarnation, "revision": self.revision}))
+        draft.replace(path)
+
+
+class Registration:
+    """``register`` once, then ``keep`` until it is cancelled; ``withdraw`` at the end."""
+
+    def __init__(
+        self, metastore: Metastore, keyspace: Keyspace, node: Node, data_dir: Path, lease_ttl_s: int = 5
+    ) -> None:
+        self._metastore = metastore
+        self._key = keyspace.node(node.name)
+        self._node = node
+        self._path = data_dir / "node.json"
+        self._ttl_s = lease_ttl_s
+        self._lease = 0
+        past = self._saved = NodeFile.read(self._path)
+        self._past = past.incarnation
+        self.revision_floor = past.revision
+        self.incarnation = uuid.uuid4().hex[:12]
+
+    async def register(self) -> None:
+        """Waits for the metastore as long as it takes. Raises NodeNameTakenError."""
+        deadline = 0.0
+        while True:
+            now = asyncio.get_running_loop().time()
+            try:
+                other = await self._try()
+            except MetastoreError as error:
+                log.warning("metastore does not answer, node not registered", error=str(error))
+                await asyncio.sleep(RETRY_S)
+                continue
+            if other is None:
+                log.info("node registered", node=self._node.name, incarnation=self.incarnation)
+                return
+            # A dead process's entry disappears within its lease; one that is renewed belongs to a living node.
+            deadline = deadline or now + self._ttl_s + 2.0
+            if now >= deadline:
+                raise NodeNameTakenError(
+                    f"a living node is registered as {self._node.name!r} (incarnation {other.incarnation}, "
+                    f"process {other.pid}): choose another name or stop that node"
+                )
+            await asyncio.sleep(RETRY_S)
+
+    async def keep(self) -> None:
+        """Renews the lease; registers again when it was lost. Raises NodeNameTakenError."""
+        while True:
+            await asyncio.sleep(self._ttl_s / 3)
+            try:
+                await self._metastore.keep_lease(self._lease)
+                found = await self._metastore.get(self._key)
+                if found is not None and self._is_ours(found):
+                    self._save()
+                    continue
+                log.warning("node's entry is gone, registering again", node=self._node.name)
+            except LeaseLostError:
+                log.warning("node's lease was lost, registering again", node=self._node.name)
+            except MetastoreError as error:
+                log.warning("node's lease could not be renewed", node=self._node.name, error=str(error))
+                continue
+            await self.register()
+
+    async def withdraw(self) -> None:
+        """Remove the entry, if the metastore answers; else the lease removes it."""
+        with suppress(MetastoreError):
+            found = await self._metastore.get(self._key)
+            if found is not None and self._is_ours(found):
+                guard = (unchanged(self._key, found.mod_revision),)
+                await self._metastore.commit(Txn(guard, (Delete(self._key),)))
+            if self._lease:
+                await self._metastore.revoke_lease(self._lease)
+
+    async def _try(self) -> NodeRecord | None:
+        """None when we are registered now, else whose entry is in the way."""
+        found = await self._metastore.get(self._key)
+        if found is not None:
+            other = NodeRecord.decode(found.value)
+            if other.incarnation not in (self.incarnation, self._past):
+                return other
+        self._lease = await self._metastore.grant_lease(self._ttl_s)
+        record = NodeRecord(self._node, self.incarnation, os.getpid())
+        guard = (unchanged(self._key, found.mod_revision if found else 0),)
+        put = Put(self._key, record.encode(), self._lease)
+        result = await self._metastore.commit(Txn(guard, (put,)))
+        if not result.succeeded:
+            raise MetastoreError("the node's entry changed while it was being written")
+        self.saw(result.revision)
+        self._save()
+        return None
+
+    def saw(self, revision: int) -> None:
+        """The metastore showed this revision; a lower one later means that it went back in time."""
+        self.revision_floor = max(self.revision_floor, revision)
+
+    def _save(self) -> None:
+        current = NodeFile(self.incarnation, self.revision_floor)
+        if current != self._saved:
+            current.write(self._path)
+            self._saved = current
+
+    def _is_ours(self, found: KeyValue) -> bool:
+        return NodeRecord.decode(found.value).incarnation == self.incarnation

@@ -1,0 +1,261 @@
+"""A replication group as a node's agent sees it: its own members, and the change of a group that it leads.
+
+One ``GroupHost`` per node. Methods speak of the node's *own* member of a partition; a change of peers is asked
+of the host whose member leads. Accepted means started; what becomes of it comes through the ``GroupListener``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import GroupRecord, MemberRole
+
+
+class GroupError(Exception):
+    """Base of what a group host and the data path raise.
+
+    GroupError
+    ├── NoPlaceError            the node cannot hold one more member; the message says what ran out
+    ├── MemberUnavailableError  the own member gave no usable answer; asking again is right
+    ├── DataDirectoryInUseError another process holds this node's data directory
+    ├── OutcomeUnknownError     40003: a put was repeated until its time limit; it may have been applied
+    └── ValueRefusedError       the group will never take this value (too large)
+    """
+
+
+class NoPlaceError(GroupError):
+    """No free port pair, or the node's member limit is reached."""
+
+
+class MemberUnavailableError(GroupError):
+    """The member is not running, or did not answer in time."""
+
+
+class DataDirectoryInUseError(GroupError):
+    """A second node process on one data directory."""
+
+
+class OutcomeUnknownError(GroupError):
+    """No answer within the time limit. The same operation id may be used to repeat the put safely for as long
+    as ids are kept (see ``rebalance/tech-notes/etcd-group.md``)."""
+
+    code = 40003
+
+
+class ValueRefusedError(GroupError):
+    """Repeating cannot help."""
+
+
+class MemberLife(Enum):
+    """What the node's own files and processes say of one member."""
+
+    RESERVED = "RESERVED"  # a directory and ports, nothing was ever started
+    STOPPED = "STOPPED"  # there is data, no process runs
+    STARTING = "STARTING"  # the process runs and does not answer yet
+    RUNNING = "RUNNING"  # the process answers
+    REMOVED = "REMOVED"  # the process ended by itself because the group removed it: its data is of no use
+    FAILED = "FAILED"  # the process ended with an error; ``reason`` says which
+    DATA_LOST = "DATA_LOST"  # it was started once and its data is gone: it must never start afresh
+
+
+@dataclass(frozen=True, slots=True)
+class MemberEndpoints:
+    """Both stay the same for the life of the member: the peer URL is in the group's membership."""
+
+    peer_url: str
+    client_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """One entry of the group's committed configuration; ``node`` is ``_<id>`` when nobody knows it."""
+
+    node: str
+    member_id: str
+    role: MemberRole
+    peer_url: str
+    started: bool = True
+    leaving: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PeerSight:
+    """What the agent knows of the member behind a peer URL. ``down``: its node is gone or has given it up.
+    ``serving``: its own node says that it answers clients."""
+
+    node: str
+    down: bool = False
+    serving: bool = True
+
+
+class ChangeAnswer(Enum):
+    """Answers to a request; the first two mean that the target is being worked on."""
+
+    RECEIVED = "RECEIVED"
+    ALREADY_RUNNING = "ALREADY_RUNNING"  # the very same request is under way
+    BUSY = "BUSY"  # an earlier change is inside a step that cannot be interrupted: ask again
+    NOT_LEADER = "NOT_LEADER"
+    OLD_TERM = "OLD_TERM"  # the sender speaks for an earlier leadership and must stop
+    STALE_TOKEN = "STALE_TOKEN"  # a newer target was asked for already
+    LEARNERS_NOT_SUPPORTED = "LEARNERS_NOT_SUPPORTED"
+
+
+class CancelAnswer(Enum):
+    CANCELLED = "CANCELLED"
+    NOTHING_RUNNING = "NOTHING_RUNNING"
+    TOO_LATE = "TOO_LATE"  # a voter was promoted or removed already: the change goes on
+    NOT_LEADER = "NOT_LEADER"
+
+
+class FailureCode(Enum):
+    """Why an attempt at a change ended. All but LEADER_STEPPED_DOWN and CANCELLED are tried again."""
+
+    LEADER_STEPPED_DOWN = "LEADER_STEPPED_DOWN"
+    CANCELLED = "CANCELLED"
+    UNHEALTHY_CLUSTER = "UNHEALTHY_CLUSTER"  # the group wants its members connected for 5 s first
+    MEMBER_NOT_STARTED = "MEMBER_NOT_STARTED"
+    CATCHING_UP = "CATCHING_UP"  # no failure: what a running change waits for
+    CATCH_UP_TIMEOUT = "CATCH_UP_TIMEOUT"
+    NO_MAJORITY = "NO_MAJORITY"
+    TRANSFER_FAILED = "TRANSFER_FAILED"
+    TIMED_OUT = "TIMED_OUT"
+    REFUSED = "REFUSED"
+
+
+@dataclass(frozen=True, slots=True)
+class ReconfigurationFailure:
+    """``peer_url`` is the member that the failed step was about, empty when there is none."""
+
+    code: FailureCode
+    detail: str
+    peer_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """``leader`` is a node's name, empty when the member knows none. Numbers are 0 unless it is RUNNING."""
+
+    life: MemberLife
+    endpoints: MemberEndpoints
+    reason: str = ""
+    member_id: str = ""
+    role: MemberRole = MemberRole.VOTER
+    is_leader: bool = False
+    leader: str = ""
+    term: int = 0
+    applied_index: int = 0
+    size_bytes: int = 0
+    changing: bool = False
+    """A change of peers that this host drives is under way."""
+    waiting: ReconfigurationFailure | None = None
+    """What that change waits for; None when it goes on or when there is none."""
+
+
+class GroupListener(Protocol):
+    """What the host calls. Hooks run in the host's tasks; they may await, and must not raise."""
+
+    def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
+        """Peer URL -> what is known of it; asked before every step."""
+        ...
+
+    async def on_leader_elected(self, partition: PartitionId, term: int) -> None: ...
+
+    async def on_configuration_committed(
+        self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]
+    ) -> bool:
+        """After each step. True once it is published: a leaving member is removed only after that."""
+        ...
+
+    async def on_new_peers_configuration_applied(
+        self, partition: PartitionId, applied: Assignments, term: int, token: int
+    ) -> None:
+        """At least once per applied configuration; repeats are harmless."""
+        ...
+
+    async def on_reconfiguration_error(
+        self, partition: PartitionId, failure: ReconfigurationFailure, term: int, token: int
+    ) -> None: ...
+
+
+class GroupHost(Protocol):
+    """The members of one node. Every call is bounded in time."""
+
+    def open(self, node: str, listener: GroupListener) -> None:
+        """Take the node's data directory and find its members. Raises DataDirectoryInUseError."""
+        ...
+
+    def partitions(self) -> frozenset[PartitionId]:
+        """Partitions that this node has a reservation or data for."""
+        ...
+
+    def endpoints(self, partition: PartitionId) -> MemberEndpoints | None: ...
+
+    async def reserve(self, partition: PartitionId) -> MemberEndpoints:
+        """A directory and a port pair; the same answer when repeated. Raises NoPlaceError."""
+        ...
+
+    async def bootstrap(self, partition: PartitionId, group: GroupRecord) -> None:
+        """Start the reserved member as one of the group's first members."""
+        ...
+
+    async def join(self, partition: PartitionId, peers: Mapping[str, str]) -> None:
+        """Start the reserved member into a running group; ``peers`` is its configuration, this one included."""
+        ...
+
+    async def restart(self, partition: PartitionId) -> None:
+        """Start the member on the data that it has. Does nothing while it runs, or before its back-off ends."""
+        ...
+
+    async def stop(self, partition: PartitionId, *, destroy: bool) -> None:
+        """SIGTERM, then SIGKILL; ``destroy`` removes data, reservation and ports."""
+        ...
+
+    async def status(self, partition: PartitionId) -> MemberStatus | None:
+        """None when nothing is reserved. Calls ``on_leader_elected`` when the member became leader."""
+        ...
+
+    async def configuration(
+        self, partition: PartitionId, *, linearizable: bool = False
+    ) -> tuple[GroupMember, ...]:
+        """The committed member list as the own member has it. Raises MemberUnavailableError."""
+        ...
+
+    async def change_peers_and_learners(
+        self,
+        partition: PartitionId,
+        term: int,
+        token: int,
+        target: Assignments,
+        endpoints: Mapping[str, str],
+    ) -> ChangeAnswer:
+        """Bring the group to ``target``; ``endpoints`` is node -> peer URL for each of its nodes."""
+        ...
+
+    async def cancel_change_peers(self, partition: PartitionId, term: int, token: int) -> CancelAnswer:
+        """End a change that has only added a learner so far, and take the learner out again."""
+        ...
+
+    async def transfer_leadership(self, partition: PartitionId, node: str) -> bool:
+        """True when ``node``'s member leads afterwards."""
+        ...
+
+    async def close(self) -> None:
+        """Stop every member in order and give the data directory back. Data stays."""
+        ...
+
+
+class EndpointSource(Protocol):
+    """Where clients find a partition's group."""
+
+    def endpoints(self, partition: PartitionId) -> tuple[str, ...]:
+        """Client URLs of the voters that stay, the preferred one first; empty while none is known."""
+        ...
+
+    async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
+        """Returns when the endpoints are no longer ``seen``, or when the time is over."""
+        ...

@@ -1,0 +1,195 @@
+"""Moves and members through faults: killed nodes, members and metastores, lost data, taken names."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from catalog.core.zone import Node, ZoneId
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import MemberState, NodeRecord
+from rebalance.core.txn import Delete, Txn
+from rebalance.hosting.child import guarded_command
+from rebalance.nodes.registration import NodeNameTakenError, Registration
+from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
+
+P0 = PartitionId(ZoneId(7), 0)
+
+NODE_PROGRAM = textwrap.dedent(
+    """
+    import asyncio, sys
+    from pathlib import Path
+    from catalog.core.zone import Node
+    from rebalance.core.keys import Keyspace
+    from rebalance.groups.etcd_group import EtcdGroupHost
+    from rebalance.metastore.etcd import EtcdMetastore
+    from rebalance.nodes.agent import NodeAgent
+
+    async def main(endpoint, prefix, name, directory, first, last):
+        data_dir = Path(directory)
+        host = EtcdGroupHost(data_dir, range(int(first), int(last)))
+        metastore = EtcdMetastore([endpoint])
+        await NodeAgent(Node(name), metastore, Keyspace(prefix), host, data_dir, lease_ttl_s=3).run()
+
+    asyncio.run(main(*sys.argv[1:]))
+    """
+)
+
+
+@pytest.fixture
+async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]:
+    async with node_cluster(etcd_server.endpoint, keyspace, tmp_path) as running:
+        yield running
+
+
+def node_process(cluster: NodeCluster, name: str) -> subprocess.Popen[bytes]:
+    directory = cluster.directory / name
+    directory.mkdir(exist_ok=True)
+    ports = cluster.ports(name)
+    arguments = (cluster.endpoint, cluster.keyspace.prefix, name, directory, ports.start, ports.stop)
+    command = [sys.executable, "-c", NODE_PROGRAM, *map(str, arguments)]
+    root = Path(__file__).parents[2]
+    with (directory / "node.log").open("ab") as log:
+        return subprocess.Popen(guarded_command(command), cwd=root, stdout=log, stderr=log)
+
+
+def members_below(directory: Path) -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.info["name"] == "etcd"
+        # A process that ended and was not waited for has no command line.
+        and any(str(directory) in each for each in process.info["cmdline"] or ())
+    ]
+
+
+def reason(cluster: NodeCluster) -> str:
+    found = cluster.configuration(P0)
+    return found.reason if found else ""
+
+
+async def test_a_killed_node_process_comes_back_on_its_data(cluster: NodeCluster) -> None:
+    """SIGKILL of a real node process ends its members at once; the next one with the same directory takes its
+    name without waiting for the lease, restarts the member on its ports, and nothing acknowledged is lost."""
+    process = node_process(cluster, "n1")
+    try:
+        await cluster.write_stable(P0, "n1")
+        await cluster.until(lambda: cluster.configuration(P0) is not None)
+        for number in range(50):
+            await cluster.router.put(P0, f"k{number}", b"v", f"id-{number}")
+        record = cluster.record(P0, "n1")
+        first = NodeRecord.decode(cluster.mirrors.nodes.value(cluster.keyspace.node("n1")) or b"")
+        process.kill()
+        process.wait()
+        await cluster.until(lambda: not members_below(cluster.directory / "n1"), 2.0)
+        process = node_process(cluster, "n1")
+        for number in range(50):
+            assert (await cluster.router.get(P0, f"k{number}")).value == b"v"
+        await cluster.until(lambda: cluster.record(P0, "n1") == record)
+        key = cluster.keyspace.node("n1")
+        await cluster.until(
+            lambda: NodeRecord.decode(cluster.mirrors.nodes.value(key) or b"").incarnation != first.incarnation
+        )
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+async def test_a_move_goes_on_when_the_metastore_was_gone(own_etcd, keyspace, tmp_path) -> None:
+    """I3-054, I3-061: with the metastore killed for seconds puts go on, and the move ends by itself after it
+    is back; nodes are registered again."""
+    async with node_cluster(own_etcd.endpoint, keyspace, tmp_path) as cluster:
+        cluster.start("n1", "n2", "n3")
+        await cluster.write_stable(P0, "n1")
+        await cluster.until(lambda: cluster.settled(P0, "n1"))
+        async with writing(cluster, P0) as writer:
+            await cluster.write_pending(P0, "n1", "n2", "n3")
+            await cluster.until(lambda: "n2" in cluster.voters(P0))
+            own_etcd.kill()
+            count = len(writer.written)
+            await asyncio.sleep(4.0)
+            assert len(writer.written) > count + 100
+            await asyncio.to_thread(own_etcd.restart)
+            await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
+        await writer.check()
+        for name in ("n1", "n2", "n3"):
+            key = cluster.keyspace.node(name)
+            await cluster.until(lambda key=key: cluster.mirrors.nodes.get(key) is not None)
+        print(f"longest put {writer.longest_s:.3f} s")
+
+
+async def test_a_taken_name_is_refused_and_a_lost_entry_is_written_again(
+    cluster: NodeCluster, tmp_path: Path
+) -> None:
+    """One living node a name; an entry that disappeared comes back."""
+    cluster.start("n1")
+    key = cluster.keyspace.node("n1")
+    await cluster.until(lambda: cluster.mirrors.nodes.get(key) is not None)
+    other = Registration(cluster.metastore, cluster.keyspace, Node("n1"), tmp_path / "other", lease_ttl_s=2)
+    with pytest.raises(NodeNameTakenError, match="a living node is registered as 'n1'"):
+        await other.register()
+    await cluster.metastore.commit(Txn((), (Delete(key),)))
+    await cluster.until(lambda: cluster.mirrors.nodes.get(key) is None)
+    await cluster.until(lambda: cluster.mirrors.nodes.get(key) is not None)
+
+
+async def test_the_leader_dies_while_a_member_catches_up(cluster: NodeCluster) -> None:
+    """I3-041, I3-056, I3-060: the next leader completes the same pending; the dead member is restarted by its
+    node; no put fails."""
+    cluster.start("n1", "n2", "n3")
+    await cluster.write_stable(P0, "n1", "n2", "n3")
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
+    async with writing(cluster, P0) as writer:
+        await cluster.write_pending(P0, "n1", "n2", "n3", "n4")
+        await cluster.until(lambda: reason(cluster) == "NODE_DOWN: n4")
+        leader = getattr(cluster.configuration(P0), "leader", "")
+        for process in members_below(cluster.directory / leader):
+            process.kill()
+        await cluster.until(lambda: getattr(cluster.configuration(P0), "leader", leader) != leader)
+        cluster.start("n4")
+        await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3", "n4"))
+    print(f"longest put {writer.longest_s:.3f} s")
+    await writer.check()
+
+
+async def test_a_dead_node_is_replaced_and_its_return_cleans_up(cluster: NodeCluster) -> None:
+    """I3-047, I3-050, I3-060: a dead voter that is not wanted is removed before the new one is added; when its
+    node comes back, its member and data go."""
+    cluster.start("n1", "n2", "n3", "n4")
+    await cluster.write_stable(P0, "n1", "n2", "n3")
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
+    await cluster.stop("n3")
+    await cluster.until(lambda: cluster.mirrors.nodes.get(cluster.keyspace.node("n3")) is None)
+    async with writing(cluster, P0) as writer:
+        await cluster.write_pending(P0, "n1", "n2", "n4")
+        await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n4"))
+    await writer.check()
+    assert (cluster.directory / "n3" / "members" / "7-0").exists()
+    cluster.start("n3")
+    await cluster.until(lambda: cluster.record(P0, "n3") is None)
+    await cluster.until(lambda: not (cluster.directory / "n3" / "members" / "7-0").exists())
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n4"))
+
+
+async def test_lost_data_is_shown_and_not_replaced_by_an_empty_member(cluster: NodeCluster) -> None:
+    """A member that was started once and whose directory is gone is FAILED with DATA_LOST."""
+    cluster.start("n1")
+    await cluster.write_stable(P0, "n1")
+    await cluster.until(lambda: cluster.settled(P0, "n1"))
+    await cluster.stop("n1")
+    shutil.rmtree(cluster.directory / "n1" / "members")
+    cluster.start("n1")
+    await cluster.until(lambda: getattr(cluster.record(P0, "n1"), "state", None) is MemberState.FAILED)
+    record = cluster.record(P0, "n1")
+    assert record is not None
+    assert record.reason.startswith("DATA_LOST")
+    assert not members_below(cluster.directory / "n1")

@@ -1,0 +1,63 @@
+"""Retries of a leader's agent, without a group: how often, how long, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.metastore.memory import MemoryMetastore
+from rebalance.nodes.leader_duties import LeaderDuties
+from rebalance.nodes.partition_view import Mirrors
+from rebalance.ports.groups import FailureCode, GroupHost, ReconfigurationFailure
+
+P0 = PartitionId(ZoneId(1), 0)
+
+
+class Told:
+    def __init__(self, attempts_max: int) -> None:
+        metastore = MemoryMetastore()
+        self.woken: list[PartitionId] = []
+        self.failures: list[tuple[PartitionId, FailureCode]] = []
+        self.duties = LeaderDuties(
+            "n1",
+            metastore,
+            Mirrors.over(metastore, Keyspace()),
+            cast(GroupHost, None),
+            self.woken.append,
+            attempts_max,
+            lambda partition, failure: self.failures.append((partition, failure.code)),
+        )
+
+    async def fail(self, code: FailureCode) -> float:
+        """Seconds until the next attempt."""
+        await self.duties.on_reconfiguration_error(P0, ReconfigurationFailure(code, ""), 3, 7)
+        drive = self.duties._drives.get(P0)
+        return drive.not_before - asyncio.get_running_loop().time() if drive else -1.0
+
+
+async def test_the_failure_handler_hears_once() -> None:
+    """I3-057: after the most attempts in a row exactly one event names the partition; attempts go on."""
+    told = Told(attempts_max=4)
+    for _ in range(12):
+        await told.fail(FailureCode.CATCH_UP_TIMEOUT)
+    assert told.failures == [(P0, FailureCode.CATCH_UP_TIMEOUT)]
+    assert len(told.woken) == 12
+
+
+async def test_delays_grow_to_two_seconds() -> None:
+    """I3-053: the first retry after 200 ms, then later and later."""
+    told = Told(attempts_max=100)
+    delays = [await told.fail(FailureCode.TIMED_OUT) for _ in range(12)]
+    assert delays[0] == pytest.approx(0.2, abs=0.05)
+    assert delays[-1] == pytest.approx(2.0, abs=0.05)
+
+
+async def test_a_leader_that_stepped_down_does_not_retry() -> None:
+    """I3-053, I3-055: its intention is forgotten, not delayed."""
+    told = Told(attempts_max=1)
+    assert await told.fail(FailureCode.LEADER_STEPPED_DOWN) == -1.0
+    assert told.failures == []

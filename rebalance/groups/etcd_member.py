@@ -180,7 +180,7 @@ class EtcdMember:
 
     def _life_without_process(self) -> tuple[MemberLife, str]:
         held = self.reservation
-        failed = f"EXIT {self._exit_code}: {last_log_line(self.log_path)}" if self._exit_code else ""
+        failed = self._exit_reason()
         if not self._reservations.has_log(self.partition):
             if held.wrote_log:
                 return MemberLife.DATA_LOST, "DATA_LOST: the member was started and its log is gone"
@@ -191,6 +191,14 @@ class EtcdMember:
             # Nobody stopped it: etcd ends with 0 when it learns that the group removed it.
             return MemberLife.REMOVED, "removed by its group"
         return MemberLife.FAILED, failed
+
+    def _exit_reason(self) -> str:
+        """Empty for a member that did not fail."""
+        code = self._exit_code or 0
+        if code < 0:
+            # Its log ends in the middle of ordinary work and explains nothing.
+            return f"KILLED by signal {-code}"
+        return f"EXIT {code}: {last_log_line(self.log_path)}" if code else ""
 
     async def _spawn(self) -> None:
         held = self.reservation

@@ -13,10 +13,9 @@ LOG_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class EtcdTuning:
-    """Heartbeats are rarer than etcd's default of 100 ms: 75 members on two cores miss those and elect.
-
-    A lost leader is replaced within one to two election times. ``snapshot_count`` bounds the log that is kept
-    in memory. ``catch_up_timeout_s`` ends an attempt of a change; the next one continues from the list.
+    """Heartbeats are rarer than etcd's default of 100 ms, to leave room on a machine with many members; a lost
+    leader is replaced later for it, within one to two election times. ``snapshot_count`` bounds the log that is
+    kept in memory. ``catch_up_timeout_s`` ends an attempt of a change; the next one continues from the list.
     """
 
     heartbeat_ms: int = 200

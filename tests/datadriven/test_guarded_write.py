@@ -53,7 +53,9 @@ async def prepared(block: Block) -> MemoryMetastore:
 
 def decide(block: Block, observed: Observed) -> Decision:
     if block.command == "trigger":
-        return decide_on_trigger(observed, assignments(block.arguments["target"]), int(block.arguments["event"]))
+        return decide_on_trigger(
+            observed, assignments(block.arguments["target"]), int(block.arguments["event"])
+        )
     return decide_on_configuration_applied(observed, assignments(block.arguments["applied"]))
 
 

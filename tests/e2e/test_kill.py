@@ -45,7 +45,7 @@ def kill_spark(victim: Installation) -> None:
 
 @pytest.mark.parametrize("kill", [kill_parent, kill_server, kill_metastore, kill_spark])
 def test_kill_during_an_alter(victim: Installation, kill: object) -> None:
-    """I3-006, I3-016, I3-034, I3-050: converges after the restart; the keys are all there; nobody is left over."""
+    """I3-006, I3-016, I3-034, I3-050: it converges, the keys are all there, nobody is left over."""
     assert callable(kill)
     wait_for("the whole installation", victim.is_whole, 60)
     zone = kill.__name__.upper()

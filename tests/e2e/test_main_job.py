@@ -45,7 +45,7 @@ def catalog_dump(installation: Installation) -> list[str]:
 
 
 def etcd_dump(installation: Installation) -> dict[str, Any]:
-    """Every key with its revisions, what nodes, members and the leading controller report of themselves aside."""
+    """Every key with its revisions, but for what nodes, members and the leader report of themselves."""
     found = json.loads(etcdctl(installation, "get", "", "--prefix", "-w", "json"))
     keys = {base64.b64decode(each["key"]).decode(): each for each in found["kvs"]}
     reports = re.compile(r"zonekeeper/(nodes/|members/|leader/|partition/.*/configuration$)")
@@ -135,16 +135,18 @@ def test_other_clients_read_the_documented_keys(installation: Installation) -> N
     assert nodes == "3"
 
 
+def is_alive(installation: Installation, name: str) -> bool:
+    found = {node["name"]: node for node in installation.get("/api/v1/nodes")["nodes"]}
+    return bool(found[name]["alive"])
+
+
 def test_a_node_that_is_down_is_the_named_cause(installation: Installation) -> None:
     """The wait is named in REST and in ``--wait``; it ends when the node is back."""
     installation.execute("CREATE ZONE waiting (PARTITIONS 2, REPLICAS 1)")
     (node,) = installation.processes("app.cli", " node ", "--name n3")
     node.suspend()
     try:
-        down = lambda: (
-            not {each["name"]: each for each in installation.get("/api/v1/nodes")["nodes"]}["n3"]["alive"]
-        )  # noqa: E731
-        wait_for("the end of the node's lease", down, 30)
+        wait_for("the end of the node's lease", lambda: not is_alive(installation, "n3"), 30)
         done = installation.zonectl(
             "sql", "-e", "ALTER ZONE waiting SET (REPLICAS 3)", "--wait", "--timeout", "6"
         )

@@ -41,10 +41,10 @@ format: setup ## rewrite the code the way ruff wants it
 	$(BIN)/ruff format .
 
 soak: setup ## the long runs
-	$(BIN)/pytest -m soak --timeout 0
+	$(BIN)/pytest -m soak --timeout 0 -s
 
 bench: setup ## the measurements
-	$(BIN)/pytest -s tests/bench
+	$(BIN)/pytest -q -s --timeout 0 tests/bench/bench_*.py
 
 lock: $(STAMP) ## new versions in requirements.lock
 	@scripts/lock.sh

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import (
     Decision,
@@ -18,7 +19,7 @@ from rebalance.core.txn import Put, Txn
 from rebalance.metastore.memory import MemoryMetastore
 from tests.datadriven.runner import Block, run_script
 
-KEYS = Keyspace().partition(PartitionId(1, 0))  # type: ignore[arg-type]
+KEYS = Keyspace().partition(PartitionId(ZoneId(1), 0))
 FIELDS = ("stable", "pending", "planned", "trigger")
 
 

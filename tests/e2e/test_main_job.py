@@ -21,11 +21,7 @@ pytestmark = pytest.mark.timeout(300)
 
 def endpoint(installation: Installation) -> str:
     state = json.loads((installation.directory / "state.json").read_text())
-    return (
-        f"127.0.0.1:{state['ports']['etcd_client']}"
-        if "ports" in state
-        else f"127.0.0.1:{state['etcd_client']}"
-    )
+    return f"127.0.0.1:{state['etcd_client']}"
 
 
 def etcdctl(installation: Installation, *arguments: str) -> str:
@@ -53,7 +49,7 @@ def etcd_dump(installation: Installation) -> dict[str, Any]:
 
 
 def test_alter_moves_replicas_under_a_continuous_writer(installation: Installation) -> None:
-    """I3-001, I3-006, I3-009, I3-028, I3-034, I3-050, I3-059: no put returns an error, every acknowledged one
+    """I3-006, I3-009, I3-028, I3-034, I3-050, I3-059: no put returns an error, every acknowledged one
     is read back."""
     installation.execute("CREATE ZONE orders (PARTITIONS 4, REPLICAS 1)")
     with writing(installation, "ORDERS") as writer:

@@ -1,0 +1,43 @@
+"""Placement: the kernel alone, and the whole way through Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from catalog.core.zone import ZoneId
+from rebalance.kernels.rendezvous import place
+from rebalance.ports.placement import Engine, EngineState, PlacementRequest
+from spark.engine import SparkPlacementEngine
+from spark.supervisor import DriverConfig
+from tests.bench.figures import ratio, report, timed
+
+SIZES = ((8, 3), (65_536, 100), (1_000_000, 100))
+
+
+async def test_placement(tmp_path: Path) -> None:
+    engine = SparkPlacementEngine(DriverConfig("local[*]", tmp_path / "spark"), spark_wait_s=120)
+    begun = time.perf_counter()
+    await engine.start()
+    while engine.status().state is not EngineState.READY:
+        await asyncio.sleep(0.05)
+    print(f"{'Spark from start to ready':<62} {time.perf_counter() - begun:.2f} s")
+    try:
+        for partitions, count in SIZES:
+            nodes = tuple(f"node-{number}" for number in range(count))
+            request = PlacementRequest(ZoneId(1), nodes, partitions, 3, 3)
+            found = []
+            for _ in range(4):
+                begun = time.perf_counter()
+                (result,) = await engine.place([request])
+                found.append(time.perf_counter() - begun)
+                assert result.engine is Engine.SPARK
+            name = f"{partitions:,} partitions, {count} nodes, 3 replicas"
+            ours = report(f"Spark job: {name}", found[1:])
+            kernel = report(
+                f"kernel alone: {name}", timed(lambda n=nodes, p=partitions: place(n, range(p), 3), 3)
+            )  # type: ignore[misc]
+            ratio("Spark job", ours, kernel)
+    finally:
+        await engine.close()

@@ -53,8 +53,10 @@ class MirroredEndpoints:
                 self._refresh(parsed[0])
 
     def _on_node_keys(self, changed: frozenset[str]) -> None:
-        for partition in list(self._known):
-            self._refresh(partition)
+        # The mirror of the nodes may be one of the whole keyspace.
+        if any(key.startswith(self._mirrors.keyspace.nodes) for key in changed):
+            for partition in list(self._known):
+                self._refresh(partition)
 
     def _refresh(self, partition: PartitionId) -> None:
         self._known.pop(partition, None)

@@ -60,7 +60,7 @@ class UnitOfWork(Protocol):
     def commit(
         self, base: CatalogSnapshot, entries: tuple[CatalogEntry, ...], stamp: StatementStamp
     ) -> CommitOutcome:
-        """Makes ``base.after(entries)`` durable, with one outbox row per entry, in one transaction.
+        """Makes ``base.after(entries)`` durable, with one outbox row per zone entry, in one transaction.
 
         At most one commit ever succeeds for a base version and for a statement id; so repeating a commit whose
         outcome is unknown with the same id cannot act twice.

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 from catalog.core.errors import ErrorKind, StatementError, StoreError
 from catalog.core.messages import Command
+from catalog.core.node_filter import NodeFilters
 from catalog.core.snapshot import CatalogSnapshot, Change, Topology, ZoneDefaults, apply_command
+from catalog.filters.json_path import JSON_PATH
 from catalog.ports import CommitOutcome, StatementStamp, UnitOfWork
 
 ATTEMPTS_MAX = 32
@@ -49,12 +51,14 @@ class CatalogService:
         attempts_max: int = ATTEMPTS_MAX,
         new_statement_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         pause: Callable[[float], None] = time.sleep,
+        filters: NodeFilters = JSON_PATH,
     ) -> None:
         self._unit_of_work = unit_of_work
         self._defaults = defaults or ZoneDefaults()
         self._attempts_max = attempts_max
         self._new_statement_id = new_statement_id
         self._pause = pause
+        self._filters = filters
 
     def snapshot(self, version: int | None = None) -> CatalogSnapshot:
         return self._unit_of_work.snapshot(version)
@@ -83,7 +87,7 @@ class CatalogService:
         stamp = StatementStamp(self._new_statement_id(), command.source)
         for _ in range(self._attempts_max):
             snapshot = self._unit_of_work.snapshot()
-            change = apply_command(snapshot, command, topology, self._defaults)
+            change = apply_command(snapshot, command, topology, self._defaults, filters=self._filters)
             for check in checks:
                 check(change, snapshot, topology)
             if not change.entries:

@@ -1,6 +1,6 @@
-"""Zone DDL as a sqlglot dialect: how text becomes tokens, and which statements there are.
+"""DDL of zones and tables as a sqlglot dialect: how text becomes tokens, and which statements there are.
 
-Invariant: every statement is either one of the three nodes below or an error; nothing is kept as opaque text.
+Invariant: every statement is either one of our commands or an error; nothing is kept as opaque text.
 Keywords are few on purpose: all other words stay plain words, so that an option's name can also name a zone.
 """
 
@@ -15,13 +15,22 @@ from sqlglot.tokenizer_core import TokenType
 from sqlglot.tokens import Tokenizer
 
 from catalog.core.errors import ErrorKind
-from catalog.core.messages import OptionClause
-from parser.options import OptionRules
+from catalog.core.messages import (
+    AlterZone,
+    Command,
+    CreateZone,
+    DropTable,
+    DropZone,
+    OptionClause,
+    RenameZone,
+    SetDefaultZone,
+)
+from parser.table_rules import TableRules
 
-STATEMENTS = "CREATE ZONE, ALTER ZONE or DROP ZONE"
+STATEMENTS = "CREATE, ALTER or DROP of a ZONE or a TABLE"
 
 _OBJECTS = """
-    TABLE INDEX VIEW SCHEMA DATABASE SEQUENCE USER ROLE FUNCTION PROCEDURE TRIGGER TYPE COLUMN UNIQUE
+    INDEX VIEW SCHEMA DATABASE SEQUENCE USER ROLE FUNCTION PROCEDURE TRIGGER TYPE COLUMN UNIQUE
     TEMPORARY TEMP MATERIALIZED CACHE
 """
 OTHER_OBJECTS = frozenset(_OBJECTS.split())
@@ -29,42 +38,36 @@ OTHER_OBJECTS = frozenset(_OBJECTS.split())
 
 _STATEMENTS = """
     SELECT WITH VALUES TABLE EXPLAIN DESCRIBE INSERT UPDATE DELETE MERGE COPY CALL SET RESET
-    USE GRANT REVOKE
-    START BEGIN COMMIT ROLLBACK SAVEPOINT PREPARE EXECUTE DEALLOCATE ANALYZE KILL
+    USE GRANT REVOKE PREPARE EXECUTE DEALLOCATE ANALYZE KILL
 """
 OTHER_STATEMENTS = frozenset(_STATEMENTS.split())
 """First words of statements of other SQL."""
 
-
-class CreateZoneNode(exp.Expression):
-    """``this`` is a ``ZoneName``, ``options`` are ``OptionClause``; ``start`` and ``end`` are offsets."""
-
-    arg_types: ClassVar[dict[str, bool]] = {
-        "this": True, "options": False, "exists": False, "start": True, "end": True,
-    }  # fmt: skip
+TRANSACTIONS = frozenset(["START", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT"])
+"""First words of statements about transactions: DDL commits by itself, each statement."""
 
 
-class AlterZoneNode(exp.Expression):
-    arg_types: ClassVar[dict[str, bool]] = CreateZoneNode.arg_types
+class CommandNode(exp.Expression):
+    """``this`` is the command: sqlglot's cursor hands nodes around, ours hold nothing else."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True}
 
 
-class DropZoneNode(exp.Expression):
-    arg_types: ClassVar[dict[str, bool]] = CreateZoneNode.arg_types
-
-
-class ZoneRules(OptionRules):
+class ZoneRules(TableRules):
     """The statements. A rule starts behind the statement's first word."""
 
     STATEMENT_PARSERS: ClassVar[dict[TokenType, Callable[[Any], exp.Expr]]] = {
-        TokenType.CREATE: lambda self: self._create_statement(),
-        TokenType.ALTER: lambda self: self._alter_statement(),
-        TokenType.DROP: lambda self: self._drop_statement(),
-        TokenType.SEMICOLON: lambda self: exp.Semicolon(),
+        TokenType.CREATE: lambda self: CommandNode(this=self._create_statement()),
+        TokenType.ALTER: lambda self: CommandNode(this=self._alter_statement()),
+        TokenType.DROP: lambda self: CommandNode(this=self._drop_statement()),
     }
 
     def _parse_statement(self) -> exp.Expr | None:
         if not self._curr:
             return None
+        if self.word() in TRANSACTIONS:
+            message = f"{self.word()}: there are no transactions over DDL, each statement commits by itself"
+            self.refuse(ErrorKind.TRANSACTION_NOT_SUPPORTED, message, self._curr)
         if self.word() in OTHER_STATEMENTS:
             self._not_supported(self.word())
         rule = self.STATEMENT_PARSERS.get(self._curr.token_type)
@@ -73,15 +76,16 @@ class ZoneRules(OptionRules):
         self._advance()
         return rule(self)
 
-    def _create_statement(self) -> exp.Expr:
-        start = self._prev.start
+    def _create_statement(self) -> Command:
         if self.word() == "OR":
             self._not_supported("CREATE OR REPLACE")
-        self._expect_zone("CREATE")
+        is_table = self._object("CREATE") == "TABLE"
         exists = self.take_word("IF") is not None
         if exists:
             self.expect_words("NOT", "EXISTS")
-        name = self.zone_name()
+        if is_table:
+            return self.create_table(exists)
+        name = self.read_name()
         options: list[OptionClause] = []
         if self.take_word("WITH"):
             options = self.old_form_options()
@@ -96,24 +100,30 @@ class ZoneRules(OptionRules):
                 expected = "the end of the statement"
             hint = "options come before STORAGE PROFILES" if self._at_paren_after_profiles(options) else ""
             self.expect_end(expected, hint)
-        return CreateZoneNode(
-            this=name, options=tuple(options), exists=exists, start=start, end=self._prev.end + 1
-        )
+        return CreateZone(name, tuple(options), exists, *self.origin())
 
     def _at_paren_after_profiles(self, options: list[OptionClause]) -> bool:
         return bool(options and self._curr) and self._curr.token_type == TokenType.L_PAREN
 
-    def _alter_statement(self) -> exp.Expr:
-        start = self._prev.start
-        self._expect_zone("ALTER")
+    def _alter_statement(self) -> Command:
+        is_table = self._object("ALTER") == "TABLE"
         exists = self._if_exists()
-        name = self.zone_name()
-        if self.word() == "RENAME":
-            self._rename()
+        if is_table:
+            return self.alter_table(exists)
+        name = self.read_name()
+        if self.take_word("RENAME"):
+            self.expect_words("TO")
+            new_name = self.read_name("a new zone name", compound=False)
+            self.expect_end()
+            return RenameZone(name, new_name, exists, *self.origin())
         if not self.take_word("SET"):
             self.fail("SET or RENAME TO")
-        if self.word() == "DEFAULT":
-            self._set_default()
+        if self.take_word("DEFAULT"):
+            self.expect_end(hint="SET DEFAULT stands alone")
+            return SetDefaultZone(name, exists, *self.origin())
+        return AlterZone(name, tuple(self._alter_options()), exists, *self.origin())
+
+    def _alter_options(self) -> list[OptionClause]:
         if self._next and self._next.token_type == TokenType.EQ:
             options = self.old_form_options()
             self.expect_end('"," or the end of the statement', "this form is KEY=value, KEY=value")
@@ -123,30 +133,14 @@ class ZoneRules(OptionRules):
         else:
             options = self.new_form_option()
             self.expect_end(hint="several options are written in parentheses: SET (REPLICAS 3, QUORUM SIZE 2)")
-        return AlterZoneNode(
-            this=name, options=tuple(options), exists=exists, start=start, end=self._prev.end + 1
-        )
+        return options
 
-    def _rename(self) -> NoReturn:
-        token = self._curr
-        self.expect_words("RENAME", "TO")
-        self.zone_name("a new zone name", compound=False)
-        self.expect_end()
-        self.refuse(ErrorKind.STATEMENT_NOT_SUPPORTED, "ALTER ZONE ... RENAME TO is not supported yet", token)
-
-    def _set_default(self) -> NoReturn:
-        token = self._curr
-        self.expect_words("DEFAULT")
-        self.expect_end()
-        self.refuse(ErrorKind.STATEMENT_NOT_SUPPORTED, "ALTER ZONE ... SET DEFAULT is not supported yet", token)
-
-    def _drop_statement(self) -> exp.Expr:
-        start = self._prev.start
-        self._expect_zone("DROP")
+    def _drop_statement(self) -> Command:
+        is_table = self._object("DROP") == "TABLE"
         exists = self._if_exists()
-        name = self.zone_name()
+        name = self.read_name("a table name" if is_table else "a zone name")
         self.expect_end()
-        return DropZoneNode(this=name, exists=exists, start=start, end=self._prev.end + 1)
+        return DropTable(name, exists, *self.origin()) if is_table else DropZone(name, exists, *self.origin())
 
     def _if_exists(self) -> bool:
         if not self.take_word("IF"):
@@ -154,15 +148,20 @@ class ZoneRules(OptionRules):
         self.expect_words("EXISTS")
         return True
 
-    def _expect_zone(self, verb: str) -> None:
-        if self.word() in OTHER_OBJECTS:
-            self._not_supported(f"{verb} {self.word()}")
-        self.expect_words("ZONE")
+    def _object(self, verb: str) -> str:
+        """ZONE or TABLE, and moves behind it."""
+        word = self.word()
+        if word in OTHER_OBJECTS:
+            self._not_supported(f"{verb} {word}")
+        if word not in ("ZONE", "TABLE"):
+            self.fail("ZONE or TABLE")
+        self._advance()
+        return word
 
     def _not_supported(self, what: str) -> NoReturn:
         first = self._tokens[0]
         self.refuse(
-            ErrorKind.STATEMENT_NOT_SUPPORTED, f"{what} is not supported; supported: {STATEMENTS}", first
+            ErrorKind.STATEMENT_NOT_SUPPORTED, f"{what} is not supported here; supported: {STATEMENTS}", first
         )
 
 

@@ -15,26 +15,33 @@ from catalog.core.messages import Position
 SHOWN_CHARS_MAX = 40
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
-_LEXEMES = re.compile(
-    r"""(?:--|//)[^\r\n]* | /\*.*?\*/ | '(?:[^']|'')*' | "(?:[^"]|"")*" | [^'"/-]+ | (?P<open>/\*|'|") | .""",
-    re.VERBOSE | re.DOTALL,
-)
-_OPENED = {"/*": "a comment that is never closed by */", "'": "a string that is never closed by '"}
 
 
-class SourceMap:
-    """The text of a script, and where each offset of it is. Lines are indexed once, when first asked for."""
+class Lines:
+    """Where the lines of a whole script are. Indexed once, when first asked for."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self._text = text
         self._starts: list[int] | None = None
 
     def position(self, offset: int) -> Position:
         """The 1-based line and column of a character; the end of the text counts as one."""
         if self._starts is None:
-            self._starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
+            self._starts = [0, *(match.end() for match in re.finditer("\n", self._text))]
         line = bisect_right(self._starts, offset)
         return Position(line, offset - self._starts[line - 1] + 1)
+
+
+class SourceMap:
+    """The text of one statement, and where each offset of it is in the whole script."""
+
+    def __init__(self, text: str, lines: Lines | None = None, base: int = 0) -> None:
+        self.text = text
+        self._lines = lines or Lines(text)
+        self._base = base
+
+    def position(self, offset: int) -> Position:
+        return self._lines.position(self._base + offset)
 
     def fail(self, offset: int, message: str, kind: ErrorKind = ErrorKind.SYNTAX_ERROR) -> ParseError:
         return ParseError(kind, message, self.position(offset))
@@ -54,13 +61,3 @@ def check_characters(source: SourceMap) -> None:
     found = _UNSTORABLE.search(source.text)
     if found:
         raise source.fail(found.start(), f"character U+{ord(found.group()):04X} is not allowed in a statement")
-
-
-def unclosed(source: SourceMap) -> ParseError | None:
-    """The first comment, string or quoted name that is opened and never closed, if there is one."""
-    for lexeme in _LEXEMES.finditer(source.text):
-        opening = lexeme.group("open")
-        if opening:
-            what = _OPENED.get(opening, 'a name that is never closed by "')
-            return source.fail(lexeme.start(), f"{what} starts here")
-    return None

@@ -4,7 +4,7 @@ New form: ``(PARTITIONS 8, REPLICAS ALL, QUORUM SIZE 2)``, each option with its 
 ``STORAGE PROFILES ['p', ...]``. Old form: ``KEY=value, ...`` where a value is any literal or ALL, and a
 literal of the wrong type is not a syntax error but is refused later. The forms do not mix.
 
-The whole grammar is read here, also of options that are not built: the catalog refuses those, with their place.
+The whole grammar is read here; what the engine does not do is refused by the catalog's checks, with its place.
 """
 
 from __future__ import annotations
@@ -17,32 +17,29 @@ from typing import NoReturn
 from sqlglot.tokenizer_core import TokenType
 
 from catalog.core.errors import ErrorKind
-from catalog.core.messages import Keyword, OptionClause, OptionValue, OtherLiteral, ProfileName, ZoneOption
+from catalog.core.messages import (
+    Keyword,
+    OptionClause,
+    OptionValue,
+    OtherLiteral,
+    ProfileName,
+    UnknownOption,
+    ZoneOption,
+)
 from catalog.core.zone import TIMER_OFF
+from catalog.core.zone_options import OLD_FORM_KEYS
 from parser.errors import shown
 from parser.rules import RuleParser
 
 NUMBER_MAX = 10**18
 """Larger numbers are read as this one: far out of every range, and small enough to handle at no cost."""
 
-KEYS = {
-    "PARTITIONS": ZoneOption.PARTITIONS,
-    "REPLICAS": ZoneOption.REPLICAS,
-    "QUORUM_SIZE": ZoneOption.QUORUM_SIZE,
-    "DISTRIBUTION_ALGORITHM": ZoneOption.DISTRIBUTION_ALGORITHM,
-    "DATA_NODES_FILTER": ZoneOption.NODES_FILTER,
-    "DATA_NODES_AUTO_ADJUST_SCALE_UP": ZoneOption.AUTO_SCALE_UP,
-    "DATA_NODES_AUTO_ADJUST_SCALE_DOWN": ZoneOption.AUTO_SCALE_DOWN,
-    "CONSISTENCY_MODE": ZoneOption.CONSISTENCY_MODE,
-    "STORAGE_PROFILES": ZoneOption.STORAGE_PROFILES,
-}
-"""The old form's keys."""
-
 NEW_FORM = (
     "PARTITIONS n, REPLICAS n|ALL, QUORUM SIZE n, AUTO SCALE UP n|OFF, AUTO SCALE DOWN n|OFF, AUTO SCALE OFF, "
     "NODES FILTER 's', DISTRIBUTION ALGORITHM 's', CONSISTENCY MODE 's'"
 )
-_NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
+_DIGITS = re.compile("[0-9]+")
+NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 DATED_LITERALS = ("DATE", "TIME", "TIMESTAMP", "INTERVAL")
 
 
@@ -86,6 +83,7 @@ class OptionRules(RuleParser):
             self.fail("an option", hint)
         if not word:
             self.fail(f"an option ({NEW_FORM})")
+        # Ends the parsing, for only an option's own rule knows where its value ends; named for what it is.
         message = f"there is no option {shown(word)}; accepted: {NEW_FORM}"
         self.refuse(ErrorKind.OPTION_UNKNOWN, message, self._curr)
 
@@ -123,7 +121,7 @@ class OptionRules(RuleParser):
     def digits(self, what: str, alternative: str = "") -> int:
         """Digits only: a sign, a decimal point, an exponent or a hexadecimal number is a syntax error."""
         token = self._curr
-        if not token or token.token_type != TokenType.NUMBER or not token.text.isdigit():
+        if not token or token.token_type != TokenType.NUMBER or not _DIGITS.fullmatch(token.text):
             self.fail(f"a whole number{alternative} for {what}", "digits only")
         self._advance()
         return cut_number(token.text)
@@ -182,10 +180,7 @@ class OptionRules(RuleParser):
         self._advance()
         if not self.take(TokenType.EQ):
             self.fail(f'"=" behind {shown(key)}')
-        option = KEYS.get(key)
-        if option is None:
-            message = f"there is no option {shown(key)}; accepted: {', '.join(KEYS)}"
-            self.refuse(ErrorKind.OPTION_UNKNOWN, message, token)
+        option = OLD_FORM_KEYS.get(key) or UnknownOption(key)
         position = self.place(self._curr)
         value = self.literal()
         if option is ZoneOption.STORAGE_PROFILES and isinstance(value, str):
@@ -216,7 +211,7 @@ class OptionRules(RuleParser):
         if not number:
             self.fail("a number, a single-quoted string or ALL")
         text = self.source.text[start.start : number.end + 1]
-        if not _NUMBER.fullmatch(number.text):
+        if not NUMBER.fullmatch(number.text):
             self.refuse(ErrorKind.SYNTAX_ERROR, f"{shown(text)} is not a number", number)
         value = whole_number(number.text)
         if value is None:

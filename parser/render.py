@@ -9,49 +9,128 @@ from __future__ import annotations
 import re
 
 from catalog.core.messages import (
+    AddColumns,
     AlterZone,
+    ColumnClause,
     Command,
+    CreateTable,
     CreateZone,
+    DropColumns,
+    DropTable,
+    DropZone,
     Keyword,
+    Name,
     OptionClause,
     OptionValue,
     OtherLiteral,
-    ZoneName,
+    ProfileName,
+    RenameZone,
+    UnknownOption,
     ZoneOption,
 )
-from parser.options import KEYS
+from catalog.core.table import Table, type_text
+from catalog.core.zone import TIMER_OFF, Zone
+from catalog.core.zone_options import NUMBERS, OLD_FORM_KEYS
 from parser.rules import RESERVED
 
 _PLAIN_NAME = re.compile("[A-Z_][A-Z0-9_]*")
-_OLD_KEYS = {option: key for key, option in KEYS.items()}
-_NUMBERS = frozenset(
-    {
-        ZoneOption.PARTITIONS,
-        ZoneOption.REPLICAS,
-        ZoneOption.QUORUM_SIZE,
-        ZoneOption.AUTO_SCALE_UP,
-        ZoneOption.AUTO_SCALE_DOWN,
-    }
-)
+_OLD_KEYS = {option: key for key, option in OLD_FORM_KEYS.items()}
+_TIMERS = frozenset({ZoneOption.AUTO_SCALE_UP, ZoneOption.AUTO_SCALE_DOWN})
 
 
 def render(command: Command) -> str:
     """One statement, no semicolon. Invariant: ``parse_ddl(render(c)) == (c,)`` for every parsed ``c``."""
     name = render_name(command.name)
+    if isinstance(command, CreateZone | CreateTable):
+        name = f"IF NOT EXISTS {name}" if command.if_not_exists else name
+    elif command.if_exists:
+        name = f"IF EXISTS {name}"
     if isinstance(command, CreateZone):
-        exists = "IF NOT EXISTS " if command.if_not_exists else ""
-        return f"CREATE ZONE {exists}{name}{_create_options(command.options)}"
-    exists = "IF EXISTS " if command.if_exists else ""
+        return f"CREATE ZONE {name}{_create_options(command.options)}"
     if isinstance(command, AlterZone):
-        return f"ALTER ZONE {exists}{name} SET {_alter_options(command.options)}"
-    return f"DROP ZONE {exists}{name}"
+        return f"ALTER ZONE {name} SET {_alter_options(command.options)}"
+    if isinstance(command, RenameZone):
+        return f"ALTER ZONE {name} RENAME TO {render_name(command.new_name)}"
+    if isinstance(command, DropZone):
+        return f"DROP ZONE {name}"
+    if isinstance(command, CreateTable):
+        return f"CREATE TABLE {name} {_table(command)}"
+    if isinstance(command, AddColumns):
+        return f"ALTER TABLE {name} ADD COLUMN ({', '.join(map(_column, command.columns))})"
+    if isinstance(command, DropColumns):
+        return f"ALTER TABLE {name} DROP COLUMN ({', '.join(map(render_name, command.columns))})"
+    if isinstance(command, DropTable):
+        return f"DROP TABLE {name}"
+    return f"ALTER ZONE {name} SET DEFAULT"
 
 
-def render_name(name: ZoneName) -> str:
-    """Unquoted where that means the same."""
-    if _PLAIN_NAME.fullmatch(name.text) and name.text not in RESERVED:
+def render_zone(zone: Zone) -> str:
+    """SHOW CREATE ZONE: the statement that makes a zone like this one, with every option spelt out.
+
+    A derived quorum is left out: it would become an explicit one. Filters are trimmed, which means the same.
+    """
+    replicas = Keyword.ALL if zone.all_replicas else zone.replicas
+    values: dict[ZoneOption, OptionValue | None] = {
+        ZoneOption.PARTITIONS: zone.partitions,
+        ZoneOption.REPLICAS: replicas,
+        ZoneOption.QUORUM_SIZE: zone.quorum_size,
+        ZoneOption.AUTO_SCALE_UP: zone.auto_scale_up,
+        ZoneOption.AUTO_SCALE_DOWN: zone.auto_scale_down,
+        ZoneOption.NODES_FILTER: zone.nodes_filter.strip(),
+        ZoneOption.DISTRIBUTION_ALGORITHM: zone.algorithm.value,
+        ZoneOption.CONSISTENCY_MODE: zone.consistency_mode.value,
+        ZoneOption.STORAGE_PROFILES: tuple(ProfileName(name) for name in zone.storage_profiles),
+    }
+    clauses = tuple(OptionClause(option, value) for option, value in values.items() if value is not None)
+    return render(CreateZone(Name(zone.name), clauses))
+
+
+def render_table(table: Table, zone_name: str) -> str:
+    """The statement that makes a table like this one, its zone named."""
+    parts = [
+        f"{render_name(Name(column.name))} {column.type}{_constraints(column.nullable, column.default)}"
+        for column in table.columns
+    ]
+    key = [Name(name) for name in table.primary_key]
+    colocation = [Name(name) for name in table.colocation]
+    return (
+        f"CREATE TABLE {render_name(Name(table.name))} ({', '.join(parts)}, PRIMARY KEY {_name_list(key)}) "
+        f"COLOCATE BY {_name_list(colocation)} ZONE {render_name(Name(zone_name))} "
+        f"STORAGE PROFILE {_quoted(table.storage_profile)}"
+    )
+
+
+def render_name(name: Name) -> str:
+    """Unquoted where that means the same, and where a name needs quotes but was written without."""
+    if name.malformed or (_PLAIN_NAME.fullmatch(name.text) and name.text not in RESERVED):
         return name.text
     return '"' + name.text.replace('"', '""') + '"'
+
+
+def _table(command: CreateTable) -> str:
+    parts = [_column(column) for column in command.columns]
+    parts += [f"PRIMARY KEY {_name_list(key)}" for key in command.primary_keys]
+    text = f"({', '.join(parts)})"
+    if command.colocation is not None:
+        text += f" COLOCATE BY {_name_list(command.colocation)}"
+    if command.zone is not None:
+        text += f" ZONE {render_name(command.zone)}"
+    if command.profile is not None:
+        text += f" STORAGE PROFILE {_quoted(command.profile.text)}"
+    return text
+
+
+def _column(column: ColumnClause) -> str:
+    text = type_text(column.type.name, column.type.arguments)
+    return f"{render_name(column.name)} {text}{_constraints(column.nullable, column.default)}"
+
+
+def _constraints(nullable: bool, default: str | None) -> str:
+    return ("" if nullable else " NOT NULL") + ("" if default is None else f" DEFAULT {default}")
+
+
+def _name_list(names: tuple[Name, ...] | list[Name]) -> str:
+    return f"({', '.join(map(render_name, names))})"
 
 
 def _create_options(options: tuple[OptionClause, ...]) -> str:
@@ -70,9 +149,11 @@ def _alter_options(options: tuple[OptionClause, ...]) -> str:
 
 def _fits_new_form(clause: OptionClause) -> bool:
     value = clause.value
+    if isinstance(clause.option, UnknownOption):
+        return False
     if clause.option is ZoneOption.STORAGE_PROFILES:
         return isinstance(value, tuple) and all(_is_trimmed(name.text) for name in value)
-    if clause.option in _NUMBERS:
+    if clause.option in NUMBERS:
         is_all = value is Keyword.ALL and clause.option is ZoneOption.REPLICAS
         return is_all or (isinstance(value, int) and value >= 0)
     return isinstance(value, str) and _is_trimmed(value)
@@ -86,11 +167,20 @@ def _new_form(clause: OptionClause) -> str:
     value = clause.value
     if isinstance(value, tuple):
         return f"{clause.option.value} [{', '.join(_quoted(name.text) for name in value)}]"
+    if clause.option in _TIMERS and value == TIMER_OFF:
+        return f"{clause.option.value} OFF"
     return f"{clause.option.value} {_literal(value)}"
 
 
 def _old_form(options: tuple[OptionClause, ...]) -> str:
-    return ", ".join(f"{_OLD_KEYS[clause.option]}={_literal(clause.value)}" for clause in options)
+    return ", ".join(f"{_key(clause.option)}={_literal(clause.value)}" for clause in options)
+
+
+def _key(option: ZoneOption | UnknownOption) -> str:
+    if isinstance(option, UnknownOption):
+        # Quoted, because nothing is known of an unknown key; keys are upper-cased with quotes too.
+        return '"' + option.value.replace('"', '""') + '"'
+    return _OLD_KEYS[option]
 
 
 def _literal(value: OptionValue) -> str:

@@ -12,7 +12,7 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from catalog.core.errors import ErrorKind, ParseError
-from catalog.core.messages import Position, ZoneName
+from catalog.core.messages import Name, Position
 from parser.errors import SourceMap, shown
 
 WORDS = frozenset({TokenType.VAR, TokenType.CREATE, TokenType.ALTER, TokenType.DROP})
@@ -88,8 +88,18 @@ class RuleParser(Parser):
         if self._curr:
             self.fail(expected, hint)
 
-    def zone_name(self, what: str = "a zone name", compound: bool = True) -> ZoneName:
-        """``name`` or ``schema.name``, of which the last part counts: zones are not in schemas.
+    def need(self, token_type: TokenType, expected: str) -> Token:
+        taken = self.take(token_type)
+        if not taken:
+            self.fail(expected)
+        return taken
+
+    def origin(self) -> tuple[str, Position]:
+        """The statement's text and place: what every command ends with."""
+        return self.source.text, self.source.position(0)
+
+    def read_name(self, what: str = "a zone name", compound: bool = True) -> Name:
+        """``name`` or ``schema.name``, of which the last part counts: zones and tables are not in schemas.
 
         Unquoted parts are upper-cased; parts in double or single quotes keep their case (the example of IEP-133
         names a zone in single quotes).
@@ -99,24 +109,17 @@ class RuleParser(Parser):
             name = self._name_part(what)
         return name
 
-    def _name_part(self, what: str) -> ZoneName:
+    def _name_part(self, what: str) -> Name:
         token = self._curr
         if token and token.token_type in (TokenType.IDENTIFIER, TokenType.STRING):
             if not token.text:
                 self.fail(what, "a quoted name is not empty")
             self._advance()
-            return ZoneName(token.text, self.place(token))
+            return Name(token.text, self.place(token))
         word = self.word()
         if not word:
             self.fail(what)
         if word in RESERVED:
             self.fail(what, f'{word} is a reserved word, so write it as "{word}"')
-        if not token.text.isidentifier():
-            self.refuse(
-                ErrorKind.NAME_INVALID,
-                f"{shown(token.text)} is not a name: one has letters, digits and underscores, no digit "
-                "first; any other is written in double quotes",
-                token,
-            )
         self._advance()
-        return ZoneName(word, self.place(token))
+        return Name(word, self.place(token), malformed=not token.text.isidentifier())

@@ -2,78 +2,98 @@
 
 from __future__ import annotations
 
-from sqlglot import exp
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from sqlglot.errors import SqlglotError
-from sqlglot.tokenizer_core import Token, TokenType
+from sqlglot.tokenizer_core import Token
 
 from catalog.core.errors import ErrorKind, ParseError
-from catalog.core.messages import AlterZone, Command, CreateZone, DropZone
-from parser.dialect import STATEMENTS, AlterZoneNode, CreateZoneNode, DropZoneNode, ZoneDdl, ZoneRules
-from parser.errors import SourceMap, check_characters, unclosed
+from catalog.core.messages import Command
+from parser.dialect import STATEMENTS, CommandNode, ZoneDdl, ZoneRules
+from parser.errors import Lines, SourceMap, check_characters
+from parser.script import Piece, split_script
 
 _DIALECT = ZoneDdl()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadStatement:
+    """One statement of a script, understood or not; ``sql`` is its text without what surrounds it."""
+
+    sql: str
+    command: Command | ParseError
 
 
 def parse_ddl(text: str) -> tuple[Command, ...]:
     """All statements of a script, at least one, in order.
 
     The script is read whole before anything is returned: either every statement is understood or none is.
-    Raises ParseError, always with line and column, and with the 1-based number of the statement where the text
-    could be cut into statements.
+    Raises ParseError, always with line and column, and with the 1-based number of the statement.
     """
-    source = SourceMap(text)
-    check_characters(source)
-    tokens = _tokens(source)
-    if not tokens:
-        raise source.fail(len(text), f"expected {STATEMENTS}, found nothing")
-    if tokens[0].token_type == TokenType.SEMICOLON:
-        raise source.fail(tokens[0].start, f"expected {STATEMENTS}, found ;")
     commands: list[Command] = []
-    for statement in _statements(tokens):
-        try:
-            commands.append(_command(source, statement))
-        except ParseError as error:
-            error.statement = len(commands) + 1
-            raise
+    for read in parse_each(text):
+        if isinstance(read.command, ParseError):
+            raise read.command
+        commands.append(read.command)
     return tuple(commands)
 
 
-def _tokens(source: SourceMap) -> list[Token]:
-    try:
-        return _DIALECT.tokenize(source.text)
-    except SqlglotError as error:
-        raise unclosed(source) or source.fail(0, "the text cannot be read as SQL") from error
+def parse_single(text: str) -> Command:
+    """The statement of a call that takes one. Raises ParseError, MULTIPLE_STATEMENTS for more."""
+    first, *others = parse_ddl(text)
+    if others:
+        message = f"expected one statement, found {1 + len(others)}"
+        error = ParseError(ErrorKind.MULTIPLE_STATEMENTS, message, others[0].position)
+        error.statement = 2
+        raise error
+    return first
 
 
-def _statements(tokens: list[Token]) -> list[list[Token]]:
-    """Cuts at semicolons; several in a row, and one at the end, cut off nothing."""
-    statements: list[list[Token]] = [[]]
-    for token in tokens:
-        if token.token_type == TokenType.SEMICOLON:
-            statements.append([])
-        else:
-            statements[-1].append(token)
-    return [statement for statement in statements if statement]
+def parse_each(text: str) -> Iterator[ReadStatement]:
+    """Every statement for itself, at least one: what does not parse is an error in its place."""
+    lines = Lines(text)
+    number = 0
+    for number, piece in enumerate(split_script(text), start=1):
+        command: Command | ParseError
+        try:
+            command = _command(SourceMap(piece.text, lines, piece.offset), piece)
+        except ParseError as error:
+            error.statement = number
+            command = error
+        yield ReadStatement(piece.text, command)
+    if not number:
+        source = SourceMap(text, lines)
+        try:
+            check_characters(source)
+            nothing = source.fail(len(text), f"expected {STATEMENTS}, found nothing")
+        except ParseError as error:
+            nothing = error
+        nothing.statement = 1
+        yield ReadStatement("", nothing)
 
 
-def _command(source: SourceMap, tokens: list[Token]) -> Command:
+def _command(source: SourceMap, piece: Piece) -> Command:
+    check_characters(source)
+    if not piece.text:
+        raise source.fail(0, f"expected {STATEMENTS}, found ;")
     rules = ZoneRules(dialect=_DIALECT)
     rules.source = source
     try:
-        (node,) = rules.parse(tokens, source.text)
+        (node,) = rules.parse(_tokens(source, piece), piece.plain)
     except SqlglotError as error:
-        raise source.fail(tokens[0].start, "the statement cannot be read") from error
-    return _from_node(source, node)
-
-
-def _from_node(source: SourceMap, node: exp.Expr | None) -> Command:
-    if not isinstance(node, (CreateZoneNode, AlterZoneNode, DropZoneNode)):
+        raise source.fail(0, "the statement cannot be read") from error
+    if not isinstance(node, CommandNode):
         raise source.fail(0, "this statement is not supported", ErrorKind.STATEMENT_NOT_SUPPORTED)
-    args = node.args
-    text = source.text[args["start"] : args["end"]]
-    position = source.position(args["start"])
-    if isinstance(node, CreateZoneNode):
-        return CreateZone(args["this"], args["options"], args["exists"], text, position)
-    if isinstance(node, AlterZoneNode):
-        return AlterZone(args["this"], args["options"], args["exists"], text, position)
-    return DropZone(args["this"], args["exists"], text, position)
+    command: Command = node.args["this"]
+    return command
+
+
+def _tokens(source: SourceMap, piece: Piece) -> list[Token]:
+    if piece.unclosed:
+        at, what = piece.unclosed
+        raise source.fail(at - piece.offset, f"{what} starts here")
+    try:
+        return _DIALECT.tokenize(piece.plain)
+    except SqlglotError as error:
+        raise source.fail(0, "the text cannot be read as SQL") from error

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
+from catalog.core.node_filter import NodeFilters, may_use
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.zone import Node, Zone, ZoneId
+from catalog.filters.json_path import JSON_PATH
 from rebalance.kernels.rendezvous import place
 
 CACHED_ZONES_MAX = 20_000
@@ -21,8 +23,11 @@ CACHED_ZONES_MAX = 20_000
 class MemberCounts:
     """``stored_nodes`` answers with a zone's data nodes as the metastore has them (empty: none yet)."""
 
-    def __init__(self, stored_nodes: Callable[[ZoneId], tuple[str, ...]]) -> None:
+    def __init__(
+        self, stored_nodes: Callable[[ZoneId], tuple[str, ...]], filters: NodeFilters = JSON_PATH
+    ) -> None:
         self._stored_nodes = stored_nodes
+        self._filters = filters
         self._cache: dict[tuple[int, int, tuple[str, ...]], Mapping[str, int]] = {}
 
     def of_zones(self, zones: Iterable[Zone], live: Iterable[Node]) -> Mapping[str, int]:
@@ -35,8 +40,11 @@ class MemberCounts:
 
     def of_zone(self, zone: Zone, live: Iterable[Node]) -> Mapping[str, int]:
         """Members by node that this zone needs; a node that needs none is left out."""
-        matching = {node.name for node in live if node.holds_profiles(zone.storage_profiles)}
-        nodes = tuple(sorted(matching.union(self._stored_nodes(zone.zone_id))))
+        live = tuple(live)
+        matching = {node.name for node in live if may_use(zone, node, self._filters)}
+        # As ``compute_data_nodes``: a stored node that lives and may not be used (any more) leaves.
+        departed = set(self._stored_nodes(zone.zone_id)).difference(node.name for node in live)
+        nodes = tuple(sorted(matching | departed))
         if not nodes:
             return {}
         quorum = zone.quorum_size or default_quorum(zone.replicas, len(nodes))

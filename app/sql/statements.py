@@ -7,17 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.core.engine_limits import check_engine_can
-from catalog.core.errors import StatementError
+from catalog.core.errors import ErrorKind, ParseError, StatementError
 from catalog.core.messages import Command
-from catalog.core.snapshot import CatalogSnapshot, Change, StatementWarning, Topology
+from catalog.core.snapshot import CatalogSnapshot, Change, StatementWarning, Topology, ZoneEntry
 from catalog.core.zone import ZoneId
 from catalog.service import CatalogService, ChangeCheck, ExecutedStatement
-from parser.to_command import parse_ddl
+from parser.to_command import parse_ddl, parse_single
 
 
 @dataclass(frozen=True, slots=True)
 class StatementResult:
-    """What one statement did. ``n`` counts from 1; ``zone_id`` is None when there is no such zone."""
+    """What one statement did. ``n`` counts from 1.
+
+    ``zone_id`` is the zone whose data may move by it: None when there is no such zone, and for a statement that
+    changed the catalog but no zone (a table, the default), for which nothing has to be waited for.
+    """
 
     n: int
     sql: str
@@ -59,20 +63,34 @@ class StatementRunner:
         self._service = service
         self._checks = tuple(checks)
 
-    def run(self, sql: str, topology: Topology) -> list[StatementResult]:
-        """Executes a script, each statement a catalog version of its own.
+    def run(
+        self, sql: str, topology: Topology, *, single: bool = False, parameters: Sequence[object] = ()
+    ) -> list[StatementResult]:
+        """Executes a script, each statement a catalog version of its own; ``single``: exactly one statement.
 
+        ``parameters`` are values bound beside the text, which DDL has no place for.
         Raises ScriptError: for text that is not understood nothing was executed and ``results`` is empty; else
         ``statement`` is the number of the one that failed and ``results`` are those before it.
         """
         results: list[StatementResult] = []
         try:
-            commands = parse_ddl(sql)
+            commands = (parse_single(sql),) if single else parse_ddl(sql)
+            _check_parameters(commands, parameters)
             for executed in self._service.execute_each(commands, topology, self._checks):
                 results.append(_result(len(results) + 1, commands[len(results)], executed))
         except StatementError as error:
             raise ScriptError(error, results) from error
         return results
+
+
+def _check_parameters(commands: Sequence[Command], parameters: Sequence[object]) -> None:
+    if parameters:
+        message = f"the statement takes no parameters, {len(parameters)} given"
+        raise ParseError(ErrorKind.PARAMETERS_MISMATCH, message, commands[0].position, statement=1)
+
+
+def _writes_zone(change: Change) -> bool:
+    return any(isinstance(entry, ZoneEntry) for entry in change.entries)
 
 
 def _result(n: int, command: Command, executed: ExecutedStatement) -> StatementResult:
@@ -82,7 +100,7 @@ def _result(n: int, command: Command, executed: ExecutedStatement) -> StatementR
         sql=command.source,
         applied=change.applied,
         effect=dict(change.effect),
-        zone_id=change.zone_id,
+        zone_id=None if change.entries and not _writes_zone(change) else change.zone_id,
         catalog_version=executed.version,
         warnings=change.warnings,
     )

@@ -1,7 +1,7 @@
 """Every error that a statement or a request can end with: one table, one exception tree.
 
-The table (``ErrorKind``) is the only place that knows numeric codes, SQLSTATEs and HTTP statuses; the tree only
-tells callers apart that must act differently::
+The table (``ErrorKind``) is the only place that knows numeric codes, SQLSTATEs, HTTP statuses and the types of
+the SQL protocol; the tree only tells callers apart that must act differently::
 
     StatementError            anything refused on purpose; ``kind`` is the row of the table
     +-- ParseError            the text was not understood, or says what is not built: nothing was executed
@@ -9,8 +9,9 @@ tells callers apart that must act differently::
     +-- StoreError            a store did not answer, kept changing, or the outcome is not known
 
 Invariants: numeric codes are unique, have four digits and never change their meaning; the first digit groups
-them (1 text, 2 options, 3 quorum, 4 names and zones, 5 limits, 6 races and outcomes, 7 availability,
+them (1 text, 2 options, 3 quorum, 4 names, zones and tables, 5 limits, 6 races and outcomes, 7 availability,
 8 requests, 9 internal). 13 and 22 are not used anywhere: some SQL clients give them a meaning of their own.
+The table for people is ``catalog/tech-notes/errors.md``, written by ``catalog.errors_page``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,22 @@ from dataclasses import dataclass
 from enum import Enum
 
 from catalog.core.messages import Position
+
+
+class ProtocolType(Enum):
+    """The types of errors of the Trino client protocol: clients choose an exception class by it."""
+
+    USER_ERROR = "USER_ERROR"
+    """The statement or request is to blame."""
+
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+    """The service is to blame."""
+
+    INSUFFICIENT_RESOURCES = "INSUFFICIENT_RESOURCES"
+    """Good, but there is not enough room."""
+
+    EXTERNAL = "EXTERNAL"
+    """Something that the service depends on is to blame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +47,7 @@ class ErrorRow:
     http_status: int
     title: str
     action: str
+    protocol_type: ProtocolType = ProtocolType.USER_ERROR
 
 
 class ErrorKind(Enum):
@@ -39,7 +57,21 @@ class ErrorKind(Enum):
         1001, "42601", 400, "The text is not a statement", "Correct the text at the line and column given."
     )
     STATEMENT_NOT_SUPPORTED = ErrorRow(
-        1002, "0A000", 400, "The statement is not supported", "Use CREATE ZONE, ALTER ZONE or DROP ZONE."
+        1002,
+        "0A000",
+        400,
+        "The statement is not supported",
+        "Use a statement that the message names.",
+    )
+    MULTIPLE_STATEMENTS = ErrorRow(
+        1003, "42601", 400, "There is more than one statement", "Send one at a time, or send them as a script."
+    )
+    TRANSACTION_NOT_SUPPORTED = ErrorRow(
+        1004,
+        "25001",
+        400,
+        "Transactions are not supported",
+        "Leave them out: each statement commits by itself.",
     )
 
     OPTION_UNKNOWN = ErrorRow(
@@ -63,6 +95,17 @@ class ErrorKind(Enum):
     )
     STORAGE_PROFILES_EMPTY = ErrorRow(
         2008, "22023", 400, "A storage profile's name is blank", "Name each profile, or leave the option out."
+    )
+
+    FILTER_INVALID = ErrorRow(
+        2009, "22023", 400, "NODES FILTER is not a filter", "Write a JSONPath as $[?(@.region == 'EU')]."
+    )
+    FILTER_MATCHES_NO_NODE = ErrorRow(
+        2010,
+        "23514",
+        409,
+        "NODES FILTER matches no node",
+        "Start a node that it matches, or correct it.",
     )
 
     QUORUM_BELOW_MINIMUM = ErrorRow(
@@ -94,36 +137,110 @@ class ErrorKind(Enum):
         4005, "42704", 400, "No live node has the storage profile", "Use a profile that a live node has."
     )
 
+    ZONE_IN_USE = ErrorRow(
+        4006, "2BP01", 409, "The zone has tables", "Drop the zone's tables first, or keep the zone."
+    )
+    DEFAULT_ZONE_PROTECTED = ErrorRow(
+        4007,
+        "55006",
+        409,
+        "The zone is the default zone",
+        "Make another zone the default, by SET DEFAULT.",
+    )
+    TABLE_ALREADY_EXISTS = ErrorRow(
+        4101, "42P07", 409, "The table exists already", "Use another name, or IF NOT EXISTS."
+    )
+    TABLE_NOT_FOUND = ErrorRow(
+        4102, "42P01", 404, "The table does not exist", "Check the name (quoted names keep case), or IF EXISTS."
+    )
+    TABLE_COLUMN_DUPLICATE = ErrorRow(4103, "42701", 400, "A column is named twice", "Name each column once.")
+    TABLE_COLUMN_NOT_FOUND = ErrorRow(
+        4104, "42703", 400, "The column does not exist", "Check the name (quoted names keep case)."
+    )
+    TABLE_COLUMN_TYPE = ErrorRow(
+        4105, "42704", 400, "The column's type is not known", "Use a type that the message names."
+    )
+    TABLE_COLUMN_IN_KEY = ErrorRow(
+        4106, "2BP01", 409, "The column is part of the primary key", "Create another table without it."
+    )
+    TABLE_PRIMARY_KEY_INVALID = ErrorRow(
+        4107, "42P16", 400, "The primary key is not right", "Give one PRIMARY KEY of columns of the table."
+    )
+    TABLE_COLOCATION_INVALID = ErrorRow(
+        4108, "42P16", 400, "The colocation columns are not right", "Use distinct columns of the primary key."
+    )
+    TABLE_STORAGE_PROFILE = ErrorRow(
+        4109, "42704", 400, "The zone has no such storage profile", "Use one of the zone's profiles."
+    )
+
     LEARNERS_NOT_SUPPORTED = ErrorRow(
         5001, "0A000", 400, "The zone would need learners", "Give the QUORUM SIZE that the message names."
     )
     NODE_MEMBER_LIMIT = ErrorRow(
-        5002, "54000", 409, "A node cannot hold that many members", "Ask for fewer partitions or add nodes."
+        5002,
+        "54000",
+        409,
+        "A node cannot hold that many members",
+        "Ask for fewer partitions or add nodes.",
+        ProtocolType.INSUFFICIENT_RESOURCES,
     )
 
     CATALOG_VERSION_CONFLICT = ErrorRow(
-        6001, "40001", 409, "The catalog kept changing", "Send the statement again: nothing was changed."
+        6001,
+        "40001",
+        409,
+        "The catalog kept changing",
+        "Send the statement again: nothing was changed.",
+        ProtocolType.EXTERNAL,
     )
     OUTCOME_UNKNOWN = ErrorRow(
-        6002, "40003", 504, "It is not known whether it happened", "Read the state back before repeating."
+        6002,
+        "40003",
+        504,
+        "It is not known whether it happened",
+        "Read the state back before repeating.",
+        ProtocolType.EXTERNAL,
     )
 
     CATALOG_UNAVAILABLE = ErrorRow(
-        7001, "58000", 503, "The catalog does not answer", "Try again when its database is up."
+        7001,
+        "58000",
+        503,
+        "The catalog does not answer",
+        "Try again when its database is up.",
+        ProtocolType.EXTERNAL,
     )
     METASTORE_UNAVAILABLE = ErrorRow(
-        7002, "58000", 503, "The metastore does not answer", "Try again when etcd is up."
+        7002,
+        "58000",
+        503,
+        "The metastore does not answer",
+        "Try again when etcd is up.",
+        ProtocolType.EXTERNAL,
     )
 
     PARTITION_UNAVAILABLE = ErrorRow(
-        7003, "58000", 503, "The partition does not answer", "Look at its status for the cause, and try again."
+        7003,
+        "58000",
+        503,
+        "The partition does not answer",
+        "Look at its status for the cause, and try again.",
+        ProtocolType.EXTERNAL,
     )
 
     INVALID_REQUEST = ErrorRow(8001, "22023", 400, "The request is not valid", "Correct the request.")
+    PARAMETERS_MISMATCH = ErrorRow(
+        8003, "07001", 400, "The parameters do not fit the statement", "Give a value for each ?, and no other."
+    )
     KEY_NOT_FOUND = ErrorRow(8002, "02000", 404, "The key does not exist", "Check the key and the zone.")
 
     INTERNAL_ERROR = ErrorRow(
-        9001, "XX000", 500, "Something broke inside", "Look into the service's log, and report it."
+        9001,
+        "XX000",
+        500,
+        "Something broke inside",
+        "Look into the service's log, and report it.",
+        ProtocolType.INTERNAL_ERROR,
     )
 
     @property
@@ -137,6 +254,10 @@ class ErrorKind(Enum):
     @property
     def http_status(self) -> int:
         return self.value.http_status
+
+    @property
+    def protocol_type(self) -> ProtocolType:
+        return self.value.protocol_type
 
 
 class StatementError(Exception):

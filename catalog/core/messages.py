@@ -1,4 +1,4 @@
-"""The commands that a person can give about zones: plain values, imperative, as understood from the text.
+"""The commands that a person can give about zones and tables: plain values, imperative, as read from the text.
 
 A command is *not* checked: it holds what the text said, with the place of each part, so that the checks of
 ``catalog.core.snapshot`` can point at what they refuse. Places and source text do not count for equality: two
@@ -58,25 +58,36 @@ OptionValue = int | str | Keyword | OtherLiteral | tuple[ProfileName, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownOption:
+    """A key of the old form that names no option: understood as a key, and refused when it is checked."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class OptionClause:
     """One option as written. The value may have the wrong type or be out of range: checked later, in order."""
 
-    option: ZoneOption
+    option: ZoneOption | UnknownOption
     value: OptionValue
     position: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneName:
-    """A zone's name as it counts: upper-cased unless it was quoted."""
+class Name:
+    """The name of a zone, a table or a column as it counts: upper-cased unless it was quoted.
+
+    ``malformed`` is a name that needs quotes and has none (``z$1``): read as a name, refused when checked.
+    """
 
     text: str
     position: Position | None = field(default=None, compare=False)
+    malformed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CreateZone:
-    name: ZoneName
+    name: Name
     options: tuple[OptionClause, ...] = ()
     if_not_exists: bool = False
     source: str = field(default="", compare=False)
@@ -87,7 +98,7 @@ class CreateZone:
 class AlterZone:
     """``options`` has at least one clause. PARTITIONS may be among them: the event exists and is refused."""
 
-    name: ZoneName
+    name: Name
     options: tuple[OptionClause, ...]
     if_exists: bool = False
     source: str = field(default="", compare=False)
@@ -95,11 +106,101 @@ class AlterZone:
 
 
 @dataclass(frozen=True, slots=True)
-class DropZone:
-    name: ZoneName
+class RenameZone:
+    """The zone keeps its id, its tables and its data; only what people call it changes."""
+
+    name: Name
+    new_name: Name
     if_exists: bool = False
     source: str = field(default="", compare=False)
     position: Position | None = field(default=None, compare=False)
 
 
-Command = CreateZone | AlterZone | DropZone
+@dataclass(frozen=True, slots=True)
+class SetDefaultZone:
+    """The zone of tables that name none, from now on. Tables that exist stay where they are."""
+
+    name: Name
+    if_exists: bool = False
+    source: str = field(default="", compare=False)
+    position: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropZone:
+    name: Name
+    if_exists: bool = False
+    source: str = field(default="", compare=False)
+    position: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """A type as written, by its canonical name where it has one (INT is INTEGER), with its arguments."""
+
+    name: str
+    arguments: tuple[int, ...] = ()
+    position: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnClause:
+    """``default`` is a literal or a function, as SQL writes it; None: no default."""
+
+    name: Name
+    type: ColumnType
+    nullable: bool = True
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """``primary_keys`` has each PRIMARY KEY that was written: exactly one is right, checked later.
+
+    None means the primary key as ``colocation``, the default ``zone``, and the zone's first ``profile``.
+    """
+
+    name: Name
+    columns: tuple[ColumnClause, ...]
+    primary_keys: tuple[tuple[Name, ...], ...]
+    colocation: tuple[Name, ...] | None = None
+    zone: Name | None = None
+    profile: ProfileName | None = None
+    if_not_exists: bool = False
+    source: str = field(default="", compare=False)
+    position: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class AddColumns:
+    """ALTER TABLE ... ADD COLUMN; at least one."""
+
+    name: Name
+    columns: tuple[ColumnClause, ...]
+    if_exists: bool = False
+    source: str = field(default="", compare=False)
+    position: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropColumns:
+    """ALTER TABLE ... DROP COLUMN; at least one."""
+
+    name: Name
+    columns: tuple[Name, ...]
+    if_exists: bool = False
+    source: str = field(default="", compare=False)
+    position: Position | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    name: Name
+    if_exists: bool = False
+    source: str = field(default="", compare=False)
+    position: Position | None = field(default=None, compare=False)
+
+
+ZoneCommand = CreateZone | AlterZone | RenameZone | SetDefaultZone | DropZone
+TableCommand = CreateTable | AddColumns | DropColumns | DropTable
+Command = ZoneCommand | TableCommand

@@ -1,8 +1,8 @@
 """The options of one statement, checked one by one: what needs neither the catalog nor the nodes.
 
 Order of the checks (the documents' order, kept because the first error is the one that is reported):
-``read_options`` = duplicates, what an ALTER may not touch, what is not built, types and signs;
-``check_ranges`` = static ranges. Existing profiles come between the two, see ``catalog.core.snapshot``.
+``read_options`` = unknown, duplicates, what an ALTER may not touch, types, signs and modes;
+``check_ranges`` = static ranges. Profiles and filter come between the two, see ``catalog.core.zone_changes``.
 """
 
 from __future__ import annotations
@@ -19,23 +19,35 @@ from catalog.core.messages import (
     OtherLiteral,
     Position,
     ProfileName,
+    UnknownOption,
     ZoneOption,
 )
 from catalog.core.quorum import ALL_REPLICAS
+from catalog.core.zone import TIMER_OFF, ConsistencyMode, DistributionAlgorithm
 
 PARTITIONS_MAX = 65_000
 REPLICAS_MAX = ALL_REPLICAS
 
-NOT_BUILT = frozenset(
-    {
-        ZoneOption.AUTO_SCALE_UP,
-        ZoneOption.AUTO_SCALE_DOWN,
-        ZoneOption.NODES_FILTER,
-        ZoneOption.DISTRIBUTION_ALGORITHM,
-        ZoneOption.CONSISTENCY_MODE,
-    }
+NUMBERS = (
+    ZoneOption.PARTITIONS,
+    ZoneOption.REPLICAS,
+    ZoneOption.QUORUM_SIZE,
+    ZoneOption.AUTO_SCALE_UP,
+    ZoneOption.AUTO_SCALE_DOWN,
 )
-"""Options of the grammar that are refused by name: accepting one without acting on it would be a lie."""
+
+OLD_FORM_KEYS = {
+    "PARTITIONS": ZoneOption.PARTITIONS,
+    "REPLICAS": ZoneOption.REPLICAS,
+    "QUORUM_SIZE": ZoneOption.QUORUM_SIZE,
+    "DISTRIBUTION_ALGORITHM": ZoneOption.DISTRIBUTION_ALGORITHM,
+    "DATA_NODES_FILTER": ZoneOption.NODES_FILTER,
+    "DATA_NODES_AUTO_ADJUST_SCALE_UP": ZoneOption.AUTO_SCALE_UP,
+    "DATA_NODES_AUTO_ADJUST_SCALE_DOWN": ZoneOption.AUTO_SCALE_DOWN,
+    "CONSISTENCY_MODE": ZoneOption.CONSISTENCY_MODE,
+    "STORAGE_PROFILES": ZoneOption.STORAGE_PROFILES,
+}
+"""The keys of ``KEY=value``, which is also how an unknown one is answered."""
 
 NOT_ALTERABLE = frozenset(
     {
@@ -49,11 +61,21 @@ NOT_ALTERABLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ZoneParameters:
-    """What a statement says, typed; None where it says nothing. ALL replicas is ``ALL_REPLICAS``."""
+    """What a statement says, typed; None where it says nothing. ALL replicas is ``ALL_REPLICAS``.
+
+    ``unknown_algorithm`` is a name that no algorithm has: taken, because the reference takes any, and answered
+    with a warning.
+    """
 
     partitions: int | None = None
     replicas: int | None = None
     quorum_size: int | None = None
+    auto_scale_up: int | None = None
+    auto_scale_down: int | None = None
+    nodes_filter: str | None = None
+    consistency_mode: ConsistencyMode | None = None
+    algorithm: DistributionAlgorithm | None = None
+    unknown_algorithm: str | None = None
     storage_profiles: tuple[ProfileName, ...] | None = None
 
 
@@ -67,39 +89,84 @@ def clause_position(command: CreateZone | AlterZone, *options: ZoneOption) -> Po
 
 
 def read_options(command: CreateZone | AlterZone) -> ZoneParameters:
-    """The statement's options as typed parameters. Raises RefusedError at the first that cannot be."""
-    seen: set[ZoneOption] = set()
-    for clause in command.options:
-        if clause.option in seen:
-            raise _refused(ErrorKind.OPTION_DUPLICATE, f"{clause.option.value} is given twice", clause)
-        seen.add(clause.option)
-    values: dict[ZoneOption, OptionValue] = {}
-    for clause in command.options:
-        if isinstance(command, AlterZone):
+    """The statement's options as typed parameters (IEP-030, IEP-031, IEP-032). Raises RefusedError at the
+    first that cannot be."""
+    _check_known_and_distinct(command.options)
+    if isinstance(command, AlterZone):
+        for clause in command.options:
             _check_alterable(clause)
-        if clause.option in NOT_BUILT:
-            message = f"{clause.option.value} is not supported yet"
-            raise _refused(ErrorKind.OPTION_NOT_SUPPORTED, message, clause)
-        values[clause.option] = clause.value
-    whole = {clause.option: _whole_number(clause) for clause in command.options if _takes_number(clause)}
+    whole = {clause.option: _whole_number(clause) for clause in command.options if clause.option in NUMBERS}
+    texts = {clause.option: _text(clause) for clause in command.options if clause.option in _TEXTS}
+    profiles = _profiles(command.options)
+    algorithm = texts.get(ZoneOption.DISTRIBUTION_ALGORITHM)
+    known = None if algorithm is None else _algorithm(algorithm)
     return ZoneParameters(
         partitions=whole.get(ZoneOption.PARTITIONS),
         replicas=whole.get(ZoneOption.REPLICAS),
         quorum_size=whole.get(ZoneOption.QUORUM_SIZE),
-        storage_profiles=_profiles(command.options),
+        auto_scale_up=whole.get(ZoneOption.AUTO_SCALE_UP),
+        auto_scale_down=whole.get(ZoneOption.AUTO_SCALE_DOWN),
+        nodes_filter=texts.get(ZoneOption.NODES_FILTER),
+        consistency_mode=_mode(command.options),
+        algorithm=known,
+        unknown_algorithm=algorithm if known is None else None,
+        storage_profiles=profiles,
     )
 
 
 def check_ranges(command: CreateZone | AlterZone, parameters: ZoneParameters) -> None:
-    """PARTITIONS 1..65000, REPLICAS 1..2147483647. QUORUM SIZE has bounds of its own, see ``quorum_rules``."""
+    """PARTITIONS 1..65000, REPLICAS 1..2147483647, timers 0..2147483647 seconds.
+
+    QUORUM SIZE has bounds of its own, see ``quorum_rules``.
+    """
     ranges = (
-        (ZoneOption.PARTITIONS, parameters.partitions, PARTITIONS_MAX),
-        (ZoneOption.REPLICAS, parameters.replicas, REPLICAS_MAX),
+        (ZoneOption.PARTITIONS, parameters.partitions, 1, PARTITIONS_MAX),
+        (ZoneOption.REPLICAS, parameters.replicas, 1, REPLICAS_MAX),
+        (ZoneOption.AUTO_SCALE_UP, parameters.auto_scale_up, 0, TIMER_OFF),
+        (ZoneOption.AUTO_SCALE_DOWN, parameters.auto_scale_down, 0, TIMER_OFF),
     )
-    for option, value, highest in ranges:
-        if value is not None and not 1 <= value <= highest:
-            message = f"{option.value} is from 1 to {highest}, not {value}"
+    for option, value, lowest, highest in ranges:
+        if value is not None and not lowest <= value <= highest:
+            message = f"{option.value} is from {lowest} to {highest}, not {value}"
             raise RefusedError(ErrorKind.OPTION_OUT_OF_RANGE, message, clause_position(command, option))
+
+
+def _check_known_and_distinct(options: tuple[OptionClause, ...]) -> None:
+    for clause in options:
+        if isinstance(clause.option, UnknownOption):
+            message = f"there is no option {clause.option.value}; accepted: {', '.join(OLD_FORM_KEYS)}"
+            raise _refused(ErrorKind.OPTION_UNKNOWN, message, clause)
+    seen: set[ZoneOption | UnknownOption] = set()
+    for clause in options:
+        if clause.option in seen:
+            raise _refused(ErrorKind.OPTION_DUPLICATE, f"{clause.option.value} is given twice", clause)
+        seen.add(clause.option)
+
+
+_TEXTS = frozenset({ZoneOption.NODES_FILTER, ZoneOption.DISTRIBUTION_ALGORITHM})
+
+
+def _text(clause: OptionClause) -> str:
+    if not isinstance(clause.value, str):
+        message = f"{clause.option.value} takes a string, not {_described(clause.value)}"
+        raise _refused(ErrorKind.OPTION_TYPE, message, clause)
+    return clause.value
+
+
+def _mode(options: tuple[OptionClause, ...]) -> ConsistencyMode | None:
+    for clause in options:
+        if clause.option is ZoneOption.CONSISTENCY_MODE:
+            text = _text(clause)
+            if text in ConsistencyMode.__members__:
+                return ConsistencyMode[text]
+            modes = " or ".join(ConsistencyMode.__members__)
+            message = f"CONSISTENCY MODE is {modes}, in capitals, not '{text}'"
+            raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
+    return None
+
+
+def _algorithm(text: str) -> DistributionAlgorithm | None:
+    return next((each for each in DistributionAlgorithm if each.value == text.strip().lower()), None)
 
 
 def _refused(kind: ErrorKind, message: str, clause: OptionClause) -> RefusedError:
@@ -113,10 +180,6 @@ def _check_alterable(clause: OptionClause) -> None:
     if clause.option in NOT_ALTERABLE:
         message = f"{clause.option.value} is fixed when a zone is created; nothing was changed"
         raise _refused(ErrorKind.OPTION_NOT_ALTERABLE, message, clause)
-
-
-def _takes_number(clause: OptionClause) -> bool:
-    return clause.option in (ZoneOption.PARTITIONS, ZoneOption.REPLICAS, ZoneOption.QUORUM_SIZE)
 
 
 def _whole_number(clause: OptionClause) -> int:

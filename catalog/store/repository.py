@@ -1,26 +1,29 @@
-"""Zones and versions as rows, and back. Every function works inside the caller's transaction."""
+"""Zones, tables and versions as rows, and back. Every function works inside the caller's transaction."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, func, insert, select
+from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, select
 
+from catalog.core import table as core
 from catalog.core.errors import ErrorKind, StoreError
-from catalog.core.snapshot import CatalogEntry, CatalogSnapshot, EntryKind
+from catalog.core.snapshot import CatalogEntry, CatalogSnapshot, EntryKind, TableEntry, ZoneEntry
 from catalog.core.zone import ConsistencyMode, DistributionAlgorithm, Zone, ZoneId, ZoneIntent
 from catalog.ports import StatementStamp, VersionRecord
-from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, ZONE_VERSIONS
+from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
 
 
 def read_snapshot(connection: Connection, version: int | None) -> CatalogSnapshot:
     """The catalog at a version, the newest when None.
 
-    Two queries without a common lock are consistent: the second reads only rows that never change.
+    Queries without a common lock are consistent: all but the first read only rows that never change.
     """
     versions = CATALOG_VERSIONS
-    query = select(versions.c.version, versions.c.next_zone_id)
+    query = select(
+        versions.c.version, versions.c.next_zone_id, versions.c.next_table_id, versions.c.default_zone_id
+    )
     if version is None:
         query = query.order_by(versions.c.version.desc()).limit(1)
     else:
@@ -30,7 +33,14 @@ def read_snapshot(connection: Connection, version: int | None) -> CatalogSnapsho
         if version:
             raise StoreError(ErrorKind.INVALID_REQUEST, f"the catalog has no version {version}")
         return CatalogSnapshot()
-    return CatalogSnapshot(row.version, _zones_at(connection, row.version), ZoneId(row.next_zone_id))
+    return CatalogSnapshot(
+        version=row.version,
+        zones=_zones_at(connection, row.version),
+        next_zone_id=ZoneId(row.next_zone_id),
+        tables=_tables_at(connection, row.version),
+        next_table_id=core.TableId(row.next_table_id),
+        default_zone_id=None if row.default_zone_id is None else ZoneId(row.default_zone_id),
+    )
 
 
 def read_version_of(connection: Connection, statement_id: str) -> int | None:
@@ -67,28 +77,46 @@ def insert_version(
         "statement": stamp.text,
         "next_zone_id": snapshot.next_zone_id,
         "committed_at_us": committed_at_us,
+        "next_table_id": snapshot.next_table_id,
+        "default_zone_id": snapshot.default_zone_id,
     }
     connection.execute(insert(CATALOG_VERSIONS), version)
-    connection.execute(insert(ZONE_VERSIONS), [_zone_row(snapshot.version, entry) for entry in entries])
-    connection.execute(insert(OUTBOX), [_outbox_row(snapshot.version, entry) for entry in entries])
+    zones = [entry for entry in entries if isinstance(entry, ZoneEntry)]
+    tables = [entry for entry in entries if isinstance(entry, TableEntry)]
+    rows = (
+        (ZONE_VERSIONS, [_zone_row(snapshot.version, entry) for entry in zones]),
+        (TABLE_VERSIONS, [_table_row(snapshot.version, entry) for entry in tables]),
+        (OUTBOX, [_outbox_row(snapshot.version, entry) for entry in zones]),
+    )
+    for table, added in rows:
+        if added:
+            connection.execute(insert(table), added)
 
 
 def _zones_at(connection: Connection, version: int) -> tuple[Zone, ...]:
-    """For each zone its newest row up to the version, without the dropped."""
-    table = ZONE_VERSIONS
+    rows = connection.execute(_newest(ZONE_VERSIONS, "zone_id", version)).mappings()
+    return tuple(_zone(row) for row in rows)
+
+
+def _tables_at(connection: Connection, version: int) -> tuple[core.Table, ...]:
+    rows = connection.execute(_newest(TABLE_VERSIONS, "table_id", version)).mappings()
+    return tuple(_table(row) for row in rows)
+
+
+def _newest(table: Table, key: str, version: int) -> Select[Any]:
+    """For each key its newest row up to the version, without the dropped."""
     newest = (
-        select(table.c.zone_id, func.max(table.c.version).label("version"))
+        select(table.c[key], func.max(table.c.version).label("version"))
         .where(table.c.version <= version)
-        .group_by(table.c.zone_id)
+        .group_by(table.c[key])
         .subquery()
     )
-    query = (
+    return (
         select(table)
-        .join(newest, (table.c.zone_id == newest.c.zone_id) & (table.c.version == newest.c.version))
+        .join(newest, (table.c[key] == newest.c[key]) & (table.c.version == newest.c.version))
         .where(table.c.dropped.is_(False))
-        .order_by(table.c.zone_id)
+        .order_by(table.c[key])
     )
-    return tuple(_zone(row) for row in connection.execute(query).mappings())
 
 
 def _zone(row: RowMapping) -> Zone:
@@ -107,7 +135,7 @@ def _zone(row: RowMapping) -> Zone:
     )
 
 
-def _zone_row(version: int, entry: CatalogEntry) -> dict[str, Any]:
+def _zone_row(version: int, entry: ZoneEntry) -> dict[str, Any]:
     zone = entry.zone
     return {
         "zone_id": zone.zone_id,
@@ -126,7 +154,35 @@ def _zone_row(version: int, entry: CatalogEntry) -> dict[str, Any]:
     }
 
 
-def _outbox_row(version: int, entry: CatalogEntry) -> dict[str, Any]:
+def _table(row: RowMapping) -> core.Table:
+    return core.Table(
+        table_id=core.TableId(row["table_id"]),
+        name=row["name"],
+        zone_id=ZoneId(row["zone_id"]),
+        storage_profile=row["storage_profile"],
+        columns=tuple(core.Column(*fields) for fields in json.loads(row["columns"])),
+        primary_key=tuple(json.loads(row["primary_key"])),
+        colocation=tuple(json.loads(row["colocation"])),
+    )
+
+
+def _table_row(version: int, entry: TableEntry) -> dict[str, Any]:
+    table = entry.table
+    columns = [[each.name, each.type, each.nullable, each.default] for each in table.columns]
+    return {
+        "table_id": table.table_id,
+        "version": version,
+        "dropped": entry.kind is EntryKind.DROPPED,
+        "name": table.name,
+        "zone_id": table.zone_id,
+        "storage_profile": table.storage_profile,
+        "columns": json.dumps(columns, ensure_ascii=False),
+        "primary_key": json.dumps(table.primary_key, ensure_ascii=False),
+        "colocation": json.dumps(table.colocation, ensure_ascii=False),
+    }
+
+
+def _outbox_row(version: int, entry: ZoneEntry) -> dict[str, Any]:
     intent = ZoneIntent(version, entry.zone, dropped=entry.kind is EntryKind.DROPPED)
     return {
         "version": version,

@@ -1,8 +1,8 @@
 """The catalog's tables: a history that is only ever added to, and an outbox.
 
-Invariants: rows of ``catalog_versions`` and ``zone_versions`` never change and are never deleted, so the
-catalog at any version can be read, and zone ids are never given twice. A version's number is its primary key,
-which is what makes two writers of the same version conflict.
+Invariants: rows of ``catalog_versions``, ``zone_versions`` and ``table_versions`` never change and are never
+deleted, so the catalog at any version can be read, and ids are never given twice. A version's number is its
+primary key, which is what makes two writers of the same version conflict.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ CATALOG_VERSIONS = Table(
     Column("statement", Text, nullable=False),
     Column("next_zone_id", BigInteger, nullable=False),
     Column("committed_at_us", BigInteger, nullable=False, comment="microseconds since 1970, UTC"),
+    Column("next_table_id", BigInteger, nullable=False, server_default="1"),
+    Column("default_zone_id", BigInteger, nullable=True, comment="NULL: there is no default zone yet"),
 )
 
 ZONE_VERSIONS = Table(
@@ -58,6 +60,22 @@ ZONE_VERSIONS = Table(
     Column("nodes_filter", Text, nullable=False),
     Column("consistency_mode", String(64), nullable=False),
     Column("algorithm", String(64), nullable=False),
+)
+
+TABLE_VERSIONS = Table(
+    "table_versions",
+    METADATA,
+    Column("table_id", BigInteger, primary_key=True, autoincrement=False),
+    Column(
+        "version", BigInteger, ForeignKey(CATALOG_VERSIONS.c.version), primary_key=True, autoincrement=False
+    ),
+    Column("dropped", Boolean, nullable=False),
+    Column("name", String(128), nullable=False),
+    Column("zone_id", BigInteger, nullable=False),
+    Column("storage_profile", Text, nullable=False),
+    Column("columns", Text, nullable=False, comment="JSON list of [name, type, nullable, default]"),
+    Column("primary_key", Text, nullable=False, comment="JSON list of column names"),
+    Column("colocation", Text, nullable=False, comment="JSON list of column names"),
 )
 
 OUTBOX = Table(

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 import structlog
 
+from catalog.core.node_filter import NodeFilters
 from catalog.core.zone import Node, ZoneId, ZoneIntent
+from catalog.filters.json_path import JSON_PATH
 from rebalance.controllers.partitions import PartitionWriter
 from rebalance.controllers.targets import NamedTarget, TargetStore
 from rebalance.core.data_nodes import DataNodes, compute_data_nodes, replica_counts
@@ -68,11 +70,13 @@ class ZoneController:
         keyspace: Keyspace,
         engine: PlacementEngine,
         live_nodes: Callable[[], Sequence[Node]],
+        filters: NodeFilters = JSON_PATH,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._engine = engine
         self._live_nodes = live_nodes
+        self._filters = filters
         self._targets = TargetStore(metastore, keyspace)
         self._partitions = PartitionWriter(metastore, keyspace)
         self._written: dict[ZoneId, int] = {}
@@ -124,9 +128,11 @@ class ZoneController:
             await self._clean_up(zone_id, intent_key)
             return None
         previous = DataNodes.decode(data_nodes_key.value) if data_nodes_key else None
-        wanted = compute_data_nodes(previous, self._live_nodes(), intent)
+        wanted = compute_data_nodes(previous, self._live_nodes(), intent, self._filters)
         if not wanted.nodes:
-            raise NotYetError(f"no data node: no living node has the profiles {intent.zone.storage_profiles}")
+            zone = intent.zone
+            wanted_of_it = f"the profiles {zone.storage_profiles} and matches {zone.nodes_filter}"
+            raise NotYetError(f"no data node: no living node has {wanted_of_it}")
         revision = data_nodes_key.mod_revision if data_nodes_key else 0
         if wanted != previous:
             guards = unchanged(names[0], intent_key.mod_revision), unchanged(names[1], revision)

@@ -1,6 +1,7 @@
 """Which nodes a zone uses, and the quorum size that follows (decision 1; timers come with the protocol).
 
-For now a node that joins with all of the zone's profiles is a data node at once, and one that left stays.
+For now a node that joins with all of the zone's profiles and matches its filter is a data node at once, and one
+that left stays, unless the filter was altered: a new filter recalculates from what lives.
 """
 
 from __future__ import annotations
@@ -9,19 +10,24 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+from catalog.core.node_filter import NodeFilters, may_use
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
-from catalog.core.zone import Node, ZoneIntent
+from catalog.core.zone import EVERY_NODE, Node, ZoneIntent
 
 DATA_NODES_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
 class DataNodes:
-    """Data nodes of a zone in name order, and its effective quorum size as of ``zone_version``."""
+    """Data nodes of a zone in name order, and its effective quorum size as of ``zone_version``.
+
+    ``nodes_filter`` is the filter that chose the nodes: another one in the intent means to choose anew.
+    """
 
     zone_version: int
     nodes: tuple[str, ...]
     quorum: int
+    nodes_filter: str = EVERY_NODE
 
     def encode(self) -> bytes:
         document = {"v": DATA_NODES_FORMAT, **asdict(self)}
@@ -35,19 +41,31 @@ class DataNodes:
             raise ValueError(
                 f"data nodes format {found['v']} is not known; this build reads {DATA_NODES_FORMAT}"
             )
-        return cls(found["zone_version"], tuple(found["nodes"]), found["quorum"])
+        # Records from before there were filters have none.
+        nodes_filter = found.get("nodes_filter", EVERY_NODE)
+        return cls(found["zone_version"], tuple(found["nodes"]), found["quorum"], nodes_filter)
 
 
-def compute_data_nodes(previous: DataNodes | None, live: Iterable[Node], intent: ZoneIntent) -> DataNodes:
-    """The zone's data nodes now: those it had, and every living node with all of its profiles.
+def compute_data_nodes(
+    previous: DataNodes | None, live: Iterable[Node], intent: ZoneIntent, filters: NodeFilters
+) -> DataNodes:
+    """The zone's data nodes now: every living node with all of its profiles that matches its filter, and those
+    it had that do not live.
 
-    The derived quorum only ever grows with the nodes: a departure never lowers it.
+    A node that lives and does not match (any more) leaves at once (IEP-012); one that does not live stays, for
+    nothing is known of it, until the filter is altered, which recalculates from the living nodes. The derived
+    quorum only ever grows with the nodes: it is derived anew with a new version of the zone, and no departure
+    lowers it (decision 1). Raises FilterError for a filter that is none, which no catalog holds.
     """
     zone = intent.zone
-    matching = {node.name for node in live if node.holds_profiles(zone.storage_profiles)}
-    nodes = tuple(sorted(matching.union(previous.nodes if previous else ())))
+    live = tuple(live)
+    nodes = {node.name for node in live if may_use(zone, node, filters)}
+    if previous and previous.nodes_filter == zone.nodes_filter:
+        nodes |= set(previous.nodes).difference(node.name for node in live)
     quorum = zone.quorum_size or default_quorum(zone.replicas, len(nodes))
-    return DataNodes(intent.version, nodes, quorum)
+    if previous and previous.zone_version == intent.version:
+        quorum = max(quorum, previous.quorum)
+    return DataNodes(intent.version, tuple(sorted(nodes)), quorum, zone.nodes_filter)
 
 
 def replica_counts(intent: ZoneIntent, data_nodes: DataNodes) -> tuple[int, int]:

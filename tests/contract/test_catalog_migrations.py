@@ -6,23 +6,57 @@ import threading
 from pathlib import Path
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
+from app.sql.statements import StatementRunner
 from catalog.core.errors import ErrorKind, StoreError
+from catalog.core.zone import Node
+from catalog.service import CatalogService
 from catalog.store import CatalogStore
 from catalog.store.engine import parse_url
-from catalog.store.migrate import migrate
+from catalog.store.migrate import _config, migrate
 from catalog.store.tables import METADATA
 
 
 def test_from_nothing_and_again(empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The working directory does not matter, and neither does repeating."""
     monkeypatch.chdir(tmp_path)
-    assert migrate(empty_url) == (None, "0001")
-    assert migrate(empty_url) == ("0001", "0001")
+    assert migrate(empty_url) == (None, "0002")
+    assert migrate(empty_url) == ("0002", "0002")
+
+
+def test_a_catalog_from_before_there_were_tables(empty_url: str) -> None:
+    """What the first schema holds stays as it was, and the next statement continues from it."""
+    url = parse_url(empty_url)
+    engine = create_engine(url, poolclass=NullPool)
+    config = _config()
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.execute(
+            text("INSERT INTO catalog_versions VALUES (1, 'a', 'CREATE ZONE a', 2, 5)"),
+        )
+        zone = "1, 1, false, 'A', 4, 3, NULL, '[\"default\"]', 0, 2147483647, '$..*', 'STRONG_CONSISTENCY', "
+        connection.execute(text(f"INSERT INTO zone_versions VALUES ({zone} 'rendezvous')"))
+    assert migrate(empty_url) == ("0001", "0002")
+    store = CatalogStore.open(empty_url)
+    before = store.unit_of_work.snapshot()
+    assert [zone.name for zone in before.zones] == ["A"]
+    assert (before.tables, before.next_table_id, before.default_zone_id) == ((), 1, None)
+    nodes = (Node("n1"), Node("n2"))
+    StatementRunner(CatalogService(store.unit_of_work)).run("CREATE TABLE t (id INT PRIMARY KEY)", nodes)
+    after = store.unit_of_work.snapshot()
+    assert [zone.name for zone in after.zones] == ["A", "Default"]
+    assert after.default_zone_id == 2
+    store.close()
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0001")
+        assert "table_versions" not in inspect(connection).get_table_names()
 
 
 def test_no_drift_between_migrations_and_tables(catalog_url: str) -> None:
@@ -51,7 +85,7 @@ def test_a_newer_schema_is_left_alone(catalog_url: str) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     for refused in (CatalogStore.open, migrate):
-        with pytest.raises(StoreError, match=r"schema 9999, which is newer than this build's 0001"):
+        with pytest.raises(StoreError, match=r"schema 9999, which is newer than this build's 0002"):
             refused(catalog_url)
 
 
@@ -63,7 +97,7 @@ def test_several_processes_migrate_at_once(empty_postgres: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(answers, key=str) == [("0001", "0001")] * 3 + [(None, "0001")]
+    assert sorted(answers, key=str) == [("0002", "0002")] * 3 + [(None, "0002")]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from sqlalchemy.pool import NullPool
 
 from app.sql.statements import ScriptError, StatementRunner
 from catalog.core.errors import ErrorKind, StoreError
-from catalog.core.snapshot import CatalogEntry, CatalogSnapshot, EntryKind
+from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry
+from catalog.core.table import Column, Table, TableId
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.ports import CommitOutcome, StatementStamp
 from catalog.service import CatalogService
@@ -77,6 +79,39 @@ def test_every_version_can_be_read_for_ever(runner: StatementRunner, store: Cata
     assert error.value.kind is ErrorKind.INVALID_REQUEST
 
 
+def test_tables_and_the_default_zone_are_versions_like_zones(
+    runner: StatementRunner, store: CatalogStore, catalog_url: str
+) -> None:
+    """The first table without a ZONE brings the default zone along, in one version."""
+    script = """CREATE TABLE t ("x'y" INT, v VARCHAR(3) NOT NULL DEFAULT 'é', PRIMARY KEY ("x'y"));
+        ALTER TABLE t ADD COLUMN w DECIMAL(3, 1); CREATE ZONE a STORAGE PROFILES ['rocks', 'default'];
+        CREATE TABLE u (a INT, b INT, PRIMARY KEY (a, b)) COLOCATE BY (b) ZONE a STORAGE PROFILE 'default';
+        ALTER ZONE a SET DEFAULT; ALTER ZONE a RENAME TO b; DROP TABLE t; DROP ZONE "Default" """
+    results = runner.run(script, NODES)
+    assert [result.catalog_version for result in results] == list(range(1, 9))
+    assert [result.zone_id for result in results] == [1, None, 2, None, None, 2, None, 1]
+    versions = [store.unit_of_work.snapshot(version) for version in range(9)]
+    assert [version.default_zone_id for version in versions] == [None, 1, 1, 1, 1, 2, 2, 2, 2]
+    key = Column("x'y", "INTEGER", nullable=False)
+    value = Column("V", "VARCHAR(3)", nullable=False, default="'é'")
+    first = Table(TableId(1), "T", ZoneId(1), "default", (key, value), ("x'y",), ("x'y",))
+    assert versions[1].tables == (first,)
+    assert versions[2].tables == (replace(first, columns=(key, value, Column("W", "DECIMAL(3, 1)"))),)
+    second = versions[4].tables[1]
+    assert (second.zone_id, second.storage_profile, second.colocation) == (2, "default", ("B",))
+    assert [zone.name for zone in versions[6].zones] == ["Default", "B"]
+    assert versions[7].tables == (second,)
+    assert (versions[8].next_zone_id, versions[8].next_table_id) == (3, 3)
+    assert versions[8] == store.unit_of_work.snapshot()
+    published = [(row.version, row.zone_id) for row in store.outbox.unsent()]
+    assert published == [(1, 1), (3, 2), (6, 2), (8, 1)]
+    before = dump(catalog_url)
+    for sql in ("DROP ZONE b", "ALTER TABLE u DROP COLUMN a", "CREATE TABLE u (id INT PRIMARY KEY)"):
+        with pytest.raises(ScriptError):
+            runner.run(sql, NODES)
+        assert dump(catalog_url) == before
+
+
 def test_history_keeps_the_statements(catalog_url: str) -> None:
     store = CatalogStore.open(catalog_url, now_us=lambda: 1_700_000_000_000_001)
     StatementRunner(CatalogService(store.unit_of_work)).run("CREATE ZONE a -- why\n; DROP ZONE a;", NODES)
@@ -106,12 +141,20 @@ BAD_STATEMENTS = [
     "CREATE ZONE b (PARTITIONS 0)",
     "CREATE ZONE b STORAGE PROFILES ['none']",
     "CREATE ZONE b (AUTO SCALE OFF)",
+    "CREATE ZONE b (NODES FILTER '$.region')",
+    "CREATE ZONE b (CONSISTENCY MODE 'HIGH_AVAILABILITY')",
+    "CREATE ZONE b; COMMIT",
+    "CREATE TABLE t (id INT PRIMARY KEY) ZONE b",
+    "CREATE TABLE t (id INT)",
+    "DROP TABLE t",
     "ALTER ZONE a SET (PARTITIONS 9)",
     "ALTER ZONE a SET (REPLICAS 1)",
     "ALTER ZONE a SET (QUORUM SIZE 3)",
     "ALTER ZONE ghost SET (REPLICAS 3)",
     "DROP ZONE ghost",
-    "ALTER ZONE a RENAME TO b",
+    "ALTER ZONE a RENAME TO a",
+    "ALTER ZONE b RENAME TO c",
+    "ALTER ZONE b SET DEFAULT",
     f"CREATE ZONE {'b' * 129}",
     'CREATE ZONE " "',
 ]
@@ -121,7 +164,7 @@ def test_a_bad_statement_leaves_the_catalog_as_it_was(runner: StatementRunner, c
     """IEP-022, IEP-023, IEP-024, IEP-025, IEP-032, I3-003: byte for byte, in every table."""
     runner.run("CREATE ZONE a (REPLICAS 3, QUORUM SIZE 2)", NODES)
     before = dump(catalog_url)
-    assert [len(rows) for rows in before.values()] == [1, 1, 1]
+    assert [len(rows) for rows in before.values()] == [1, 1, 0, 1]
     for sql in BAD_STATEMENTS:
         with pytest.raises(ScriptError):
             runner.run(sql, NODES)
@@ -135,7 +178,7 @@ def test_what_the_engine_cannot_do_leaves_the_catalog_as_it_was(
     with pytest.raises(ScriptError) as error:
         runner.run("CREATE ZONE b (REPLICAS 7, QUORUM SIZE 2)", topology)
     assert error.value.kind is ErrorKind.LEARNERS_NOT_SUPPORTED
-    assert [len(rows) for rows in dump(catalog_url).values()] == [0, 0, 0]
+    assert [len(rows) for rows in dump(catalog_url).values()] == [0, 0, 0, 0]
 
 
 def test_a_script_stops_at_its_first_error_and_keeps_what_was_done(runner: StatementRunner) -> None:
@@ -231,9 +274,9 @@ def test_a_listener_that_fails_does_not_fail_the_statement(
     assert told == [1]
 
 
-def entry(zone_id: int) -> tuple[CatalogEntry, ...]:
+def entry(zone_id: int) -> tuple[ZoneEntry, ...]:
     zone = Zone(ZoneId(zone_id), f"Z{zone_id}", 1, 1, None, ("default",))
-    return (CatalogEntry(EntryKind.WRITTEN, zone),)
+    return (ZoneEntry(EntryKind.WRITTEN, zone),)
 
 
 def test_a_version_and_a_statement_id_are_taken_once(store: CatalogStore, catalog_url: str) -> None:

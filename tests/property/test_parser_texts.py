@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from catalog.core.errors import StatementError
 from catalog.core.messages import (
+    AddColumns,
     AlterZone,
+    ColumnClause,
+    ColumnType,
     Command,
+    CreateTable,
     CreateZone,
+    DropColumns,
+    DropTable,
     DropZone,
     Keyword,
+    Name,
     OptionClause,
     OptionValue,
     OtherLiteral,
     ProfileName,
-    ZoneName,
+    RenameZone,
+    SetDefaultZone,
+    UnknownOption,
     ZoneOption,
 )
 from parser.options import NUMBER_MAX
 from parser.render import render
-from parser.to_command import parse_ddl
+from parser.to_command import parse_ddl, parse_each
 
 # Half of a surrogate pair and NUL are refused in any text; quotes, blanks and keywords are what matters.
 TEXT = st.text(
@@ -29,8 +40,10 @@ TEXT = st.text(
 )
 STORABLE = TEXT.map(lambda text: text.replace("\x00", "?"))
 NAMES = st.one_of(
-    st.sampled_from(["Z", "DEFAULT", "ALL", "default", "ß", "ZONE"]), STORABLE.filter(lambda text: text != "")
-).map(ZoneName)
+    st.sampled_from(["Z", "DEFAULT", "ALL", "default", "ß", "ZONE"]).map(Name),
+    STORABLE.filter(lambda text: text != "").map(Name),
+    st.just(Name("Z$1", malformed=True)),
+)
 PLAIN = STORABLE.filter(lambda text: text != "" and text == text.strip())
 COUNTS = st.one_of(st.integers(0, 10), st.integers(0, NUMBER_MAX))
 NUMBERED = [ZoneOption.PARTITIONS, ZoneOption.REPLICAS, ZoneOption.QUORUM_SIZE, ZoneOption.AUTO_SCALE_UP]
@@ -44,7 +57,7 @@ def profiles(names: st.SearchStrategy[str]) -> st.SearchStrategy[OptionClause]:
 
 
 def clauses(
-    options: list[ZoneOption], values: st.SearchStrategy[OptionValue]
+    options: Sequence[ZoneOption | UnknownOption], values: st.SearchStrategy[OptionValue]
 ) -> st.SearchStrategy[OptionClause]:
     return st.builds(OptionClause, st.sampled_from(options), values)
 
@@ -55,7 +68,7 @@ NEW_CLAUSE = st.one_of(
     clauses(NAMED, PLAIN),
 )
 OLD_CLAUSE = clauses(
-    [*NUMBERED, *NAMED],
+    [*NUMBERED, *NAMED, UnknownOption("BACKUPS"), UnknownOption('A "b'.upper())],
     st.one_of(
         st.integers(-NUMBER_MAX, NUMBER_MAX),
         STORABLE,
@@ -82,11 +95,47 @@ def alters(draw: st.DrawFn) -> AlterZone:
     return AlterZone(draw(NAMES), tuple(options), draw(st.booleans()))
 
 
-COMMANDS: st.SearchStrategy[Command] = st.one_of(creates(), alters(), st.builds(DropZone, NAMES, st.booleans()))
+TYPES = st.one_of(
+    st.sampled_from(["INTEGER", "UUID", "TIMESTAMP WITH LOCAL TIME ZONE", "NO_SUCH_TYPE"]).map(ColumnType),
+    st.builds(
+        ColumnType,
+        st.sampled_from(["DECIMAL", "VARCHAR", "TIME", "TIMESTAMP WITH LOCAL TIME ZONE"]),
+        st.lists(COUNTS, min_size=1, max_size=3).map(tuple),
+    ),
+)
+DEFAULTS = st.one_of(
+    st.none(),
+    st.sampled_from(["0", "-2.5e3", "NULL", "TRUE", "CURRENT_TIMESTAMP", "DATE '2026-01-01'"]),
+    STORABLE.map(lambda text: "'" + text.replace("'", "''") + "'"),
+)
+COLUMNS = st.lists(st.builds(ColumnClause, NAMES, TYPES, st.booleans(), DEFAULTS), min_size=1, max_size=3)
+NAME_LISTS = st.lists(NAMES, min_size=1, max_size=3).map(tuple)
+CREATE_TABLES = st.builds(
+    CreateTable,
+    NAMES,
+    COLUMNS.map(tuple),
+    st.lists(NAME_LISTS, max_size=2).map(tuple),
+    st.none() | NAME_LISTS,
+    st.none() | NAMES,
+    st.none() | STORABLE.map(lambda text: ProfileName(text.strip())),
+    st.booleans(),
+)
+
+COMMANDS: st.SearchStrategy[Command] = st.one_of(
+    creates(),
+    alters(),
+    st.builds(RenameZone, NAMES, NAMES, st.booleans()),
+    st.builds(SetDefaultZone, NAMES, st.booleans()),
+    st.builds(DropZone, NAMES, st.booleans()),
+    CREATE_TABLES,
+    st.builds(AddColumns, NAMES, COLUMNS.map(tuple), st.booleans()),
+    st.builds(DropColumns, NAMES, NAME_LISTS, st.booleans()),
+    st.builds(DropTable, NAMES, st.booleans()),
+)
 
 _WORDS = """CREATE ALTER DROP ZONE IF NOT EXISTS SET WITH STORAGE PROFILES PARTITIONS REPLICAS QUORUM SIZE AUTO
 SCALE UP OFF ALL NODES FILTER RENAME TO DEFAULT SELECT z "z" 'z' 3 2.5 0x1 -1 1e9 ( ) [ ] , ; = . ? -- // /* */
-/*+ ' " N'x' $$ {# #} {% %} \\ `"""
+/*+ ' " N'x' $$ {# #} {% %} \\ ` TABLE PRIMARY KEY COLOCATE BY COLUMN ADD INT NULL ‘ ’ “ ” ‘z’ z$1"""
 WORDS = st.sampled_from([*_WORDS.split(), "\n", "\u00a0", "\x00"])
 
 
@@ -95,6 +144,7 @@ def test_rendering_reads_back_as_the_same_command(commands: list[Command]) -> No
     """IEP-030, IEP-031: the canonical text of a command means that command."""
     text = ";\n".join(render(command) for command in commands)
     assert parse_ddl(text) == tuple(commands)
+    assert [read.command for read in parse_each(text)] == commands
 
 
 @given(st.one_of(st.text(), TEXT, st.lists(WORDS).map(" ".join), st.lists(WORDS).map("".join)))

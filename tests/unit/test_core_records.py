@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
+from catalog.filters.json_path import JSON_PATH
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.data_nodes import DataNodes, compute_data_nodes, replica_counts
 from rebalance.core.guarded_write import decode_trigger, encode_trigger
@@ -104,14 +105,16 @@ def test_data_nodes_hold_all_profiles_and_never_lower_the_quorum() -> None:
     """IEP-012, IEP-020, IEP-021: the default follows the replicas possible; departures do not lower it."""
     zone = Zone(ZoneId(1), "Z", 8, 5, None, ("default", "ssd"))
     nodes = [Node(f"n{n}", profiles=("default", "ssd")) for n in range(5)]
-    first = compute_data_nodes(None, [*nodes[:2], Node("x", profiles=("default",))], ZoneIntent(1, zone))
+    first = compute_data_nodes(
+        None, [*nodes[:2], Node("x", profiles=("default",))], ZoneIntent(1, zone), JSON_PATH
+    )
     assert first == DataNodes(1, ("n0", "n1"), 2)
-    grown = compute_data_nodes(first, nodes, ZoneIntent(1, zone))
+    grown = compute_data_nodes(first, nodes, ZoneIntent(1, zone), JSON_PATH)
     assert grown == DataNodes(1, ("n0", "n1", "n2", "n3", "n4"), 3)
-    assert compute_data_nodes(grown, nodes[:1], ZoneIntent(1, zone)) == grown
+    assert compute_data_nodes(grown, nodes[:1], ZoneIntent(1, zone), JSON_PATH) == grown
     assert replica_counts(ZoneIntent(1, zone), grown) == (5, 5)
     # Four nodes would give learners, which are not built yet: the group gets its voters only.
-    four = compute_data_nodes(None, nodes[:4], ZoneIntent(1, zone))
+    four = compute_data_nodes(None, nodes[:4], ZoneIntent(1, zone), JSON_PATH)
     assert replica_counts(ZoneIntent(1, zone), four) == (3, 3)
 
 

@@ -8,6 +8,7 @@ from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.messages import Command
 from catalog.core.snapshot import CatalogSnapshot, Change, Topology, apply_command
 from catalog.core.zone import Node, Zone
+from catalog.filters.json_path import JSON_PATH
 from parser.to_command import parse_ddl
 
 
@@ -29,9 +30,8 @@ def catalog(*statements: str, topology: Topology | None = None) -> CatalogSnapsh
 
 
 def change(sql: str, snapshot: CatalogSnapshot | None = None, topology: Topology | None = None) -> Change:
-    return apply_command(
-        snapshot or CatalogSnapshot(), command(sql), nodes(3) if topology is None else topology
-    )
+    alive = nodes(3) if topology is None else topology
+    return apply_command(snapshot or CatalogSnapshot(), command(sql), alive, filters=JSON_PATH)
 
 
 def zone(sql: str, snapshot: CatalogSnapshot | None = None, topology: Topology | None = None) -> Zone:

@@ -5,15 +5,25 @@ from __future__ import annotations
 import pytest
 
 from catalog.core.errors import ErrorKind
-from catalog.core.quorum import ALL_REPLICAS, consensus_size
-from catalog.core.snapshot import CatalogSnapshot, EntryKind, StatementWarning, ZoneDefaults, apply_command
+from catalog.core.quorum import ALL_REPLICAS, consensus_size, effective_replicas
+from catalog.core.snapshot import (
+    CatalogSnapshot,
+    EntryKind,
+    StatementWarning,
+    ZoneDefaults,
+    ZoneEntry,
+    apply_command,
+)
 from catalog.core.zone import Node, Zone, ZoneId
+from catalog.filters.json_path import JSON_PATH
 from tests.unit.catalog.commands import catalog, change, command, nodes, refusal, zone
 
 
 def test_create_takes_every_default() -> None:
     """IEP-013: one replica unless said otherwise; PARTITIONS from the setting."""
-    created = apply_command(CatalogSnapshot(), command("CREATE ZONE z"), nodes(3), ZoneDefaults(partitions=7))
+    created = apply_command(
+        CatalogSnapshot(), command("CREATE ZONE z"), nodes(3), ZoneDefaults(partitions=7), filters=JSON_PATH
+    )
     assert created.after == Zone(ZoneId(1), "Z", 7, 1, None, ("default",))
     assert created.quorum == 1
     assert created.data_nodes == ("n1", "n2", "n3")
@@ -31,11 +41,19 @@ def test_derived_quorum(count: int, quorum: int) -> None:
 
 @pytest.mark.parametrize(("quorum", "voters"), [(2, 3), (3, 5)])
 def test_consensus_size(quorum: int, voters: int) -> None:
-    """IEP-016, IEP-019: 2q - 1 of the replicas vote; q is stored and shown (IEP-015)."""
+    """IEP-015, IEP-016, IEP-017, IEP-019: 2q - 1 of the replicas vote; q is stored and shown."""
     created = change(f"CREATE ZONE z (REPLICAS 7, QUORUM SIZE {quorum})", topology=nodes(10))
     assert created.after is not None
     assert created.after.quorum_size == created.effect["params"]["quorum_size"] == quorum
     assert consensus_size(quorum, created.after.replicas, len(created.data_nodes)) == voters
+
+
+def test_the_example_of_iep_133() -> None:
+    """IEP-033, IEP-034: seven nodes, a replica on each: 3 vote and 4 learn."""
+    made = change("CREATE ZONE 'MY_ZONE' WITH REPLICAS = ALL, QUORUM_SIZE = 2", topology=nodes(7))
+    assert made.after is not None
+    voters = consensus_size(2, made.after.replicas, len(made.data_nodes))
+    assert (voters, effective_replicas(made.after.replicas, len(made.data_nodes)) - voters) == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +136,16 @@ def test_the_same_again_is_applied_and_makes_no_version() -> None:
     assert snapshot.after(again.entries) is snapshot
 
 
+def zone_named(snapshot: CatalogSnapshot, name: str) -> Zone:
+    found = snapshot.zone(name)
+    assert found
+    return found
+
+
 def test_drop_keeps_the_last_parameters_and_ids_are_never_used_again() -> None:
     snapshot = catalog("CREATE ZONE a (REPLICAS 2)", "CREATE ZONE b")
     (entry,) = change("DROP ZONE a", snapshot).entries
-    assert (entry.kind, entry.zone) == (EntryKind.DROPPED, snapshot.zone("A"))
+    assert entry == ZoneEntry(EntryKind.DROPPED, zone_named(snapshot, "A"))
     emptied = catalog("CREATE ZONE a", "CREATE ZONE b", "DROP ZONE b", "DROP ZONE a")
     assert (emptied.version, emptied.zones, emptied.next_zone_id) == (4, (), 3)
     assert zone("CREATE ZONE a", emptied).zone_id == 3
@@ -150,7 +174,25 @@ def test_if_exists_does_nothing_and_says_so(sql: str) -> None:
         ("CREATE ZONE z WITH QUORUM_SIZE=2.5, STORAGE_PROFILES='no'", ErrorKind.OPTION_TYPE),
         ("CREATE ZONE z WITH REPLICAS=1, STORAGE_PROFILES=1", ErrorKind.OPTION_TYPE),
         ("CREATE ZONE z WITH STORAGE_PROFILES='a,,b'", ErrorKind.STORAGE_PROFILES_EMPTY),
-        ("CREATE ZONE z (AUTO SCALE OFF, REPLICAS 0)", ErrorKind.OPTION_NOT_SUPPORTED),
+        ("CREATE ZONE z$1 WITH BACKUPS=1", ErrorKind.NAME_INVALID),
+        ("CREATE ZONE z WITH REPLICAS=1, REPLICAS=2, BACKUPS=1", ErrorKind.OPTION_UNKNOWN),
+        ("CREATE ZONE z (AUTO SCALE OFF, AUTO SCALE UP 5)", ErrorKind.OPTION_DUPLICATE),
+        ("CREATE ZONE z WITH DATA_NODES_FILTER=1, REPLICAS=0", ErrorKind.OPTION_TYPE),
+        (
+            "CREATE ZONE z WITH CONSISTENCY_MODE=' x', STORAGE_PROFILES='no'",
+            ErrorKind.OPTION_OUT_OF_RANGE,
+        ),
+        (
+            "CREATE ZONE z (NODES FILTER '$[') STORAGE PROFILES ['no']",
+            ErrorKind.STORAGE_PROFILE_UNKNOWN,
+        ),
+        ("CREATE ZONE z (NODES FILTER 'not a path', REPLICAS 0)", ErrorKind.FILTER_INVALID),
+        ("CREATE ZONE z (NODES FILTER '$.region', REPLICAS 0)", ErrorKind.FILTER_MATCHES_NO_NODE),
+        ("CREATE ZONE IF NOT EXISTS z (NODES FILTER '$.region')", ErrorKind.FILTER_MATCHES_NO_NODE),
+        ("ALTER ZONE IF EXISTS ghost SET (NODES FILTER '$[')", ErrorKind.FILTER_INVALID),
+        ("CREATE ZONE z (AUTO SCALE UP 2147483648)", ErrorKind.OPTION_OUT_OF_RANGE),
+        ("CREATE ZONE z WITH DATA_NODES_AUTO_ADJUST_SCALE_DOWN=-1", ErrorKind.OPTION_OUT_OF_RANGE),
+        ("ALTER ZONE z SET (CONSISTENCY MODE 'x')", ErrorKind.OPTION_NOT_ALTERABLE),
         ("ALTER ZONE z SET STORAGE_PROFILES='default'", ErrorKind.OPTION_NOT_ALTERABLE),
         ("CREATE ZONE z (REPLICAS 0) STORAGE PROFILES ['no']", ErrorKind.STORAGE_PROFILE_UNKNOWN),
         ("CREATE ZONE z (REPLICAS 0, QUORUM SIZE 9)", ErrorKind.OPTION_OUT_OF_RANGE),

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from app.errors import http_status, problem
-from catalog.core.errors import ErrorKind, ParseError, RefusedError, StatementError, StoreError
+from catalog.core.errors import ErrorKind, ParseError, ProtocolType, RefusedError, StatementError, StoreError
 from catalog.core.messages import Position
+from catalog.errors_page import PAGE, page
+
+RETRYABLE = (
+    ErrorKind.CATALOG_VERSION_CONFLICT,
+    ErrorKind.OUTCOME_UNKNOWN,
+    ErrorKind.CATALOG_UNAVAILABLE,
+    ErrorKind.METASTORE_UNAVAILABLE,
+    ErrorKind.PARTITION_UNAVAILABLE,
+)
+"""Something outside is to blame: clients see it by the type."""
 
 
 def test_codes_are_unique_four_digits_and_documented() -> None:
@@ -14,6 +24,25 @@ def test_codes_are_unique_four_digits_and_documented() -> None:
     assert all(1000 <= code <= 9999 for code in codes)
     assert all(kind.value.title and kind.value.action.endswith(".") for kind in ErrorKind)
     assert all(len(kind.sqlstate) == 5 for kind in ErrorKind)
+    assert not {13, 22} & set(codes)
+    assert set(RETRYABLE) == {kind for kind in ErrorKind if kind.protocol_type is ProtocolType.EXTERNAL}
+
+
+def test_the_page_equals_the_code() -> None:
+    """Written by ``python -m catalog.errors_page``."""
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_every_name_that_programs_rely_on_is_there() -> None:
+    names = """
+        SYNTAX_ERROR STATEMENT_NOT_SUPPORTED MULTIPLE_STATEMENTS OPTION_UNKNOWN OPTION_DUPLICATE OPTION_TYPE
+        OPTION_OUT_OF_RANGE PARTITIONS_NOT_ALTERABLE OPTION_NOT_ALTERABLE QUORUM_BELOW_MINIMUM
+        QUORUM_ABOVE_MAXIMUM QUORUM_CONFLICTS_WITH_REPLICAS QUORUM_EXCEEDS_DATA_NODES FILTER_INVALID
+        FILTER_MATCHES_NO_NODE STORAGE_PROFILE_UNKNOWN STORAGE_PROFILES_EMPTY ZONE_ALREADY_EXISTS
+        ZONE_NOT_FOUND ZONE_IN_USE DEFAULT_ZONE_PROTECTED NAME_INVALID NAME_TOO_LONG TABLE_ALREADY_EXISTS
+        TABLE_NOT_FOUND TRANSACTION_NOT_SUPPORTED CATALOG_VERSION_CONFLICT
+    """
+    assert set(names.split()) <= set(ErrorKind.__members__)
 
 
 def test_quorum_conflicts_have_codes_of_their_own() -> None:
@@ -32,6 +61,9 @@ def test_sqlstates_and_statuses() -> None:
     expected = {
         ErrorKind.SYNTAX_ERROR: ("42601", 400),
         ErrorKind.STATEMENT_NOT_SUPPORTED: ("0A000", 400),
+        ErrorKind.TRANSACTION_NOT_SUPPORTED: ("25001", 400),
+        ErrorKind.ZONE_IN_USE: ("2BP01", 409),
+        ErrorKind.TABLE_NOT_FOUND: ("42P01", 404),
         ErrorKind.ZONE_ALREADY_EXISTS: ("42710", 409),
         ErrorKind.ZONE_NOT_FOUND: ("42704", 404),
         ErrorKind.NAME_INVALID: ("42602", 400),

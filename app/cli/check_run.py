@@ -1,0 +1,126 @@
+"""Runs a script on a catalog in memory, with the judge that the server has (``apply_command``).
+
+Statements are judged, not engines: what the replication engine cannot do yet is accepted here. Imports no
+server, no database, no etcd and no Spark, so that it answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from app.cli.exits import UsageError
+from app.cli.sql_source import Script
+from app.supervisor_plan import NodeSpec, default_topology, read_topology
+from app.supervisor_state import UpError
+from catalog.core.errors import ParseError, RefusedError, StatementError
+from catalog.core.snapshot import CatalogSnapshot, StatementWarning, Topology, apply_command
+from catalog.core.zone import Node
+from catalog.filters.json_path import JSON_PATH
+from parser.to_command import parse_each
+
+NODES_DEFAULT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedStatement:
+    """What a statement would do; ``error`` None means it is good. ``n`` is its 1-based number in the script."""
+
+    n: int
+    sql: str
+    applied: bool = False
+    effect: Mapping[str, Any] | None = None
+    error: StatementError | None = None
+    warnings: tuple[StatementWarning, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        error = self.error
+        refusal = error and {
+            "name": error.kind.name,
+            "code": error.kind.code,
+            "sqlstate": error.kind.sqlstate,
+            "message": error.message,
+            "line": error.line,
+            "column": error.column,
+        }
+        return {
+            "n": self.n,
+            "sql": self.sql,
+            "ok": error is None,
+            "applied": self.applied,
+            "effect": self.effect,
+            "error": refusal,
+            "warnings": [{"name": each.name, "message": each.message} for each in self.warnings],
+        }
+
+
+def living_nodes(path: Path | None) -> Topology:
+    """The nodes to check against. Raises UsageError for a file that is no topology."""
+    try:
+        specs = default_topology(NODES_DEFAULT) if path is None else read_topology(path)
+    except UpError as error:
+        raise UsageError(str(error)) from error
+    return tuple(map(_node, specs))
+
+
+def check_script(text: str, topology: Topology, *, continue_on_error: bool) -> Iterator[CheckedStatement]:
+    """The statements in their order, up to the first error unless told to go on.
+
+    As the server does, a script is read whole first: without ``continue_on_error`` a statement that does not
+    parse is the only one that is yielded, for none of the others would run.
+    """
+    reads = list(enumerate(parse_each(text), start=1))
+    if not continue_on_error:
+        reads = [(n, read) for n, read in reads if isinstance(read.command, ParseError)][:1] or reads
+    snapshot = CatalogSnapshot()
+    for n, read in reads:
+        if isinstance(read.command, ParseError):
+            yield CheckedStatement(n, read.sql, error=read.command)
+            continue
+        try:
+            change = apply_command(snapshot, read.command, topology, filters=JSON_PATH)
+        except RefusedError as error:
+            yield CheckedStatement(n, read.sql, error=error)
+            if not continue_on_error:
+                return
+            continue
+        snapshot = snapshot.after(change.entries)
+        yield CheckedStatement(n, read.sql, change.applied, change.effect, warnings=change.warnings)
+
+
+def print_checked(statement: CheckedStatement, script: Script, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(statement.to_json(), ensure_ascii=False))
+        return
+    head = " ".join(statement.sql.split())
+    head = head if len(head) <= 72 else head[:69] + "..."
+    if statement.error is None:
+        done = (statement.effect or {}).get("op", "") if statement.applied else "nothing to do"
+        print(f"{statement.n}: ok ({done}): {head}")
+    else:
+        print(f"{statement.n}: refused: {head}")
+        print(_described(statement.error, script))
+    for warning in statement.warnings:
+        print(f"  warning {warning.name}: {warning.message}")
+
+
+def _described(error: StatementError, script: Script) -> str:
+    """``FILE:line:column: NAME (code, SQLSTATE): message``, and the line with a caret below the place."""
+    kind = error.kind
+    refusal = f"{kind.name} ({kind.code}, {kind.sqlstate}): {error.message}"
+    if error.line is None or error.column is None:
+        return f"  {script.name}: {refusal}"
+    source = script.text.split("\n")[error.line - 1].rstrip("\r")
+    # Tabs stay tabs in front of the caret, so that it stands below its place whatever their width.
+    blanks = "".join("\t" if char == "\t" else " " for char in source[: error.column - 1])
+    return f"  {script.name}:{error.line}:{error.column}: {refusal}\n    {source}\n    {blanks}^"
+
+
+def _node(spec: NodeSpec) -> Node:
+    attributes = {
+        name: value if isinstance(value, str) else json.dumps(value) for name, value in spec.attributes.items()
+    }
+    return Node(spec.name, tuple(sorted(attributes.items())), spec.profiles)

@@ -1,0 +1,260 @@
+"""What each command on zones changes, in the order of checks that ``apply_command`` promises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.messages import (
+    AlterZone,
+    CreateZone,
+    DropZone,
+    Name,
+    ProfileName,
+    RenameZone,
+    SetDefaultZone,
+    ZoneCommand,
+    ZoneOption,
+)
+from catalog.core.names import check_name
+from catalog.core.node_filter import FilterError, NodeFilters, may_use
+from catalog.core.quorum import default_quorum
+from catalog.core.quorum_rules import check_bounds, check_data_nodes, check_stored_quorum
+from catalog.core.versions import (
+    CatalogSnapshot,
+    Change,
+    DefaultZoneEntry,
+    EntryKind,
+    Surroundings,
+    Topology,
+    ZoneEntry,
+)
+from catalog.core.zone import EVERY_NODE, ConsistencyMode, DistributionAlgorithm, Zone, ZoneId
+from catalog.core.zone_options import ZoneParameters, check_ranges, clause_position, read_options
+from catalog.core.zone_warnings import zone_warnings
+
+DEFAULT_PROFILES = ("default",)
+
+
+def data_nodes_of(zone: Zone, topology: Topology, filters: NodeFilters) -> tuple[str, ...]:
+    """Names of the live nodes that the zone may use, sorted (IEP-012): all its profiles, and its filter."""
+    return tuple(sorted(node.name for node in topology if may_use(zone, node, filters)))
+
+
+def create_zone(snapshot: CatalogSnapshot, command: CreateZone, surroundings: Surroundings) -> Change:
+    check_name(command.name)
+    parameters = read_options(command)
+    implied = tuple(ProfileName(name, command.name.position) for name in DEFAULT_PROFILES)
+    check_profiles(parameters.storage_profiles or implied, surroundings.topology)
+    _check_filter(command, parameters, surroundings)
+    check_ranges(command, parameters)
+    replicas = 1 if parameters.replicas is None else parameters.replicas
+    if parameters.quorum_size is not None:
+        check_bounds(command, parameters.quorum_size, replicas)
+    existing = snapshot.zone(command.name.text)
+    if existing:
+        if command.if_not_exists:
+            return nothing(command, existing)
+        message = f"zone {existing.name} exists already"
+        raise RefusedError(ErrorKind.ZONE_ALREADY_EXISTS, message, command.name.position)
+    zone = new_zone(snapshot.next_zone_id, command.name.text, parameters, surroundings)
+    return _written("create", command, None, zone, parameters, surroundings)
+
+
+def new_zone(zone_id: ZoneId, name: str, parameters: ZoneParameters, surroundings: Surroundings) -> Zone:
+    """A zone of these parameters, with the default of each that is not given (IEP-013, IEP-032)."""
+    profiles = tuple(profile.text for profile in parameters.storage_profiles or ())
+    given = parameters
+    return Zone(
+        zone_id=zone_id,
+        name=name,
+        partitions=surroundings.defaults.partitions if given.partitions is None else given.partitions,
+        replicas=1 if given.replicas is None else given.replicas,
+        quorum_size=given.quorum_size,
+        storage_profiles=profiles or DEFAULT_PROFILES,
+        **_changed(given),
+        consistency_mode=given.consistency_mode or ConsistencyMode.STRONG_CONSISTENCY,
+        algorithm=given.algorithm or DistributionAlgorithm.RENDEZVOUS,
+    )
+
+
+def alter_zone(snapshot: CatalogSnapshot, command: AlterZone, surroundings: Surroundings) -> Change:
+    check_name(command.name)
+    parameters = read_options(command)
+    _check_filter(command, parameters, surroundings)
+    check_ranges(command, parameters)
+    zone = snapshot.zone(command.name.text)
+    if zone is None:
+        return _missing(command, command.if_exists)
+    replicas = zone.replicas if parameters.replicas is None else parameters.replicas
+    if parameters.quorum_size is not None:
+        check_bounds(command, parameters.quorum_size, replicas)
+        quorum_size: int | None = parameters.quorum_size
+    else:
+        quorum_size = zone.quorum_size
+        if quorum_size is not None:
+            check_stored_quorum(command, quorum_size, replicas)
+    altered = replace(zone, replicas=replicas, quorum_size=quorum_size, **_changed(parameters))
+    return _written("alter", command, zone, altered, parameters, surroundings)
+
+
+def rename_zone(snapshot: CatalogSnapshot, command: RenameZone) -> Change:
+    """Source looked up first, then the target must be free: also its own name is taken."""
+    check_name(command.name)
+    check_name(command.new_name)
+    zone = snapshot.zone(command.name.text)
+    if zone is None:
+        return _missing(command, command.if_exists)
+    if snapshot.zone(command.new_name.text):
+        message = f"zone {command.new_name.text} exists already"
+        raise RefusedError(ErrorKind.ZONE_ALREADY_EXISTS, message, command.new_name.position)
+    renamed = replace(zone, name=command.new_name.text)
+    return Change(
+        command=command,
+        applied=True,
+        effect={"op": "rename", "zone": zone.name, "new_name": renamed.name},
+        entries=(ZoneEntry(EntryKind.WRITTEN, renamed),),
+        before=zone,
+    )
+
+
+def set_default_zone(snapshot: CatalogSnapshot, command: SetDefaultZone) -> Change:
+    check_name(command.name)
+    zone = snapshot.zone(command.name.text)
+    if zone is None:
+        return _missing(command, command.if_exists)
+    if zone.zone_id == snapshot.default_zone_id:
+        return nothing(command, zone)
+    return Change(
+        command=command,
+        applied=True,
+        effect={"op": "set_default", "zone": zone.name},
+        entries=(DefaultZoneEntry(zone.zone_id),),
+        before=zone,
+    )
+
+
+def drop_zone(snapshot: CatalogSnapshot, command: DropZone) -> Change:
+    """Refused for the default zone, and for one that has tables; IF EXISTS helps neither."""
+    check_name(command.name)
+    zone = snapshot.zone(command.name.text)
+    if zone is None:
+        return _missing(command, command.if_exists)
+    if zone.zone_id == snapshot.default_zone_id:
+        message = f"zone {zone.name} is the default zone: make another the default first, by SET DEFAULT"
+        raise RefusedError(ErrorKind.DEFAULT_ZONE_PROTECTED, message, command.name.position)
+    tables = snapshot.tables_in(zone)
+    if tables:
+        others = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
+        message = f"table {tables[0].name}{others} lives in zone {zone.name}: drop what lives in it first"
+        raise RefusedError(ErrorKind.ZONE_IN_USE, message, command.name.position)
+    return Change(
+        command=command,
+        applied=True,
+        effect={"op": "drop", "zone": zone.name},
+        entries=(ZoneEntry(EntryKind.DROPPED, zone),),
+        before=zone,
+    )
+
+
+def zone_params(zone: Zone, quorum: int) -> dict[str, Any]:
+    """``quorum_size`` is the effective one: what the zone runs with (IEP-015)."""
+    return {
+        "partitions": zone.partitions,
+        "replicas": zone.replicas,
+        "quorum_size": quorum,
+        "auto_scale_up": zone.auto_scale_up,
+        "auto_scale_down": zone.auto_scale_down,
+        "nodes_filter": zone.nodes_filter,
+        "storage_profiles": list(zone.storage_profiles),
+        "consistency_mode": zone.consistency_mode.value,
+    }
+
+
+def effective_quorum(zone: Zone, data_nodes: Sequence[str]) -> int:
+    """The explicit quorum, else the one that follows from replicas and data nodes (decision 1)."""
+    derived = default_quorum(zone.replicas, len(data_nodes))
+    return derived if zone.quorum_size is None else zone.quorum_size
+
+
+def nothing(command: ZoneCommand, zone: Zone | None) -> Change:
+    return Change(command=command, applied=False, effect={"op": "noop"}, before=zone)
+
+
+def check_profiles(names: tuple[ProfileName, ...], topology: Topology) -> None:
+    """Each profile must be on at least one live node."""
+    known = sorted({profile for node in topology for profile in node.profiles})
+    for name in names:
+        if name.text not in known:
+            there = f"they have {', '.join(known)}" if known else "no node is alive"
+            message = f"no live node has the storage profile '{name.text}'; {there}"
+            raise RefusedError(ErrorKind.STORAGE_PROFILE_UNKNOWN, message, name.position)
+
+
+def missing_zone(name: Name) -> RefusedError:
+    return RefusedError(ErrorKind.ZONE_NOT_FOUND, f"there is no zone {name.text}", name.position)
+
+
+def _missing(command: ZoneCommand, allowed: bool) -> Change:
+    if allowed:
+        return nothing(command, None)
+    raise missing_zone(command.name)
+
+
+def _changed(given: ZoneParameters) -> dict[str, Any]:
+    """The fields that both CREATE and ALTER may set and that need no other check, where they are given."""
+    fields = {
+        "auto_scale_up": given.auto_scale_up,
+        "auto_scale_down": given.auto_scale_down,
+        "nodes_filter": given.nodes_filter,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _check_filter(
+    command: CreateZone | AlterZone, parameters: ZoneParameters, surroundings: Surroundings
+) -> None:
+    """A filter that a statement names must be one, and match a live node now."""
+    expression = parameters.nodes_filter
+    if expression is None:
+        return
+    position = clause_position(command, ZoneOption.NODES_FILTER)
+    filters, topology = surroundings.filters, surroundings.topology
+    try:
+        # Asked also where no node is alive: a text that is no filter is refused whatever lives.
+        filters.negated_attributes(expression)
+        matching = [node for node in topology if filters.matches(expression, node)]
+    except FilterError as error:
+        message = f"NODES FILTER is not a JSONPath filter: {error}"
+        raise RefusedError(ErrorKind.FILTER_INVALID, message, position) from error
+    if not matching:
+        there = f"none of the {len(topology)} live nodes" if topology else "no node is alive, so none"
+        message = f"{there} matches the filter {expression}; {EVERY_NODE} matches every node"
+        raise RefusedError(ErrorKind.FILTER_MATCHES_NO_NODE, message, position)
+
+
+def _written(
+    op: str,
+    command: CreateZone | AlterZone,
+    before: Zone | None,
+    zone: Zone,
+    parameters: ZoneParameters,
+    surroundings: Surroundings,
+) -> Change:
+    data_nodes = data_nodes_of(zone, surroundings.topology, surroundings.filters)
+    if parameters.quorum_size is not None:
+        check_data_nodes(command, parameters.quorum_size, len(data_nodes))
+    quorum = effective_quorum(zone, data_nodes)
+    return Change(
+        command=command,
+        applied=True,
+        effect={"op": op, "zone": zone.name, "params": zone_params(zone, quorum)},
+        entries=() if zone == before else (ZoneEntry(EntryKind.WRITTEN, zone),),
+        before=before,
+        after=zone,
+        data_nodes=data_nodes,
+        quorum=quorum,
+        warnings=zone_warnings(zone, parameters, data_nodes, surroundings),
+    )

@@ -1,0 +1,49 @@
+"""A zone's data nodes follow its filter, in the controllers and in the limit of members."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.sql.member_counts import MemberCounts
+from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
+from catalog.filters.json_path import JSON_PATH
+from rebalance.core.data_nodes import DataNodes, compute_data_nodes
+
+LIVE = (
+    Node("n1", (("region", "EU"),)),
+    Node("n2", (("region", "EU"),)),
+    Node("n3", (("region", "US"),)),
+    Node("x", (("region", "EU"),), profiles=("other",)),
+)
+ZONE = Zone(ZoneId(1), "Z", 8, 3, None, ("default",))
+EU = replace(ZONE, nodes_filter="$[?(@.region == 'EU')]")
+
+
+def test_an_altered_filter_is_followed_at_once() -> None:
+    """IEP-012: who lives and no longer matches leaves; so do those that do not live."""
+    everywhere = compute_data_nodes(None, LIVE, ZoneIntent(1, ZONE), JSON_PATH)
+    assert everywhere == DataNodes(1, ("n1", "n2", "n3"), 2)
+    filtered = compute_data_nodes(everywhere, LIVE, ZoneIntent(2, EU), JSON_PATH)
+    assert filtered == DataNodes(2, ("n1", "n2"), 2, EU.nodes_filter)
+    assert compute_data_nodes(everywhere, LIVE[:1], ZoneIntent(2, EU), JSON_PATH).nodes == ("n1",)
+    assert DataNodes.decode(filtered.encode()) == filtered
+
+
+def test_who_does_not_live_stays_while_the_filter_stays() -> None:
+    """Decision 1: and no departure lowers the quorum, also of a node that came back without its attribute."""
+    filtered = compute_data_nodes(None, LIVE, ZoneIntent(2, EU), JSON_PATH)
+    assert compute_data_nodes(filtered, LIVE[1:], ZoneIntent(2, EU), JSON_PATH) == filtered
+    moved = (Node("n1", (("region", "US"),)), *LIVE[1:])
+    assert compute_data_nodes(filtered, moved, ZoneIntent(2, EU), JSON_PATH) == DataNodes(
+        2, ("n2",), 2, EU.nodes_filter
+    )
+
+
+def test_records_from_before_there_were_filters() -> None:
+    assert DataNodes.decode(b'{"v":1,"zone_version":1,"nodes":["n1"],"quorum":1}') == DataNodes(1, ("n1",), 1)
+
+
+def test_members_are_counted_where_the_filter_allows() -> None:
+    counts = MemberCounts(lambda zone_id: ("gone", "n3"))
+    assert set(counts.of_zone(replace(EU, replicas=9, quorum_size=3), LIVE)) == {"n1", "n2", "gone"}
+    assert set(counts.of_zone(replace(ZONE, replicas=9, quorum_size=3), LIVE)) == {"n1", "n2", "n3", "gone"}

@@ -1,0 +1,128 @@
+"""Filter, timers, mode and algorithm: stored and shown by the catalog, refused where the engine cannot act."""
+
+from __future__ import annotations
+
+import pytest
+
+from catalog.core.engine_limits import check_engine_can
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.quorum import ALL_REPLICAS
+from catalog.core.zone import TIMER_OFF, ConsistencyMode, DistributionAlgorithm, Node, Zone, ZoneId
+from parser.render import render_zone
+from tests.unit.catalog.commands import catalog, change, refusal, zone
+
+EVERY_OPTION = (
+    "CREATE ZONE z (PARTITIONS 4, REPLICAS ALL, QUORUM SIZE 2, AUTO SCALE UP 5, AUTO SCALE DOWN 60, "
+    "NODES FILTER '$[?(@.region == ''EU'')]', DISTRIBUTION ALGORITHM 'balanced', "
+    "CONSISTENCY MODE 'HIGH_AVAILABILITY') STORAGE PROFILES ['default']"
+)
+NODES = (
+    Node("n1", (("region", "EU"), ("tier", "4"))),
+    Node("n2", (("region", "EU"),)),
+    Node("n3", (("region", "US"),)),
+    Node("n4"),
+)
+
+
+def test_every_option_is_stored_and_rendered() -> None:
+    """IEP-014, IEP-015, IEP-030: and SHOW CREATE ZONE makes the same zone again."""
+    made = zone(EVERY_OPTION, topology=NODES)
+    assert made == Zone(
+        ZoneId(1), "Z", 4, ALL_REPLICAS, 2, ("default",), 5, 60, "$[?(@.region == 'EU')]",
+        ConsistencyMode.HIGH_AVAILABILITY, DistributionAlgorithm.BALANCED,
+    )  # fmt: skip
+    assert render_zone(made) == EVERY_OPTION.replace("CREATE ZONE z", "CREATE ZONE Z")
+    plain = zone("CREATE ZONE z")
+    assert render_zone(plain) == (
+        "CREATE ZONE Z (PARTITIONS 25, REPLICAS 1, AUTO SCALE UP 0, AUTO SCALE DOWN OFF, NODES FILTER '$..*', "
+        "DISTRIBUTION ALGORITHM 'rendezvous', CONSISTENCY MODE 'STRONG_CONSISTENCY') "
+        "STORAGE PROFILES ['default']"
+    )
+    assert zone(render_zone(plain)) == plain
+
+
+def test_the_filter_chooses_the_data_nodes() -> None:
+    """IEP-012: and with them the derived quorum (decision 1), at CREATE and at ALTER of the filter."""
+    made = change("CREATE ZONE z (REPLICAS ALL, NODES FILTER '$.region')", topology=NODES)
+    assert (made.data_nodes, made.quorum) == (("n1", "n2", "n3"), 2)
+    snapshot = catalog("CREATE ZONE z (REPLICAS ALL)", topology=NODES)
+    altered = change("ALTER ZONE z SET (NODES FILTER '$.tier')", snapshot, NODES)
+    assert (altered.data_nodes, altered.quorum) == (("n1",), 1)
+    kind, message = refusal("CREATE ZONE z (REPLICAS 3, QUORUM SIZE 2, NODES FILTER '$.tier')", topology=NODES)
+    assert kind is ErrorKind.QUORUM_EXCEEDS_DATA_NODES
+    assert message == "QUORUM SIZE 2 needs 2 data nodes, and 1 data node matches now"
+
+
+def test_what_is_wrong_with_a_filter() -> None:
+    kind, message = refusal("CREATE ZONE z (NODES FILTER '$[?(@.region = 3)]')", topology=NODES)
+    assert kind is ErrorKind.FILTER_INVALID
+    assert message == "NODES FILTER is not a JSONPath filter: unexpected token '=' (at character 14)"
+    assert refusal("ALTER ZONE z SET (NODES FILTER '$.zone')", catalog("CREATE ZONE z"), NODES) == (
+        ErrorKind.FILTER_MATCHES_NO_NODE,
+        "none of the 4 live nodes matches the filter $.zone; $..* matches every node",
+    )
+    for text, kind in (("$..*", ErrorKind.FILTER_MATCHES_NO_NODE), ("$[", ErrorKind.FILTER_INVALID)):
+        assert refusal(f"ALTER ZONE z SET (NODES FILTER '{text}')", topology=())[0] is kind
+
+
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ("$[?(@.region != ''US'')]", "(now: n4)"),
+        ("$[?(@.region && @.region != ''US'')]", None),
+        ("$[?(@.tier nin [1] && @.region == ''EU'')]", "(now: n2)"),
+        ("$[?(@.region == ''EU'')]", None),
+        ("$[?(!@.region)]", None),
+        ("$[?(@.colour != ''red'')]", "(now: n1, n2, n3, n4)"),
+    ],
+)
+def test_a_negative_comparison_that_matches_nodes_without_the_attribute_warns(
+    expression: str, names: str | None
+) -> None:
+    warnings = change(f"CREATE ZONE z (NODES FILTER '{expression}')", topology=NODES).warnings
+    assert [warning.name for warning in warnings] == ["FILTER_MATCHES_MISSING_ATTRIBUTE"] * bool(names)
+    assert all((names or "") in warning.message for warning in warnings)
+
+
+def test_other_warnings() -> None:
+    (unknown,) = change("CREATE ZONE z WITH DISTRIBUTION_ALGORITHM=''").warnings
+    assert unknown.name == "ALGORITHM_UNKNOWN"
+    assert zone("CREATE ZONE z (DISTRIBUTION ALGORITHM 'Balanced')").algorithm is DistributionAlgorithm.BALANCED
+    apart = (Node("n1", profiles=("a",)), Node("n2", profiles=("b",)))
+    made = change("CREATE ZONE z STORAGE PROFILES ['a', 'b']", topology=apart)
+    assert [warning.name for warning in made.warnings] == ["NO_DATA_NODES"]
+    filtered = change("CREATE ZONE z (REPLICAS 3, NODES FILTER '$.tier')", topology=NODES)
+    assert [warning.name for warning in filtered.warnings] == ["REPLICAS_ABOVE_DATA_NODES"]
+
+
+@pytest.mark.parametrize(
+    ("option", "what"),
+    [
+        ("AUTO SCALE UP 5", "anything but 0"),
+        ("AUTO SCALE UP OFF", "anything but 0"),
+        ("AUTO SCALE DOWN 5", "anything but OFF"),
+        ("CONSISTENCY MODE 'HIGH_AVAILABILITY'", "HIGH_AVAILABILITY"),
+        ("DISTRIBUTION ALGORITHM 'balanced'", "balanced"),
+    ],
+)
+def test_what_the_engine_does_not_do_yet_is_refused_with_its_place(option: str, what: str) -> None:
+    made = change(f"CREATE ZONE z (REPLICAS 1, {option})", topology=NODES)
+    with pytest.raises(RefusedError, match=what) as error:
+        check_engine_can(made, NODES)
+    assert error.value.kind is ErrorKind.OPTION_NOT_SUPPORTED
+    assert error.value.kind.sqlstate == "0A000"
+    assert error.value.column == 28
+
+
+def test_what_the_engine_does_is_not_refused() -> None:
+    good = (
+        "CREATE ZONE z (AUTO SCALE UP 0, AUTO SCALE DOWN OFF, CONSISTENCY MODE 'STRONG_CONSISTENCY', "
+        "DISTRIBUTION ALGORITHM 'rendezvous', NODES FILTER '$.region')"
+    )
+    check_engine_can(change(good, topology=NODES), NODES)
+    check_engine_can(change("CREATE TABLE t (id INT PRIMARY KEY)"), NODES)
+    snapshot = catalog("CREATE ZONE z (AUTO SCALE UP 9)")
+    kept = change("ALTER ZONE z SET REPLICAS 2", snapshot)
+    assert kept.after is not None
+    assert (kept.after.auto_scale_up, kept.after.auto_scale_down) == (9, TIMER_OFF)
+    check_engine_can(kept, NODES)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from catalog.core.quorum import majority
 from rebalance.core.records import MemberRole, Stage
 
 
@@ -107,10 +108,6 @@ class Done:
 Step = (
     AddLearner | WaitStart | Promote | MoveLeader | AnnounceLeaving | Remove | WaitMajority | WaitLeader | Done
 )
-
-
-def majority(voters: int) -> int:
-    return voters // 2 + 1
 
 
 def next_step(view: GroupView, target: Sequence[str]) -> Step:

@@ -12,7 +12,7 @@ import pytest
 from tests.e2e.installation import Installation, wait_for, writing
 from tests.e2e.test_kill import kill_metastore, kill_parent, kill_server, kill_spark
 
-KILLS = int(os.environ.get("SOAK_KILLS", "200"))
+KILLS = int(os.environ.get("SOAK_KILLS", "100"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 
 

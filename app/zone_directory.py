@@ -16,7 +16,8 @@ from rebalance.metastore.mirror import KeyspaceMirror
 
 
 class ZoneDirectory:
-    """``snapshot`` reads the catalog, the truth."""
+    """``snapshot`` reads the catalog, the truth. Follows the intents one by one: a DDL statement costs the same
+    with ten zones and with ten thousand."""
 
     def __init__(
         self, mirror: KeyspaceMirror, keyspace: Keyspace, snapshot: Callable[[], Awaitable[CatalogSnapshot]]
@@ -24,6 +25,7 @@ class ZoneDirectory:
         self._mirror = mirror
         self._keyspace = keyspace
         self._snapshot = snapshot
+        self._by_key: dict[str, Zone] = {}
         self._by_name: dict[str, Zone] = {}
         mirror.listen(self._on_change)
 
@@ -33,14 +35,22 @@ class ZoneDirectory:
         for spelling in spellings:
             if spelling in self._by_name:
                 return self._by_name[spelling]
-        zones = {zone.name: zone for zone in (await self._snapshot()).zones}
+        snapshot = await self._snapshot()
         for spelling in spellings:
-            if spelling in zones:
-                return zones[spelling]
+            zone = snapshot.zone(spelling)
+            if zone is not None:
+                return zone
         raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f'zone "{name}" does not exist')
 
     def _on_change(self, changed: frozenset[str]) -> None:
-        if not any(key.startswith(self._keyspace.intents) for key in changed):
-            return
-        intents = (ZoneIntent.decode(item.value) for item in self._mirror.below(self._keyspace.intents))
-        self._by_name = {intent.zone.name: intent.zone for intent in intents if not intent.dropped}
+        for key in changed:
+            if not key.startswith(self._keyspace.intents):
+                continue
+            before = self._by_key.pop(key, None)
+            # A renamed zone's old name may belong to another zone by now.
+            if before is not None and self._by_name.get(before.name) is before:
+                del self._by_name[before.name]
+            value = self._mirror.value(key)
+            intent = ZoneIntent.decode(value) if value is not None else None
+            if intent is not None and not intent.dropped:
+                self._by_key[key] = self._by_name[intent.zone.name] = intent.zone

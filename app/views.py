@@ -18,7 +18,7 @@ from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
 from rebalance.core.records import ConfigurationRecord, MemberRecord, NodeRecord, Stage
-from rebalance.core.target import StoredTarget, TargetPointer
+from rebalance.core.target import StoredTarget, TargetPointer, is_target_of
 from rebalance.metastore.mirror import KeyspaceMirror
 
 Json = dict[str, Any]
@@ -88,17 +88,18 @@ class KeyspaceViews:
     def progress(self, zone_id: ZoneId, version: int, zone: Zone | None = None) -> Json:
         """How far the zone is on its way to catalog ``version`` (or a later one).
 
-        ``zone`` is the catalog's, for a zone whose first intent is still on its way.
+        ``zone`` is the catalog's, needed for an intent below ``version``: it may be on its way, or the version
+        was another zone's and changed nothing here.
         """
         intent = self.intent(zone_id)
-        if intent is None or intent.version < version:
+        if intent is None or (intent.version < version and intent.zone != zone):
             known = intent.zone if intent else zone
             total = known.partitions if known else 0
             return self._progress(zone_id, intent, Counter(WAITING=total), Counter(INTENT_NOT_PUBLISHED=total))
         if intent.dropped:
             return self._progress_of_drop(zone_id, intent)
-        placed = self._placed(zone_id)
-        if placed is None or placed.pointer.catalog_version < intent.version:
+        placed, data_nodes = self._placed(zone_id), self.data_nodes(zone_id)
+        if placed is None or data_nodes is None or not is_target_of(placed.pointer, intent, data_nodes):
             total = intent.zone.partitions
             return self._progress(
                 zone_id, intent, Counter(WAITING=total), Counter(PLACEMENT_NOT_COMPUTED=total)

@@ -70,10 +70,11 @@ async def get_progress(
     version (or a later one) says, and nothing moves."""
     services.require_metastore()
     found = ZoneId(zone_id)
-    if services.views.intent(found) is not None:
+    intent = services.views.intent(found)
+    if intent is not None and intent.version >= version:
         return JSONResponse(services.views.progress(found, version))
     snapshot = await services.snapshot()
     zone = next((each for each in snapshot.zones if each.zone_id == found), None)
-    if zone is None:
+    if zone is None and intent is None:
         raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"there was never a zone with id {zone_id}")
     return JSONResponse(services.views.progress(found, version, zone))

@@ -39,6 +39,7 @@ class TargetStore:
         result: PlacementResult,
         event_revision: int,
         catalog_version: int,
+        algorithm: str,
         previous: KeyValue | None,
         guards: tuple[Compare, ...],
     ) -> NamedTarget | None:
@@ -63,6 +64,7 @@ class TargetStore:
             result.consensus,
             result.nodes,
             result.engine.value,
+            algorithm,
         )
         key = keyspace.target_pointer(zone_id)
         older = DeleteRange(keyspace.zone_targets(zone_id), keyspace.target(zone_id, event_revision))

@@ -18,7 +18,7 @@ from rebalance.controllers.partitions import PartitionWriter
 from rebalance.controllers.targets import NamedTarget, TargetStore
 from rebalance.core.data_nodes import DataNodes, compute_data_nodes, replica_counts
 from rebalance.core.keys import Keyspace
-from rebalance.core.target import TargetPointer
+from rebalance.core.target import TargetPointer, is_target_of
 from rebalance.core.txn import Delete, DeletePrefix, Get, KeyValue, Operation, Put, Txn, unchanged
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementEngine, PlacementRequest, PlacementResult
@@ -48,10 +48,11 @@ class Event:
 
     @property
     def is_placed(self) -> bool:
-        return (
-            self.pointer is not None
-            and TargetPointer.decode(self.pointer.value).event_revision >= self.revision
-        )
+        """The newest target is this event's, or would be the same (after a rename, say)."""
+        if self.pointer is None:
+            return False
+        pointer = TargetPointer.decode(self.pointer.value)
+        return pointer.event_revision >= self.revision or is_target_of(pointer, self.intent, self.data_nodes)
 
     def request(self) -> PlacementRequest:
         zone = self.intent.zone
@@ -171,7 +172,9 @@ class ZoneController:
             unchanged(self._keyspace.data_nodes(event.zone_id), event.data_nodes_revision),
         )
         version = event.intent.version
-        named = await self._targets.write(result, event.revision, version, event.pointer, guards)
+        named = await self._targets.write(
+            result, event.revision, version, event.intent.zone.algorithm.value, event.pointer, guards
+        )
         if named is None:
             raise NotYetError("a newer event came while the target was computed")
         return named

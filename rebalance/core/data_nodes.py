@@ -12,21 +12,23 @@ from dataclasses import asdict, dataclass
 
 from catalog.core.node_filter import NodeFilters, may_use
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
-from catalog.core.zone import EVERY_NODE, Node, ZoneIntent
+from catalog.core.zone import EVERY_NODE, Node, Zone, ZoneIntent
 
 DATA_NODES_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
 class DataNodes:
-    """Data nodes of a zone in name order, and its effective quorum size as of ``zone_version``.
+    """Data nodes of a zone in name order, and its effective quorum size.
 
-    ``nodes_filter`` is the filter that chose the nodes: another one in the intent means to choose anew.
+    ``replicas`` and ``nodes_filter`` are what they were chosen for: others in the intent mean to derive anew.
+    Nothing else of a zone is in here, so that a version which touches no placement parameter writes nothing
+    (decision 12).
     """
 
-    zone_version: int
     nodes: tuple[str, ...]
     quorum: int
+    replicas: int
     nodes_filter: str = EVERY_NODE
 
     def encode(self) -> bytes:
@@ -41,9 +43,15 @@ class DataNodes:
             raise ValueError(
                 f"data nodes format {found['v']} is not known; this build reads {DATA_NODES_FORMAT}"
             )
-        # Records from before there were filters have none.
-        nodes_filter = found.get("nodes_filter", EVERY_NODE)
-        return cls(found["zone_version"], tuple(found["nodes"]), found["quorum"], nodes_filter)
+        return cls(tuple(found["nodes"]), found["quorum"], found["replicas"], found["nodes_filter"])
+
+    def are_chosen_for(self, zone: Zone) -> bool:
+        """False while ``zone`` has parameters that these data nodes do not know yet."""
+        return (
+            self.replicas == zone.replicas
+            and self.nodes_filter == zone.nodes_filter
+            and zone.quorum_size in (None, self.quorum)
+        )
 
 
 def compute_data_nodes(
@@ -54,8 +62,8 @@ def compute_data_nodes(
 
     A node that lives and does not match (any more) leaves at once (IEP-012); one that does not live stays, for
     nothing is known of it, until the filter is altered, which recalculates from the living nodes. The derived
-    quorum only ever grows with the nodes: it is derived anew with a new version of the zone, and no departure
-    lowers it (decision 1). Raises FilterError for a filter that is none, which no catalog holds.
+    quorum is derived anew when REPLICAS or the filter are altered, and else only grows with the nodes: no
+    departure lowers it (decision 1). Raises FilterError for a filter that is none, which no catalog holds.
     """
     zone = intent.zone
     live = tuple(live)
@@ -63,9 +71,9 @@ def compute_data_nodes(
     if previous and previous.nodes_filter == zone.nodes_filter:
         nodes |= set(previous.nodes).difference(node.name for node in live)
     quorum = zone.quorum_size or default_quorum(zone.replicas, len(nodes))
-    if previous and previous.zone_version == intent.version:
+    if previous and zone.quorum_size is None and previous.are_chosen_for(zone):
         quorum = max(quorum, previous.quorum)
-    return DataNodes(intent.version, tuple(sorted(nodes)), quorum, zone.nodes_filter)
+    return DataNodes(tuple(sorted(nodes)), quorum, zone.replicas, zone.nodes_filter)
 
 
 def replica_counts(intent: ZoneIntent, data_nodes: DataNodes) -> tuple[int, int]:

@@ -12,7 +12,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+from catalog.core.zone import ZoneIntent
 from rebalance.core.assignments import Assignments
+from rebalance.core.data_nodes import DataNodes, replica_counts
 
 POINTER_FORMAT = 1
 CHUNK_BYTES = 1_000_000
@@ -31,6 +33,7 @@ class TargetPointer:
     consensus: int
     nodes: tuple[str, ...]
     engine: str
+    algorithm: str
 
     def encode(self) -> bytes:
         document = {"v": POINTER_FORMAT, **asdict(self)}
@@ -43,6 +46,18 @@ class TargetPointer:
         if found.pop("v") != POINTER_FORMAT:
             raise ValueError(f"target pointer format is not known; this build reads {POINTER_FORMAT}")
         return cls(**{**found, "nodes": tuple(found["nodes"])})
+
+
+def is_target_of(pointer: TargetPointer, intent: ZoneIntent, data_nodes: DataNodes) -> bool:
+    """Whether the target was computed from exactly these placement parameters and data nodes.
+
+    Placement is a pure function: then another event changes nothing (decision 12).
+    """
+    if not data_nodes.are_chosen_for(intent.zone):
+        return False
+    wanted = (data_nodes.nodes, intent.zone.partitions, *replica_counts(intent, data_nodes))
+    placed = (pointer.nodes, pointer.partitions, pointer.replicas, pointer.consensus)
+    return placed == wanted and pointer.algorithm == intent.zone.algorithm.value
 
 
 def cut_into_chunks(matrix: bytes, replicas: int) -> tuple[bytes, ...]:

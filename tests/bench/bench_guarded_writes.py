@@ -27,7 +27,9 @@ NODES = ("n1", "n2", "n3")
 async def name_target(store: EtcdMetastore, keyspace: Keyspace, event: int, replicas: int) -> NamedTarget:
     row = b"".join(index.to_bytes(4, "little") for index in range(replicas))
     chunks = cut_into_chunks(row * PARTITIONS, replicas)
-    pointer = TargetPointer(event, event, len(chunks), PARTITIONS, replicas, replicas, NODES, "local")
+    pointer = TargetPointer(
+        event, event, len(chunks), PARTITIONS, replicas, replicas, NODES, "local", "rendezvous"
+    )
     key = keyspace.target_pointer(ZONE)
     result = await store.commit(Txn((), (Put(key, pointer.encode()),)))
     return NamedTarget(StoredTarget(pointer, chunks), result.revision)

@@ -107,16 +107,18 @@ async def test_a_repeated_event_changes_nothing(store: Metastore, keyspace: Keys
 async def test_a_version_that_changes_no_placement_parameter_moves_nothing(
     store: Metastore, keyspace: Keyspace
 ) -> None:
-    """I3-014 (decision 12): stable stays, nothing becomes pending, the trigger advances."""
+    """I3-014 (decision 12): such a version writes nothing; the next one that does starts a rebalance."""
     zones = controller(store, keyspace)
     await publish(store, keyspace, ZoneIntent(1, ZONE))
     await zones.reconcile([ZONE.zone_id])
-    stable, before = await assignments(store, keyspace, "stable"), await triggers(store, keyspace)
-    await publish(store, keyspace, ZoneIntent(2, replace(ZONE, auto_scale_up=5)))
-    await zones.reconcile([ZONE.zone_id])
-    assert await assignments(store, keyspace, "stable") == stable
-    assert await assignments(store, keyspace, "pending") == {}
-    assert min(await triggers(store, keyspace)) > max(before)
+    await publish(store, keyspace, ZoneIntent(2, replace(ZONE, name="RENAMED", auto_scale_up=5)))
+    before = await dump(store, keyspace)
+    assert await zones.reconcile([ZONE.zone_id]) == {}
+    assert await controller(store, keyspace).reconcile([ZONE.zone_id]) == {}
+    assert await dump(store, keyspace) == before
+    await publish(store, keyspace, ZoneIntent(3, replace(ZONE, name="RENAMED", replicas=2)))
+    assert await zones.reconcile([ZONE.zone_id]) == {}
+    assert len(await assignments(store, keyspace, "pending")) == 8
 
 
 async def test_many_handlers_of_one_event(store: Metastore, keyspace: Keyspace) -> None:
@@ -270,7 +272,7 @@ async def test_a_joined_node_is_a_data_node_at_once_and_one_that_left_stays(
     assert await controller(store, keyspace, (*NODES, other)).reconcile([ZONE.zone_id]) == {}
     found = await store.get(keyspace.data_nodes(ZONE.zone_id))
     assert found is not None
-    assert DataNodes.decode(found.value) == DataNodes(1, ("n1", "n2", "n3"), 2)
+    assert DataNodes.decode(found.value) == DataNodes(("n1", "n2", "n3"), 2, 3)
     assert all(len(each.nodes) == 3 for each in (await assignments(store, keyspace, "pending")).values())
     before = await dump(store, keyspace)
     assert await controller(store, keyspace, NODES[2:]).reconcile([ZONE.zone_id]) == {}

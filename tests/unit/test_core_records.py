@@ -33,7 +33,7 @@ ZONE = Zone(ZoneId(3), "Größe", 8, 3, 2, ("ssd",))
 CONFIGURATION = ConfigurationRecord(
     4, "n1", Stage.JOINT, {"n1": ConfiguredMember("8e9e", MemberRole.VOTER, "http://x:1", leaving=True)}, "why"
 )
-POINTER = TargetPointer(9, 2, 1, 2, 2, 2, ("n1", "n2"), "spark")
+POINTER = TargetPointer(9, 2, 1, 2, 2, 2, ("n1", "n2"), "spark", "rendezvous")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ POINTER = TargetPointer(9, 2, 1, 2, 2, 2, ("n1", "n2"), "spark")
         MemberRecord(MemberState.FAILED, "http://x:1", "http://x:2", started=True, reason="disk full"),
         GroupRecord("token", {"n1": "http://x:1"}),
         CONFIGURATION,
-        DataNodes(2, ("n1", "n2"), 2),
+        DataNodes(("n1", "n2"), 2, 3),
         POINTER,
         ZoneIntent(5, ZONE, dropped=True),
         Assignments(("n2", "n1"), ("n3",)),
@@ -86,7 +86,7 @@ def test_a_target_is_read_back_row_by_row(partitions: int, replicas: int, data: 
     rows = [data.draw(st.permutations(range(replicas))) for _ in range(partitions)]
     matrix = b"".join(index.to_bytes(4, "little") for row in rows for index in row)
     chunks = cut_into_chunks(matrix, replicas)
-    pointer = TargetPointer(1, 1, len(chunks), partitions, replicas, voters, names, "local")
+    pointer = TargetPointer(1, 1, len(chunks), partitions, replicas, voters, names, "local", "rendezvous")
     read = list(StoredTarget(pointer, chunks).assignments())
     assert [(*each.peers, *each.learners) for each in read] == [tuple(names[i] for i in row) for row in rows]
     assert all(len(each.peers) == voters for each in read)
@@ -108,9 +108,9 @@ def test_data_nodes_hold_all_profiles_and_never_lower_the_quorum() -> None:
     first = compute_data_nodes(
         None, [*nodes[:2], Node("x", profiles=("default",))], ZoneIntent(1, zone), JSON_PATH
     )
-    assert first == DataNodes(1, ("n0", "n1"), 2)
+    assert first == DataNodes(("n0", "n1"), 2, 5)
     grown = compute_data_nodes(first, nodes, ZoneIntent(1, zone), JSON_PATH)
-    assert grown == DataNodes(1, ("n0", "n1", "n2", "n3", "n4"), 3)
+    assert grown == DataNodes(("n0", "n1", "n2", "n3", "n4"), 3, 5)
     assert compute_data_nodes(grown, nodes[:1], ZoneIntent(1, zone), JSON_PATH) == grown
     assert replica_counts(ZoneIntent(1, zone), grown) == (5, 5)
     # Four nodes would give learners, which are not built yet: the group gets its voters only.

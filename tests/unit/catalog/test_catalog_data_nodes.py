@@ -22,9 +22,9 @@ EU = replace(ZONE, nodes_filter="$[?(@.region == 'EU')]")
 def test_an_altered_filter_is_followed_at_once() -> None:
     """IEP-012: who lives and no longer matches leaves; so do those that do not live."""
     everywhere = compute_data_nodes(None, LIVE, ZoneIntent(1, ZONE), JSON_PATH)
-    assert everywhere == DataNodes(1, ("n1", "n2", "n3"), 2)
+    assert everywhere == DataNodes(("n1", "n2", "n3"), 2, 3)
     filtered = compute_data_nodes(everywhere, LIVE, ZoneIntent(2, EU), JSON_PATH)
-    assert filtered == DataNodes(2, ("n1", "n2"), 2, EU.nodes_filter)
+    assert filtered == DataNodes(("n1", "n2"), 2, 3, EU.nodes_filter)
     assert compute_data_nodes(everywhere, LIVE[:1], ZoneIntent(2, EU), JSON_PATH).nodes == ("n1",)
     assert DataNodes.decode(filtered.encode()) == filtered
 
@@ -35,12 +35,17 @@ def test_who_does_not_live_stays_while_the_filter_stays() -> None:
     assert compute_data_nodes(filtered, LIVE[1:], ZoneIntent(2, EU), JSON_PATH) == filtered
     moved = (Node("n1", (("region", "US"),)), *LIVE[1:])
     assert compute_data_nodes(filtered, moved, ZoneIntent(2, EU), JSON_PATH) == DataNodes(
-        2, ("n2",), 2, EU.nodes_filter
+        ("n2",), 2, 3, EU.nodes_filter
     )
 
 
-def test_records_from_before_there_were_filters() -> None:
-    assert DataNodes.decode(b'{"v":1,"zone_version":1,"nodes":["n1"],"quorum":1}') == DataNodes(1, ("n1",), 1)
+def test_fewer_replicas_derive_a_smaller_quorum_a_new_name_does_not() -> None:
+    """Decision 1: derived at ALTER of REPLICAS or of the filter, at nothing else."""
+    one_left = compute_data_nodes(None, LIVE, ZoneIntent(1, ZONE), JSON_PATH)
+    renamed = replace(ZONE, name="OTHER")
+    assert compute_data_nodes(one_left, LIVE, ZoneIntent(2, renamed), JSON_PATH) == one_left
+    single = replace(ZONE, replicas=1)
+    assert compute_data_nodes(one_left, LIVE, ZoneIntent(2, single), JSON_PATH).quorum == 1
 
 
 def test_members_are_counted_where_the_filter_allows() -> None:

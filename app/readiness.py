@@ -55,7 +55,8 @@ class Readiness:
 async def _state_of(question: Awaitable[object]) -> str:
     """ "ok", or what went wrong, in a line."""
     try:
-        await asyncio.wait_for(question, TIME_LIMIT_S)
+        async with asyncio.timeout(TIME_LIMIT_S):
+            await question
     except TimeoutError:
         return f"no answer within {TIME_LIMIT_S:.0f} s"
     except Exception as error:

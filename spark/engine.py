@@ -130,7 +130,8 @@ class SparkPlacementEngine:
         that no task of the cluster runs, TimeoutError when there is no frame at all, OSError."""
         moved_at = time.monotonic()
         while True:
-            frame = await asyncio.wait_for(frames.receive_async(connection), self._silence_limit_s)
+            async with asyncio.timeout(self._silence_limit_s):
+                frame = await frames.receive_async(connection)
             if frame is None or frame.kind is not Kind.PROGRESS:
                 return frame
             now = time.monotonic()

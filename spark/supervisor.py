@@ -124,7 +124,8 @@ class DriverSupervisor:
             if left_s <= 0:
                 return None
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ready.wait(), left_s)
+                async with asyncio.timeout(left_s):
+                    await self._ready.wait()
         return Endpoint(self._generation, self._socket_path())
 
     def distrust(self, generation: int, reason: str, unusable_s: float = 0.0) -> None:
@@ -225,7 +226,8 @@ class DriverSupervisor:
         return False
 
     async def _next_frame(self, connection: socket.socket) -> Frame | None:
-        return await asyncio.wait_for(frames.receive_async(connection), self._config.silence_limit_s)
+        async with asyncio.timeout(self._config.silence_limit_s):
+            return await frames.receive_async(connection)
 
     def _heard_ready(self, message: str) -> None:
         self._usable_at = time.monotonic()

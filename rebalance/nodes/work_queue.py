@@ -88,7 +88,8 @@ class KeyedQueue(Generic[K]):
                 return key
             self._wake.clear()
             try:
-                await asyncio.wait_for(self._wake.wait(), wait_s)
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
 

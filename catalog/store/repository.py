@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, select
@@ -15,14 +16,28 @@ from catalog.ports import StatementStamp, VersionRecord
 from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
 
 
-def read_snapshot(connection: Connection, version: int | None) -> CatalogSnapshot:
-    """The catalog at a version, the newest when None.
+@dataclass(frozen=True, slots=True)
+class KnownSnapshot:
+    """A snapshot that is at hand, with the statement that made its version: both together name one content."""
+
+    snapshot: CatalogSnapshot
+    statement_id: str
+
+
+def read_snapshot(
+    connection: Connection, version: int | None, known: KnownSnapshot | None = None
+) -> KnownSnapshot:
+    """The catalog at a version, the newest when None; ``known`` again when that is the one asked for.
 
     Queries without a common lock are consistent: all but the first read only rows that never change.
     """
     versions = CATALOG_VERSIONS
     query = select(
-        versions.c.version, versions.c.next_zone_id, versions.c.next_table_id, versions.c.default_zone_id
+        versions.c.version,
+        versions.c.statement_id,
+        versions.c.next_zone_id,
+        versions.c.next_table_id,
+        versions.c.default_zone_id,
     )
     if version is None:
         query = query.order_by(versions.c.version.desc()).limit(1)
@@ -32,8 +47,10 @@ def read_snapshot(connection: Connection, version: int | None) -> CatalogSnapsho
     if row is None:
         if version:
             raise StoreError(ErrorKind.INVALID_REQUEST, f"the catalog has no version {version}")
-        return CatalogSnapshot()
-    return CatalogSnapshot(
+        return KnownSnapshot(CatalogSnapshot(), "")
+    if known and (known.snapshot.version, known.statement_id) == (row.version, row.statement_id):
+        return known
+    snapshot = CatalogSnapshot(
         version=row.version,
         zones=_zones_at(connection, row.version),
         next_zone_id=ZoneId(row.next_zone_id),
@@ -41,6 +58,7 @@ def read_snapshot(connection: Connection, version: int | None) -> CatalogSnapsho
         next_table_id=core.TableId(row.next_table_id),
         default_zone_id=None if row.default_zone_id is None else ZoneId(row.default_zone_id),
     )
+    return KnownSnapshot(snapshot, row.statement_id)
 
 
 def read_version_of(connection: Connection, statement_id: str) -> int | None:

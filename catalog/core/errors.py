@@ -121,6 +121,27 @@ class ErrorKind(Enum):
 
     INVALID_REQUEST = ErrorRow(8001, "22023", 400, "The request is not valid", "Correct the request.")
     KEY_NOT_FOUND = ErrorRow(8002, "02000", 404, "The key does not exist", "Check the key and the zone.")
+    IDEMPOTENCY_KEY_REUSED = ErrorRow(
+        8003, "22023", 422, "The idempotency key belongs to another text", "Use a new key for a new statement."
+    )
+    STATEMENT_NOT_FOUND = ErrorRow(
+        8004, "02000", 404, "There is no such statement", "Results are kept for a time only: send it again."
+    )
+    STATEMENT_RESULT_GONE = ErrorRow(
+        8005, "55000", 410, "The result is not kept any more", "Read pages in order; send the statement again."
+    )
+    STATEMENT_CANCELED = ErrorRow(
+        8006, "57014", 409, "The statement was canceled", "Read the state back: the message says what stays."
+    )
+    STATEMENT_TIMED_OUT = ErrorRow(
+        8007, "57014", 409, "The statement took too long", "Allow more time; the message says what stays."
+    )
+    PREPARED_STATEMENT_UNKNOWN = ErrorRow(
+        8008, "26000", 400, "There is no such prepared statement", "PREPARE it first."
+    )
+    TRANSACTION_NOT_SUPPORTED = ErrorRow(
+        8009, "25001", 400, "Zones cannot be changed in a transaction", "Send the statement outside of one."
+    )
 
     INTERNAL_ERROR = ErrorRow(
         9001, "XX000", 500, "Something broke inside", "Look into the service's log, and report it."

@@ -17,12 +17,14 @@ from catalog.store.engine import parse_url
 from catalog.store.migrate import migrate
 from catalog.store.tables import METADATA
 
+HEAD = "0003"
+
 
 def test_from_nothing_and_again(empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The working directory does not matter, and neither does repeating."""
     monkeypatch.chdir(tmp_path)
-    assert migrate(empty_url) == (None, "0001")
-    assert migrate(empty_url) == ("0001", "0001")
+    assert migrate(empty_url) == (None, HEAD)
+    assert migrate(empty_url) == (HEAD, HEAD)
 
 
 def test_no_drift_between_migrations_and_tables(catalog_url: str) -> None:
@@ -51,7 +53,7 @@ def test_a_newer_schema_is_left_alone(catalog_url: str) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     for refused in (CatalogStore.open, migrate):
-        with pytest.raises(StoreError, match=r"schema 9999, which is newer than this build's 0001"):
+        with pytest.raises(StoreError, match=rf"schema 9999, which is newer than this build's {HEAD}"):
             refused(catalog_url)
 
 
@@ -63,7 +65,7 @@ def test_several_processes_migrate_at_once(empty_postgres: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(answers, key=str) == [("0001", "0001")] * 3 + [(None, "0001")]
+    assert sorted(answers, key=str) == [(HEAD, HEAD)] * 3 + [(None, HEAD)]
 
 
 @pytest.mark.parametrize(

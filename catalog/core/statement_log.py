@@ -10,6 +10,10 @@ from catalog.core.zone import ZoneId
 
 Json = dict[str, Any]
 
+REPEAT_PREFIX = "repeat:"
+"""Begins an idempotency key that a server has made up for a client that sends none. It recognises a request
+that was sent twice because its answer was lost, and is given up when an answer was read or was an error."""
+
 
 class StatementState(Enum):
     """The life of a statement. PENDING -> RUNNING -> SUCCEEDED | FAILED | CANCELED -> CLOSED."""
@@ -49,6 +53,14 @@ class NewStatement:
 
 
 @dataclass(frozen=True, slots=True)
+class StatementProgress:
+    """Partitions that have arrived, of those that a statement moves."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class StatementOutcome:
     """How a statement ended. ``heads`` are its results without rows; ``pages`` the rows, by result (from 1)
     and page (from 0), as compressed JSON. ``error`` is a problem document."""
@@ -58,14 +70,7 @@ class StatementOutcome:
     pages: tuple[tuple[int, int, bytes], ...] = ()
     error: Json | None = None
     warnings: tuple[Json, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StatementProgress:
-    """Partitions that have arrived, of those that a statement moves."""
-
-    done: int
-    total: int
+    progress: StatementProgress | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, u
 from sqlalchemy.exc import IntegrityError
 
 from catalog.core.statement_log import (
+    REPEAT_PREFIX,
     CommittedStatement,
     Json,
     NewStatement,
@@ -154,10 +155,13 @@ class SqlStatementLog:
                     head=pack(list(outcome.heads)),
                     error=json.dumps(outcome.error) if outcome.error is not None else None,
                     warnings=json.dumps(list(outcome.warnings)),
+                    progress=_progress_text(outcome.progress),
                 )
             )
             if ended.rowcount == 0:
                 return False
+            if outcome.state is not StatementState.SUCCEEDED:
+                _give_up_repeat_key(connection, statement_id)
             pages = [
                 {"statement_id": statement_id, "result": result, "page": page, "body": body}
                 for result, page, body in outcome.pages
@@ -231,7 +235,21 @@ class SqlStatementLog:
                 .where(STATEMENT_LOG.c.statement_id == statement_id, STATEMENT_LOG.c.token == token - 1)
                 .values(token=token, token_answer=json.dumps(answer))
             )
+            _give_up_repeat_key(connection, statement_id)
             return moved.rowcount == 1
+
+    def release(self, protocol: str, idempotency_key: str, older_than_s: float) -> None:
+        """Frees a key whose statement is older than this; the statement stays."""
+        with self._writing() as connection:
+            connection.execute(
+                update(STATEMENT_LOG)
+                .where(
+                    STATEMENT_LOG.c.protocol == protocol,
+                    STATEMENT_LOG.c.idempotency_key == idempotency_key,
+                    STATEMENT_LOG.c.created_us < self.now_us() - int(older_than_s * US_PER_S),
+                )
+                .values(idempotency_key=None)
+            )
 
     def rewind(self, statement_id: str) -> None:
         """A client that sent the statement again reads its result from the beginning."""
@@ -295,6 +313,17 @@ def _one(connection: Connection, statement_id: str) -> RowMapping:
 
 def _delete_pages(connection: Connection, statement_ids: Iterable[str]) -> None:
     connection.execute(delete(STATEMENT_PAGES).where(STATEMENT_PAGES.c.statement_id.in_(list(statement_ids))))
+
+
+def _give_up_repeat_key(connection: Connection, statement_id: str) -> None:
+    connection.execute(
+        update(STATEMENT_LOG)
+        .where(
+            STATEMENT_LOG.c.statement_id == statement_id,
+            STATEMENT_LOG.c.idempotency_key.startswith(REPEAT_PREFIX, autoescape=True),
+        )
+        .values(idempotency_key=None)
+    )
 
 
 def _progress_text(progress: StatementProgress | None) -> str | None:

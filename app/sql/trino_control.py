@@ -201,7 +201,8 @@ class _Reader:
         token = self._tokens[self._next]
         self._next += 1
         quoted = token.token_type == TokenType.IDENTIFIER
-        if not quoted and not token.text.replace("_", "a").isalnum():
+        literal_token = token.token_type in (TokenType.STRING, TokenType.NUMBER)
+        if literal_token or (not quoted and not token.text.replace("_", "a").isalnum()):
             raise _expected("a name", token.text)
         return token.text if quoted else token.text.lower()
 

@@ -22,7 +22,7 @@ VERSION = "450-zonekeeper"
 
 
 def _front(services: ServicesOf) -> TrinoFront:
-    return TrinoFront(services.jobs, services.engine, services.views.progress)
+    return TrinoFront(services.jobs, services.engine, services.views.progress, services.require_metastore)
 
 
 def _addresses(request: Request) -> Addresses:

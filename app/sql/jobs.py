@@ -24,6 +24,7 @@ from app.sql.statement_ids import numbered
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.statement_log import (
+    CommittedStatement,
     Json,
     NewStatement,
     StatementOutcome,
@@ -70,6 +71,8 @@ class RunningJob:
     progress: StatementProgress | None = None
     report: Callable[[tuple[Json, ...], tuple[Json, ...]], Awaitable[None]] = field(init=False)
     """Results and warnings that are sure, before the work is over."""
+    committed: Callable[[], Awaitable[tuple[CommittedStatement, ...]]] = field(init=False)
+    """The catalog versions that the work has made so far."""
 
 
 Work = Callable[[RunningJob], Awaitable[StatementOutcome]]
@@ -199,7 +202,10 @@ class StatementJobs:
             )
             job.reached.set()
 
-        job.report = report
+        async def committed() -> tuple[CommittedStatement, ...]:
+            return await self._catalog.on_log(lambda log: log.committed(job.statement_id))
+
+        job.report, job.committed = report, committed
         self._jobs[job.statement_id] = job
         task = asyncio.create_task(self._run_job(job, work), name=f"statement {job.statement_id}")
         self._tasks[job.statement_id] = task

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote_plus
@@ -43,12 +44,20 @@ class Page:
 
 
 class TrinoFront:
-    """Stateless: everything about a statement is in its row."""
+    """Stateless: everything about a statement is in its row. ``require_ready`` raises StoreError while changes
+    cannot be judged."""
 
-    def __init__(self, jobs: StatementJobs, engine: StatementEngine, progress: Progress) -> None:
+    def __init__(
+        self,
+        jobs: StatementJobs,
+        engine: StatementEngine,
+        progress: Progress,
+        require_ready: Callable[[], None] = lambda: None,
+    ) -> None:
         self._jobs = jobs
         self._engine = engine
         self._progress = progress
+        self._require_ready = require_ready
 
     async def post(
         self, sql: str, session: TrinoSession, key: str | None, origin: str, addresses: Addresses
@@ -66,6 +75,8 @@ class TrinoFront:
             if is_ddl(sql) and session.transaction_id is not None:
                 message = "zones are changed one statement at a time, not in a transaction"
                 raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message)
+            if is_ddl(sql):
+                self._require_ready()
             return await self._submit(sql, session, key, origin, addresses)
         except StatementError as error:
             return Page(_refused(error, addresses))

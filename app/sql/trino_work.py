@@ -51,9 +51,12 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
             return StatementOutcome(StatementState.SUCCEEDED, (head,), _pages(result), warnings=warnings)
         head = done_head(sql, result.catalog_version, result.update_type)
         if session.wait and result.applied and result.zone_id is not None:
-            job.progress = _partitions(progress(result.zone_id, result.catalog_version or 0))
+            # A change that asked for what was there made no version: its zone need not reach the newest.
+            made = await job.committed()
+            version = made[-1].version if made else 0
+            job.progress = _partitions(progress(result.zone_id, version))
             await job.report((head,), warnings)
-            await _converged(job, progress, result, deadline)
+            await _converged(job, progress, result.zone_id, version, deadline)
         return StatementOutcome(
             StatementState.SUCCEEDED, (head,), (DONE_PAGE,), warnings=warnings, progress=job.progress
         )
@@ -89,13 +92,13 @@ async def _execute(
             await asyncio.gather(executing, return_exceptions=True)
 
 
-async def _converged(job: RunningJob, progress: Progress, result: ResultSet, deadline: float | None) -> None:
+async def _converged(
+    job: RunningJob, progress: Progress, zone_id: ZoneId, version: int, deadline: float | None
+) -> None:
     """Returns when the zone's data is where this version wants it."""
-    assert result.zone_id is not None
-    version = result.catalog_version or 0
     stays = f"catalog version {version} stays, and its data keeps moving"
     while True:
-        found = progress(result.zone_id, version)
+        found = progress(zone_id, version)
         job.progress = _partitions(found)
         if found["state"] == "CONVERGED":
             return

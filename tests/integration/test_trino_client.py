@@ -125,6 +125,19 @@ def test_a_wait_ends_at_its_timeout(server: ApiServer, zone: str) -> None:
             cursor.execute("SET SESSION nonsense = 1").fetchall()
 
 
+def test_a_change_that_changes_nothing_waits_for_no_version(
+    connection: trino.dbapi.Connection, zone: str
+) -> None:
+    """Its zone is not at the catalog's newest version and never will be: the wait is for what it is."""
+    cursor = connection.cursor()
+    cursor.execute(f"CREATE ZONE {zone} (PARTITIONS 2)").fetchall()
+    cursor.execute(f"CREATE ZONE {zone}_OTHER (PARTITIONS 2)").fetchall()
+    cursor.execute("SET SESSION wait = true").fetchall()
+    cursor.execute("SET SESSION timeout = '1s'").fetchall()
+    with pytest.raises(trino.exceptions.TrinoUserError, match="PLACEMENT_NOT_COMPUTED"):
+        cursor.execute(f"ALTER ZONE {zone} SET (REPLICAS 1)").fetchall()
+
+
 def test_transactions_do_not_change_zones(server: ApiServer, zone: str) -> None:
     with connect(server, isolation_level=trino.transaction.IsolationLevel.SERIALIZABLE) as connection:
         cursor = connection.cursor()

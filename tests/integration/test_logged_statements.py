@@ -120,6 +120,11 @@ def test_cancel_and_close_undo_nothing(client: httpx.Client, zone: str) -> None:
         assert client.get(path).json()["name"] == "STATEMENT_NOT_FOUND"
 
 
+def test_what_a_path_allows(client: httpx.Client) -> None:
+    refused = client.put(f"{STATEMENTS}/{'0' * 32}")
+    assert (refused.status_code, refused.headers["Allow"]) == (405, "DELETE, GET")
+
+
 def test_results_survive_a_restart(server: ApiServer, client: httpx.Client, zone: str) -> None:
     """Of both protocols, and a key still stands for what it stood for."""
     headers = {"Idempotency-Key": f"key-{zone}"}

@@ -138,9 +138,11 @@ def test_results_survive_a_restart(server: ApiServer, client: httpx.Client, zone
 
 
 def test_the_document_is_what_the_server_does(server: ApiServer) -> None:
-    """schemathesis: no 5xx, no undocumented answer."""
+    """schemathesis: no 5xx, no undocumented answer, to valid and to invalid requests."""
     schemathesis = pytest.importorskip("schemathesis")
     from hypothesis import HealthCheck, Phase, given, settings
+    from hypothesis import strategies as st
+    from schemathesis import GenerationMode
     from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi.checks import (
         content_type_conformance,
@@ -159,9 +161,9 @@ def test_the_document_is_what_the_server_does(server: ApiServer) -> None:
     for found in schema.get_all_operations():
         operation = found.ok()
 
-        @given(case=operation.as_strategy())
+        @given(case=st.one_of(*(operation.as_strategy(generation_mode=mode) for mode in GenerationMode)))
         @settings(
-            max_examples=12,
+            max_examples=16,
             deadline=None,
             database=None,
             derandomize=True,

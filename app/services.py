@@ -39,7 +39,7 @@ class Services:
             raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, "etcd has not answered since this server started")
 
 
-def _services(request: Request) -> Services:
+async def _services(request: Request) -> Services:
     found = request.app.state.services
     assert isinstance(found, Services)
     return found

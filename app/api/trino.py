@@ -21,18 +21,18 @@ VERSION = "450-zonekeeper"
 """The number is the generation of the protocol: clients ask for it to know what they may send."""
 
 
-def _front(services: ServicesOf) -> TrinoFront:
+async def _front(services: ServicesOf) -> TrinoFront:
     return TrinoFront(services.jobs, services.engine, services.views.progress, services.require_metastore)
 
 
-def _addresses(request: Request) -> Addresses:
+async def _addresses(request: Request) -> Addresses:
     """As the client sees them: a proxy in between says how it was called."""
     scheme = request.headers.get("x-forwarded-proto", request.url.scheme).split(",")[0].strip()
     host = request.headers.get("x-forwarded-host") or request.headers.get("host") or request.url.netloc
     return Addresses(f"{scheme}://{host.split(',')[0].strip()}")
 
 
-def _session(request: Request) -> TrinoSession:
+async def _session(request: Request) -> TrinoSession:
     return read_session(request.headers.items())
 
 

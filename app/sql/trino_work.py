@@ -54,9 +54,10 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
             # A change that asked for what was there made no version: its zone need not reach the newest.
             made = await job.committed()
             version = made[-1].version if made else 0
-            job.progress = _partitions(progress(result.zone_id, version))
+            told = _with_total(progress, result)
+            job.progress = _partitions(told(result.zone_id, version))
             await job.report((head,), warnings)
-            await _converged(job, progress, result.zone_id, version, deadline)
+            await _converged(job, told, result.zone_id, version, deadline)
         return StatementOutcome(
             StatementState.SUCCEEDED, (head,), (DONE_PAGE,), warnings=warnings, progress=job.progress
         )
@@ -109,6 +110,19 @@ async def _converged(
             message = f"not converged within the timeout ({causes}); {stays}"
             raise RefusedError(ErrorKind.STATEMENT_TIMED_OUT, message)
         await asyncio.sleep(POLL_S)
+
+
+def _with_total(progress: Progress, result: ResultSet) -> Progress:
+    """Before a new zone's intent is published its progress knows no partitions; the statement does."""
+    total = ((result.effect or {}).get("params") or {}).get("partitions", 0)
+
+    def told(zone_id: ZoneId, version: int) -> dict[str, Any]:
+        found = progress(zone_id, version)
+        if found["partitions"]["total"] or found["state"] == "CONVERGED":
+            return found
+        return {**found, "partitions": {**found["partitions"], "total": total}}
+
+    return told
 
 
 def _partitions(found: dict[str, Any]) -> StatementProgress:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from app.sql.jobs import StatementJobs
+from app.sql.results import StatementEngine
 from app.sql.statements import StatementResult
 from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
@@ -28,6 +30,8 @@ class Services:
     views: KeyspaceViews
     mirror: KeyspaceMirror
     router: Router
+    engine: StatementEngine
+    jobs: StatementJobs
 
     def require_metastore(self) -> None:
         """Raises StoreError until the keyspace was read once: an empty answer would be a lie."""
@@ -35,7 +39,7 @@ class Services:
             raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, "etcd has not answered since this server started")
 
 
-def _services(request: Request) -> Services:
+async def _services(request: Request) -> Services:
     found = request.app.state.services
     assert isinstance(found, Services)
     return found

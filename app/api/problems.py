@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from app.errors import problem
 from catalog.core.errors import ErrorKind, StatementError
@@ -17,6 +18,7 @@ from catalog.core.errors import ErrorKind, StatementError
 log = structlog.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+HTTP_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
 class Problem(BaseModel):
@@ -45,6 +47,16 @@ def problem_response(error: StatementError, extra: dict[str, Any] | None = None)
     return JSONResponse(document, status_code=document["status"], media_type=MEDIA_TYPE)
 
 
+def _allowed(request: Request) -> set[str]:
+    """The methods of all routes of the path: the framework names those of the first."""
+    methods: set[str] = set()
+    for each in HTTP_METHODS:
+        scope = {**request.scope, "method": each}
+        if any(route.matches(scope)[0] is Match.FULL for route in request.app.router.routes):
+            methods.add(each)
+    return methods
+
+
 def install(app: FastAPI) -> None:
     """Register the handlers for our errors, the framework's and unexpected ones."""
 
@@ -61,7 +73,10 @@ def install(app: FastAPI) -> None:
     async def on_http_error(request: Request, error: HTTPException) -> Response:
         where = f"{request.method} {request.url.path}: {error.detail}"
         document = {**problem(StatementError(ErrorKind.INVALID_REQUEST, where)), "status": error.status_code}
-        return JSONResponse(document, error.status_code, headers=error.headers, media_type=MEDIA_TYPE)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(sorted(_allowed(request)))
+        return JSONResponse(document, error.status_code, headers=headers, media_type=MEDIA_TYPE)
 
     @app.exception_handler(Exception)
     async def on_unexpected(request: Request, error: Exception) -> Response:

@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Header
 from fastapi.responses import JSONResponse, Response
 
-from app.api.models import StatementRequest, StatementResults
 from app.api.problems import documented, problem_response
+from app.api.statement_jobs import run_logged
+from app.api.statement_models import LoggedStatement, LoggedStatementRequest, StatementAnswer
 from app.services import ServicesOf
 from app.sql.statements import ScriptError
 
 router = APIRouter(prefix="/api/v1", tags=["statements"])
 
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        description="sent again with the same text: one effect, the same answer. With another text: 422",
+    ),
+]
+
 
 @router.post(
     "/statements",
-    response_model=StatementResults,
-    responses=documented(400, 404, 409, 503, 504),
+    response_model=StatementAnswer,
+    responses={
+        **documented(400, 404, 409, 410, 422, 503, 504),
+        202: {"model": LoggedStatement, "description": "Not over yet: look at Location again"},
+    },
     summary="Run a statement or a script",
 )
-async def run_statements(body: StatementRequest, services: ServicesOf) -> Response:
+async def run_statements(
+    body: LoggedStatementRequest, services: ServicesOf, key: IdempotencyKey = None
+) -> Response:
     """The whole script is parsed first. Statements then run one by one; when one is refused, the effects of
-    the earlier ones stay, their results are in the problem's ``results``, and the later ones are not run."""
+    the earlier ones stay, their results are in the problem's ``results``, and the later ones are not run.
+    With ``wait_timeout`` or an idempotency key the script is logged, and its results are kept for a while."""
     services.require_metastore()
+    if key is not None or body.wait_timeout is not None:
+        return await run_logged(body, key, services)
     try:
         results = await services.run_statements(body.sql)
     except ScriptError as failed:

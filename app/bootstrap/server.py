@@ -14,7 +14,9 @@ from app.readiness import Readiness
 from app.server import build_app
 from app.services import Services
 from app.settings import Settings
+from app.sql.adapter_engine import AdapterEngine
 from app.sql.executor import CatalogExecutor
+from app.sql.jobs import StatementJobs
 from app.sql.member_counts import MemberCounts
 from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
@@ -53,6 +55,8 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         stack.push_async_callback(catalog.close)
         router = Router(MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace)))
         stack.push_async_callback(router.close)
+        jobs = StatementJobs(catalog)
+        stack.push_async_callback(jobs.close)
         services = Services(
             run_statements=lambda sql: catalog.run(sql, live_nodes(mirror, keyspace)),
             snapshot=catalog.snapshot,
@@ -61,6 +65,8 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             views=views,
             mirror=mirror,
             router=router,
+            engine=AdapterEngine(lambda sql: catalog.run(sql, live_nodes(mirror, keyspace))),
+            jobs=jobs,
         )
         served = asyncio.Event()
 
@@ -68,7 +74,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             on_started(f"http://{settings.host}:{listener.getsockname()[1]}")
             served.set()
 
-        work = [mirror.run(), relay.run(), serve_http(build_app(services), listener, started)]
+        work = [mirror.run(), relay.run(), jobs.run(), serve_http(build_app(services), listener, started)]
         if controllers:
             work.append(_control(settings, metastore, stack, served))
         await _run_together(work)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
 from app.sql.member_counts import MemberCounts
+from app.sql.statement_ids import next_statement_id
 from app.sql.statements import StatementResult, StatementRunner, engine_limits
 from catalog.core.engine_limits import check_member_limits
 from catalog.core.snapshot import CatalogSnapshot, Change, Topology, ZoneDefaults
 from catalog.ports import OutboxRow
 from catalog.service import CatalogService
 from catalog.store.catalog_store import CatalogStore
+from catalog.store.statement_log import SqlStatementLog
 
 T = TypeVar("T")
 
@@ -40,7 +43,9 @@ class CatalogExecutor:
             loop.call_soon_threadsafe(on_commit)
 
         self._store.on_commit(committed)
-        self._service = CatalogService(self._store.unit_of_work, self._defaults)
+        self._service = CatalogService(
+            self._store.unit_of_work, self._defaults, new_statement_id=next_statement_id
+        )
         self._runner = StatementRunner(self._service, (engine_limits, self._check_member_limits))
 
     async def run(self, sql: str, topology: Topology) -> list[StatementResult]:
@@ -50,6 +55,10 @@ class CatalogExecutor:
     async def snapshot(self) -> CatalogSnapshot:
         """The catalog as committed now. Raises StoreError."""
         return await self._call(self._service.snapshot)
+
+    async def on_log(self, act: Callable[[SqlStatementLog], T]) -> T:
+        """One call of the statement log. Raises StoreError."""
+        return await self._call(act, self._store.statements)
 
     async def unsent(self) -> Sequence[OutboxRow]:
         return await self._call(self._store.outbox.unsent)
@@ -62,7 +71,9 @@ class CatalogExecutor:
         self._thread.shutdown()
 
     async def _call(self, function: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *arguments))
+        # The context goes along: it knows under which ids a logged statement commits.
+        call = partial(contextvars.copy_context().run, function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def _check_member_limits(self, change: Change, snapshot: CatalogSnapshot, topology: Topology) -> None:
         """54000 before anything is stored, rather than members that wait for room for ever."""

@@ -233,7 +233,24 @@ class ErrorKind(Enum):
         8003, "07001", 400, "The parameters do not fit the statement", "Give a value for each ?, and no other."
     )
     KEY_NOT_FOUND = ErrorRow(8002, "02000", 404, "The key does not exist", "Check the key and the zone.")
-
+    IDEMPOTENCY_KEY_REUSED = ErrorRow(
+        8009, "22023", 422, "The idempotency key belongs to another text", "Use a new key for a new statement."
+    )
+    STATEMENT_NOT_FOUND = ErrorRow(
+        8004, "02000", 404, "There is no such statement", "Results are kept for a time only: send it again."
+    )
+    STATEMENT_RESULT_GONE = ErrorRow(
+        8005, "55000", 410, "The result is not kept any more", "Read pages in order; send the statement again."
+    )
+    STATEMENT_CANCELED = ErrorRow(
+        8006, "57014", 409, "The statement was canceled", "Read the state back: the message says what stays."
+    )
+    STATEMENT_TIMED_OUT = ErrorRow(
+        8007, "57014", 409, "The statement took too long", "Allow more time; the message says what stays."
+    )
+    PREPARED_STATEMENT_UNKNOWN = ErrorRow(
+        8008, "26000", 400, "There is no such prepared statement", "PREPARE it first."
+    )
     INTERNAL_ERROR = ErrorRow(
         9001,
         "XX000",

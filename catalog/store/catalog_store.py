@@ -14,6 +14,7 @@ from catalog.store.engine import open_engine, parse_url, reading, writer_lock
 from catalog.store.migrate import require_current
 from catalog.store.outbox import SqlOutbox
 from catalog.store.repository import read_history
+from catalog.store.statement_log import SqlStatementLog
 from catalog.store.unit_of_work import SqlUnitOfWork
 
 log = structlog.get_logger(__name__)
@@ -35,6 +36,7 @@ class CatalogStore:
         self._listeners: list[Callable[[int], None]] = []
         self.unit_of_work = SqlUnitOfWork(engine, now_us, self._tell)
         self.outbox = SqlOutbox(engine, now_us)
+        self.statements = SqlStatementLog(engine, now_us)
 
     @classmethod
     def open(cls, url: str, now_us: Callable[[], int] = utc_now_us) -> CatalogStore:

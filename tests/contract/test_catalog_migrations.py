@@ -21,12 +21,14 @@ from catalog.store.engine import parse_url
 from catalog.store.migrate import _config, migrate
 from catalog.store.tables import METADATA
 
+HEAD = "0003"
+
 
 def test_from_nothing_and_again(empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The working directory does not matter, and neither does repeating."""
     monkeypatch.chdir(tmp_path)
-    assert migrate(empty_url) == (None, "0002")
-    assert migrate(empty_url) == ("0002", "0002")
+    assert migrate(empty_url) == (None, HEAD)
+    assert migrate(empty_url) == (HEAD, HEAD)
 
 
 def test_a_catalog_from_before_there_were_tables(empty_url: str) -> None:
@@ -42,7 +44,7 @@ def test_a_catalog_from_before_there_were_tables(empty_url: str) -> None:
         )
         zone = "1, 1, false, 'A', 4, 3, NULL, '[\"default\"]', 0, 2147483647, '$..*', 'STRONG_CONSISTENCY', "
         connection.execute(text(f"INSERT INTO zone_versions VALUES ({zone} 'rendezvous')"))
-    assert migrate(empty_url) == ("0001", "0002")
+    assert migrate(empty_url) == ("0001", HEAD)
     store = CatalogStore.open(empty_url)
     before = store.unit_of_work.snapshot()
     assert [zone.name for zone in before.zones] == ["A"]
@@ -85,7 +87,7 @@ def test_a_newer_schema_is_left_alone(catalog_url: str) -> None:
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     for refused in (CatalogStore.open, migrate):
-        with pytest.raises(StoreError, match=r"schema 9999, which is newer than this build's 0002"):
+        with pytest.raises(StoreError, match=rf"schema 9999, which is newer than this build's {HEAD}"):
             refused(catalog_url)
 
 
@@ -97,7 +99,7 @@ def test_several_processes_migrate_at_once(empty_postgres: str) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(answers, key=str) == [("0002", "0002")] * 3 + [(None, "0002")]
+    assert sorted(answers, key=str) == [(HEAD, HEAD)] * 3 + [(None, HEAD)]
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_a_bad_statement_leaves_the_catalog_as_it_was(runner: StatementRunner, c
     """IEP-022, IEP-023, IEP-024, IEP-025, IEP-032, I3-003: byte for byte, in every table."""
     runner.run("CREATE ZONE a (REPLICAS 3, QUORUM SIZE 2)", NODES)
     before = dump(catalog_url)
-    assert [len(rows) for rows in before.values()] == [1, 1, 0, 1]
+    assert sorted(len(rows) for rows in before.values() if rows) == [1, 1, 1]
     for sql in BAD_STATEMENTS:
         with pytest.raises(ScriptError):
             runner.run(sql, NODES)
@@ -178,7 +178,7 @@ def test_what_the_engine_cannot_do_leaves_the_catalog_as_it_was(
     with pytest.raises(ScriptError) as error:
         runner.run("CREATE ZONE b (REPLICAS 7, QUORUM SIZE 2)", topology)
     assert error.value.kind is ErrorKind.LEARNERS_NOT_SUPPORTED
-    assert [len(rows) for rows in dump(catalog_url).values()] == [0, 0, 0, 0]
+    assert not any(dump(catalog_url).values())
 
 
 def test_a_script_stops_at_its_first_error_and_keeps_what_was_done(runner: StatementRunner) -> None:

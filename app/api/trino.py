@@ -1,0 +1,99 @@
+"""``/v1/statement``: the SQL protocol that existing drivers speak. Not part of the OpenAPI document: it has
+its own specification, and its errors come with status 200."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Request
+from fastapi.responses import JSONResponse, Response
+
+from app.services import ServicesOf
+from app.sql.trino_front import Page, TrinoFront
+from app.sql.trino_pages import Addresses
+from app.sql.trino_session import TrinoSession, read_session
+from catalog.core.errors import ErrorKind, ParseError
+
+router = APIRouter(prefix="/v1", include_in_schema=False)
+
+KEY_CHARS_MAX = 200
+VERSION = "450-zonekeeper"
+"""The number is the generation of the protocol: clients ask for it to know what they may send."""
+
+
+async def _front(services: ServicesOf) -> TrinoFront:
+    return TrinoFront(services.jobs, services.engine, services.views.progress, services.require_metastore)
+
+
+async def _addresses(request: Request) -> Addresses:
+    """As the client sees them: a proxy in between says how it was called."""
+    scheme = request.headers.get("x-forwarded-proto", request.url.scheme).split(",")[0].strip()
+    host = request.headers.get("x-forwarded-host") or request.headers.get("host") or request.url.netloc
+    return Addresses(f"{scheme}://{host.split(',')[0].strip()}")
+
+
+async def _session(request: Request) -> TrinoSession:
+    return read_session(request.headers.items())
+
+
+FrontOf = Annotated[TrinoFront, Depends(_front)]
+AddressesOf = Annotated[Addresses, Depends(_addresses)]
+SessionOf = Annotated[TrinoSession, Depends(_session)]
+
+
+@router.post("/statement")
+async def post_statement(
+    request: Request,
+    front: FrontOf,
+    session: SessionOf,
+    addresses: AddressesOf,
+    key: Annotated[str | None, Header(alias="Idempotency-Key", max_length=KEY_CHARS_MAX)] = None,
+) -> Response:
+    try:
+        sql = (await request.body()).decode()
+    except UnicodeDecodeError as error:
+        raise ParseError(ErrorKind.SYNTAX_ERROR, "a statement is UTF-8 text") from error
+    origin = f"{request.client.host if request.client else ''} {request.headers.get('user-agent', '')}"
+    return _answer(await front.post(sql, session, key, origin, addresses))
+
+
+@router.head("/statement")
+async def head_statement() -> Response:
+    """Drivers ask whether this is a server of the protocol."""
+    return Response(status_code=200)
+
+
+@router.get("/statement/executing/{statement_id}/{token}")
+async def get_page(statement_id: str, token: int, front: FrontOf, addresses: AddressesOf) -> Response:
+    return _answer(await front.get(statement_id, token, addresses))
+
+
+@router.delete("/statement/executing/{statement_id}/{token}")
+async def delete_statement(statement_id: str, token: int, front: FrontOf) -> Response:
+    await front.delete(statement_id)
+    return Response(status_code=204)
+
+
+@router.delete("/query/{statement_id}")
+async def delete_query(statement_id: str, front: FrontOf) -> Response:
+    await front.delete(statement_id)
+    return Response(status_code=204)
+
+
+@router.get("/info")
+async def server_info() -> Response:
+    """What drivers and desktop tools read first."""
+    return JSONResponse(
+        {
+            "nodeVersion": {"version": VERSION},
+            "environment": "zonekeeper",
+            "coordinator": True,
+            "starting": False,
+            "uptime": "1.00m",
+        }
+    )
+
+
+def _answer(page: Page) -> Response:
+    headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **page.headers}
+    return JSONResponse(page.body, headers=headers)

@@ -1,0 +1,264 @@
+"""Logged statements: who runs them, who waits for them, and what becomes of those whose server died.
+
+A statement is inserted into the log before it runs; whoever inserted it runs it, everybody else reads. While
+it runs its server renews a lease. When the lease has run out, whoever asks takes the statement over, looks
+into the catalog's history and writes down how it ended (``app.sql.abandoned``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Protocol, TypeVar
+
+import structlog
+
+from app.errors import problem
+from app.sql.abandoned import outcome_of_abandoned
+from app.sql.statement_ids import numbered
+from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
+from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.statement_log import (
+    CommittedStatement,
+    Json,
+    NewStatement,
+    StatementOutcome,
+    StatementProgress,
+    StatementRow,
+    StatementState,
+)
+from catalog.store.statement_log import SqlStatementLog
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+
+POLL_S = 0.1
+PURGE_EVERY_S = 60.0
+FINISH_ATTEMPTS_MAX = 10
+_STATEMENT_ID = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """``lease_s`` exceeds what a store may take to come back; ``kept_s`` is how long results are there."""
+
+    lease_s: float = 15.0
+    renew_s: float = 1.0
+    kept_s: float = 15 * 60.0
+    running_max: int = 200
+
+
+class CatalogThread(Protocol):
+    """The catalog's worker thread, as far as the log needs it."""
+
+    async def on_log(self, act: Callable[[SqlStatementLog], T]) -> T: ...
+
+    async def snapshot(self) -> CatalogSnapshot: ...
+
+
+@dataclass
+class RunningJob:
+    """A statement that this server runs. ``reached`` is set when its work has said something, or is over."""
+
+    statement_id: str
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    cancel: asyncio.Event = field(default_factory=asyncio.Event)
+    progress: StatementProgress | None = None
+    report: Callable[[tuple[Json, ...], tuple[Json, ...]], Awaitable[None]] = field(init=False)
+    """Results and warnings that are sure, before the work is over."""
+    committed: Callable[[], Awaitable[tuple[CommittedStatement, ...]]] = field(init=False)
+    """The catalog versions that the work has made so far."""
+
+
+Work = Callable[[RunningJob], Awaitable[StatementOutcome]]
+"""Does what the statement says; watches ``cancel`` itself. Raises StatementError."""
+
+
+class StatementJobs:
+    """One server's share of the log. ``run`` must run; ``close`` ends what still does."""
+
+    def __init__(self, catalog: CatalogThread, limits: JobLimits | None = None) -> None:
+        self._catalog = catalog
+        self._limits = limits or JobLimits()
+        self._owner = uuid.uuid4().hex
+        self._jobs: dict[str, RunningJob] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def submit(self, new: NewStatement, work: Work) -> tuple[StatementRow, bool]:
+        """The statement's row, and whether it is new: then ``work`` is running.
+
+        Raises StoreError, and RefusedError when this server runs too many statements already.
+        """
+        if len(self._jobs) >= self._limits.running_max:
+            message = f"this server runs {self._limits.running_max} statements already"
+            raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+        job = RunningJob(new.statement_id)
+        limits = self._limits
+        row, created = await self._catalog.on_log(
+            lambda log: log.submit(new, self._owner, limits.lease_s, limits.kept_s)
+        )
+        if created:
+            self._start(job, work)
+        return row, created
+
+    async def read(self, statement_id: str) -> StatementRow | None:
+        """The row as it is now; one that was abandoned has been brought to its end first."""
+        if not _STATEMENT_ID.fullmatch(statement_id):
+            return None
+        row, now_us = await self._catalog.on_log(lambda log: (log.read(statement_id), log.now_us()))
+        if row is not None and statement_id not in self._jobs and row.is_abandoned(now_us):
+            await self._end_abandoned(row)
+            return await self._catalog.on_log(lambda log: log.read(statement_id))
+        return row
+
+    async def wait(self, statement_id: str, hold_s: float, *, for_report: bool = False) -> StatementRow | None:
+        """The row once the statement is over, or after ``hold_s``.
+
+        ``for_report``: or once it has reported, which tells warnings and what a DDL statement did.
+        """
+        deadline = time.monotonic() + hold_s
+        while True:
+            job, task = self._jobs.get(statement_id), self._tasks.get(statement_id)
+            left = deadline - time.monotonic()
+            if job is not None and task is not None and left > 0:
+                awaited = asyncio.create_task(job.reached.wait()) if for_report else task
+                await asyncio.wait([awaited], timeout=left)
+                if for_report and not awaited.done():
+                    awaited.cancel()
+            row = await self.read(statement_id)
+            left = deadline - time.monotonic()
+            if row is None or row.state.is_over or left <= 0 or (for_report and row.heads):
+                return row
+            await asyncio.sleep(min(POLL_S, left))
+
+    def progress(self, row: StatementRow) -> StatementProgress | None:
+        """The newest that this server knows."""
+        job = self._jobs.get(row.statement_id)
+        return (job.progress if job is not None else None) or row.progress
+
+    async def rows(self, statement_id: str, result: int, page: int) -> list[list[object]] | None:
+        return await self._catalog.on_log(lambda log: log.page(statement_id, result, page))
+
+    async def cancel(self, statement_id: str) -> None:
+        """A wish; what is being committed is committed. Whoever runs the statement sees it within a second."""
+        job = self._jobs.get(statement_id)
+        if job is not None:
+            job.cancel.set()
+        await self._catalog.on_log(lambda log: log.request_cancel(statement_id))
+
+    async def close_statement(self, statement_id: str) -> None:
+        await self._catalog.on_log(lambda log: log.close(statement_id))
+
+    async def advance(self, statement_id: str, token: int, answer: Json) -> bool:
+        return await self._catalog.on_log(lambda log: log.advance(statement_id, token, answer))
+
+    async def rewind(self, statement_id: str) -> None:
+        await self._catalog.on_log(lambda log: log.rewind(statement_id))
+
+    async def release(self, protocol: str, key: str, older_than_s: float) -> None:
+        await self._catalog.on_log(lambda log: log.release(protocol, key, older_than_s))
+
+    async def run(self) -> None:
+        """Until cancelled: renews leases, hears of wishes to cancel, removes what has expired."""
+        purged = time.monotonic()
+        while True:
+            await asyncio.sleep(self._limits.renew_s)
+            try:
+                if self._jobs:
+                    unwanted = await self._catalog.on_log(
+                        lambda log: log.renew(self._owner, self._limits.lease_s)
+                    )
+                    for statement_id in unwanted & self._jobs.keys():
+                        self._jobs[statement_id].cancel.set()
+                if time.monotonic() - purged > PURGE_EVERY_S:
+                    purged = time.monotonic()
+                    await self._catalog.on_log(lambda log: log.purge())
+            except StoreError as error:
+                log.warning("the statement log does not answer", error=str(error))
+
+    async def close(self) -> None:
+        """Stops what runs. The catalog's thread has finished its commits when it is asked how they ended."""
+        jobs, tasks = dict(self._jobs), list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for statement_id in jobs:
+            try:
+                row = await self._catalog.on_log(partial(_read, statement_id))
+                if row is not None and not row.state.is_over:
+                    await self._write_end(row)
+            except StoreError as error:
+                log.warning("a statement is left to other servers", id=statement_id, error=str(error))
+
+    def _start(self, job: RunningJob, work: Work) -> None:
+        async def report(heads: tuple[Json, ...], warnings: tuple[Json, ...]) -> None:
+            await self._catalog.on_log(
+                lambda log: log.report(job.statement_id, self._owner, heads, warnings, job.progress)
+            )
+            job.reached.set()
+
+        async def committed() -> tuple[CommittedStatement, ...]:
+            return await self._catalog.on_log(lambda log: log.committed(job.statement_id))
+
+        job.report, job.committed = report, committed
+        self._jobs[job.statement_id] = job
+        task = asyncio.create_task(self._run_job(job, work), name=f"statement {job.statement_id}")
+        self._tasks[job.statement_id] = task
+
+    async def _run_job(self, job: RunningJob, work: Work) -> None:
+        try:
+            await self._finish(job.statement_id, await self._outcome(job, work))
+        finally:
+            job.reached.set()
+            del self._jobs[job.statement_id], self._tasks[job.statement_id]
+
+    @staticmethod
+    async def _outcome(job: RunningJob, work: Work) -> StatementOutcome:
+        try:
+            with numbered(job.statement_id):
+                return await work(job)
+        except StatementError as error:
+            canceled = error.kind is ErrorKind.STATEMENT_CANCELED
+            state = StatementState.CANCELED if canceled else StatementState.FAILED
+            return StatementOutcome(state, error=problem(error))
+        except Exception as error:
+            log.exception("statement failed", id=job.statement_id, exc_info=error)
+            return StatementOutcome(StatementState.FAILED, error=problem(error))
+
+    async def _finish(self, statement_id: str, outcome: StatementOutcome) -> None:
+        """Repeated while the database is away; given up, the statement is left to whoever asks for it."""
+        for attempt in range(FINISH_ATTEMPTS_MAX):
+            try:
+                await self._catalog.on_log(
+                    lambda log: log.finish(statement_id, self._owner, outcome, self._limits.kept_s)
+                )
+                return
+            except StoreError as error:
+                log.warning("an outcome is not logged yet", id=statement_id, error=str(error))
+                await asyncio.sleep(0.2 * (attempt + 1))
+
+    async def _end_abandoned(self, row: StatementRow) -> None:
+        lease_s = self._limits.lease_s
+        if await self._catalog.on_log(lambda log: log.take_over(row.statement_id, self._owner, lease_s)):
+            await self._write_end(row)
+
+    async def _write_end(self, row: StatementRow) -> None:
+        committed = await self._catalog.on_log(lambda log: log.committed(row.statement_id))
+        newest = (await self._catalog.snapshot()).version
+        outcome = outcome_of_abandoned(row, committed, newest)
+        log.warning("statement abandoned", id=row.statement_id, state=outcome.state.value)
+        await self._finish(row.statement_id, outcome)
+
+
+def _read(statement_id: str, statements: SqlStatementLog) -> StatementRow | None:
+    return statements.read(statement_id)
+
+
+def canceled(what_stays: str) -> RefusedError:
+    """The error of a statement that its client canceled."""
+    return RefusedError(ErrorKind.STATEMENT_CANCELED, f"canceled by the client; {what_stays}")

@@ -1,0 +1,176 @@
+"""What SQL clients read to draw their trees: ``information_schema`` and ``system.jdbc``, as plain relations.
+
+``relations`` makes them from the list of tables that an engine knows; an engine registers them under their
+qualified names. All text is lower case as clients of the protocol expect; NULL is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.sql.results import Column, ColumnType
+
+CATALOG = "zonekeeper"
+SYSTEM_SCHEMA = "system"
+INFORMATION_SCHEMA = "information_schema"
+
+Rows = Sequence[tuple[Any, ...]]
+Relation = tuple[tuple[Column, ...], Rows]
+
+# java.sql.Types, which the JDBC driver expects in its metadata relations.
+_JDBC_TYPES = {
+    ColumnType.BIGINT: (-5, 19),
+    ColumnType.INTEGER: (4, 10),
+    ColumnType.DOUBLE: (8, 53),
+    ColumnType.BOOLEAN: (16, None),
+    ColumnType.VARCHAR: (12, 2147483647),
+    ColumnType.TIMESTAMP: (93, 23),
+    ColumnType.JSON: (2000, None),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SystemTable:
+    """A table that can be queried; ``is_view`` tells clients that nobody can write to it."""
+
+    name: str
+    columns: tuple[Column, ...]
+    schema: str = SYSTEM_SCHEMA
+    comment: str | None = None
+    is_view: bool = False
+
+    @property
+    def kind(self) -> str:
+        return "VIEW" if self.is_view else "BASE TABLE"
+
+
+def relations(tables: Sequence[SystemTable], catalog: str = CATALOG) -> Mapping[str, Relation]:
+    """Qualified name -> (columns, rows). ``tables`` appear with the metadata relations themselves."""
+    described = (*tables, *_own_tables())
+    schemas = sorted({table.schema for table in described})
+    return {
+        **_information_schema(described, schemas, catalog),
+        **_jdbc(described, schemas, catalog),
+        "system.metadata.table_comments": (
+            _text("catalog_name", "schema_name", "table_name", "comment"),
+            [(catalog, table.schema, table.name, table.comment) for table in described],
+        ),
+    }
+
+
+def _information_schema(
+    tables: Sequence[SystemTable], schemas: Sequence[str], catalog: str
+) -> dict[str, Relation]:
+    columns = [
+        (
+            *(catalog, table.schema, table.name, column.name, position, None, "YES"),
+            *(column.type.value, None, None),
+        )
+        for table in tables
+        for position, column in enumerate(table.columns, start=1)
+    ]
+    return {
+        "information_schema.schemata": (_SCHEMATA, [(catalog, schema) for schema in schemas]),
+        "information_schema.tables": (
+            _TABLES,
+            [(catalog, table.schema, table.name, table.kind, table.comment) for table in tables],
+        ),
+        "information_schema.columns": (_COLUMNS, columns),
+        "information_schema.views": (
+            _VIEWS,
+            [(catalog, table.schema, table.name, None) for table in tables if table.is_view],
+        ),
+    }
+
+
+def _jdbc(tables: Sequence[SystemTable], schemas: Sequence[str], catalog: str) -> dict[str, Relation]:
+    jdbc_tables = [
+        (catalog, table.schema, table.name, "VIEW" if table.is_view else "TABLE", table.comment, *([None] * 5))
+        for table in tables
+    ]
+    return {
+        "system.jdbc.catalogs": (_text("table_cat"), [(catalog,)]),
+        "system.jdbc.schemas": (
+            _text("table_schem", "table_catalog"),
+            [(schema, catalog) for schema in schemas],
+        ),
+        "system.jdbc.tables": (_JDBC_TABLES, jdbc_tables),
+        "system.jdbc.columns": (_JDBC_COLUMNS, list(_jdbc_columns(tables, catalog))),
+        "system.jdbc.types": (_JDBC_TYPE_COLUMNS, list(_jdbc_types())),
+        "system.jdbc.table_types": (_text("table_type"), [("TABLE",), ("VIEW",)]),
+        **{f"system.jdbc.{name}": (columns, ()) for name, columns in _JDBC_EMPTY.items()},
+    }
+
+
+def _jdbc_columns(tables: Sequence[SystemTable], catalog: str) -> Iterable[tuple[Any, ...]]:
+    for table in tables:
+        for position, column in enumerate(table.columns, start=1):
+            number, size = _JDBC_TYPES[column.type]
+            yield (
+                *(catalog, table.schema, table.name, column.name, number, column.type.value, size, None),
+                *(0, 10, 1, None, None, None, None, None, position, "YES", None, None, None, None),
+                *("NO", "NO"),
+            )
+
+
+def _jdbc_types() -> Iterable[tuple[Any, ...]]:
+    for kind, (number, size) in _JDBC_TYPES.items():
+        quote = "'" if kind is ColumnType.VARCHAR else None
+        is_number = kind in (ColumnType.BIGINT, ColumnType.INTEGER, ColumnType.DOUBLE)
+        yield (
+            *(kind.value, number, size, quote, quote, None, 1, True, 3, not is_number, False, False, None),
+            *(0, 0, None, None, 10 if is_number else None),
+        )
+
+
+def _text(*names: str) -> tuple[Column, ...]:
+    return tuple(Column(name, ColumnType.VARCHAR) for name in names)
+
+
+def _mixed(text: str) -> tuple[Column, ...]:
+    """Columns from ``name`` (varchar), ``name:b`` (bigint) and ``name:?`` (boolean)."""
+    kinds = {"": ColumnType.VARCHAR, "b": ColumnType.BIGINT, "?": ColumnType.BOOLEAN}
+    parts = [word.partition(":") for word in text.split()]
+    return tuple(Column(name, kinds[kind]) for name, _, kind in parts)
+
+
+_SCHEMATA = _text("catalog_name", "schema_name")
+_TABLES = _text("table_catalog", "table_schema", "table_name", "table_type", "comment")
+_VIEWS = _text("table_catalog", "table_schema", "table_name", "view_definition")
+_COLUMNS = _mixed(
+    "table_catalog table_schema table_name column_name ordinal_position:b column_default is_nullable "
+    "data_type comment extra_info"
+)
+_JDBC_TABLES = _text(
+    *("table_cat", "table_schem", "table_name", "table_type", "remarks"),
+    *("type_cat", "type_schem", "type_name", "self_referencing_col_name", "ref_generation"),
+)
+_JDBC_COLUMNS = _mixed(
+    "table_cat table_schem table_name column_name data_type:b type_name column_size:b buffer_length:b "
+    "decimal_digits:b num_prec_radix:b nullable:b remarks column_def sql_data_type:b sql_datetime_sub:b "
+    "char_octet_length:b ordinal_position:b is_nullable scope_catalog scope_schema scope_table "
+    "source_data_type:b is_autoincrement is_generatedcolumn"
+)
+_JDBC_TYPE_COLUMNS = _mixed(
+    "type_name data_type:b precision:b literal_prefix literal_suffix create_params nullable:b "
+    "case_sensitive:? searchable:b unsigned_attribute:? fixed_prec_scale:? auto_increment:? "
+    "local_type_name minimum_scale:b maximum_scale:b sql_data_type:b sql_datetime_sub:b num_prec_radix:b"
+)
+_JDBC_EMPTY = {
+    "attributes": _mixed("type_cat type_schem type_name attr_name data_type:b attr_type_name"),
+    "procedures": _mixed("procedure_cat procedure_schem procedure_name remarks procedure_type:b"),
+    "procedure_columns": _mixed("procedure_cat procedure_schem procedure_name column_name column_type:b"),
+    "pseudo_columns": _mixed("table_cat table_schem table_name column_name data_type:b"),
+    "super_tables": _text("table_cat", "table_schem", "table_name", "supertable_name"),
+    "super_types": _text("type_cat", "type_schem", "type_name", "supertype_name"),
+    "udts": _mixed("type_cat type_schem type_name class_name data_type:b remarks"),
+}
+
+
+def _own_tables() -> tuple[SystemTable, ...]:
+    shapes = {"schemata": _SCHEMATA, "tables": _TABLES, "columns": _COLUMNS, "views": _VIEWS}
+    return tuple(
+        SystemTable(name, columns, INFORMATION_SCHEMA, is_view=True) for name, columns in shapes.items()
+    )

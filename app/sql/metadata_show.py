@@ -1,0 +1,67 @@
+"""SHOW CATALOGS | SCHEMAS | TABLES | COLUMNS and DESCRIBE, as queries over the metadata relations.
+
+SHOW of anything else (ZONES, NODES, CREATE ZONE, ...) is not a matter of the SQL protocol and stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot import exp
+
+from app.sql.results import SessionContext
+
+_NAME = r'(?:"(?:[^"]|"")+"|[A-Za-z_][A-Za-z0-9_$]*)'
+_PATH = rf"{_NAME}(?:\s*\.\s*{_NAME}){{0,2}}"
+_LIKE = r"(?:\s+LIKE\s+(?P<like>'(?:[^']|'')*')(?:\s+ESCAPE\s+(?P<escape>'(?:[^']|'')*'))?)?"
+_END = r"\s*;?\s*"
+
+_CATALOGS = re.compile(rf"\s*SHOW\s+CATALOGS{_LIKE}{_END}", re.I)
+_SCHEMAS = re.compile(rf"\s*SHOW\s+SCHEMAS(?:\s+(?:FROM|IN)\s+{_NAME})?{_LIKE}{_END}", re.I)
+_TABLES = re.compile(rf"\s*SHOW\s+TABLES(?:\s+(?:FROM|IN)\s+(?P<path>{_PATH}))?{_LIKE}{_END}", re.I)
+_COLUMNS = re.compile(rf"\s*SHOW\s+COLUMNS\s+(?:FROM|IN)\s+(?P<path>{_PATH}){_LIKE}{_END}", re.I)
+_DESCRIBE = re.compile(rf"\s*(?:DESCRIBE|DESC)\s+(?P<path>{_PATH}){_END}", re.I)
+
+
+def rewrite_show(sql: str, session: SessionContext) -> str:
+    """The query that answers ``sql``; ``sql`` itself when it asks for no metadata."""
+    if found := _CATALOGS.fullmatch(sql):
+        query = 'SELECT table_cat AS "Catalog" FROM system.jdbc.catalogs'
+        return f"{query}{_like(found, ' WHERE ', 'table_cat')} ORDER BY 1"
+    if found := _SCHEMAS.fullmatch(sql):
+        query = 'SELECT schema_name AS "Schema" FROM information_schema.schemata'
+        return f"{query}{_like(found, ' WHERE ', 'schema_name')} ORDER BY 1"
+    if found := _TABLES.fullmatch(sql):
+        schema = _parts(found["path"])[-1] if found["path"] else session.schema
+        query = 'SELECT table_name AS "Table" FROM information_schema.tables'
+        where = f" WHERE table_schema = {_text(schema)}{_like(found, ' AND ', 'table_name')}"
+        return f"{query}{where} ORDER BY 1"
+    found = _COLUMNS.fullmatch(sql) or _DESCRIBE.fullmatch(sql)
+    if found is None:
+        return sql
+    parts = _parts(found["path"])
+    schema = parts[-2] if len(parts) > 1 else session.schema
+    where = f" WHERE table_schema = {_text(schema)} AND table_name = {_text(parts[-1])}"
+    if "like" in found.groupdict():
+        where += _like(found, " AND ", "column_name")
+    query = 'SELECT column_name AS "Column", data_type AS "Type", extra_info AS "Extra", comment AS "Comment"'
+    return f"{query} FROM information_schema.columns{where} ORDER BY ordinal_position"
+
+
+def _like(found: re.Match[str], before: str, column: str) -> str:
+    if not found["like"]:
+        return ""
+    escape = f" ESCAPE {found['escape']}" if found["escape"] else ""
+    return f"{before}{column} LIKE {found['like']}{escape}"
+
+
+def _parts(path: str) -> list[str]:
+    """The names of a path; unquoted ones in lower case."""
+    return [
+        name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
+        for name in re.findall(_NAME, path)
+    ]
+
+
+def _text(value: str) -> str:
+    return exp.Literal.string(value).sql(dialect="trino")

@@ -1,0 +1,56 @@
+"""What a logged script does, and its results as the log keeps them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from app.errors import problem
+from app.sql.jobs import RunningJob, Work, canceled
+from app.sql.statements import ScriptError, StatementResult
+from app.sql.trino_control import first_words
+from app.sql.trino_work import DDL
+from catalog.core.statement_log import Json, StatementOutcome, StatementState
+from catalog.store.statement_log import pack
+
+ROWS_IN_PAGE = 1000
+
+RunScript = Callable[[str], Awaitable[Sequence[StatementResult]]]
+
+
+def script_work(sql: str, run_script: RunScript) -> Work:
+    """A script that changes zones is never cut short; one that only reads ends when it is canceled."""
+
+    async def work(job: RunningJob) -> StatementOutcome:
+        running = asyncio.ensure_future(run_script(sql))
+        unwanted = asyncio.create_task(job.cancel.wait())
+        try:
+            if not first_words(sql) & DDL:
+                await asyncio.wait([running, unwanted], return_when=asyncio.FIRST_COMPLETED)
+                if not running.done():
+                    raise canceled("a query changes nothing")
+            results = await running
+        except ScriptError as failed:
+            heads, pages = _kept([each.to_json() for each in failed.results])
+            return StatementOutcome(StatementState.FAILED, heads, pages, error=problem(failed))
+        finally:
+            unwanted.cancel()
+            running.cancel()
+        heads, pages = _kept([each.to_json() for each in results])
+        return StatementOutcome(StatementState.SUCCEEDED, heads, pages)
+
+    return work
+
+
+def _kept(results: list[Json]) -> tuple[tuple[Json, ...], tuple[tuple[int, int, bytes], ...]]:
+    """Results without their rows, and the rows in pages."""
+    pages: list[tuple[int, int, bytes]] = []
+    for number, result in enumerate(results, start=1):
+        if "rows" not in result:
+            continue
+        rows: list[Any] = list(result.pop("rows") or ())
+        result["row_count"] = len(rows)
+        for page, start in enumerate(range(0, len(rows), ROWS_IN_PAGE)):
+            pages.append((number, page, pack(rows[start : start + ROWS_IN_PAGE])))
+    return tuple(results), tuple(pages)

@@ -1,0 +1,44 @@
+"""Under which ids the DDL of a logged statement goes into the catalog's history.
+
+A context variable, because between the log (outermost) and the commit (innermost, in the worker thread) lie
+engines that need not know of it: whatever runs inside ``numbered`` commits under ids that the log can find
+again after its server has died.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+from catalog.store.statement_log import part_id
+
+
+@dataclass
+class _Parts:
+    statement_id: str
+    given: int = 0
+
+
+_CURRENT: ContextVar[_Parts | None] = ContextVar("logged_statement", default=None)
+
+
+@contextmanager
+def numbered(statement_id: str) -> Iterator[None]:
+    """DDL inside the block, in the order of its execution, is ``part_id(statement_id, 1)``, 2, ..."""
+    before = _CURRENT.set(_Parts(statement_id))
+    try:
+        yield
+    finally:
+        _CURRENT.reset(before)
+
+
+def next_statement_id() -> str:
+    """The id of the DDL statement that is about to run; outside ``numbered`` a new one."""
+    parts = _CURRENT.get()
+    if parts is None:
+        return uuid.uuid4().hex
+    parts.given += 1
+    return part_id(parts.statement_id, parts.given)

@@ -1,0 +1,291 @@
+"""Statements about the session (PREPARE, USE, SET SESSION, ...): recognised by their first words.
+
+Parameters are put into a prepared text as literals: each ``?`` that the tokenizer sees as a placeholder (one
+inside a string, a quoted name or a comment is none) is replaced by the canonical text of a literal that was
+parsed as such, so a value can never become anything but a value.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.trino import Trino
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from catalog.core.errors import ErrorKind, ParseError, RefusedError
+
+TEXT_CHARS_MAX = 1_000_000
+
+
+class _Words(Trino):
+    """Trino's text, with no statement swallowed whole as a command."""
+
+    class Tokenizer(Trino.Tokenizer):
+        COMMANDS: ClassVar = set()
+
+
+_DIALECT = _Words()
+_NUMBER = re.compile(r"-?\d+(\.\d*)?([eE][+-]?\d+)?")
+_LITERALS = (exp.Literal, exp.Boolean, exp.Null, exp.HexString)
+
+
+class ControlKind(Enum):
+    PREPARE = "PREPARE"
+    EXECUTE = "EXECUTE"
+    DEALLOCATE = "DEALLOCATE"
+    DESCRIBE_OUTPUT = "DESCRIBE OUTPUT"
+    USE = "USE"
+    SET_SESSION = "SET SESSION"
+    RESET_SESSION = "RESET SESSION"
+    START_TRANSACTION = "START TRANSACTION"
+    COMMIT = "COMMIT"
+    ROLLBACK = "ROLLBACK"
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """``name``: of the prepared statement, property or schema. ``text``: the SQL or value. EXECUTE has a name
+    or, for EXECUTE IMMEDIATE, the text."""
+
+    kind: ControlKind
+    name: str = ""
+    text: str = ""
+    catalog: str = ""
+    parameters: tuple[str, ...] = ()
+
+
+def parse_control(sql: str) -> Control | None:
+    """None for any statement that is not about the session. Raises ParseError for one that is cut short."""
+    if len(sql) > TEXT_CHARS_MAX:
+        raise ParseError(ErrorKind.SYNTAX_ERROR, f"a statement has at most {TEXT_CHARS_MAX} characters")
+    words = sql.split(None, 2)
+    first = words[0].upper().rstrip(";") if words else ""
+    second = words[1].upper().rstrip(";") if len(words) > 1 else ""
+    if first in ("PREPARE", "EXECUTE", "DEALLOCATE", "USE"):
+        return _READERS[first](_Reader(sql))
+    if first in ("SET", "RESET") and second == "SESSION":
+        return _session(_Reader(sql), first)
+    if first == "START" and second == "TRANSACTION":
+        return Control(ControlKind.START_TRANSACTION)
+    if first in ("COMMIT", "ROLLBACK") and second in ("", "WORK"):
+        return Control(ControlKind(first))
+    if first == "DESCRIBE" and second == "OUTPUT":
+        reader = _Reader(sql)
+        reader.take("DESCRIBE", "OUTPUT")
+        return Control(ControlKind.DESCRIBE_OUTPUT, reader.name())
+    return None
+
+
+def bind(sql: str, parameters: tuple[str, ...]) -> str:
+    """``sql`` with its placeholders replaced by ``parameters`` in order. Raises RefusedError."""
+    places = [token for token in _tokens(sql) if token.token_type == TokenType.PLACEHOLDER]
+    if len(places) != len(parameters):
+        message = f"the statement has {len(places)} parameters, {len(parameters)} were given"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    parts: list[str] = []
+    end = 0
+    for place, literal in zip(places, parameters, strict=True):
+        parts += (sql[end : place.start], literal)
+        end = place.end + 1
+    return "".join((*parts, sql[end:]))
+
+
+def first_word(sql: str) -> str:
+    """In upper case; empty when the text has none or cannot be read."""
+    try:
+        tokens = _DIALECT.tokenize(sql)
+    except SqlglotError:
+        return ""
+    return tokens[0].text.upper() if tokens else ""
+
+
+def first_words(sql: str) -> frozenset[str]:
+    """Of each statement of a script, in upper case."""
+    words: set[str] = set()
+    begins = True
+    for token in _tokens(sql):
+        if begins and token.token_type != TokenType.SEMICOLON:
+            words.add(token.text.upper())
+        begins = token.token_type == TokenType.SEMICOLON
+    return frozenset(words)
+
+
+def placeholders(sql: str) -> int:
+    return sum(token.token_type == TokenType.PLACEHOLDER for token in _tokens(sql))
+
+
+def literal(text: str) -> str:
+    """The canonical text of one literal. Raises ParseError for anything else."""
+    if any(token.token_type == TokenType.SEMICOLON for token in _tokens(text)):
+        raise _expected("a literal", text)
+    try:
+        node = _DIALECT.parse(text)
+    except SqlglotError as error:
+        raise _expected("a literal", text) from error
+    if len(node) != 1 or node[0] is None or not _is_literal(node[0]):
+        raise _expected("a literal", text)
+    return _text(node[0])
+
+
+def _text(node: exp.Expr) -> str:
+    """A space before a minus: behind another one it would begin a comment. A decimal's digits are all kept."""
+    if isinstance(node, exp.Cast) and node.is_type("DECIMAL", "DOUBLE") and node.this.is_string:
+        number = node.this.name
+        if node.to.expressions or not _NUMBER.fullmatch(number):
+            return node.sql(dialect=_DIALECT)
+        text = number if node.is_type("DECIMAL") or "e" in number.lower() else f"{number}e0"
+    else:
+        text = node.sql(dialect=_DIALECT)
+    return f" {text}" if text.startswith("-") else text
+
+
+def _is_literal(node: exp.Expr) -> bool:
+    if isinstance(node, (exp.Neg, exp.Cast)):
+        inner = node.this
+        return isinstance(inner, _LITERALS) or (isinstance(inner, exp.Neg) and _is_literal(inner))
+    if isinstance(node, exp.Array):
+        return all(_is_literal(each) for each in node.expressions)
+    return isinstance(node, _LITERALS)
+
+
+def _tokens(sql: str) -> list[Token]:
+    try:
+        return _DIALECT.tokenize(sql)
+    except SqlglotError as error:
+        raise ParseError(
+            ErrorKind.SYNTAX_ERROR, "the text ends inside a string, a name or a comment"
+        ) from error
+
+
+def _expected(what: str, found: str) -> ParseError:
+    return ParseError(ErrorKind.SYNTAX_ERROR, f"expected {what}, found {found[:60] or 'the end'}")
+
+
+class _Reader:
+    """Takes a statement's tokens one after another."""
+
+    def __init__(self, sql: str) -> None:
+        self.sql = sql
+        self._tokens = _tokens(sql)
+        while self._tokens and self._tokens[-1].token_type == TokenType.SEMICOLON:
+            self._tokens.pop()
+        self._next = 0
+
+    def word(self) -> str:
+        return self._tokens[self._next].text.upper() if self._next < len(self._tokens) else ""
+
+    def take(self, *words: str) -> None:
+        """Some tokens are two words long."""
+        left = list(words)
+        while left:
+            found = self.word().split()
+            if not found or left[: len(found)] != found:
+                raise _expected(left[0], self.word())
+            del left[: len(found)]
+            self._next += 1
+
+    def skip(self, word: str) -> bool:
+        found = self.word() == word
+        self._next += found
+        return found
+
+    def name(self) -> str:
+        """An identifier; unquoted ones are lower-cased, as SQL clients of this protocol expect."""
+        if self._next >= len(self._tokens):
+            raise _expected("a name", "")
+        token = self._tokens[self._next]
+        self._next += 1
+        quoted = token.token_type == TokenType.IDENTIFIER
+        literal_token = token.token_type in (TokenType.STRING, TokenType.NUMBER)
+        if literal_token or (not quoted and not token.text.replace("_", "a").isalnum()):
+            raise _expected("a name", token.text)
+        return token.text if quoted else token.text.lower()
+
+    def string(self) -> str:
+        token = self._tokens[self._next] if self._next < len(self._tokens) else None
+        if token is None or token.token_type != TokenType.STRING:
+            raise _expected("a string", token.text if token else "")
+        self._next += 1
+        return token.text
+
+    def rest(self) -> str:
+        if self._next >= len(self._tokens):
+            return ""
+        return self.sql[self._tokens[self._next].start : self._tokens[-1].end + 1]
+
+    def finish(self) -> None:
+        if self._next < len(self._tokens):
+            raise _expected("the end", self._tokens[self._next].text)
+
+    def listed(self) -> tuple[str, ...]:
+        """The texts between the top-level commas of the rest."""
+        parts: list[list[Token]] = [[]]
+        depth = 0
+        for token in self._tokens[self._next :]:
+            depth += token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET)
+            depth -= token.token_type in (TokenType.R_PAREN, TokenType.R_BRACKET)
+            if token.token_type == TokenType.COMMA and depth == 0:
+                parts.append([])
+            else:
+                parts[-1].append(token)
+        if not all(parts):
+            raise _expected("a literal", "")
+        return tuple(self.sql[part[0].start : part[-1].end + 1] for part in parts)
+
+
+def _prepare(reader: _Reader) -> Control:
+    reader.take("PREPARE")
+    name = reader.name()
+    reader.take("FROM")
+    if not reader.rest():
+        raise _expected("a statement", "")
+    return Control(ControlKind.PREPARE, name, reader.rest())
+
+
+def _execute(reader: _Reader) -> Control:
+    reader.take("EXECUTE")
+    immediate = reader.skip("IMMEDIATE")
+    text = reader.string() if immediate else ""
+    name = "" if immediate else reader.name()
+    parameters: tuple[str, ...] = ()
+    if reader.skip("USING"):
+        parameters = tuple(literal(each) for each in reader.listed())
+    else:
+        reader.finish()
+    return Control(ControlKind.EXECUTE, name, text, parameters=parameters)
+
+
+def _deallocate(reader: _Reader) -> Control:
+    reader.take("DEALLOCATE", "PREPARE")
+    control = Control(ControlKind.DEALLOCATE, reader.name())
+    reader.finish()
+    return control
+
+
+def _use(reader: _Reader) -> Control:
+    reader.take("USE")
+    name, catalog = reader.name(), ""
+    if reader.skip("."):
+        name, catalog = reader.name(), name
+    reader.finish()
+    return Control(ControlKind.USE, name, catalog=catalog)
+
+
+def _session(reader: _Reader, first: str) -> Control:
+    reader.take(first, "SESSION")
+    name = reader.name()
+    if reader.skip("."):
+        name = reader.name()
+    if first == "RESET":
+        reader.finish()
+        return Control(ControlKind.RESET_SESSION, name)
+    reader.take("=")
+    return Control(ControlKind.SET_SESSION, name, reader.rest())
+
+
+_READERS = {"PREPARE": _prepare, "EXECUTE": _execute, "DEALLOCATE": _deallocate, "USE": _use}

@@ -1,0 +1,244 @@
+"""The SQL protocol without HTTP: what a POST, a GET and a DELETE mean."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import quote_plus
+
+from app.errors import problem
+from app.sql.abandoned import TRINO
+from app.sql.jobs import StatementJobs
+from app.sql.metadata_show import rewrite_show
+from app.sql.results import StatementEngine
+from app.sql.trino_control import Control, ControlKind, bind, literal, parse_control, placeholders
+from app.sql.trino_pages import Addresses, page_body, page_count
+from app.sql.trino_session import TrinoSession, check_property
+from app.sql.trino_work import Progress, is_ddl, statement_work
+from catalog.core.errors import ErrorKind, RefusedError, StatementError
+from catalog.core.statement_log import (
+    REPEAT_PREFIX,
+    NewStatement,
+    StatementProgress,
+    StatementRow,
+    StatementState,
+)
+
+FIRST_HOLD_S = 2.0
+"""A POST is answered when the statement was judged, so that its warnings are on the first page, but before any
+client's patience ends."""
+HOLD_S = 1.0
+REPEAT_WITHIN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer: the body, and headers that change the client's session."""
+
+    body: dict[str, Any]
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class TrinoFront:
+    """Stateless: everything about a statement is in its row. ``require_ready`` raises StoreError while changes
+    cannot be judged."""
+
+    def __init__(
+        self,
+        jobs: StatementJobs,
+        engine: StatementEngine,
+        progress: Progress,
+        require_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._jobs = jobs
+        self._engine = engine
+        self._progress = progress
+        self._require_ready = require_ready
+
+    async def post(
+        self, sql: str, session: TrinoSession, key: str | None, origin: str, addresses: Addresses
+    ) -> Page:
+        """The first page. Refusals are pages too; nothing is raised but what is broken inside."""
+        try:
+            control = parse_control(sql)
+            if control is not None and control.kind is ControlKind.EXECUTE:
+                sql, control = _executed(control, session), None
+            elif control is not None and control.kind is ControlKind.DESCRIBE_OUTPUT:
+                sql, control = _described(control, session), None
+            if control is not None:
+                return _controlled(control, session, addresses)
+            sql = rewrite_show(sql, session.context)
+            if is_ddl(sql) and session.transaction_id is not None:
+                message = "zones are changed one statement at a time, not in a transaction"
+                raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message)
+            if is_ddl(sql):
+                self._require_ready()
+            return await self._submit(sql, session, key, origin, addresses)
+        except StatementError as error:
+            return Page(_refused(error, addresses))
+
+    async def get(self, statement_id: str, token: int, addresses: Addresses) -> Page:
+        """The page of a token. Raises RefusedError: STATEMENT_NOT_FOUND, STATEMENT_RESULT_GONE."""
+        row = await self._row(statement_id)
+        if token < 1 or token > row.token + 1:
+            raise RefusedError(ErrorKind.STATEMENT_NOT_FOUND, "this page was never offered")
+        if token < row.token or row.state is StatementState.CLOSED:
+            raise RefusedError(ErrorKind.STATEMENT_RESULT_GONE, "this page was read before; read on")
+        if token == row.token:
+            return await self._again(row, token, addresses)
+        found = await self._jobs.wait(statement_id, HOLD_S)
+        row = found if found is not None else row
+        if token != row.token + 1:
+            return await self.get(statement_id, token, addresses)
+        answer: dict[str, Any]
+        before = row.token_answer["page"] if row.token_answer else -1
+        if row.state.is_over:
+            answer = {"page": before + 1}
+        else:
+            progress = self._jobs.progress(row)
+            counts = [progress.done, progress.total] if progress else None
+            answer = {"page": before, "status": counts, "reported": bool(row.heads)}
+        if not await self._jobs.advance(statement_id, token, answer):
+            return await self.get(statement_id, token, addresses)
+        return await self._again(replace(row, token=token, token_answer=answer), token, addresses)
+
+    async def delete(self, statement_id: str) -> None:
+        """A wish to stop; undoes nothing. Raises RefusedError (STATEMENT_NOT_FOUND)."""
+        row = await self._row(statement_id)
+        if not row.state.is_over:
+            await self._jobs.cancel(statement_id)
+
+    async def _submit(
+        self, sql: str, session: TrinoSession, key: str | None, origin: str, addresses: Addresses
+    ) -> Page:
+        digest = hashlib.sha256(sql.encode()).hexdigest()
+        # A client sends one key with every statement of a connection, so the text belongs to the key.
+        scoped = f"{key}:{digest}" if key is not None else _repeat_key(sql, session, origin)
+        work = statement_work(sql, session, self._engine, self._progress)
+        new = NewStatement(uuid.uuid4().hex, TRINO, sql, digest, scoped)
+        row, created = await self._jobs.submit(new, work)
+        if not created and key is None and scoped is not None:
+            await self._jobs.release(TRINO, scoped, REPEAT_WITHIN_S)
+            row, created = await self._jobs.submit(new, work)
+        if not created and row.token:
+            await self._jobs.rewind(row.statement_id)
+        found = await self._jobs.wait(row.statement_id, FIRST_HOLD_S, for_report=True)
+        row = replace(found if found is not None else row, token=0, token_answer=None)
+        ended = row.state.is_over and page_count(row) == 0
+        progress = self._jobs.progress(row)
+        return Page(page_body(row, addresses, progress, None if ended else 1))
+
+    async def _again(self, row: StatementRow, token: int, addresses: Addresses) -> Page:
+        """The page of the newest token: the same each time."""
+        answer = row.token_answer or {"page": 0}
+        page = answer["page"]
+        if "status" in answer:
+            progress = StatementProgress(*answer["status"]) if answer["status"] else None
+            then = replace(
+                row,
+                state=StatementState.RUNNING,
+                finished_us=None,
+                error=None,
+                heads=row.heads if answer["reported"] else (),
+                warnings=row.warnings if answer["reported"] else (),
+            )
+            return Page(page_body(then, addresses, progress, token + 1))
+        count = page_count(row)
+        rows = await self._jobs.rows(row.statement_id, 1, page) if page < count else None
+        next_token = token + 1 if page + 1 < count else None
+        return Page(page_body(row, addresses, row.progress, next_token, rows))
+
+    async def _row(self, statement_id: str) -> StatementRow:
+        row = await self._jobs.read(statement_id)
+        if row is None or row.protocol != TRINO:
+            raise RefusedError(ErrorKind.STATEMENT_NOT_FOUND, "there is no such statement, or it has expired")
+        return row
+
+
+def _repeat_key(sql: str, session: TrinoSession, origin: str) -> str | None:
+    """Recognises a change that a client sends again because the answer was lost."""
+    if not is_ddl(sql):
+        return None
+    said = [sql, origin, session.user, session.source, session.catalog, session.schema, session.properties]
+    return REPEAT_PREFIX + hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _executed(control: Control, session: TrinoSession) -> str:
+    text = control.text if not control.name else _prepared(control.name, session)
+    return bind(text, control.parameters)
+
+
+def _described(control: Control, session: TrinoSession) -> str:
+    """The columns of a prepared query can be had by running it with nothing; of others there are none."""
+    text = _prepared(control.name, session)
+    message = f"DESCRIBE OUTPUT is not supported; the statement has {placeholders(text)} parameters"
+    raise RefusedError(ErrorKind.STATEMENT_NOT_SUPPORTED, message)
+
+
+def _prepared(name: str, session: TrinoSession) -> str:
+    if name not in session.prepared:
+        message = f"there is no prepared statement {name}"
+        raise RefusedError(ErrorKind.PREPARED_STATEMENT_UNKNOWN, message)
+    return session.prepared[name]
+
+
+def _controlled(control: Control, session: TrinoSession, addresses: Addresses) -> Page:
+    """Everything about the session happens in the client: the answer's headers tell it what."""
+    kind, headers = control.kind, {}
+    if kind is ControlKind.PREPARE:
+        headers["X-Trino-Added-Prepare"] = f"{quote_plus(control.name)}={quote_plus(control.text)}"
+    elif kind is ControlKind.DEALLOCATE:
+        _prepared(control.name, session)
+        headers["X-Trino-Deallocated-Prepare"] = quote_plus(control.name)
+    elif kind is ControlKind.USE:
+        if control.catalog:
+            headers["X-Trino-Set-Catalog"] = quote_plus(control.catalog)
+        headers["X-Trino-Set-Schema"] = quote_plus(control.name)
+    elif kind is ControlKind.SET_SESSION:
+        value = literal(control.text).strip()
+        value = value[1:-1].replace("''", "'") if value.startswith("'") else value.lower()
+        check_property(control.name, value)
+        headers["X-Trino-Set-Session"] = f"{control.name}={quote_plus(value)}"
+    elif kind is ControlKind.RESET_SESSION:
+        headers["X-Trino-Clear-Session"] = quote_plus(control.name)
+    elif kind is ControlKind.START_TRANSACTION:
+        if session.transaction_id is not None:
+            raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, "a transaction is open already")
+        headers["X-Trino-Started-Transaction-Id"] = str(uuid.uuid4())
+    else:
+        headers["X-Trino-Clear-Transaction-Id"] = "true"
+    row = _unlogged(StatementState.SUCCEEDED, {"update_type": kind.value})
+    return Page(page_body(row, addresses, None, None), headers)
+
+
+def _refused(error: StatementError, addresses: Addresses) -> dict[str, Any]:
+    row = replace(_unlogged(StatementState.FAILED, {}), error=problem(error))
+    return page_body(row, addresses, None, None)
+
+
+def _unlogged(state: StatementState, head: dict[str, Any]) -> StatementRow:
+    """A statement that is answered whole at once and has no effect here: there is nothing to remember."""
+    return StatementRow(
+        statement_id=uuid.uuid4().hex,
+        protocol=TRINO,
+        idempotency_key=None,
+        sql_hash="",
+        sql="",
+        state=state,
+        owner="",
+        lease_until_us=0,
+        cancel_requested=False,
+        created_us=0,
+        finished_us=0,
+        expires_us=0,
+        heads=({"columns": [["result", "boolean"]], **head},),
+        error=None,
+        warnings=(),
+        progress=None,
+        token=0,
+        token_answer=None,
+    )

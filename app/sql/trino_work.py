@@ -1,0 +1,138 @@
+"""What a logged statement of the SQL protocol does: run it, and on request wait for the data."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+from app.sql.abandoned import DONE_PAGE, done_head
+from app.sql.jobs import RunningJob, Work, canceled
+from app.sql.results import ResultSet, StatementEngine
+from app.sql.trino_control import first_word
+from app.sql.trino_pages import ROWS_IN_PAGE, wire_value
+from app.sql.trino_session import TrinoSession
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.statement_log import StatementOutcome, StatementProgress, StatementState
+from catalog.core.zone import ZoneId
+from catalog.store.statement_log import pack
+
+POLL_S = 0.2
+DDL = frozenset({"CREATE", "ALTER", "DROP"})
+
+Progress = Callable[[ZoneId, int], dict[str, Any]]
+"""``KeyspaceViews.progress``."""
+
+
+def is_ddl(sql: str) -> bool:
+    """By the first word that is no comment."""
+    return first_word(sql) in DDL
+
+
+def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, progress: Progress) -> Work:
+    """The work of one statement in one session.
+
+    A DDL statement is never cut short: what it did is what is said. A query ends when its client cancels it or
+    its time is over, and so does waiting for data; then the change stays, and the error says so.
+    """
+    ddl = is_ddl(sql)
+
+    async def work(job: RunningJob) -> StatementOutcome:
+        timeout_s = session.timeout_s
+        deadline = time.monotonic() + timeout_s if timeout_s is not None else None
+        result = await _execute(job, engine, sql, session, None if ddl else deadline, stoppable=not ddl)
+        warnings = tuple({"name": each.name, "message": each.message} for each in result.warnings)
+        if result.columns:
+            head = {
+                "columns": [[column.name, column.type.value] for column in result.columns],
+                "row_count": len(result.rows),
+            }
+            return StatementOutcome(StatementState.SUCCEEDED, (head,), _pages(result), warnings=warnings)
+        head = done_head(sql, result.catalog_version, result.update_type)
+        if session.wait and result.applied and result.zone_id is not None:
+            # A change that asked for what was there made no version: its zone need not reach the newest.
+            made = await job.committed()
+            version = made[-1].version if made else 0
+            told = _with_total(progress, result)
+            job.progress = _partitions(told(result.zone_id, version))
+            await job.report((head,), warnings)
+            await _converged(job, told, result.zone_id, version, deadline)
+        return StatementOutcome(
+            StatementState.SUCCEEDED, (head,), (DONE_PAGE,), warnings=warnings, progress=job.progress
+        )
+
+    return work
+
+
+async def _execute(
+    job: RunningJob,
+    engine: StatementEngine,
+    sql: str,
+    session: TrinoSession,
+    deadline: float | None,
+    *,
+    stoppable: bool,
+) -> ResultSet:
+    executing = asyncio.ensure_future(engine.execute(sql, session.context))
+    if not stoppable:
+        return await executing
+    unwanted = asyncio.create_task(job.cancel.wait())
+    left = None if deadline is None else max(deadline - time.monotonic(), 0)
+    try:
+        await asyncio.wait([executing, unwanted], timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if executing.done():
+            return executing.result()
+        if unwanted.done():
+            raise canceled("a query changes nothing")
+        raise RefusedError(ErrorKind.STATEMENT_TIMED_OUT, "the query took longer than its timeout")
+    finally:
+        unwanted.cancel()
+        if not executing.done():
+            executing.cancel()
+            await asyncio.gather(executing, return_exceptions=True)
+
+
+async def _converged(
+    job: RunningJob, progress: Progress, zone_id: ZoneId, version: int, deadline: float | None
+) -> None:
+    """Returns when the zone's data is where this version wants it."""
+    stays = f"catalog version {version} stays, and its data keeps moving"
+    while True:
+        found = progress(zone_id, version)
+        job.progress = _partitions(found)
+        if found["state"] == "CONVERGED":
+            return
+        if job.cancel.is_set():
+            raise canceled(stays)
+        if deadline is not None and time.monotonic() > deadline:
+            causes = ", ".join(each["cause"] for each in found["causes"][:3])
+            message = f"not converged within the timeout ({causes}); {stays}"
+            raise RefusedError(ErrorKind.STATEMENT_TIMED_OUT, message)
+        await asyncio.sleep(POLL_S)
+
+
+def _with_total(progress: Progress, result: ResultSet) -> Progress:
+    """Before a new zone's intent is published its progress knows no partitions; the statement does."""
+    total = ((result.effect or {}).get("params") or {}).get("partitions", 0)
+
+    def told(zone_id: ZoneId, version: int) -> dict[str, Any]:
+        found = progress(zone_id, version)
+        if found["partitions"]["total"] or found["state"] == "CONVERGED":
+            return found
+        return {**found, "partitions": {**found["partitions"], "total": total}}
+
+    return told
+
+
+def _partitions(found: dict[str, Any]) -> StatementProgress:
+    return StatementProgress(found["partitions"]["done"], found["partitions"]["total"])
+
+
+def _pages(result: ResultSet) -> tuple[tuple[int, int, bytes], ...]:
+    rows = [
+        [wire_value(value, column) for value, column in zip(row, result.columns, strict=True)]
+        for row in result.rows
+    ]
+    starts = range(0, len(rows), ROWS_IN_PAGE)
+    return tuple((1, page, pack(rows[start : start + ROWS_IN_PAGE])) for page, start in enumerate(starts))

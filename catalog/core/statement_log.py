@@ -1,0 +1,111 @@
+"""What is remembered of a statement that a client sent: its states, and the row as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from catalog.core.zone import ZoneId
+
+Json = dict[str, Any]
+
+REPEAT_PREFIX = "repeat:"
+"""Begins an idempotency key that a server has made up for a client that sends none. It recognises a request
+that was sent twice because its answer was lost, and is given up when an answer was read or was an error."""
+
+
+class StatementState(Enum):
+    """The life of a statement. PENDING -> RUNNING -> SUCCEEDED | FAILED | CANCELED -> CLOSED."""
+
+    PENDING = "PENDING"
+    """Logged, not begun."""
+
+    RUNNING = "RUNNING"
+    """Its owner works on it, or has died: the lease tells."""
+
+    SUCCEEDED = "SUCCEEDED"
+    """It has results."""
+
+    FAILED = "FAILED"
+    """It has an error, and perhaps results of the statements before the refused one."""
+
+    CANCELED = "CANCELED"
+    """Ended on a client's wish. What had been committed before stays; the error says so."""
+
+    CLOSED = "CLOSED"
+    """Its client is done with it: no results any more, but its idempotency key still counts."""
+
+    @property
+    def is_over(self) -> bool:
+        return self not in (StatementState.PENDING, StatementState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class NewStatement:
+    """A statement as it arrives. ``idempotency_key`` is unique within its protocol."""
+
+    statement_id: str
+    protocol: str
+    sql: str
+    sql_hash: str
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatementProgress:
+    """Partitions that have arrived, of those that a statement moves."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatementOutcome:
+    """How a statement ended. ``heads`` are its results without rows; ``pages`` the rows, by result (from 1)
+    and page (from 0), as compressed JSON. ``error`` is a problem document."""
+
+    state: StatementState
+    heads: tuple[Json, ...] = ()
+    pages: tuple[tuple[int, int, bytes], ...] = ()
+    error: Json | None = None
+    warnings: tuple[Json, ...] = ()
+    progress: StatementProgress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatementRow:
+    """One row of the log, as read. Times are microseconds since 1970, UTC."""
+
+    statement_id: str
+    protocol: str
+    idempotency_key: str | None
+    sql_hash: str
+    sql: str
+    state: StatementState
+    owner: str
+    lease_until_us: int
+    cancel_requested: bool
+    created_us: int
+    finished_us: int | None
+    expires_us: int
+    heads: tuple[Json, ...]
+    error: Json | None
+    warnings: tuple[Json, ...]
+    progress: StatementProgress | None
+    token: int
+    token_answer: Json | None
+
+    def is_abandoned(self, now_us: int) -> bool:
+        """Nobody works on it any more, and nobody has said how it ended."""
+        return not self.state.is_over and self.lease_until_us < now_us
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedStatement:
+    """What the catalog's history says of a statement of a script: ``n`` counts from 1."""
+
+    n: int
+    version: int
+    zone_id: ZoneId | None
+    zone: str | None

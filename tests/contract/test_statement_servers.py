@@ -1,0 +1,89 @@
+"""Two servers over one PostgreSQL: they answer for each other, and a statement sent to both runs once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from catalog.store.migrate import migrate
+from rebalance.core.keys import Keyspace
+from tests.api_server import ApiServer, serving
+from tests.conftest import EtcdServer
+
+
+@pytest.fixture
+def servers(
+    etcd_server: EtcdServer, keyspace: Keyspace, empty_postgres: str, tmp_path: Path
+) -> Iterator[list[ApiServer]]:
+    migrate(empty_postgres)
+    with serving(tmp_path, etcd_server, keyspace, empty_postgres, 2) as started:
+        yield started
+
+
+def post(server: ApiServer, path: str, key: str, **body: object) -> httpx.Response:
+    headers = {"Idempotency-Key": key}
+    return httpx.post(f"{server.url}{path}", headers=headers, trust_env=False, timeout=60, **body)  # type: ignore[arg-type]
+
+
+def test_two_servers(servers: list[ApiServer]) -> None:
+    """One test, because starting two servers is what takes time."""
+    one, two = servers
+    with httpx.Client(trust_env=False, timeout=60) as client:
+        first = client.post(f"{one.url}/v1/statement", content="SELECT 1").json()
+        elsewhere = first["nextUri"].replace(one.url, two.url)
+        page = client.get(elsewhere).json()
+        assert page["data"] == [[1]]
+        # The same page from the first server; only the addresses are its own.
+        assert client.get(first["nextUri"]).json()["data"] == [[1]]
+
+        for n in range(5):
+            sql = f"CREATE ZONE z{n} (PARTITIONS 1)"
+            with ThreadPoolExecutor(4) as threads:
+                rest = list(
+                    threads.map(
+                        lambda s, sql=sql, n=n: post(s, "/api/v1/statements", f"k{n}", json={"sql": sql}),
+                        servers * 2,
+                    )
+                )
+            assert {answer.status_code for answer in rest} == {200}
+            assert len({answer.content for answer in rest}) == 1
+        for n in range(5):
+            sql = f"CREATE ZONE t{n} (PARTITIONS 1)"
+            with ThreadPoolExecutor(4) as threads:
+                pages = list(
+                    threads.map(
+                        lambda s, sql=sql, n=n: post(s, "/v1/statement", f"k{n}", content=sql), servers * 2
+                    )
+                )
+            assert not [answer.text for answer in pages if "error" in answer.json()]
+            assert len({answer.json()["id"] for answer in pages}) == 1
+        zones = client.get(f"{two.url}/api/v1/zones").json()
+        assert zones["catalog_version"] == 10
+
+        headers = {"X-Trino-Session": "wait=true"}
+        waiting = client.post(
+            f"{one.url}/v1/statement", content="CREATE ZONE w (PARTITIONS 1)", headers=headers
+        ).json()
+        deleted = client.delete(waiting["nextUri"].replace(one.url, two.url))
+        assert deleted.status_code == 204
+        error = None
+        while error is None:
+            waiting = client.get(waiting["nextUri"]).json()
+            error = waiting.get("error")
+        assert error["errorName"] == "STATEMENT_CANCELED"
+
+        # The other server says how a statement ended whose server was killed.
+        lost = client.post(
+            f"{one.url}/v1/statement", content="CREATE ZONE v (PARTITIONS 1)", headers=headers
+        ).json()
+        one.kill()
+        uri, body = lost["nextUri"].replace(one.url, two.url), lost
+        while uri is not None:
+            body = client.get(uri).json()
+            uri = body.get("nextUri")
+        assert "error" not in body
+        assert [each["warningCode"]["name"] for each in body["warnings"]] == ["WAIT_INTERRUPTED"]

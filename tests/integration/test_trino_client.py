@@ -1,0 +1,205 @@
+"""The real client of the SQL protocol, and its SQLAlchemy dialect, against a real server."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trino
+from sqlalchemy import create_engine, inspect, text
+
+from rebalance.core.keys import Keyspace
+from tests.api_server import ApiServer, serving
+from tests.conftest import EtcdServer
+
+_names = (f"T{number}" for number in itertools.count(1))
+
+
+@pytest.fixture(scope="module")
+def server(etcd_server: EtcdServer) -> Iterator[ApiServer]:
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        url = f"sqlite:///{directory / 'catalog.sqlite'}"
+        with serving(directory, etcd_server, Keyspace("test-trino-client/"), url) as servers:
+            yield servers[0]
+
+
+@pytest.fixture
+def zone() -> str:
+    """A name that no other test uses."""
+    return next(_names)
+
+
+@pytest.fixture
+def connection(server: ApiServer) -> Iterator[trino.dbapi.Connection]:
+    with connect(server) as opened:
+        yield opened
+
+
+def connect(server: ApiServer, **more: Any) -> trino.dbapi.Connection:
+    return trino.dbapi.connect(host="127.0.0.1", port=server.port, user="tester", **more)
+
+
+def read_on(request: trino.client.TrinoRequest, status: Any) -> None:
+    while status.next_uri:
+        status = request.process(request.get(status.next_uri))
+
+
+def test_queries_and_parameters(connection: trino.dbapi.Connection) -> None:
+    cursor = connection.cursor()
+    assert cursor.execute("SELECT 1").fetchall() == [[1]]
+    assert cursor.execute("SELECT ? AS a, ? AS b", (7, "it's; -- ?")).fetchall() == [[7, "it's; -- ?"]]
+    assert [each[0] for each in cursor.description] == ["a", "b"]
+    assert cursor.execute("SELECT 1 - ?", (-1,)).fetchall() == [[2]]
+    found = cursor.execute("SELECT ?, ?, ?, ?", (True, None, 1.5, Decimal("12345.678901"))).fetchall()
+    assert found == [[True, None, 1.5, 12345.678901]]
+    assert cursor.execute("SELECT version()").fetchone() == ["zonekeeper"]
+
+
+def test_wrong_number_of_parameters_is_the_users_error(connection: trino.dbapi.Connection) -> None:
+    with pytest.raises(trino.exceptions.TrinoUserError, match="1 parameters, 2 were given"):
+        connection.cursor().execute("SELECT ?", (1, 2)).fetchall()
+
+
+def test_legacy_prepared_statements(server: ApiServer) -> None:
+    with connect(server, legacy_prepared_statements=True) as connection:
+        assert connection.cursor().execute("SELECT ?", ("x",)).fetchall() == [["x"]]
+
+
+def test_fetchmany(connection: trino.dbapi.Connection) -> None:
+    cursor = connection.cursor()
+    cursor.execute("SELECT table_name FROM information_schema.tables ORDER BY table_name")
+    first, second = cursor.fetchmany(2), cursor.fetchmany(2)
+    assert len(first) == len(second) == 2
+    assert first + second == sorted(first + second)
+
+
+def test_ddl_and_error_classes(connection: trino.dbapi.Connection, zone: str) -> None:
+    cursor = connection.cursor()
+    assert cursor.execute(f"CREATE ZONE {zone} (PARTITIONS ?, REPLICAS ?)", (4, 3)).fetchall() == [[True]]
+    assert cursor.update_type == "CREATE ZONE"
+    with pytest.raises(trino.exceptions.TrinoUserError) as refused:
+        cursor.execute(f"CREATE ZONE {zone}").fetchall()
+    assert isinstance(refused.value, trino.dbapi.ProgrammingError)
+    assert (refused.value.error_name, refused.value.error_code) == ("ZONE_ALREADY_EXISTS", 4003)
+    with pytest.raises(trino.exceptions.TrinoUserError) as unread:
+        cursor.execute("CREATE ZOEN x").fetchall()
+    assert unread.value.error_name == "SYNTAX_ERROR"
+
+
+def test_warnings_come_with_the_first_page(connection: trino.dbapi.Connection, zone: str) -> None:
+    cursor = connection.cursor()
+    cursor.execute(f"CREATE ZONE {zone} (REPLICAS 7, QUORUM SIZE 2)")
+    assert [each["warningCode"]["name"] for each in cursor.warnings] == ["REPLICAS_ABOVE_DATA_NODES"]
+
+
+def test_a_statement_that_waits_can_be_canceled(server: ApiServer, zone: str) -> None:
+    """Nothing places data here, so the wait would never end; the change stays."""
+    with connect(server, session_properties={"wait": "true"}) as connection:
+        request = connection._create_request()
+        query = trino.client.TrinoQuery(request, f"CREATE ZONE {zone} (PARTITIONS 4)")
+        status = request.process(request.post(query.query))
+        assert status.update_type == "CREATE ZONE"
+        assert (status.stats["completedSplits"], status.stats["totalSplits"]) == (0, 4)
+        assert request.delete(status.next_uri).status_code == 204
+        with pytest.raises(trino.exceptions.TrinoUserError, match=r"catalog version .* stays"):
+            read_on(request, status)
+
+
+def test_a_wait_ends_at_its_timeout(server: ApiServer, zone: str) -> None:
+    with connect(server) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SET SESSION wait = true").fetchall()
+        cursor.execute("SET SESSION timeout = '300ms'").fetchall()
+        with pytest.raises(trino.exceptions.TrinoUserError, match="not converged within the timeout"):
+            cursor.execute(f"CREATE ZONE {zone}").fetchall()
+        cursor.execute("RESET SESSION wait").fetchall()
+        cursor.execute(f"DROP ZONE {zone}").fetchall()
+        with pytest.raises(trino.exceptions.TrinoUserError, match="no session property"):
+            cursor.execute("SET SESSION nonsense = 1").fetchall()
+
+
+def test_a_change_that_changes_nothing_waits_for_no_version(
+    connection: trino.dbapi.Connection, zone: str
+) -> None:
+    """Its zone is not at the catalog's newest version and never will be: the wait is for what it is."""
+    cursor = connection.cursor()
+    cursor.execute(f"CREATE ZONE {zone} (PARTITIONS 2)").fetchall()
+    cursor.execute(f"CREATE ZONE {zone}_OTHER (PARTITIONS 2)").fetchall()
+    cursor.execute("SET SESSION wait = true").fetchall()
+    cursor.execute("SET SESSION timeout = '1s'").fetchall()
+    with pytest.raises(trino.exceptions.TrinoUserError, match="PLACEMENT_NOT_COMPUTED"):
+        cursor.execute(f"ALTER ZONE {zone} SET (REPLICAS 1)").fetchall()
+
+
+def test_transactions_do_not_change_zones(server: ApiServer, zone: str) -> None:
+    with connect(server, isolation_level=trino.transaction.IsolationLevel.SERIALIZABLE) as connection:
+        cursor = connection.cursor()
+        assert cursor.execute("SELECT 1").fetchall() == [[1]]
+        with pytest.raises(trino.exceptions.TrinoUserError) as refused:
+            cursor.execute(f"CREATE ZONE {zone}").fetchall()
+        assert refused.value.error_name == "TRANSACTION_NOT_SUPPORTED"
+        connection.rollback()
+
+
+def test_use_and_show(connection: trino.dbapi.Connection) -> None:
+    cursor = connection.cursor()
+    assert cursor.execute("SHOW CATALOGS").fetchall() == [["zonekeeper"]]
+    assert cursor.execute("SHOW SCHEMAS").fetchall() == [["information_schema"], ["system"]]
+    assert ["zones"] in cursor.execute("SHOW TABLES FROM system").fetchall()
+    cursor.execute("USE zonekeeper.system").fetchall()
+    assert connection._client_session.schema == "system"
+    columns = cursor.execute("SHOW COLUMNS FROM zones").fetchall()
+    assert columns[0][:2] == ["zone_id", "bigint"]
+
+
+def test_a_repeated_post_has_one_effect(server: ApiServer, zone: str) -> None:
+    """With a key, and also without one when the first answer was never read."""
+    keyed = {"X-Trino-User": "tester", "Idempotency-Key": f"key-{zone}"}
+    bare = {"X-Trino-User": "tester"}
+    with httpx.Client(base_url=server.url, trust_env=False) as client:
+        for headers, name in ((keyed, zone), (bare, f"{zone}_BARE")):
+            sql = f"CREATE ZONE {name}"
+            first, again = (client.post("/v1/statement", content=sql, headers=headers) for _ in range(2))
+            assert first.json() == again.json()
+            assert "error" not in first.json()
+            client.get(first.json()["nextUri"])
+        # Read, so not lost: without a key this is a new statement.
+        assert "error" in client.post("/v1/statement", content=sql, headers=bare).json()
+
+
+def test_tokens(server: ApiServer) -> None:
+    with httpx.Client(base_url=server.url, trust_env=False) as client:
+        forwarded = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "zones.example:8443"}
+        first = client.post("/v1/statement", content="SELECT 1", headers=forwarded).json()
+        assert first["nextUri"].startswith("https://zones.example:8443/v1/statement/")
+        path = first["nextUri"].removeprefix("https://zones.example:8443")
+        page = client.get(path)
+        assert page.json()["data"] == [[1]]
+        assert "nextUri" not in page.json()
+        assert client.get(path).json() == page.json()
+        base = path.rsplit("/", 1)[0]
+        assert client.get(f"{base}/0").status_code == client.get(f"{base}/9").status_code == 404
+        assert client.get("/v1/statement/executing/none/1").status_code == 404
+        assert client.delete(path).status_code == 204
+        assert client.head("/v1/statement").status_code == 200
+        assert client.get("/v1/info").json()["starting"] is False
+
+
+def test_sqlalchemy_reflection(server: ApiServer) -> None:
+    engine = create_engine(f"trino://tester@127.0.0.1:{server.port}/zonekeeper/system")
+    inspector = inspect(engine)
+    assert set(inspector.get_schema_names()) >= {"system", "information_schema"}
+    assert set(inspector.get_table_names("system")) >= {"zones", "nodes"}
+    assert "columns" in inspector.get_view_names("information_schema")
+    columns = inspector.get_columns("zones", "system")
+    assert {column["name"]: str(column["type"]) for column in columns}["name"] == "VARCHAR"
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT :value"), {"value": 5}).scalar() == 5
+    engine.dispose()

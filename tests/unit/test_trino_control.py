@@ -1,0 +1,133 @@
+"""Statements about the session, and parameters that can only ever be values."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sqlglot.dialects.trino import Trino
+
+from app.sql.metadata import relations
+from app.sql.metadata_show import rewrite_show
+from app.sql.paging import page_offset, page_token
+from app.sql.results import SessionContext
+from app.sql.trino_control import Control, ControlKind, bind, literal, parse_control
+from app.sql.trino_session import check_property, read_session, seconds
+from app.sql.trino_work import is_ddl
+from catalog.core.errors import RefusedError, StatementError
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("PREPARE s FROM SELECT ?", Control(ControlKind.PREPARE, "s", "SELECT ?")),
+        ("EXECUTE s USING 1, 'x''y'", Control(ControlKind.EXECUTE, "s", parameters=("1", "'x''y'"))),
+        ("execute immediate 'SELECT ''a''';", Control(ControlKind.EXECUTE, text="SELECT 'a'")),
+        ("DEALLOCATE PREPARE S", Control(ControlKind.DEALLOCATE, "s")),
+        ("USE system", Control(ControlKind.USE, "system")),
+        ('USE zonekeeper."System"', Control(ControlKind.USE, "System", catalog="zonekeeper")),
+        ("SET SESSION zonekeeper.wait = true", Control(ControlKind.SET_SESSION, "wait", "true")),
+        ("RESET SESSION wait", Control(ControlKind.RESET_SESSION, "wait")),
+        ("START TRANSACTION ISOLATION LEVEL SERIALIZABLE", Control(ControlKind.START_TRANSACTION)),
+        ("COMMIT WORK", Control(ControlKind.COMMIT)),
+        ("rollback;", Control(ControlKind.ROLLBACK)),
+        ("SELECT 1", None),
+        ("CREATE ZONE z", None),
+        ("", None),
+    ],
+)
+def test_statements_about_the_session(sql: str, expected: Control | None) -> None:
+    assert parse_control(sql) == expected
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["PREPARE s", "EXECUTE", "EXECUTE s USING", "EXECUTE s USING 1,", "USE", "SET SESSION x", "EXECUTE 'a'"],
+)
+def test_cut_short(sql: str) -> None:
+    with pytest.raises(StatementError):
+        parse_control(sql)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1; DROP ZONE z", "(SELECT 1)", "a", "1 + 1", "'a' || 'b'", "cast(a AS int)", "DROP ZONE z", "1, 2"],
+)
+def test_only_literals_are_parameters(text: str) -> None:
+    with pytest.raises(StatementError):
+        literal(text)
+
+
+def test_what_looks_like_a_placeholder_and_is_none() -> None:
+    assert (
+        bind("SELECT ?, '?', \"?\" /* ? */ -- ?\n, ?", ("1", "2")) == "SELECT 1, '?', \"?\" /* ? */ -- ?\n, 2"
+    )
+    with pytest.raises(RefusedError, match="2 parameters, 1 were given"):
+        bind("SELECT ?, ?", ("1",))
+
+
+def test_a_minus_never_makes_a_comment() -> None:
+    assert bind("SELECT 1-?", (literal("-1"),)) == "SELECT 1- -1"
+
+
+@settings(max_examples=300)
+@given(st.text(alphabet=st.sampled_from("a'\"?;-/*\\\n ")))
+def test_a_string_stays_one_string(value: str) -> None:
+    """Bound into a statement it is exactly one token, and that token is the value."""
+    quoted = "'" + value.replace("'", "''") + "'"
+    control = parse_control(f"EXECUTE s USING {quoted}")
+    assert control is not None
+    tokens = Trino().tokenize(bind("SELECT ? FROM t", control.parameters))
+    assert [token.text for token in tokens] == ["SELECT", value, "FROM", "t"]
+
+
+def test_headers() -> None:
+    session = read_session(
+        [
+            ("X-Trino-User", "u"),
+            ("x-trino-session", "wait=true,timeout=5m"),
+            ("X-Trino-Session", "zonekeeper.other=a%2Cb"),
+            ("X-Trino-Prepared-Statement", "s=SELECT+%3F"),
+            ("X-Trino-Transaction-Id", "NONE"),
+        ]
+    )
+    assert (session.user, session.wait, session.timeout_s) == ("u", True, 300.0)
+    assert session.properties["other"] == "a,b"
+    assert session.prepared == {"s": "SELECT ?"}
+    assert session.transaction_id is None
+    assert session.context.schema == "system"
+
+
+def test_properties() -> None:
+    assert [seconds(text) for text in ("30", "1.5s", "2m", "300ms")] == [30, 1.5, 120, 0.3]
+    for name, value in (("wait", "perhaps"), ("timeout", "soon"), ("timeout", "0"), ("nonsense", "1")):
+        with pytest.raises(RefusedError):
+            check_property(name, value)
+
+
+def test_ddl_by_its_first_word() -> None:
+    assert is_ddl("-- x\n/* y */ create zone z")
+    assert not is_ddl("EXPLAIN CREATE ZONE z")
+    assert not is_ddl("'")
+
+
+def test_show_becomes_a_query_over_metadata() -> None:
+    session = SessionContext(schema="it's")
+    assert "table_schema = 'it''s'" in rewrite_show("SHOW TABLES", session)
+    assert "LIKE 'z%'" in rewrite_show("show tables from a.b like 'z%';", session)
+    assert "table_name = 'Big'" in rewrite_show('DESCRIBE s."Big"', session)
+    for other in ("SHOW ZONES", "SHOW CREATE ZONE z", "DESCRIBE ZONE z", "SELECT 1"):
+        assert rewrite_show(other, session) == other
+
+
+def test_metadata_relations_have_rows_as_wide_as_their_columns() -> None:
+    for name, (columns, rows) in relations(()).items():
+        assert all(len(row) == len(columns) for row in rows), name
+
+
+def test_page_tokens_belong_to_their_list() -> None:
+    token = page_token("list", 70)
+    assert page_offset("list", token) == 70
+    for subject, wrong in (("other", token), ("list", "x"), ("list", "é"), ("list", token[:-3])):
+        with pytest.raises(RefusedError):
+            page_offset(subject, wrong)

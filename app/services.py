@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from app.sql.engine import QueryResult
+from app.sql.results import StatementEngine
 from app.sql.statements import StatementResult
 from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
@@ -21,7 +23,8 @@ from rebalance.metastore.mirror import KeyspaceMirror
 class Services:
     """``run_statements``, ``snapshot`` and ``readiness`` leave the event loop free; views answer at once."""
 
-    run_statements: Callable[[str], Awaitable[Sequence[StatementResult]]]
+    engine: StatementEngine
+    run_statements: Callable[[str], Awaitable[Sequence[StatementResult | QueryResult]]]
     snapshot: Callable[[], Awaitable[CatalogSnapshot]]
     readiness: Callable[[], Awaitable[dict[str, Any]]]
     zones: ZoneDirectory

@@ -27,7 +27,7 @@ QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "TABLE"})
 QUESTION_WORDS = frozenset({"SHOW", "DESCRIBE", "DESC", "EXPLAIN"})
 
 _DIALECT = ZoneDdl()
-_ASKS = re.compile(r"\b(?:SELECT|WITH|VALUES|TABLE|SHOW|DESC|DESCRIBE|EXPLAIN)\b|\(", re.IGNORECASE)
+_ASKS = re.compile(r"\b(?:SELECT|WITH|VALUES|TABLE|SHOW|DESC|DESCRIBE|EXPLAIN)\b", re.IGNORECASE)
 _VISIBLE = re.compile(r"[^\r\n]")
 
 
@@ -150,7 +150,7 @@ def cut_script(text: str) -> tuple[Piece, ...]:
     try:
         tokens = _DIALECT.tokenize(text)
     except SqlglotError as error:
-        if not asks(text):
+        if not _ASKS.match(text.lstrip(" \t\r\n(")):
             return ()
         raise unclosed(source) or source.fail(0, "the text cannot be read as SQL") from error
     if tokens and tokens[0].token_type == TokenType.SEMICOLON:

@@ -20,7 +20,9 @@ router = APIRouter(prefix="/api/v1", tags=["statements"])
     summary="Run a statement or a script",
 )
 async def run_statements(body: StatementRequest, services: ServicesOf) -> Response:
-    """The whole script is parsed first. Statements then run one by one; when one is refused, the effects of
+    """Statements that change zones (CREATE, ALTER, DROP ZONE) and that ask (SELECT, SHOW, DESCRIBE, EXPLAIN).
+
+    The whole script is parsed first. Statements then run one by one; when one is refused, the effects of
     the earlier ones stay, their results are in the problem's ``results``, and the later ones are not run."""
     services.require_metastore()
     try:

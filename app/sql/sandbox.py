@@ -49,7 +49,8 @@ SETTINGS = {
     "preserve_identifier_case": "true",
 }
 
-_NEAR = re.compile(r'"([^"]+)"|(?:function with name|with name) (\S+)')
+_NEAR = re.compile(r'column (?:named )?"([^"]+)"|(?:with name) (\S+)')
+_QUOTED = re.compile(r'"([^"]+)"')
 
 
 def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, bytes]] | None:
@@ -183,8 +184,8 @@ def _duckdb_error(error: Exception) -> dict[str, Any]:
         r"column .*(not found|does not exist)|does not have a column", detail
     ):
         name = "COLUMN_NOT_FOUND"
-    near = _NEAR.search(detail)
-    return _error(name, detail, (near[1] or near[2]).strip("!.") if near else None)
+    near = _NEAR.search(detail) or _QUOTED.search(detail)
+    return _error(name, detail, next(filter(None, near.groups())).strip("!.") if near else None)
 
 
 def _error(name: str, message: str, near: str | None = None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from catalog.core.quorum import ALL_REPLICAS
@@ -22,6 +23,8 @@ from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.metastore.mirror import KeyspaceCopy
 
 Json = dict[str, Any]
+
+DECODED_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class KeyspaceViews:
 
     def data_nodes(self, zone_id: ZoneId) -> DataNodes | None:
         value = self._mirror.value(self._keyspace.data_nodes(zone_id))
-        return DataNodes.decode(value) if value is not None else None
+        return _data_nodes(value) if value is not None else None
 
     def intent(self, zone_id: ZoneId) -> ZoneIntent | None:
         value = self._mirror.value(self._keyspace.intent(zone_id))
@@ -223,6 +226,12 @@ class KeyspaceViews:
             "members": members,
             "pid": record.pid if record else None,
         }
+
+
+@lru_cache(DECODED_MAX)
+def _data_nodes(value: bytes) -> DataNodes:
+    """Read for every zone by every list of zones, and seldom changed."""
+    return DataNodes.decode(value)
 
 
 def _assignments(value: bytes | None) -> Assignments | None:

@@ -104,7 +104,7 @@ class CatalogExecutor:
     def _explain(self, sql: str, topology: Topology) -> Change:
         (command,) = parse_ddl(sql)
         try:
-            snapshot = self._service.snapshot()
+            snapshot = self._read_newest()
             change = apply_command(snapshot, command, topology, self._defaults)
             for check in self._checks:
                 check(change, snapshot, topology)

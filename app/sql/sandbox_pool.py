@@ -19,7 +19,7 @@ import structlog
 
 from app.sql.results import Column, ColumnType, ResultSet
 from app.sql.sandbox import read_frame, write_frame
-from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.messages import Position
 from parser.select import PreparedQuery
 from rebalance.hosting.child import guarded_command
@@ -55,7 +55,7 @@ class SandboxPool:
             self._idle.append(_Sandbox())
 
     async def run(self, query: PreparedQuery, tables: Mapping[str, bytes]) -> ResultSet:
-        """``tables`` are Arrow streams by the names that ``query`` uses. Raises RefusedError."""
+        """``tables`` are Arrow streams by the names that ``query`` uses. Raises StatementError."""
         try:
             async with asyncio.timeout(START_TIMEOUT_S + self._limits.timeout_s), self._turn:
                 answer = await self._answer(query, dict(tables))
@@ -78,9 +78,7 @@ class SandboxPool:
         except BaseException as error:
             sandbox.kill()
             if isinstance(error, EOFError | OSError) and not isinstance(error, TimeoutError):
-                log.info("a query took its sandbox down", reason=str(error))
-                message = "the query needs more memory than a query may use, and was ended"
-                raise RefusedError(ErrorKind.QUERY_MEMORY_LIMIT, message) from error
+                raise _lost(sandbox, error) from error
             raise
         if self._closed:
             sandbox.kill()
@@ -106,14 +104,14 @@ class _Sandbox:
             env=ENVIRONMENT,
             start_new_session=True,
         )
-        self._is_ready = False
+        self.is_ready = False
 
     def await_ready(self) -> None:
         """Blocks. Raises EOFError when the process cannot start."""
         assert self._process.stdout is not None
-        if not self._is_ready and read_frame(self._process.stdout) is None:
+        if not self.is_ready and read_frame(self._process.stdout) is None:
             raise EOFError("the sandbox did not start")
-        self._is_ready = True
+        self.is_ready = True
 
     def ask(self, header: dict[str, Any], tables: dict[str, bytes]) -> dict[str, Any]:
         """Blocks. Raises EOFError or OSError when the process ends first."""
@@ -133,6 +131,15 @@ class _Sandbox:
             assert stream is not None
             with suppress(OSError, ValueError):
                 stream.close()
+
+
+def _lost(sandbox: _Sandbox, error: Exception) -> StatementError:
+    """Why a process ended by itself: memory, unless it has never run."""
+    log.warning("a sandbox ended by itself", ready=sandbox.is_ready, reason=str(error))
+    if not sandbox.is_ready:
+        return StatementError(ErrorKind.INTERNAL_ERROR, "the process that queries run in could not start")
+    message = "the query needs more memory than a query may use, and was ended"
+    return RefusedError(ErrorKind.QUERY_MEMORY_LIMIT, message)
 
 
 def _refusal(answer: dict[str, Any], query: PreparedQuery) -> RefusedError:

@@ -51,7 +51,7 @@ class SystemSnapshot:
     given_up: threading.Event = field(default_factory=threading.Event)
 
     def checkpoint(self) -> None:
-        """Called between zones: a thread cannot be stopped from outside. Raises ReadCancelledError."""
+        """Called in loops: a thread cannot be stopped from outside. Raises ReadCancelledError."""
         if self.given_up.is_set():
             raise ReadCancelledError
 
@@ -96,9 +96,9 @@ class SystemSnapshot:
         return placed if placed is not None and len(placed.targets) == zone.partitions else None
 
     def partitions(self, zone: Zone) -> Iterator[tuple[int, PartitionView]]:
-        self.checkpoint()
         placed = self.placed(zone)
         for number in range(zone.partitions):
+            self.checkpoint()
             view, _ = self.views.view(PartitionId(zone.zone_id, number), placed)
             yield number, view
 

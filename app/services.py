@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from app.sql.engine import QueryResult
 from app.sql.jobs import StatementJobs
 from app.sql.results import StatementEngine
 from app.sql.statements import StatementResult
@@ -23,7 +24,7 @@ from rebalance.metastore.mirror import KeyspaceMirror
 class Services:
     """``run_statements``, ``snapshot`` and ``readiness`` leave the event loop free; views answer at once."""
 
-    run_statements: Callable[[str], Awaitable[Sequence[StatementResult]]]
+    run_statements: Callable[[str], Awaitable[Sequence[StatementResult | QueryResult]]]
     snapshot: Callable[[], Awaitable[CatalogSnapshot]]
     readiness: Callable[[], Awaitable[dict[str, Any]]]
     zones: ZoneDirectory

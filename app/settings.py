@@ -35,6 +35,9 @@ class Settings(BaseSettings):
     default_partitions: int = Field(25, ge=1, le=65000, description="PARTITIONS of a zone that names none")
     controller_lease_s: int = Field(5, ge=2, description="lease of the leading controller, seconds")
 
+    query_timeout_s: float = Field(10.0, gt=0, description="time limit of a query, seconds")
+    query_rows_max: int = Field(100_000, ge=1, description="most rows of a query's result")
+
     node_name: str | None = Field(None, description="name of this data node")
     node_attributes: str = Field("{}", description='JSON object of attributes, as {"region": "EU"}')
     node_profiles: str = Field("default", description="storage profiles of this node, comma-separated")

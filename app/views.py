@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from catalog.core.quorum import ALL_REPLICAS
@@ -19,9 +20,11 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
 from rebalance.core.records import ConfigurationRecord, MemberRecord, NodeRecord, Stage
 from rebalance.core.target import StoredTarget, TargetPointer, is_target_of
-from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.mirror import KeyspaceCopy
 
 Json = dict[str, Any]
+
+DECODED_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,9 @@ class PlacedZone:
 
 
 class KeyspaceViews:
-    """Read models over one mirror of the whole keyspace."""
+    """Read models over one mirror of the whole keyspace, or over a copy of it (then in any one thread)."""
 
-    def __init__(self, mirror: KeyspaceMirror, keyspace: Keyspace) -> None:
+    def __init__(self, mirror: KeyspaceCopy, keyspace: Keyspace) -> None:
         self._mirror = mirror
         self._keyspace = keyspace
         self._decoded: dict[ZoneId, tuple[int, PlacedZone]] = {}
@@ -53,7 +56,7 @@ class KeyspaceViews:
 
     def data_nodes(self, zone_id: ZoneId) -> DataNodes | None:
         value = self._mirror.value(self._keyspace.data_nodes(zone_id))
-        return DataNodes.decode(value) if value is not None else None
+        return _data_nodes(value) if value is not None else None
 
     def intent(self, zone_id: ZoneId) -> ZoneIntent | None:
         value = self._mirror.value(self._keyspace.intent(zone_id))
@@ -78,11 +81,11 @@ class KeyspaceViews:
         }
 
     def partitions(self, zone_id: ZoneId, count: int) -> list[Json]:
-        placed, alive = self._placed(zone_id), frozenset(self.live_records())
+        placed, alive = self.placed(zone_id), frozenset(self.live_records())
         return [self._partition(PartitionId(zone_id, number), placed, alive) for number in range(count)]
 
     def partition(self, partition: PartitionId) -> Json:
-        placed, alive = self._placed(partition.zone_id), frozenset(self.live_records())
+        placed, alive = self.placed(partition.zone_id), frozenset(self.live_records())
         return self._partition(partition, placed, alive)
 
     def progress(self, zone_id: ZoneId, version: int, zone: Zone | None = None) -> Json:
@@ -98,7 +101,7 @@ class KeyspaceViews:
             return self._progress(zone_id, intent, Counter(WAITING=total), Counter(INTENT_NOT_PUBLISHED=total))
         if intent.dropped:
             return self._progress_of_drop(zone_id, intent)
-        placed, data_nodes = self._placed(zone_id), self.data_nodes(zone_id)
+        placed, data_nodes = self.placed(zone_id), self.data_nodes(zone_id)
         if placed is None or data_nodes is None or not is_target_of(placed.pointer, intent, data_nodes):
             total = intent.zone.partitions
             return self._progress(
@@ -108,7 +111,7 @@ class KeyspaceViews:
         causes: Counter[str] = Counter()
         alive = frozenset(self.live_records())
         for number in range(placed.pointer.partitions):
-            view, _ = self._view(PartitionId(zone_id, number), placed)
+            view, _ = self.view(PartitionId(zone_id, number), placed)
             status = partition_status(view, alive)
             states[status.state.value] += 1
             if status.cause:
@@ -149,7 +152,8 @@ class KeyspaceViews:
             "engine": engine,
         }
 
-    def _placed(self, zone_id: ZoneId) -> PlacedZone | None:
+    def placed(self, zone_id: ZoneId) -> PlacedZone | None:
+        """The zone's newest target, decoded once for each pointer."""
         item = self._mirror.get(self._keyspace.target_pointer(zone_id))
         if item is None:
             return None
@@ -163,7 +167,8 @@ class KeyspaceViews:
         self._decoded[zone_id] = (item.mod_revision, placed)
         return placed
 
-    def _view(self, partition: PartitionId, placed: PlacedZone | None) -> tuple[PartitionView, int | None]:
+    def view(self, partition: PartitionId, placed: PlacedZone | None) -> tuple[PartitionView, int | None]:
+        """All that is known of a partition, and the event revision that it has processed."""
         keys = self._keyspace.partition(partition)
         trigger_value = self._mirror.value(keys.trigger)
         trigger = decode_trigger(trigger_value) if trigger_value is not None else None
@@ -184,7 +189,7 @@ class KeyspaceViews:
         return {node: record for _, node, record in self._members(prefix)}
 
     def _partition(self, partition: PartitionId, placed: PlacedZone | None, alive: frozenset[str]) -> Json:
-        view, trigger = self._view(partition, placed)
+        view, trigger = self.view(partition, placed)
         status, configuration = partition_status(view, alive), view.configuration
         return {
             "partition": partition.partition,
@@ -222,6 +227,12 @@ class KeyspaceViews:
             "members": members,
             "pid": record.pid if record else None,
         }
+
+
+@lru_cache(DECODED_MAX)
+def _data_nodes(value: bytes) -> DataNodes:
+    """Read for every zone by every list of zones, and seldom changed."""
+    return DataNodes.decode(value)
 
 
 def _assignments(value: bytes | None) -> Assignments | None:

@@ -10,6 +10,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from catalog.core.errors import ParseError
+from parser.errors import SourceMap
+
 _LEXEME = re.compile(
     r"""
     (?P<blank> \s+ | (?:--|//)[^\r\n]* | /\*(?!\+).*?\*/ )
@@ -72,6 +75,15 @@ def split_script(text: str) -> Iterator[Piece]:
         end = lexeme.end()
     if start is not None:
         yield _piece(text, start, end, opened)
+
+
+def unclosed(source: SourceMap) -> ParseError | None:
+    """The first comment, string or quoted name that is opened and never closed, if there is one."""
+    for piece in split_script(source.text):
+        if piece.unclosed:
+            at, what = piece.unclosed
+            return source.fail(at, f"{what} starts here")
+    return None
 
 
 def _what(opening: str) -> str:

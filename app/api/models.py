@@ -13,7 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 class StatementRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    sql: str = Field(description="one statement or a script", examples=["CREATE ZONE orders (REPLICAS 3)"])
+    sql: str = Field(
+        description="one statement or a script", examples=["CREATE ZONE orders (REPLICAS 3)", "SHOW ZONES"]
+    )
 
 
 class Warned(BaseModel):
@@ -21,14 +23,25 @@ class Warned(BaseModel):
     message: str
 
 
+class ResultColumn(BaseModel):
+    name: str
+    type: Literal["bigint", "integer", "double", "boolean", "varchar", "timestamp(3)", "json"]
+
+
 class StatementOutcome(BaseModel):
+    """A statement that asks has ``columns`` and ``data``; one that changes zones has neither."""
+
     n: int = Field(description="number of the statement in its script, from 1")
     sql: str
-    applied: bool = Field(description="false for an IF [NOT] EXISTS that had nothing to do")
+    applied: bool | None = Field(
+        description="false for an IF [NOT] EXISTS that had nothing to do; null for a statement that asks"
+    )
     effect: dict[str, Any] | None
     zone_id: int | None
-    catalog_version: int
+    catalog_version: int = Field(description="after a change; for a question, the version that it saw")
     warnings: list[Warned]
+    columns: list[ResultColumn] | None = None
+    data: list[list[Any]] | None = Field(None, description="rows, their values in the order of the columns")
 
 
 class StatementResults(BaseModel):

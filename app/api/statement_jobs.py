@@ -166,7 +166,7 @@ async def _results(row: StatementRow, services: Services, start: int, end: int) 
     results = [dict(head) for head in row.heads[start:end]]
     for n, result in enumerate(results, start=start + 1):
         if "row_count" in result:
-            result["rows"] = await _rows(row, services, n, 0, ROWS_DEFAULT)
+            result["data"] = await _rows(row, services, n, 0, ROWS_DEFAULT)
             result["rows_url"] = f"{_url(row)}/results/{n}/rows"
     return results
 

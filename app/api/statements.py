@@ -38,7 +38,9 @@ IdempotencyKey = Annotated[
 async def run_statements(
     body: LoggedStatementRequest, services: ServicesOf, key: IdempotencyKey = None
 ) -> Response:
-    """The whole script is parsed first. Statements then run one by one; when one is refused, the effects of
+    """Statements that change the catalog (CREATE, ALTER, DROP) and that ask (SELECT, SHOW, DESCRIBE, EXPLAIN).
+
+    The whole script is parsed first. Statements then run one by one; when one is refused, the effects of
     the earlier ones stay, their results are in the problem's ``results``, and the later ones are not run.
     With ``wait_timeout`` or an idempotency key the script is logged, and its results are kept for a while."""
     services.require_metastore()

@@ -14,22 +14,26 @@ from app.readiness import Readiness
 from app.server import build_app
 from app.services import Services
 from app.settings import Settings
-from app.sql.adapter_engine import AdapterEngine
+from app.sql.engine import SqlEngine
 from app.sql.executor import CatalogExecutor
 from app.sql.jobs import StatementJobs
 from app.sql.member_counts import MemberCounts
+from app.sql.metadata_views import registry_with_metadata
+from app.sql.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.trino_names import LowerCaseNames
 from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
-from rebalance.controllers.runtime import live_nodes
 from rebalance.core.keys import Keyspace
 from rebalance.groups.router import Router
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
 from rebalance.ports.metastore import Metastore
+
+SANDBOX_WARM_UP_S = 2.0
 
 Started = Callable[[str], None]
 
@@ -55,17 +59,23 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         stack.push_async_callback(catalog.close)
         router = Router(MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace)))
         stack.push_async_callback(router.close)
+        sandbox = SandboxPool(QueryLimits(settings.query_timeout_s, settings.query_rows_max))
+        stack.push_async_callback(sandbox.close)
+        engine = SqlEngine(
+            catalog, mirror, keyspace, sandbox, settings.query_timeout_s, registry_with_metadata()
+        )
+        stack.callback(engine.close)
         jobs = StatementJobs(catalog)
         stack.push_async_callback(jobs.close)
         services = Services(
-            run_statements=lambda sql: catalog.run(sql, live_nodes(mirror, keyspace)),
+            run_statements=engine.run_script,
             snapshot=catalog.snapshot,
             readiness=Readiness(catalog.snapshot, metastore, mirror, keyspace).report,
             zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),
             views=views,
             mirror=mirror,
             router=router,
-            engine=AdapterEngine(lambda sql: catalog.run(sql, live_nodes(mirror, keyspace))),
+            engine=LowerCaseNames(engine),
             jobs=jobs,
         )
         served = asyncio.Event()
@@ -73,6 +83,8 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         def started() -> None:
             on_started(f"http://{settings.host}:{listener.getsockname()[1]}")
             served.set()
+            # After the first answer can be given; before somebody waits for a query.
+            asyncio.get_running_loop().call_later(SANDBOX_WARM_UP_S, sandbox.warm)
 
         work = [mirror.run(), relay.run(), jobs.run(), serve_http(build_app(services), listener, started)]
         if controllers:

@@ -6,6 +6,7 @@ import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, TextIO
 
 from rich.box import SIMPLE_HEAD
@@ -57,19 +58,62 @@ def print_objects(objects: Sequence[Mapping[str, Any]], form: OutputFormat, out:
 
 
 def print_results(results: Sequence[Mapping[str, Any]], form: OutputFormat) -> None:
-    """What a script's statements did. In a table their warnings go to stderr."""
-    if form is OutputFormat.CSV:
+    """What a script's statements did. In a table their warnings go to stderr.
+
+    A script of one question prints its rows as they are; among other statements, rows stay in their result.
+    """
+    if len(results) == 1 and _is_answer(results[0]):
+        _print_answer(results[0], form)
+    elif form is OutputFormat.CSV:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(RESULT_FIELDS)
         writer.writerows(_csv_result(result) for result in results)
     elif form is not OutputFormat.TABLE:
         print_objects(results, form)
-    elif results:
-        columns = ("n", "operation", "zone", "applied", "version", "parameters")
-        print_rows(columns, [_table_result(result) for result in results])
-        for result in results:
-            for warning in result.get("warnings") or ():
-                print(f"warning: {warning['name']}: {warning['message']}", file=sys.stderr)
+    else:
+        for asks, group in groupby(results, _is_answer):
+            if asks:
+                for answer in group:
+                    _print_answer(answer, form)
+            else:
+                _print_changes(list(group))
+
+
+def _is_answer(result: Mapping[str, Any]) -> bool:
+    return result.get("columns") is not None
+
+
+def _print_changes(results: Sequence[Mapping[str, Any]]) -> None:
+    columns = ("n", "operation", "zone", "applied", "version", "parameters")
+    print_rows(columns, [_table_result(result) for result in results])
+    _print_warnings(results)
+
+
+def _print_warnings(results: Sequence[Mapping[str, Any]]) -> None:
+    for result in results:
+        for warning in result.get("warnings") or ():
+            print(f"warning: {warning['name']}: {warning['message']}", file=sys.stderr)
+
+
+def _print_answer(answer: Mapping[str, Any], form: OutputFormat) -> None:
+    """The rows of a question. JSON objects cannot hold two columns of one name: the later gets a number."""
+    names: list[str] = []
+    for column in answer["columns"]:
+        name, again = str(column["name"]), 1
+        while name in names:
+            again += 1
+            name = f"{column['name']}_{again}"
+        names.append(name)
+    rows = answer.get("data") or ()
+    if form is OutputFormat.TABLE:
+        print_rows(names, [["" if cell is None else _csv_cell(cell) for cell in row] for row in rows])
+        _print_warnings([answer])
+    elif form is OutputFormat.CSV:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows([_csv_cell(cell) for cell in row] for row in rows)
+    else:
+        print_objects([dict(zip(names, row, strict=True)) for row in rows], form)
 
 
 def describe_params(params: Mapping[str, Any]) -> str:

@@ -43,7 +43,7 @@ def sql(
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Run SQL statements on zones: CREATE ZONE, ALTER ZONE, DROP ZONE.
+    """Run SQL statements: CREATE, ALTER and DROP ZONE; SHOW, SELECT and EXPLAIN.
 
     A script is parsed whole before anything runs. When a statement is refused,
     the ones before it stay, the ones after it do not run, and the error names
@@ -55,6 +55,8 @@ def sql(
       zonectl sql -f examples/quickstart.sql --wait --timeout 60
       echo "DROP ZONE orders" | zonectl sql -
       zonectl sql -e "ALTER ZONE orders SET (REPLICAS 5)" --format jsonl
+      zonectl sql -e "EXPLAIN ALTER ZONE orders SET (REPLICAS 5)"
+      zonectl sql -e "SELECT * FROM system.assignments" --format csv
 
     Exit codes: 0 done (and converged), 1 refused, 3 no server, 4 time-out, 64 wrong usage, 130 Ctrl-C.
     """

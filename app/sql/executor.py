@@ -13,11 +13,16 @@ from app.sql.member_counts import MemberCounts
 from app.sql.statement_ids import next_statement_id
 from app.sql.statements import StatementResult, StatementRunner, engine_limits
 from catalog.core.engine_limits import check_member_limits
-from catalog.core.snapshot import CatalogSnapshot, Change, Topology, ZoneDefaults
-from catalog.ports import OutboxRow
+from catalog.core.errors import StatementError
+from catalog.core.snapshot import CatalogSnapshot, Change, Topology, ZoneDefaults, apply_command
+from catalog.filters.json_path import JSON_PATH
+from catalog.ports import OutboxRow, VersionRecord
 from catalog.service import CatalogService
 from catalog.store.catalog_store import CatalogStore
 from catalog.store.statement_log import SqlStatementLog
+from parser.to_command import parse_ddl
+
+HISTORY_PAGE = 10_000
 
 T = TypeVar("T")
 
@@ -33,6 +38,8 @@ class CatalogExecutor:
         self._defaults = defaults
         self._counts = counts
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
+        self._newest = CatalogSnapshot()
+        self._history: list[VersionRecord] = []
 
     async def open(self, on_commit: Callable[[], None]) -> None:
         """``on_commit`` is called in the event loop after each commit. Raises StoreError."""
@@ -46,7 +53,8 @@ class CatalogExecutor:
         self._service = CatalogService(
             self._store.unit_of_work, self._defaults, new_statement_id=next_statement_id
         )
-        self._runner = StatementRunner(self._service, (engine_limits, self._check_member_limits))
+        self._checks = (engine_limits, self._check_member_limits)
+        self._runner = StatementRunner(self._service, self._checks)
 
     async def run(self, sql: str, topology: Topology) -> list[StatementResult]:
         """Raises ScriptError."""
@@ -59,6 +67,21 @@ class CatalogExecutor:
     async def on_log(self, act: Callable[[SqlStatementLog], T]) -> T:
         """One call of the statement log. Raises StoreError."""
         return await self._call(act, self._store.statements)
+
+    async def newest(self) -> CatalogSnapshot:
+        """As ``snapshot``, but zones are read again only when there is a newer version. Raises StoreError."""
+        return await self._call(self._read_newest)
+
+    async def history(self, version: int) -> tuple[VersionRecord, ...]:
+        """The statements that led to ``version``, oldest first. Raises StoreError."""
+        return await self._call(self._read_history, version)
+
+    async def explain(self, sql: str, topology: Topology) -> Change:
+        """What the statement would change, after every check that it would meet; nothing is stored.
+
+        Raises the StatementError that the statement itself would end with.
+        """
+        return await self._call(self._explain, sql, topology)
 
     async def unsent(self) -> Sequence[OutboxRow]:
         return await self._call(self._store.outbox.unsent)
@@ -74,6 +97,33 @@ class CatalogExecutor:
         # The context goes along: it knows under which ids a logged statement commits.
         call = partial(contextvars.copy_context().run, function, *arguments)
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _read_newest(self) -> CatalogSnapshot:
+        # Versions are never changed, so the newest known is the newest while nothing comes after it.
+        if self._newest.version == 0 or self._store.history(self._newest.version, 1):
+            self._newest = self._service.snapshot()
+        return self._newest
+
+    def _read_history(self, version: int) -> tuple[VersionRecord, ...]:
+        while not self._history or self._history[-1].version < version:
+            after = self._history[-1].version if self._history else 0
+            page = self._store.history(after, HISTORY_PAGE)
+            if not page:
+                break
+            self._history.extend(page)
+        return tuple(each for each in self._history if each.version <= version)
+
+    def _explain(self, sql: str, topology: Topology) -> Change:
+        (command,) = parse_ddl(sql)
+        try:
+            snapshot = self._read_newest()
+            change = apply_command(snapshot, command, topology, self._defaults, filters=JSON_PATH)
+            for check in self._checks:
+                check(change, snapshot, topology)
+        except StatementError as error:
+            error.statement = 1
+            raise
+        return change
 
     def _check_member_limits(self, change: Change, snapshot: CatalogSnapshot, topology: Topology) -> None:
         """54000 before anything is stored, rather than members that wait for room for ever."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.errors import problem
 from app.sql.jobs import RunningJob, Work, canceled
-from app.sql.statements import ScriptError, StatementResult
+from app.sql.statements import ScriptError, ShownResult
 from app.sql.trino_control import first_words
 from app.sql.trino_work import DDL
 from catalog.core.statement_log import Json, StatementOutcome, StatementState
@@ -16,7 +16,7 @@ from catalog.store.statement_log import pack
 
 ROWS_IN_PAGE = 1000
 
-RunScript = Callable[[str], Awaitable[Sequence[StatementResult]]]
+RunScript = Callable[[str], Awaitable[Sequence[ShownResult]]]
 
 
 def script_work(sql: str, run_script: RunScript) -> Work:
@@ -47,9 +47,9 @@ def _kept(results: list[Json]) -> tuple[tuple[Json, ...], tuple[tuple[int, int, 
     """Results without their rows, and the rows in pages."""
     pages: list[tuple[int, int, bytes]] = []
     for number, result in enumerate(results, start=1):
-        if "rows" not in result:
+        if "data" not in result:
             continue
-        rows: list[Any] = list(result.pop("rows") or ())
+        rows: list[Any] = list(result.pop("data") or ())
         result["row_count"] = len(rows)
         for page, start in enumerate(range(0, len(rows), ROWS_IN_PAGE)):
             pages.append((number, page, pack(rows[start : start + ROWS_IN_PAGE])))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from catalog.core.engine_limits import check_engine_can
 from catalog.core.errors import ErrorKind, ParseError, StatementError
@@ -43,10 +43,16 @@ class StatementResult:
         }
 
 
+class ShownResult(Protocol):
+    """What one statement of a script came to, of whatever kind: all that is done with it is showing it."""
+
+    def to_json(self) -> dict[str, Any]: ...
+
+
 class ScriptError(StatementError):
     """The error that ended a script, with the results of the statements before it: their effects stay."""
 
-    def __init__(self, cause: StatementError, results: Sequence[StatementResult]) -> None:
+    def __init__(self, cause: StatementError, results: Sequence[ShownResult]) -> None:
         super().__init__(cause.kind, cause.message, cause.position, cause.statement)
         self.results = tuple(results)
 

@@ -74,6 +74,22 @@ class ErrorKind(Enum):
         "Leave them out: each statement commits by itself.",
     )
 
+    QUERY_NOT_ALLOWED = ErrorRow(
+        1101, "42501", 400, "Queries may not use this", "Query the system views only, with ordinary functions."
+    )
+    VIEW_NOT_FOUND = ErrorRow(
+        1102, "42P01", 404, "The view does not exist", "SHOW TABLES lists what can be queried."
+    )
+    COLUMN_NOT_FOUND = ErrorRow(
+        1103, "42703", 400, "The column does not exist", "DESCRIBE the view for its columns."
+    )
+    QUERY_INVALID = ErrorRow(
+        1104, "42000", 400, "The query does not fit together", "Correct what the message names."
+    )
+    QUERY_FAILED = ErrorRow(
+        1105, "22000", 400, "A value of the query cannot be computed", "Correct what the message names."
+    )
+
     OPTION_UNKNOWN = ErrorRow(
         2001, "22023", 400, "The option does not exist", "Use one of the options that the message lists."
     )
@@ -183,6 +199,16 @@ class ErrorKind(Enum):
         "A node cannot hold that many members",
         "Ask for fewer partitions or add nodes.",
         ProtocolType.INSUFFICIENT_RESOURCES,
+    )
+
+    QUERY_TIMEOUT = ErrorRow(
+        5101, "57014", 504, "The query took too long", "Ask for less, or with a narrower condition."
+    )
+    QUERY_MEMORY_LIMIT = ErrorRow(
+        5102, "53200", 400, "The query needs too much memory", "Ask for less, or with a narrower condition."
+    )
+    RESULT_TOO_LARGE = ErrorRow(
+        5103, "54000", 400, "The result has too many rows", "Add a LIMIT or a narrower condition."
     )
 
     CATALOG_VERSION_CONFLICT = ErrorRow(

@@ -17,21 +17,44 @@ Listener = Callable[[frozenset[str]], None]
 """Called with the changed keys after each batch, in the event loop; it must not block or raise."""
 
 
-class KeyspaceMirror:
+class KeyspaceCopy:
+    """Keys below ``prefix`` as of one ``revision``. A plain copy never changes: any thread may read it."""
+
+    def __init__(self, prefix: str, revision: int, items: dict[str, KeyValue], keys: list[str]) -> None:
+        self.prefix = prefix
+        self.revision = revision
+        self._items = items
+        self._keys = keys
+
+    def get(self, key: str) -> KeyValue | None:
+        return self._items.get(key)
+
+    def value(self, key: str) -> bytes | None:
+        found = self._items.get(key)
+        return found.value if found else None
+
+    def below(self, prefix: str) -> Iterator[KeyValue]:
+        """In key order. Over a mirror, the caller must not yield to the loop while iterating."""
+        index = bisect_left(self._keys, prefix)
+        while index < len(self._keys) and self._keys[index].startswith(prefix):
+            yield self._items[self._keys[index]]
+            index += 1
+
+
+class KeyspaceMirror(KeyspaceCopy):
     """Keys below ``prefix``; ``run`` keeps them current until it is cancelled."""
 
     def __init__(self, metastore: Metastore, prefix: str) -> None:
-        self.prefix = prefix
-        self.revision = 0
+        super().__init__(prefix, 0, {}, [])
         self._metastore = metastore
-        self._items: dict[str, KeyValue] = {}
-        self._keys: list[str] = []
+        self._copy: KeyspaceCopy | None = None
         self._listeners: list[Listener] = []
         self._changed = asyncio.Condition()
         self._loaded = asyncio.Event()
 
     async def run(self) -> None:
         async for change in self._metastore.watch(self.prefix):
+            self._copy = None
             changed = self._reset(change) if isinstance(change, WatchReset) else self._apply(change)
             self._loaded.set()
             for listener in self._listeners:
@@ -52,19 +75,11 @@ class KeyspaceMirror:
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
-    def get(self, key: str) -> KeyValue | None:
-        return self._items.get(key)
-
-    def value(self, key: str) -> bytes | None:
-        found = self._items.get(key)
-        return found.value if found else None
-
-    def below(self, prefix: str) -> Iterator[KeyValue]:
-        """In key order. The caller must not yield to the loop while iterating."""
-        index = bisect_left(self._keys, prefix)
-        while index < len(self._keys) and self._keys[index].startswith(prefix):
-            yield self._items[self._keys[index]]
-            index += 1
+    def copy(self) -> KeyspaceCopy:
+        """The keyspace as of now, for readers in other threads; the same object until something changes."""
+        if self._copy is None:
+            self._copy = KeyspaceCopy(self.prefix, self.revision, self._items.copy(), self._keys.copy())
+        return self._copy
 
     async def wait_until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Waits for changes until ``condition()``; False when the time is over first."""

@@ -223,3 +223,41 @@ def test_a_terminal_gets_bars() -> None:
     assert "still [asking]" in shown
     assert "1/1" in shown  # a dropped zone is done, not 0/0
     assert "converged" in shown
+
+
+def answer(n: int = 1) -> dict[str, Any]:
+    """A question's result as the API gives it."""
+    return {
+        "n": n,
+        "sql": "SELECT",
+        "applied": None,
+        "effect": None,
+        "zone_id": None,
+        "catalog_version": 3,
+        "warnings": [],
+        "columns": [{"name": "ZONE_NAME", "type": "varchar"}, {"name": "N", "type": "bigint"}],
+        "data": [["A", 1], ["[B]", None]],
+    }
+
+
+def test_rows_of_a_question(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    accept(api, answer())
+    shown: dict[str, str] = {}
+    for form in ("table", "json", "jsonl", "csv"):
+        assert main(["sql", "-e", "x", "--format", form, "--wait"]) == 0
+        shown[form] = capsys.readouterr().out
+    assert shown["table"].splitlines() == ["ZONE_NAME  N", "A          1", "[B]"]
+    rows = [{"ZONE_NAME": "A", "N": 1}, {"ZONE_NAME": "[B]", "N": None}]
+    assert json.loads(shown["json"]) == rows
+    assert [json.loads(line) for line in shown["jsonl"].splitlines()] == rows
+    assert shown["csv"] == "ZONE_NAME,N\nA,1\n[B],\n"
+
+
+def test_questions_among_changes(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    results = [result(1, "create", partitions=8), answer(2), result(3, "drop")]
+    accept(api, *results)
+    assert main(["sql", "-e", "x"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["n", "1", "ZONE_NAME", "A", "[B]", "n", "3"]
+    assert main(["sql", "-e", "x", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == results

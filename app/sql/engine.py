@@ -1,0 +1,243 @@
+"""Runs any statement: DDL goes to the catalog, SELECT to the sandbox, SHOW, DESCRIBE and EXPLAIN stay here.
+
+Every question is answered from one snapshot: the catalog is read first, then the keyspace is copied, and
+neither is looked at again. Rows are made in worker threads, so that a zone of 65000 partitions delays nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from app.sql.executor import CatalogExecutor
+from app.sql.explain import explain_change
+from app.sql.explain_partition import explain_partition
+from app.sql.results import ResultSet, SessionContext
+from app.sql.sandbox_pool import SandboxPool
+from app.sql.show import describe_table, describe_zone, show
+from app.sql.statements import ScriptError, StatementResult
+from app.sql.system_views import EVENTS, SYSTEM_VIEWS, ViewRegistry, arrow_stream
+from app.sql.view_snapshot import SystemSnapshot
+from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
+from parser.queries import (
+    Ddl,
+    DescribeTable,
+    DescribeZone,
+    ExplainDdl,
+    ExplainPartition,
+    Piece,
+    Query,
+    Show,
+    Statement,
+    asks,
+    cut_script,
+    parse_statement,
+)
+from parser.select import PreparedQuery, prepare_query
+from parser.to_command import parse_ddl
+from rebalance.controllers.runtime import live_nodes
+from rebalance.core.keys import Keyspace
+from rebalance.metastore.mirror import KeyspaceMirror
+
+T = TypeVar("T")
+
+THREADS = 2
+_COMMENT = re.compile(r"--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """What one question of a script was answered; its JSON has the fields of a DDL statement, and the rows."""
+
+    n: int
+    sql: str
+    answer: ResultSet
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "n": self.n,
+            "sql": self.sql,
+            "applied": None,
+            "effect": None,
+            "zone_id": None,
+            "catalog_version": self.answer.catalog_version,
+            "warnings": [{"name": each.name, "message": each.message} for each in self.answer.warnings],
+            "columns": [{"name": each.name, "type": each.type.value} for each in self.answer.columns],
+            "data": [list(row) for row in self.answer.rows],
+        }
+
+
+class SqlEngine:
+    """Implements ``app.sql.results.StatementEngine``. Belongs to the event loop of the main thread."""
+
+    def __init__(
+        self,
+        catalog: CatalogExecutor,
+        mirror: KeyspaceMirror,
+        keyspace: Keyspace,
+        sandbox: SandboxPool,
+        timeout_s: float = 10.0,
+        registry: ViewRegistry | None = None,
+    ) -> None:
+        self._catalog = catalog
+        self._mirror = mirror
+        self._keyspace = keyspace
+        self._sandbox = sandbox
+        self._timeout_s = timeout_s
+        self._registry = registry or ViewRegistry(SYSTEM_VIEWS)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="views")
+        self._streams: dict[str, bytes] = {}
+        self._streams_of: tuple[int, int] = (0, 0)
+
+    @property
+    def registry(self) -> ViewRegistry:
+        """What can be queried, for metadata."""
+        return self._registry
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def execute(self, sql: str, session: SessionContext) -> ResultSet:
+        """One statement. Raises StatementError, with MULTIPLE_STATEMENTS for more than one."""
+        statement = parse_statement(sql)
+        if not isinstance(statement, Ddl):
+            return await self._answer(statement, session)
+        if session.in_transaction:
+            kind = ErrorKind.__members__.get("TRANSACTION_NOT_SUPPORTED", ErrorKind.STATEMENT_NOT_SUPPORTED)
+            raise RefusedError(kind, "zone statements take effect at once and cannot be part of a transaction")
+        try:
+            (done,) = await self._run_ddl(statement.text)
+        except ScriptError as failed:
+            raise (failed.__cause__ if isinstance(failed.__cause__, StatementError) else failed) from None
+        words = _COMMENT.sub(" ", done.sql).split()
+        return ResultSet(
+            update_type=" ".join(words[:2]).upper(),
+            applied=done.applied,
+            effect=done.effect,
+            zone_id=done.zone_id,
+            catalog_version=done.catalog_version,
+            warnings=done.warnings,
+        )
+
+    async def run_script(self, sql: str) -> Sequence[StatementResult | QueryResult]:
+        """Statements of any kind, one after the other; read whole before the first is run.
+
+        Raises ScriptError with the results of the statements before the one that failed.
+        """
+        if not asks(sql):
+            return await self._run_ddl(sql)
+        try:
+            pieces = cut_script(sql)
+            if all(isinstance(piece.statement, Ddl) for piece in pieces):
+                return await self._run_ddl(sql)
+            await self._check(pieces)
+        except ScriptError:
+            raise
+        except StatementError as error:
+            raise ScriptError(error, ()) from error
+        results: list[StatementResult | QueryResult] = []
+        for piece in pieces:
+            try:
+                results.append(await self._run_piece(piece))
+            except StatementError as error:
+                error.statement = piece.n
+                raise ScriptError(error, results) from error
+        return results
+
+    async def _check(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            try:
+                if isinstance(piece.statement, Ddl):
+                    parse_ddl(piece.text)
+                elif isinstance(piece.statement, Query):
+                    await self._prepare(piece.statement, SessionContext())
+            except StatementError as error:
+                error.statement = piece.n
+                raise
+
+    async def _run_piece(self, piece: Piece) -> StatementResult | QueryResult:
+        if isinstance(piece.statement, Ddl):
+            (done,) = await self._run_ddl(piece.text)
+            return replace(done, n=piece.n)
+        return QueryResult(piece.n, piece.source, await self._answer(piece.statement, SessionContext()))
+
+    async def _run_ddl(self, sql: str) -> list[StatementResult]:
+        return await self._catalog.run(sql, live_nodes(self._mirror, self._keyspace))
+
+    async def _answer(self, statement: Statement, session: SessionContext) -> ResultSet:
+        """Raises StatementError."""
+        if not self._mirror.is_loaded:
+            raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, "etcd has not answered since this server started")
+        if isinstance(statement, Query):
+            return await self._query(await self._prepare(statement, session))
+        change = None
+        if isinstance(statement, ExplainDdl):
+            change = await self._catalog.explain(statement.text, live_nodes(self._mirror, self._keyspace))
+        snapshot = await self._snapshot()
+
+        def answer() -> ResultSet:
+            if isinstance(statement, Show):
+                return show(statement, snapshot, self._registry)
+            if isinstance(statement, DescribeZone):
+                return describe_zone(statement.name, snapshot)
+            if isinstance(statement, DescribeTable):
+                return describe_table(statement.name, self._registry)
+            if isinstance(statement, ExplainPartition):
+                return explain_partition(statement, snapshot)
+            assert change is not None
+            return explain_change(change, snapshot)
+
+        found = await self._in_thread(snapshot, answer)
+        return replace(found, catalog_version=snapshot.catalog.version)
+
+    async def _prepare(self, statement: Query, session: SessionContext) -> PreparedQuery:
+        def prepare() -> PreparedQuery:
+            return prepare_query(
+                statement.text, lambda name: self._registry.find(name, session.schema).relation
+            )
+
+        # Reading a long query takes longer than other requests should wait.
+        return await asyncio.get_running_loop().run_in_executor(self._threads, prepare)
+
+    async def _query(self, query: PreparedQuery) -> ResultSet:
+        views = [self._registry.relation(relation) for relation in sorted(query.relations)]
+        snapshot = await self._snapshot(with_events=any(view.name == EVENTS for view in views))
+        of = (snapshot.catalog.version, snapshot.keys.revision)
+        if of != self._streams_of:
+            self._streams, self._streams_of = {}, of
+        streams = self._streams
+
+        def build() -> dict[str, bytes]:
+            tables: dict[str, bytes] = {}
+            for view in views:
+                known = streams.get(view.relation)
+                tables[view.relation] = known or arrow_stream(view.columns, view.rows(snapshot))
+            return tables
+
+        tables = await self._in_thread(snapshot, build)
+        # What a snapshot shows does not change, but for the time when it was taken.
+        streams.update({name: stream for name, stream in tables.items() if not name.endswith(".SNAPSHOT")})
+        answer = await self._sandbox.run(query, tables)
+        return replace(answer, catalog_version=snapshot.catalog.version)
+
+    async def _snapshot(self, with_events: bool = False) -> SystemSnapshot:
+        catalog = await self._catalog.newest()
+        events = await self._catalog.history(catalog.version) if with_events else ()
+        return SystemSnapshot(catalog, self._mirror.copy(), self._keyspace, time.time_ns() // 1_000_000, events)
+
+    async def _in_thread(self, snapshot: SystemSnapshot, work: Callable[[], T]) -> T:
+        """Raises RefusedError (QUERY_TIMEOUT). When given up, the thread stops at its next checkpoint."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await loop.run_in_executor(self._threads, work)
+        except TimeoutError as error:
+            message = f"reading the views took longer than {self._timeout_s:g} s"
+            raise RefusedError(ErrorKind.QUERY_TIMEOUT, message) from error
+        finally:
+            snapshot.given_up.set()

@@ -1,0 +1,154 @@
+"""``EXPLAIN PARTITION zone.n``: for every node, whether it holds the partition, and why or why not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from app.sql.results import ColumnType, ResultSet
+from app.sql.show import find_zone, result
+from app.sql.view_snapshot import SystemSnapshot, ZoneSizes
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.zone import EVERY_NODE, Zone
+from parser.queries import ExplainPartition
+from rebalance.core.assignments import Assignments
+from rebalance.core.data_nodes import replica_counts
+from rebalance.core.keys import PartitionId
+from rebalance.core.move_status import PartitionView
+from rebalance.core.partition_state import local_state
+from rebalance.kernels.rendezvous import place
+
+COLUMNS = {
+    "NODE_NAME": ColumnType.VARCHAR,
+    "VERDICT": ColumnType.VARCHAR,
+    "RANK": ColumnType.INTEGER,
+    "HOLDS": ColumnType.VARCHAR,
+    "IS_DATA_NODE": ColumnType.BOOLEAN,
+    "IS_ALIVE": ColumnType.BOOLEAN,
+    "STATE": ColumnType.VARCHAR,
+    "REASON": ColumnType.VARCHAR,
+}
+
+
+def explain_partition(statement: ExplainPartition, snapshot: SystemSnapshot) -> ResultSet:
+    """VERDICT: VOTER or LEARNER by the newest target, CANDIDATE for a data node that it does not choose,
+    EXCLUDED for others. HOLDS is what stable says now. Raises RefusedError."""
+    zone = find_zone(snapshot, statement.zone)
+    if statement.partition >= zone.partitions:
+        message = f"zone {zone.name} has partitions 0 to {zone.partitions - 1}"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message, statement.position)
+    explained = _Explained(zone, statement.partition, snapshot)
+    order = sorted(explained.nodes, key=lambda name: (explained.rank.get(name, len(explained.nodes) + 1), name))
+    return result(COLUMNS, (explained.row(name) for name in order))
+
+
+class _Explained:
+    """One partition of one snapshot."""
+
+    def __init__(self, zone: Zone, number: int, snapshot: SystemSnapshot) -> None:
+        partition = PartitionId(zone.zone_id, number)
+        self.zone, self.snapshot = zone, snapshot
+        self.view: PartitionView
+        self.view, _ = snapshot.views.view(partition, snapshot.placed(zone))
+        self.sizes: ZoneSizes = snapshot.sizes(zone)
+        self.members = Counter(
+            parsed[1]
+            for item in snapshot.keys.below(snapshot.keyspace.members)
+            if (parsed := snapshot.keyspace.parse_member(item.key)) is not None
+        )
+        nodes = self.sizes.data_nodes
+        order = place(nodes, range(number, number + 1), max(1, len(nodes)))[0] if nodes else ()
+        self.rank = {nodes[index]: rank for rank, index in enumerate(order, start=1)}
+        self.replicas, self.voters = self._counts()
+        self.nodes = sorted({*snapshot.alive, *self.members, *nodes, *self.view.members})
+
+    def _counts(self) -> tuple[int, int]:
+        """Replicas and voters as the controllers count them."""
+        stored = self.snapshot.data_nodes(self.zone.zone_id)
+        intent = self.snapshot.views.intent(self.zone.zone_id)
+        if stored is None or intent is None:
+            return self.sizes.replicas, self.sizes.voters
+        return replica_counts(intent, stored)
+
+    def row(self, name: str) -> tuple[Any, ...]:
+        is_member = name in self.view.members
+        return (
+            name,
+            self._verdict(name),
+            self.rank.get(name),
+            _role(self.view.stable, name) or "NONE",
+            name in self.sizes.data_nodes,
+            name in self.snapshot.alive,
+            local_state(self.view, name, self.snapshot.alive).value if is_member else None,
+            "; ".join(self._reasons(name)),
+        )
+
+    def _verdict(self, name: str) -> str:
+        if name not in self.sizes.data_nodes:
+            return "EXCLUDED"
+        if self.view.target is not None:
+            return _role(self.view.target, name) or "CANDIDATE"
+        rank = self.rank[name]
+        return "VOTER" if rank <= self.voters else "LEARNER" if rank <= self.replicas else "CANDIDATE"
+
+    def _reasons(self, name: str) -> list[str]:
+        reasons = [self._rank_reason(name) if name in self.sizes.data_nodes else self._exclusion(name)]
+        if name not in self.snapshot.alive:
+            reasons.append("the node is down")
+        reasons += self._change_reasons(name)
+        member = self.view.members.get(name)
+        if member is not None:
+            reasons.append(
+                f"its member is {member.state.value}" + (f": {member.reason}" if member.reason else "")
+            )
+        if self.view.configuration is not None and self.view.configuration.leader == name:
+            reasons.append("it leads the group")
+        record = self.snapshot.live.get(name)
+        if record is not None and self.members[name] >= record.node.member_limit:
+            reasons.append(f"it is at its member limit ({self.members[name]} of {record.node.member_limit})")
+        return reasons
+
+    def _rank_reason(self, name: str) -> str:
+        rank, nodes = self.rank[name], len(self.sizes.data_nodes)
+        place_text = f"rank {rank} of {nodes} in the rendezvous order"
+        if rank <= self.replicas:
+            votes = (
+                f"the first {self.voters} vote" if rank <= self.voters else f"only the first {self.voters} vote"
+            )
+            return f"{place_text}: the first {self.replicas} hold replicas and {votes}"
+        return f"{place_text}: only the first {self.replicas} hold replicas"
+
+    def _exclusion(self, name: str) -> str:
+        record = self.snapshot.live.get(name)
+        if record is None:
+            return "not a data node of the zone"
+        missing = [each for each in self.zone.storage_profiles if each not in record.node.profiles]
+        if missing:
+            return f"it lacks the storage profile {', '.join(missing)}"
+        if self.zone.nodes_filter != EVERY_NODE:
+            return f"the zone's filter {self.zone.nodes_filter} does not match it, or its timer still runs"
+        return "it fits, but is not among the zone's data nodes yet"
+
+    def _change_reasons(self, name: str) -> list[str]:
+        """What moves now, and what waits."""
+        stable, pending, planned = (
+            _role(each, name) for each in (self.view.stable, self.view.pending, self.view.planned)
+        )
+        found = []
+        if self.view.pending is not None and stable != pending:
+            found.append(f"the change under way makes it {pending or 'leave'}")
+        if self.view.planned is not None and planned != (pending or stable):
+            found.append(f"the change planned next makes it {planned or 'leave'}")
+        if (
+            self.view.target is not None
+            and self.view.pending is None
+            and _role(self.view.target, name) != stable
+        ):
+            found.append("the newest target is not written to this partition yet")
+        return found
+
+
+def _role(assignments: Assignments | None, name: str) -> str | None:
+    if assignments is None or name not in assignments.nodes:
+        return None
+    return "VOTER" if name in assignments.peers else "LEARNER"

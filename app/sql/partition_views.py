@@ -1,0 +1,96 @@
+"""Rows of the views that are about partitions: states, assignments, rebalances under way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from app.sql.view_snapshot import SystemSnapshot
+from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.core.assignments import Assignments, nodes_of
+from rebalance.core.move_status import PartitionView
+from rebalance.core.partition_state import global_state, local_state
+
+Row = tuple[Any, ...]
+
+
+def global_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    for zone in snapshot.catalog.zones:
+        for number, seen in snapshot.partitions(zone):
+            yield zone.zone_id, zone.name, number, global_state(seen, snapshot.alive).value
+
+
+def local_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """ESTIMATED_ROWS is NULL: members do not report it."""
+    for zone in snapshot.catalog.zones:
+        for number, seen in snapshot.partitions(zone):
+            for node in sorted(seen.members):
+                state = local_state(seen, node, snapshot.alive).value
+                yield node, zone.name, zone.zone_id, number, state, None
+
+
+def assignment_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """One row for each node that a partition's stable, pending, planned or newest target names."""
+    for zone in snapshot.catalog.zones:
+        for number, seen in snapshot.partitions(zone):
+            for row in _assignments_of(seen):
+                yield zone.zone_id, zone.name, number, *row
+
+
+def _assignments_of(seen: PartitionView) -> Iterator[Row]:
+    """ROLE and POSITION are those of the first of stable, pending, planned and target that names the node."""
+    leader = seen.configuration.leader if seen.configuration is not None else None
+    known = (seen.stable, seen.pending, seen.planned, seen.target)
+    placed = {node: _role(known, node) for node in nodes_of(*known)}
+    for node in sorted(placed, key=lambda name: (placed[name][1], name)):
+        role, position = placed[node]
+        named = (each is not None and node in each.nodes for each in known)
+        yield node, role, position, *named, node == leader
+
+
+def _role(known: tuple[Assignments | None, ...], node: str) -> tuple[str, int]:
+    """Role and preference, from 1."""
+    for each in known:
+        if each is not None and node in each.nodes:
+            order = (*each.peers, *each.learners)
+            return ("VOTER" if node in each.peers else "LEARNER"), order.index(node) + 1
+    raise ValueError(f"{node} is in none of the assignments")
+
+
+def operation_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """Rebalances that are not over: of zones that live and of dropped ones that are still cleaned up."""
+    for zone in snapshot.catalog.zones:
+        snapshot.checkpoint()
+        version = snapshot.views.version_of(zone, snapshot.catalog.version)
+        yield from _operation(snapshot, snapshot.views.progress(zone.zone_id, version, zone), zone.name)
+    lives = {zone.zone_id for zone in snapshot.catalog.zones}
+    for item in snapshot.keys.below(snapshot.keyspace.intents):
+        intent = ZoneIntent.decode(item.value)
+        if intent.dropped and intent.zone.zone_id not in lives:
+            snapshot.checkpoint()
+            progress = snapshot.views.progress(intent.zone.zone_id, intent.version)
+            yield from _operation(snapshot, progress, intent.zone.name)
+
+
+def _operation(snapshot: SystemSnapshot, progress: dict[str, Any], name: str) -> Iterator[Row]:
+    if progress["state"] == "CONVERGED":
+        return
+    counts = progress["partitions"]
+    zone_id = ZoneId(progress["zone_id"])
+    intent = snapshot.keys.get(snapshot.keyspace.intent(zone_id))
+    data_nodes = snapshot.keys.get(snapshot.keyspace.data_nodes(zone_id))
+    revisions = [item.mod_revision for item in (intent, data_nodes) if item is not None]
+    yield (
+        zone_id,
+        name,
+        progress["catalog_version"],
+        max(revisions, default=None),
+        "MOVING" if counts["moving"] or not counts["waiting"] else "WAITING",
+        counts["total"],
+        counts["done"],
+        counts["moving"],
+        counts["waiting"],
+        json.dumps(progress["causes"], ensure_ascii=False),
+        progress["engine"],
+    )

@@ -1,0 +1,207 @@
+"""SHOW and DESCRIBE: answers made of a snapshot, without a query engine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from app.sql.results import Column, ColumnType, ResultSet
+from app.sql.system_views import CATALOG, SCHEMA, ViewRegistry
+from app.sql.view_snapshot import SystemSnapshot
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.zone import EVERY_NODE, TIMER_OFF, Zone
+from parser.queries import Name, Show, ShowKind
+from parser.render import render_zone
+from rebalance.core.assignments import Assignments
+from rebalance.core.move_status import partition_status
+from rebalance.core.partition_state import global_state
+
+Row = tuple[Any, ...]
+
+INTEGER, VARCHAR, BOOLEAN = ColumnType.INTEGER, ColumnType.VARCHAR, ColumnType.BOOLEAN
+
+
+def show(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
+    """Raises RefusedError for a name that does not exist."""
+    if statement.kind is ShowKind.CREATE_ZONE:
+        assert statement.name is not None
+        zone = find_zone(snapshot, statement.name)
+        return result({"ZONE_NAME": VARCHAR, "STATEMENT": VARCHAR}, [(zone.name, render_zone(zone))])
+    if statement.kind is ShowKind.COLUMNS:
+        assert statement.name is not None
+        return _like(statement, describe_table(statement.name, registry))
+    answers: dict[ShowKind, Callable[[], ResultSet]] = {
+        ShowKind.ZONES: lambda: _zones(snapshot),
+        ShowKind.NODES: lambda: _nodes(snapshot, registry),
+        ShowKind.TABLES: lambda: _tables(statement, snapshot, registry),
+        ShowKind.PARTITIONS: lambda: _partitions(statement, snapshot),
+        ShowKind.SCHEMAS: lambda: result(
+            {"SCHEMA": VARCHAR}, [(name,) for name in (*registry.schemas, "PUBLIC")]
+        ),
+        ShowKind.CATALOGS: lambda: result({"CATALOG": VARCHAR}, [(CATALOG,)]),
+    }
+    return _like(statement, answers[statement.kind]())
+
+
+def result(columns: dict[str, ColumnType], rows: Iterable[Row]) -> ResultSet:
+    return ResultSet(columns=tuple(Column(name, kind) for name, kind in columns.items()), rows=list(rows))
+
+
+def find_zone(snapshot: SystemSnapshot, name: Name) -> Zone:
+    """Raises RefusedError (ZONE_NOT_FOUND) with the name's place."""
+    zone = snapshot.zone(name.last)
+    if zone is None:
+        raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"there is no zone {name.last}", name.position)
+    return zone
+
+
+def like_pattern(pattern: str, escape: str | None) -> re.Pattern[str]:
+    """A LIKE pattern, as it is compared with whole names, without case."""
+    parts: list[str] = []
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            parts.append(re.escape(next(characters, character)))
+        else:
+            parts.append({"%": ".*", "_": "."}.get(character, re.escape(character)))
+    return re.compile("".join(parts), re.DOTALL | re.IGNORECASE)
+
+
+def _like(statement: Show, answer: ResultSet) -> ResultSet:
+    """LIKE looks at the first column, the name."""
+    if statement.like is None:
+        return answer
+    pattern = like_pattern(statement.like, statement.escape)
+    return replace(answer, rows=[row for row in answer.rows if pattern.fullmatch(str(row[0]))])
+
+
+def _zones(snapshot: SystemSnapshot) -> ResultSet:
+    columns = {
+        "ZONE_NAME": VARCHAR,
+        "ZONE_ID": INTEGER,
+        "PARTITIONS": INTEGER,
+        "REPLICAS": VARCHAR,
+        **dict.fromkeys(("QUORUM_SIZE", "VOTERS", "LEARNERS", "DATA_NODES"), INTEGER),
+        **dict.fromkeys(("STORAGE_PROFILES", "DISTRIBUTION_ALGORITHM", "CONSISTENCY_MODE"), VARCHAR),
+    }
+    return result(columns, (_zone_row(zone, snapshot) for zone in snapshot.catalog.zones))
+
+
+def _zone_row(zone: Zone, snapshot: SystemSnapshot) -> Row:
+    sizes = snapshot.sizes(zone)
+    return (
+        zone.name,
+        zone.zone_id,
+        zone.partitions,
+        replicas_text(zone),
+        sizes.quorum,
+        sizes.voters,
+        max(0, sizes.replicas - sizes.voters),
+        len(sizes.data_nodes),
+        ", ".join(zone.storage_profiles),
+        zone.algorithm.value,
+        zone.consistency_mode.value,
+    )
+
+
+def replicas_text(zone: Zone) -> str:
+    return "ALL" if zone.all_replicas else str(zone.replicas)
+
+
+def _timer(seconds: int) -> str:
+    return "OFF" if seconds == TIMER_OFF else f"{seconds} s"
+
+
+def _nodes(snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
+    view = next(each for each in registry if (each.schema, each.name) == (SCHEMA, "NODES"))
+    return ResultSet(columns=view.columns, rows=list(view.rows(snapshot)))
+
+
+def _tables(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
+    """The views of a schema and the tables of the catalog; FROM names a schema."""
+    zones = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
+    rows: list[Row] = [(view.name, view.schema, "VIEW", None) for view in registry]
+    rows += [(table.name, "PUBLIC", "TABLE", zones.get(table.zone_id)) for table in snapshot.tables]
+    if statement.name is not None:
+        schema = statement.name.last.upper()
+        if schema not in (*registry.schemas, "PUBLIC"):
+            message = f"there is no schema {statement.name}"
+            raise RefusedError(ErrorKind.VIEW_NOT_FOUND, message, statement.name.position)
+        rows = [row for row in rows if row[1] == schema]
+    columns = dict.fromkeys(("TABLE_NAME", "SCHEMA_NAME", "TABLE_TYPE", "ZONE_NAME"), VARCHAR)
+    return result(columns, rows)
+
+
+def _partitions(statement: Show, snapshot: SystemSnapshot) -> ResultSet:
+    zones = snapshot.catalog.zones if statement.name is None else (find_zone(snapshot, statement.name),)
+    columns = {
+        "ZONE_NAME": VARCHAR,
+        "PARTITION_ID": INTEGER,
+        **dict.fromkeys(("STATE", "MOVE", "CAUSE", "LEADER", "STABLE", "PENDING", "PLANNED"), VARCHAR),
+    }
+    return result(columns, _partition_rows(zones, snapshot))
+
+
+def _partition_rows(zones: Iterable[Zone], snapshot: SystemSnapshot) -> Iterator[Row]:
+    for zone in zones:
+        for number, seen in snapshot.partitions(zone):
+            status = partition_status(seen, snapshot.alive)
+            leader = seen.configuration.leader if seen.configuration is not None else None
+            yield (
+                zone.name,
+                number,
+                global_state(seen, snapshot.alive).value,
+                status.state.value,
+                status.cause or None,
+                leader,
+                *(assignments_text(each) for each in (seen.stable, seen.pending, seen.planned)),
+            )
+
+
+def assignments_text(assignments: Assignments | None) -> str | None:
+    """``n1, n2 + n3``: voters, and learners behind the plus."""
+    if assignments is None:
+        return None
+    learners = f" + {', '.join(assignments.learners)}" if assignments.learners else ""
+    return ", ".join(assignments.peers) + learners
+
+
+def describe_zone(name: Name, snapshot: SystemSnapshot) -> ResultSet:
+    """Everything that is known of a zone, declared and effective (IEP-011, IEP-015)."""
+    zone = find_zone(snapshot, name)
+    sizes = snapshot.sizes(zone)
+    version = snapshot.views.version_of(zone, snapshot.catalog.version)
+    progress = snapshot.views.progress(zone.zone_id, version, zone)
+    counts = progress["partitions"]
+    tables = [table.name for table in snapshot.tables if table.zone_id == zone.zone_id]
+    quorum = "derived" if zone.quorum_size is None else "declared"
+    facts: tuple[tuple[str, object, str], ...] = (
+        ("ZONE_NAME", zone.name, ""),
+        ("ZONE_ID", zone.zone_id, ""),
+        ("PARTITIONS", zone.partitions, "replication groups"),
+        ("REPLICAS", replicas_text(zone), f"{sizes.replicas} on the data nodes there are"),
+        ("QUORUM_SIZE", sizes.quorum, quorum),
+        ("CONSENSUS_SIZE", sizes.voters, "replicas that vote, in each partition"),
+        ("LEARNERS", max(0, sizes.replicas - sizes.voters), "replicas that do not vote, in each partition"),
+        ("DATA_NODES", ", ".join(sizes.data_nodes), f"{len(sizes.data_nodes)}"),
+        ("STORAGE_PROFILES", ", ".join(zone.storage_profiles), "the first is the default of tables"),
+        ("NODES_FILTER", zone.nodes_filter, "every node" if zone.nodes_filter == EVERY_NODE else ""),
+        ("AUTO_SCALE_UP", _timer(zone.auto_scale_up), ""),
+        ("AUTO_SCALE_DOWN", _timer(zone.auto_scale_down), ""),
+        ("DISTRIBUTION_ALGORITHM", zone.algorithm.value, ""),
+        ("CONSISTENCY_MODE", zone.consistency_mode.value, ""),
+        ("IS_DEFAULT", str(zone == snapshot.default_zone).lower(), ""),
+        ("TABLES", ", ".join(tables), ""),
+        ("CATALOG_VERSION", version, "that made the zone what it is"),
+        ("STATE", progress["state"], f"{counts['done']} of {counts['total']} partitions done"),
+    )
+    columns = dict.fromkeys(("PROPERTY", "VALUE", "NOTE"), VARCHAR)
+    return result(columns, ((name, str(value), note) for name, value, note in facts))
+
+
+def describe_table(name: Name, registry: ViewRegistry) -> ResultSet:
+    view = registry.find(name)
+    columns = dict.fromkeys(("COLUMN", "TYPE", "EXTRA", "COMMENT"), VARCHAR)
+    return result(columns, ((column.name, column.type.value, "", "") for column in view.columns))

@@ -1,0 +1,283 @@
+"""The system views: names, columns, and rows from a snapshot. Their names and columns are reserved and stable.
+
+The first six are those of Ignite (``facts`` of its zones); the others show what it has no view of: nodes,
+assignments, rebalances under way, the history of the catalog and the snapshot itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from app.sql.partition_views import assignment_rows, global_state_rows, local_state_rows, operation_rows
+from app.sql.results import Column, ColumnType
+from app.sql.view_snapshot import SystemSnapshot
+from catalog.core.errors import ErrorKind, RefusedError
+from parser.queries import Name
+
+CATALOG = "ZONEKEEPER"
+CLIENTS_CATALOG = "SYSTEM"
+"""Where drivers look for ``jdbc`` and ``metadata``."""
+SCHEMA = "SYSTEM"
+EVENTS = "EVENTS"
+
+Row = tuple[Any, ...]
+
+BIGINT, INTEGER, BOOLEAN = ColumnType.BIGINT, ColumnType.INTEGER, ColumnType.BOOLEAN
+VARCHAR, TIMESTAMP, JSON = ColumnType.VARCHAR, ColumnType.TIMESTAMP, ColumnType.JSON
+
+_ARROW = {
+    BIGINT: pa.int64(),
+    INTEGER: pa.int32(),
+    BOOLEAN: pa.bool_(),
+    ColumnType.DOUBLE: pa.float64(),
+    VARCHAR: pa.string(),
+    JSON: pa.string(),
+    TIMESTAMP: pa.timestamp("ms"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SystemView:
+    """``rows`` is pure and may be slow: it runs in a worker thread. Timestamps are milliseconds in UTC."""
+
+    name: str
+    columns: tuple[Column, ...]
+    rows: Callable[[SystemSnapshot], Iterable[Row]]
+    schema: str = SCHEMA
+
+    @property
+    def relation(self) -> str:
+        """The name under which a query finds it."""
+        return f"{self.schema}.{self.name}"
+
+
+def view(
+    name: str, columns: Mapping[str, ColumnType], rows: Callable[[SystemSnapshot], Iterable[Row]]
+) -> SystemView:
+    return SystemView(name, tuple(Column(each, kind) for each, kind in columns.items()), rows)
+
+
+def arrow_stream(columns: tuple[Column, ...], rows: Iterable[Row]) -> bytes:
+    """Rows as one Arrow IPC stream."""
+    cells = list(zip(*rows, strict=True)) or [()] * len(columns)
+    arrays = [pa.array(cell, _ARROW[column.type]) for column, cell in zip(columns, cells, strict=True)]
+    table = pa.table(arrays, names=[column.name for column in columns])
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+class ViewRegistry:
+    """All views by schema and name; names are compared without case, as SQL clients send them either way."""
+
+    def __init__(self, views: Iterable[SystemView]) -> None:
+        self._views = {(each.schema, each.name): each for each in views}
+        self._relations = {each.relation: each for each in self._views.values()}
+
+    def __iter__(self) -> Iterator[SystemView]:
+        return iter(self._views.values())
+
+    @property
+    def schemas(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(schema for schema, _ in self._views))
+
+    def find(self, name: Name, schema: str = SCHEMA) -> SystemView:
+        """``view``, ``schema.view`` or ``catalog.schema.view``; ``schema`` is the session's.
+
+        Raises RefusedError (VIEW_NOT_FOUND).
+        """
+        parts = [part.upper() for part in name.parts]
+        known = len(parts) <= 3 and (len(parts) < 3 or parts[0] in (CATALOG, CLIENTS_CATALOG))
+        schemas = (schema.upper(), SCHEMA) if len(parts) == 1 else (parts[-2],)
+        for each in schemas if known else ():
+            found = self._views.get((each, parts[-1]))
+            if found is not None:
+                return found
+        views = ", ".join(each.name for each in self if each.schema == SCHEMA)
+        message = f"there is no view {name} to query; there are {views}"
+        raise RefusedError(ErrorKind.VIEW_NOT_FOUND, message, name.position)
+
+    def relation(self, relation: str) -> SystemView:
+        return self._relations[relation]
+
+
+def _zones(snapshot: SystemSnapshot) -> Iterator[Row]:
+    for zone in snapshot.catalog.zones:
+        yield (
+            zone.zone_id,
+            zone.name,
+            zone.partitions,
+            zone.replicas,
+            snapshot.sizes(zone).quorum,
+            zone.auto_scale_up,
+            zone.auto_scale_down,
+            zone.nodes_filter,
+            zone == snapshot.default_zone,
+            zone.consistency_mode.value,
+        )
+
+
+def _storage_profiles(snapshot: SystemSnapshot) -> Iterator[Row]:
+    for zone in snapshot.catalog.zones:
+        for index, profile in enumerate(zone.storage_profiles):
+            yield zone.zone_id, zone.name, profile, index == 0
+
+
+def _tables(snapshot: SystemSnapshot) -> Iterator[Row]:
+    names = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
+    for table in snapshot.tables:
+        colocation = ", ".join(getattr(table, "colocation_columns", ()))
+        zone_id = table.zone_id
+        profile = getattr(table, "storage_profile", None)
+        yield (
+            getattr(table, "table_id", None),
+            "PUBLIC",
+            table.name,
+            names.get(zone_id),
+            zone_id,
+            profile,
+            colocation,
+        )
+
+
+def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """Living nodes, and those that are down but hold members or should."""
+    members = Counter(
+        parsed[1]
+        for item in snapshot.keys.below(snapshot.keyspace.members)
+        if (parsed := snapshot.keyspace.parse_member(item.key)) is not None
+    )
+    data_nodes: set[str] = set()
+    for zone in snapshot.catalog.zones:
+        stored = snapshot.data_nodes(zone.zone_id)
+        data_nodes.update(stored.nodes if stored is not None else ())
+    for name in sorted({*snapshot.alive, *members, *data_nodes}):
+        record = snapshot.live.get(name)
+        node = record.node if record is not None else None
+        yield (
+            name,
+            record is not None,
+            json.dumps(dict(node.attributes), ensure_ascii=False) if node else None,
+            ", ".join(node.profiles) if node else None,
+            node.member_limit if node else None,
+            members[name],
+            record.pid if record else None,
+        )
+
+
+def _events(snapshot: SystemSnapshot) -> Iterator[Row]:
+    for event in snapshot.events:
+        yield event.version, event.committed_at_us // 1000, event.statement_id, event.statement
+
+
+def _snapshot(snapshot: SystemSnapshot) -> Iterator[Row]:
+    yield snapshot.catalog.version, snapshot.keys.revision, snapshot.taken_at_ms
+
+
+_ZONE = {"ZONE_ID": INTEGER, "ZONE_NAME": VARCHAR}
+
+SYSTEM_VIEWS = (
+    view(
+        "ZONES",
+        {
+            **_ZONE,
+            **dict.fromkeys(("ZONE_PARTITIONS", "ZONE_REPLICAS", "ZONE_QUORUM_SIZE"), INTEGER),
+            "DATA_NODES_AUTO_ADJUST_SCALE_UP": INTEGER,
+            "DATA_NODES_AUTO_ADJUST_SCALE_DOWN": INTEGER,
+            "DATA_NODES_FILTER": VARCHAR,
+            "IS_DEFAULT_ZONE": BOOLEAN,
+            "ZONE_CONSISTENCY_MODE": VARCHAR,
+        },
+        _zones,
+    ),
+    view(
+        "ZONE_STORAGE_PROFILES",
+        {**_ZONE, "STORAGE_PROFILE": VARCHAR, "IS_DEFAULT_PROFILE": BOOLEAN},
+        _storage_profiles,
+    ),
+    view(
+        "TABLES",
+        {
+            "TABLE_ID": INTEGER,
+            "SCHEMA_NAME": VARCHAR,
+            "TABLE_NAME": VARCHAR,
+            "ZONE_NAME": VARCHAR,
+            "ZONE_ID": INTEGER,
+            "STORAGE_PROFILE": VARCHAR,
+            "TABLE_COLOCATION_COLUMNS": VARCHAR,
+        },
+        _tables,
+    ),
+    view(
+        "GLOBAL_ZONE_PARTITION_STATES",
+        {**_ZONE, "PARTITION_ID": INTEGER, "PARTITION_STATE": VARCHAR},
+        global_state_rows,
+    ),
+    view(
+        "LOCAL_ZONE_PARTITION_STATES",
+        {
+            "NODE_NAME": VARCHAR,
+            "ZONE_NAME": VARCHAR,
+            "ZONE_ID": INTEGER,
+            "PARTITION_ID": INTEGER,
+            "PARTITION_STATE": VARCHAR,
+            "ESTIMATED_ROWS": BIGINT,
+        },
+        local_state_rows,
+    ),
+    view(
+        "NODES",
+        {
+            "NODE_NAME": VARCHAR,
+            "IS_ALIVE": BOOLEAN,
+            "ATTRIBUTES": JSON,
+            "STORAGE_PROFILES": VARCHAR,
+            "MEMBER_LIMIT": INTEGER,
+            "MEMBERS": INTEGER,
+            "PID": INTEGER,
+        },
+        _nodes,
+    ),
+    view(
+        "ASSIGNMENTS",
+        {
+            **_ZONE,
+            "PARTITION_ID": INTEGER,
+            "NODE_NAME": VARCHAR,
+            "ROLE": VARCHAR,
+            "POSITION": INTEGER,
+            **dict.fromkeys(("IS_STABLE", "IS_PENDING", "IS_PLANNED", "IS_TARGET", "IS_LEADER"), BOOLEAN),
+        },
+        assignment_rows,
+    ),
+    view(
+        "OPERATIONS",
+        {
+            **_ZONE,
+            "CATALOG_VERSION": BIGINT,
+            "EVENT_REVISION": BIGINT,
+            "STATE": VARCHAR,
+            **dict.fromkeys(("PARTITIONS", "DONE", "MOVING", "WAITING"), INTEGER),
+            "CAUSES": JSON,
+            "ENGINE": VARCHAR,
+        },
+        operation_rows,
+    ),
+    view(
+        EVENTS,
+        {"CATALOG_VERSION": BIGINT, "COMMITTED_AT": TIMESTAMP, "STATEMENT_ID": VARCHAR, "STATEMENT": VARCHAR},
+        _events,
+    ),
+    view(
+        "SNAPSHOT",
+        {"CATALOG_VERSION": BIGINT, "METASTORE_REVISION": BIGINT, "TAKEN_AT": TIMESTAMP},
+        _snapshot,
+    ),
+)

@@ -1,0 +1,116 @@
+"""What a query sees: one catalog version and one metastore revision, neither of which changes any more.
+
+Made in the event loop, read in a worker thread. Both numbers are shown (``SYSTEM.SNAPSHOT``), because the two
+stores are read one after the other: the keyspace is never older than what the catalog's version had published
+when it was read, and may already know a later one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from app.views import KeyspaceViews, PlacedZone
+from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
+from catalog.core.snapshot import CatalogSnapshot, data_nodes_of
+from catalog.core.zone import Node, Zone, ZoneId
+from catalog.filters.json_path import JSON_PATH
+from catalog.ports import VersionRecord
+from rebalance.core.data_nodes import DataNodes
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.move_status import PartitionView
+from rebalance.core.records import NodeRecord
+from rebalance.metastore.mirror import KeyspaceCopy
+
+
+class ReadCancelledError(Exception):
+    """The query was given up while its views were built."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneSizes:
+    """Effective numbers of a zone: what its partitions have, or will have once its nodes are known."""
+
+    data_nodes: tuple[str, ...]
+    quorum: int
+    replicas: int
+    voters: int
+
+
+@dataclass(frozen=True)
+class SystemSnapshot:
+    """``events`` is the catalog's history up to its version, empty when no view needs it."""
+
+    catalog: CatalogSnapshot
+    keys: KeyspaceCopy
+    keyspace: Keyspace
+    taken_at_ms: int
+    events: tuple[VersionRecord, ...] = ()
+    given_up: threading.Event = field(default_factory=threading.Event)
+
+    def checkpoint(self) -> None:
+        """Called in loops: a thread cannot be stopped from outside. Raises ReadCancelledError."""
+        if self.given_up.is_set():
+            raise ReadCancelledError
+
+    @cached_property
+    def views(self) -> KeyspaceViews:
+        return KeyspaceViews(self.keys, self.keyspace)
+
+    @cached_property
+    def live(self) -> dict[str, NodeRecord]:
+        return self.views.live_records()
+
+    @cached_property
+    def alive(self) -> frozenset[str]:
+        return frozenset(self.live)
+
+    @cached_property
+    def topology(self) -> tuple[Node, ...]:
+        return tuple(record.node for _, record in sorted(self.live.items()))
+
+    def data_nodes(self, zone_id: ZoneId) -> DataNodes | None:
+        return self.views.data_nodes(zone_id)
+
+    def sizes(self, zone: Zone) -> ZoneSizes:
+        """An explicit quorum is the catalog's; a derived one is the metastore's, which only ever grows."""
+        stored = self.data_nodes(zone.zone_id)
+        nodes = stored.nodes if stored is not None else data_nodes_of(zone, self.topology, JSON_PATH)
+        derived = stored.quorum if stored is not None else default_quorum(zone.replicas, len(nodes))
+        quorum = derived if zone.quorum_size is None else zone.quorum_size
+        return ZoneSizes(
+            nodes,
+            quorum,
+            effective_replicas(zone.replicas, len(nodes)),
+            consensus_size(quorum, zone.replicas, len(nodes)),
+        )
+
+    def zone(self, name: str) -> Zone | None:
+        return self.catalog.zone(name)
+
+    def placed(self, zone: Zone) -> PlacedZone | None:
+        """The newest target, if it covers the zone as the catalog has it."""
+        placed = self.views.placed(zone.zone_id)
+        return placed if placed is not None and len(placed.targets) == zone.partitions else None
+
+    def partitions(self, zone: Zone) -> Iterator[tuple[int, PartitionView]]:
+        placed = self.placed(zone)
+        for number in range(zone.partitions):
+            self.checkpoint()
+            view, _ = self.views.view(PartitionId(zone.zone_id, number), placed)
+            yield number, view
+
+    @cached_property
+    def default_zone(self) -> Zone | None:
+        """The zone of tables that name none; None until there is one."""
+        zone_id: Any = getattr(self.catalog, "default_zone_id", None)
+        return next((zone for zone in self.catalog.zones if zone.zone_id == zone_id), None)
+
+    @property
+    def tables(self) -> tuple[Any, ...]:
+        """Empty until the catalog has tables."""
+        found: tuple[Any, ...] = tuple(getattr(self.catalog, "tables", ()))
+        return found

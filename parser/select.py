@@ -1,0 +1,269 @@
+"""SELECT and its kin: read in the dialect of SQL clients, checked, written for DuckDB.
+
+Invariant: what comes out is one query over the relations that were resolved, and nothing else. Functions are
+those of a list; no table function, no file, no setting, no other statement. The engine that runs it is locked
+up besides (``app.sql.sandbox``): this is the first wall, and the one that explains itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NoReturn
+
+from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.dialects.trino import Trino
+from sqlglot.errors import ParseError as SqlglotParseError
+from sqlglot.errors import SqlglotError
+from sqlglot.parsers.trino import TrinoParser
+from sqlglot.tokenizer_core import Token
+
+from catalog.core.errors import ErrorKind, ParseError
+from catalog.core.messages import Position
+from parser.errors import SourceMap, check_characters, shown
+from parser.queries import Name
+from parser.script import unclosed
+
+PRODUCT = "zonekeeper"
+"""What ``version()`` answers."""
+
+QUERY_CHARS_MAX = 100_000
+QUERY_TOKENS_MAX = 10_000
+NESTING_MAX = 100
+"""Of parentheses: the parser and DuckDB's binder recurse."""
+
+_FUNCTIONS = """
+    Abs AnyValue And Or Not Xor ApproxDistinct ArgMax ArgMin ArrayAgg ArrayContains ArraySize
+    ArrayToString Array Avg Cast Ceil Case Chr Coalesce Concat ConcatWs Contains Count CountIf
+    CurrentDate CurrentTimestamp Date DateAdd DateDiff DateSub DateTrunc TimestampTrunc TimestampAdd
+    TimestampSub TimestampDiff DenseRank Exists Exp Extract FirstValue Floor Greatest GroupConcat
+    Grouping If Initcap IsInf IsNan JSONExtract JSONExtractScalar JSONArrayLength Lag LastValue Lead
+    Least Left Length Ln Log LogicalAnd LogicalOr Lower LTrim Max Median Min Mod NthValue Ntile Nullif
+    PercentRank CumeDist PercentileCont PercentileDisc Pow Quantile Rank RegexpLike RegexpExtract Right
+    Round RowNumber Sign Split SplitPart Sqrt StartsWith EndsWith Stddev StddevPop StddevSamp StrPosition
+    StrToTime Substring Sum TimeToStr TimeToUnix Trim Trunc TryCast Typeof UnixToTime Upper Variance
+    VariancePop Year Month Day Hour Minute Second Week Quarter DayOfWeek DayOfYear Localtimestamp
+    CurrentTime Reverse ParseJSON ToChar Unnest Explode
+"""
+ALLOWED_FUNCTIONS = frozenset(_FUNCTIONS.split())
+ALLOWED_BY_NAME = frozenset({"CARDINALITY", "BOOL_AND", "BOOL_OR", "ISFINITE"})
+
+_FORBIDDEN: tuple[type[Any], ...] = (
+    *(exp.DDL, exp.DML, exp.Command, exp.Set, exp.Pragma, exp.Use, exp.Attach, exp.Detach, exp.Copy, exp.Into),
+    *(exp.Lateral, exp.Parameter, exp.SessionParameter, exp.Placeholder, exp.Lock, exp.TableFromRows),
+)
+
+
+class _PlacedError(SqlglotParseError):
+    def __init__(self, message: str, offset: int | None) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+class QueryDialect(Trino):
+    """What the SQL clients speak, with the comments of zone DDL."""
+
+    class Tokenizer(Trino.Tokenizer):
+        COMMENTS: ClassVar = ["--", "//", ("/*", "*/")]
+        NESTED_COMMENTS = False
+
+    Tokenizer._COMMENTS.pop("{#", None)
+
+    class Parser(TrinoParser):
+        def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
+            at = token or self._curr
+            known = bool(at) and at.token_type.name != "SENTINEL"
+            raise _PlacedError(message, at.start if known else None)
+
+
+_DIALECT = QueryDialect()
+_DUCKDB = DuckDB()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """``sql`` is DuckDB's, over ``relations``; ``places`` maps each name in the text, in lower case, to where
+    it comes first, for errors that only name a thing."""
+
+    sql: str
+    relations: frozenset[str]
+    places: dict[str, Position]
+
+
+Resolve = Callable[[Name], str]
+"""From a table's name to the name under which the engine will find it. Raises a coded error."""
+
+
+def prepare_query(text: str, resolve: Resolve) -> PreparedQuery:
+    """Reads, checks, resolves and rewrites one query. Raises ParseError."""
+    source = SourceMap(text)
+    check_characters(source)
+    if len(text.strip()) > QUERY_CHARS_MAX:
+        raise source.fail(0, f"a query has at most {QUERY_CHARS_MAX} characters", ErrorKind.QUERY_INVALID)
+    try:
+        tree = _parse(source)
+        rewriter = _Rewriter(source, resolve)
+        rewriter.rewrite(tree)
+        sql = tree.sql(dialect=_DUCKDB, comments=False)
+    except RecursionError as error:
+        raise source.fail(0, "the query is nested too deeply", ErrorKind.QUERY_INVALID) from error
+    return PreparedQuery(sql, frozenset(rewriter.relations), rewriter.places)
+
+
+def _parse(source: SourceMap) -> exp.Query | exp.Values:
+    try:
+        tokens = _DIALECT.tokenize(source.text)
+    except SqlglotError as error:
+        raise unclosed(source) or source.fail(0, "the text cannot be read as SQL") from error
+    _check_nesting(source, tokens)
+    end = len(source.text)
+    try:
+        trees = _DIALECT.parser().parse(tokens, source.text)
+    except _PlacedError as error:
+        offset = end if error.offset is None else error.offset
+        found = "the end of the statement" if error.offset is None else _word_at(tokens, error.offset)
+        raise source.fail(offset, f"{_plain(str(error))}, found {found}") from error
+    except SqlglotError as error:
+        raise source.fail(0, "the query cannot be read") from error
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query | exp.Values):
+        raise source.fail(0, "only SELECT, WITH and VALUES can be queried", ErrorKind.QUERY_NOT_ALLOWED)
+    return trees[0]
+
+
+def _check_nesting(source: SourceMap, tokens: list[Token]) -> None:
+    """Before anything recurses: the parser may run as native code, where too deep is a crash."""
+    if len(tokens) > QUERY_TOKENS_MAX:
+        message = f"a query has at most {QUERY_TOKENS_MAX} words, this one has {len(tokens)}"
+        raise source.fail(tokens[0].start, message, ErrorKind.QUERY_INVALID)
+    depth = 0
+    run = 0
+    for token in tokens:
+        if token.text in ("(", "["):
+            depth += 1
+        elif token.text in (")", "]"):
+            depth -= 1
+        # NOT NOT NOT ..., - - - ..., CASE in CASE: nesting without parentheses.
+        run = run + 1 if token.text.upper() in ("NOT", "-", "+", "~", "CASE", "SELECT") else 0
+        if depth > NESTING_MAX or run > NESTING_MAX:
+            raise source.fail(token.start, "the query is nested too deeply", ErrorKind.QUERY_INVALID)
+
+
+def _word_at(tokens: list[Token], offset: int) -> str:
+    return next((shown(token.text) for token in tokens if token.start == offset), "this")
+
+
+def _plain(message: str) -> str:
+    """sqlglot's words without its class names."""
+    first = message.split("\n", 1)[0].rstrip(".:")
+    return "something is missing" if "<" in first else first[:1].lower() + first[1:]
+
+
+class _Rewriter:
+    """One walk over one tree."""
+
+    def __init__(self, source: SourceMap, resolve: Resolve) -> None:
+        self.relations: set[str] = set()
+        self.places: dict[str, Position] = {}
+        self._source = source
+        self._resolve = resolve
+
+    def rewrite(self, tree: exp.Query | exp.Values) -> None:
+        for call in list(tree.find_all(exp.CurrentVersion)):
+            call.replace(exp.Literal.string(PRODUCT))
+        nodes = list(tree.walk())
+        for node in nodes:
+            self._check(node)
+        for node in nodes:
+            if isinstance(node, exp.Identifier):
+                self._fold(node)
+        for node in nodes:
+            if isinstance(node, exp.Table):
+                self._bind(node)
+            elif isinstance(node, exp.Column) and node.args.get("db"):
+                node.set("catalog", None)
+                node.set("db", None)
+        _name_columns(tree)
+
+    def _check(self, node: exp.Expr) -> None:
+        if isinstance(node, _FORBIDDEN):
+            self._refuse(node, f"{type(node).__name__.upper()} is not part of a query here")
+        if isinstance(node, exp.CTE) and not isinstance(node.this, exp.Query | exp.Values):
+            self._refuse(node, "WITH names queries only")
+        if isinstance(node, exp.Anonymous):
+            if node.name.upper() not in ALLOWED_BY_NAME:
+                self._refuse(node, f"the function {shown(node.name)} is not available")
+        elif isinstance(node, exp.Func) and type(node).__name__ not in ALLOWED_FUNCTIONS:
+            self._refuse(node, f"the function {node.sql_names()[0]} is not available")
+
+    def _fold(self, node: exp.Identifier) -> None:
+        """Unquoted names are upper-cased; every name's first place is kept."""
+        offset = node.meta.get("start")
+        if offset is not None:
+            key = str(node.this).lower()
+            place = self._source.position(int(offset))
+            known = self.places.get(key)
+            if known is None or (place.line, place.column) < (known.line, known.column):
+                self.places[key] = place
+        if not node.args.get("quoted"):
+            node.set("this", str(node.this).upper())
+
+    def _bind(self, node: exp.Table) -> None:
+        parts = node.parts
+        if not parts or not all(isinstance(part, exp.Identifier) for part in parts):
+            self._refuse(node, "only views and tables can be queried, no table functions")
+        names = tuple(str(part.this) for part in parts)
+        if len(names) == 1 and names[0] in _visible_ctes(node):
+            return
+        relation = self._resolve(Name(names, self._place(parts[0])))
+        self.relations.add(relation)
+        if not node.alias:
+            node.set("alias", exp.TableAlias(this=exp.to_identifier(names[-1], quoted=True)))
+        node.set("this", exp.to_identifier(relation, quoted=True))
+        node.set("db", None)
+        node.set("catalog", None)
+
+    def _refuse(self, node: exp.Expr, message: str) -> NoReturn:
+        raise ParseError(ErrorKind.QUERY_NOT_ALLOWED, message, self._place(node))
+
+    def _place(self, node: exp.Expr) -> Position:
+        """Where the first token of the node is that sqlglot kept a place of."""
+        offsets = [each.meta["start"] for each in node.walk() if "start" in each.meta]
+        return self._source.position(min(offsets) if offsets else _first_visible(self._source.text))
+
+
+def _first_visible(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _visible_ctes(node: exp.Expr) -> set[str]:
+    """Names that a WITH around ``node`` gives it: those before it, in a recursive one also its own."""
+    names: set[str] = set()
+    child: exp.Expr = node
+    parent = node.parent
+    while parent is not None:
+        if isinstance(parent, exp.With):
+            for cte in parent.expressions:
+                if cte is child:
+                    if parent.args.get("recursive"):
+                        names.add(cte.alias)
+                    break
+                names.add(cte.alias)
+        else:
+            around = parent.args.get("with_")
+            if around is not None and around is not child:
+                names.update(cte.alias for cte in around.expressions)
+        child, parent = parent, parent.parent
+    return names
+
+
+def _name_columns(tree: exp.Expr) -> None:
+    """Expressions without a name get one that tells their place, so that the names are ours, not DuckDB's."""
+    first: exp.Expr = tree
+    while isinstance(first, exp.SetOperation | exp.Subquery):
+        first = first.this
+    if not isinstance(first, exp.Select):
+        return
+    for index, projection in enumerate(first.expressions):
+        if not projection.is_star and not projection.output_name:
+            first.expressions[index].replace(exp.alias_(projection.copy(), f"_COL{index}", quoted=True))

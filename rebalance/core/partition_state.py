@@ -1,0 +1,85 @@
+"""How healthy a partition is: the state of each replica, and of the whole (``SYSTEM`` partition states).
+
+Voters are counted against the quorum of the configuration that the group has *committed*; learners never help
+a quorum. "Every replica" means the replicas that the assignments ask for now, so that a zone of REPLICAS ALL is
+available once each data node has its replica.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from catalog.core.quorum import majority
+from rebalance.core.move_status import PartitionView
+from rebalance.core.records import MemberRecord, MemberRole, MemberState, Stage
+
+
+class LocalState(Enum):
+    """One replica, as far as its own node and its group tell."""
+
+    HEALTHY = "HEALTHY"
+    INITIALIZING = "INITIALIZING"
+    INSTALLING_SNAPSHOT = "INSTALLING_SNAPSHOT"
+    CATCHING_UP = "CATCHING_UP"
+    BROKEN = "BROKEN"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+class GlobalState(Enum):
+    """AVAILABLE: every replica is healthy. DEGRADED: a quorum of voters. READ_ONLY: some replica."""
+
+    AVAILABLE = "AVAILABLE"
+    DEGRADED = "DEGRADED"
+    READ_ONLY = "READ_ONLY"
+    UNAVAILABLE = "UNAVAILABLE"
+
+
+def local_state(view: PartitionView, node: str, alive: frozenset[str]) -> LocalState:
+    """The state of the replica on ``node``, which must be in ``view.members``.
+
+    A member that runs before its group lists it is INITIALIZING; one that the group lists as a learner while a
+    voter is wanted is CATCHING_UP.
+    """
+    member = view.members[node]
+    if node not in alive:
+        return LocalState.UNAVAILABLE
+    if member.state is MemberState.FAILED:
+        return LocalState.BROKEN
+    if member.state is not MemberState.RUNNING:
+        return LocalState.INITIALIZING
+    if view.configuration is None:
+        return LocalState.HEALTHY
+    configured = view.configuration.members.get(node)
+    if configured is None:
+        return LocalState.INITIALIZING
+    if configured.role is MemberRole.LEARNER and view.configuration.stage is not Stage.NONE:
+        wanted = view.pending or view.stable
+        if wanted is not None and node in wanted.peers:
+            return LocalState.CATCHING_UP
+    return LocalState.HEALTHY
+
+
+def global_state(view: PartitionView, alive: frozenset[str]) -> GlobalState:
+    """The state of the partition as a whole.
+
+    Voters and quorum are those of the committed configuration, before there is one those of stable. A replica
+    counts while its node lives and its process answers, catching up or not: a voter that lags still votes.
+    """
+    expected = view.stable.nodes if view.stable is not None else frozenset()
+    if view.configuration is not None and view.configuration.members:
+        members = view.configuration.members
+        voters = frozenset(node for node, member in members.items() if member.role is MemberRole.VOTER)
+        serving = frozenset(node for node in members if _answers(view.members.get(node), node, alive))
+    else:
+        voters = frozenset(view.stable.peers) if view.stable is not None else frozenset()
+        serving = frozenset(node for node in expected if _answers(view.members.get(node), node, alive))
+    if not serving:
+        return GlobalState.UNAVAILABLE
+    if not voters or len(voters & serving) < majority(len(voters)):
+        return GlobalState.READ_ONLY
+    healthy = {node for node in expected & serving if local_state(view, node, alive) is LocalState.HEALTHY}
+    return GlobalState.AVAILABLE if expected and healthy == expected else GlobalState.DEGRADED
+
+
+def _answers(member: MemberRecord | None, node: str, alive: frozenset[str]) -> bool:
+    return member is not None and node in alive and member.state is MemberState.RUNNING

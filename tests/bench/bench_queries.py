@@ -1,0 +1,66 @@
+"""Latency of questions with few and with many zones: a warm sandbox, SQLite, the keyspace in memory.
+
+``changed`` has the metastore move between any two questions, so that no view is reused.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from app.sql.results import SessionContext
+from catalog.core.snapshot import CatalogEntry, CatalogSnapshot, EntryKind
+from catalog.core.zone import Zone, ZoneId, ZoneIntent
+from catalog.ports import StatementStamp
+from rebalance.core.data_nodes import DataNodes
+from rebalance.core.txn import Operation, Put, Txn
+from tests.unit.sql_world import World, opened
+
+STATEMENTS = (
+    "SHOW ZONES",
+    "SHOW CREATE ZONE z7",
+    "SELECT * FROM zones WHERE zone_name = 'Z7'",
+    "SELECT zone_replicas, count(*) FROM zones GROUP BY 1",
+    "EXPLAIN ALTER ZONE z7 SET (REPLICAS 1)",
+)
+ROUNDS = 15
+
+
+async def fill(world: World, count: int) -> None:
+    """One catalog version with all zones, published, with data nodes; no partition is placed."""
+    zones = [
+        Zone(ZoneId(n), f"Z{n}", partitions=1, replicas=1, quorum_size=None, storage_profiles=("default",))
+        for n in range(1, count + 1)
+    ]
+    entries = tuple(CatalogEntry(EntryKind.WRITTEN, zone) for zone in zones)
+    world.catalog._store.unit_of_work.commit(CatalogSnapshot(), entries, StatementStamp("x" * 32, "many"))
+    writes: list[Operation] = []
+    for zone in zones:
+        data_nodes = DataNodes(1, tuple(node.name for node in world.nodes), 2)
+        writes.append(Put(world.keyspace.intent(zone.zone_id), ZoneIntent(1, zone).encode()))
+        writes.append(Put(world.keyspace.data_nodes(zone.zone_id), data_nodes.encode()))
+    for start in range(0, len(writes), 100):
+        await world.metastore.commit(Txn((), tuple(writes[start : start + 100])))
+    await world.settle()
+
+
+@pytest.mark.parametrize("count", [10, 10_000])
+async def test_latency(tmp_path: Path, count: int) -> None:
+    async with opened(tmp_path) as world:
+        await fill(world, count)
+        for sql in STATEMENTS:
+            for changed in (False, True):
+                await world.engine.execute(sql, SessionContext())
+                took = []
+                for number in range(ROUNDS):
+                    if changed:
+                        await world.put("test/other", str(number).encode())
+                        await world.settle()
+                    begun = time.perf_counter()
+                    await world.engine.execute(sql, SessionContext())
+                    took.append((time.perf_counter() - begun) * 1000)
+                state = "changed" if changed else "same   "
+                print(f"{count:6} zones, {state}: {median(took):7.1f} ms median, {max(took):7.1f} max: {sql}")

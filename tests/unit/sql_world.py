@@ -1,0 +1,138 @@
+"""A whole Zonekeeper without nodes for the SQL tests: SQLite, metastore in memory, controllers, engine.
+
+Members are written by hand: ``serve`` plays the nodes that have done what stable and pending ask for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from app.bootstrap.server import _member_counts
+from app.sql.engine import SqlEngine
+from app.sql.executor import CatalogExecutor
+from app.sql.results import ResultSet, SessionContext
+from app.sql.sandbox_pool import QueryLimits, SandboxPool
+from app.views import KeyspaceViews
+from catalog.core.snapshot import ZoneDefaults
+from catalog.core.zone import Node, ZoneId
+from catalog.store.migrate import migrate
+from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.zone import ZoneController
+from rebalance.core.assignments import Assignments, nodes_of
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import (
+    ConfigurationRecord,
+    ConfiguredMember,
+    MemberRecord,
+    MemberRole,
+    MemberState,
+    NodeRecord,
+    Stage,
+)
+from rebalance.core.txn import Delete, Operation, Put, Txn
+from rebalance.metastore.memory import MemoryMetastore
+from rebalance.metastore.mirror import KeyspaceMirror
+from spark.engine import LocalPlacementEngine
+
+DEFAULT_NODES = (
+    Node("n1", (("region", "US"),), ("default", "rocks")),
+    Node("n2", (("region", "EU"),), ("default", "rocks")),
+    Node("n3", (("region", "EU"),), ("default",)),
+)
+
+
+class World:
+    """``url`` is a migrated catalog. One sandbox pool may serve several worlds."""
+
+    def __init__(self, url: str, sandbox: SandboxPool | None = None, timeout_s: float = 10.0) -> None:
+        self.keyspace = Keyspace("test/")
+        self.metastore = MemoryMetastore()
+        self.mirror = KeyspaceMirror(self.metastore, self.keyspace.prefix)
+        counts = _member_counts(KeyspaceViews(self.mirror, self.keyspace))
+        self.catalog = CatalogExecutor(url, ZoneDefaults(partitions=4), counts)
+        self.relay = OutboxRelay(self.catalog, self.metastore, self.keyspace)
+        self.nodes: tuple[Node, ...] = ()
+        self.sandbox = sandbox or SandboxPool(QueryLimits())
+        self.engine = SqlEngine(self.catalog, self.mirror, self.keyspace, self.sandbox, timeout_s)
+        self.placement = LocalPlacementEngine()
+        self.zones = ZoneController(self.metastore, self.keyspace, self.placement, lambda: self.nodes)
+
+    async def put(self, key: str, value: bytes) -> None:
+        await self.metastore.commit(Txn((), (Put(key, value),)))
+
+    async def set_nodes(self, *nodes: Node) -> None:
+        writes: list[Operation] = [
+            Delete(self.keyspace.node(node.name)) for node in self.nodes if node not in nodes
+        ]
+        writes += [Put(self.keyspace.node(node.name), NodeRecord(node, "i", 7).encode()) for node in nodes]
+        self.nodes = nodes
+        await self.metastore.commit(Txn((), tuple(writes)))
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Until the mirror has seen every write."""
+        revision = (await self.metastore.range(self.keyspace.prefix)).revision
+        assert await self.mirror.wait_until(lambda: self.mirror.revision >= revision, 5)
+
+    async def run(self, sql: str, reconcile: bool = True) -> ResultSet:
+        """A statement, and after DDL the controllers' work."""
+        result = await self.engine.execute(sql, SessionContext())
+        if result.zone_id is not None and reconcile:
+            await self.relay.relay_once()
+            failures = await self.zones.reconcile([result.zone_id])
+            assert failures == {}
+        await self.settle()
+        return result
+
+    async def serve(self, zone_id: int, partitions: int, down: Sequence[str] = ()) -> None:
+        """Members of stable and pending run, and the group has committed what stable says."""
+        for number in range(partitions):
+            partition = PartitionId(ZoneId(zone_id), number)
+            keys = self.keyspace.partition(partition)
+            stable, pending = await self.assignments(keys.stable), await self.assignments(keys.pending)
+            assert stable is not None
+            for node in nodes_of(stable, pending):
+                record = MemberRecord(MemberState.RUNNING, f"http://{node}:1", f"http://{node}:2", started=True)
+                await self.put(self.keyspace.member(partition, node), record.encode())
+            leader = next((node for node in stable.peers if node not in down), stable.primary)
+            configured = {node: ConfiguredMember("1", MemberRole.VOTER, "u") for node in stable.peers}
+            configured |= {node: ConfiguredMember("2", MemberRole.LEARNER, "u") for node in stable.learners}
+            await self.put(keys.configuration, ConfigurationRecord(1, leader, Stage.NONE, configured).encode())
+        await self.settle()
+
+    async def assignments(self, key: str) -> Assignments | None:
+        found = await self.metastore.get(key)
+        return Assignments.decode(found.value) if found is not None else None
+
+    async def dump(self) -> object:
+        """Everything that is stored, with revisions."""
+        keys = (await self.metastore.range(self.keyspace.prefix)).items
+        catalog = await self.catalog.snapshot()
+        return keys, catalog, await self.catalog.history(catalog.version), await self.catalog.unsent()
+
+
+@asynccontextmanager
+async def opened(
+    directory: Path, sandbox: SandboxPool | None = None, nodes: Sequence[Node] = DEFAULT_NODES
+) -> AsyncIterator[World]:
+    url = f"sqlite:///{directory / 'catalog.sqlite'}"
+    migrate(url)
+    world = World(url, sandbox)
+    await world.catalog.open(lambda: None)
+    watching = asyncio.create_task(world.mirror.run())
+    await world.mirror.loaded()
+    await world.set_nodes(*nodes)
+    try:
+        yield world
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        world.engine.close()
+        if sandbox is None:
+            await world.sandbox.close()
+        await world.placement.close()
+        await world.catalog.close()
+        await world.metastore.close()

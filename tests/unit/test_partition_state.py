@@ -1,0 +1,111 @@
+"""States of replicas and partitions: voters against the committed quorum, replicas that should be there."""
+
+from __future__ import annotations
+
+import pytest
+
+from rebalance.core.assignments import Assignments
+from rebalance.core.move_status import PartitionView
+from rebalance.core.partition_state import GlobalState, LocalState, global_state, local_state
+from rebalance.core.records import (
+    ConfigurationRecord,
+    ConfiguredMember,
+    MemberRecord,
+    MemberRole,
+    MemberState,
+    Stage,
+)
+
+
+def view(
+    peers: str, learners: str = "", committed: str | None = None, states: dict[str, MemberState] | None = None
+) -> PartitionView:
+    """Nodes are letters; ``committed`` are the voters of the committed configuration."""
+    states = states or {}
+    nodes = peers + learners
+    voters = peers if committed is None else committed
+    configured = {
+        node: ConfiguredMember("1", MemberRole.VOTER if node in voters else MemberRole.LEARNER, "u")
+        for node in sorted({*voters, *learners})
+    }
+    return PartitionView(
+        target=None,
+        stable=Assignments(tuple(peers), tuple(learners)),
+        pending=None,
+        planned=None,
+        processed=True,
+        members={
+            node: MemberRecord(states.get(node, MemberState.RUNNING), "p", "c")
+            for node in sorted({*nodes, *voters})
+        },
+        configuration=ConfigurationRecord(1, voters[0], Stage.NONE, configured) if voters else None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("peers", "learners", "alive", "expected"),
+    [
+        ("abc", "", "abc", GlobalState.AVAILABLE),
+        ("abc", "", "ab", GlobalState.DEGRADED),
+        ("abc", "", "a", GlobalState.READ_ONLY),
+        ("abc", "", "", GlobalState.UNAVAILABLE),
+        # Learners are replicas that should be there, but no votes: three alive of five are no quorum here.
+        ("abc", "de", "abcde", GlobalState.AVAILABLE),
+        ("abc", "de", "abcd", GlobalState.DEGRADED),
+        ("abc", "de", "ade", GlobalState.READ_ONLY),
+        ("abc", "de", "de", GlobalState.READ_ONLY),
+        ("a", "", "a", GlobalState.AVAILABLE),
+    ],
+)
+def test_voters_alone_make_a_quorum(peers: str, learners: str, alive: str, expected: GlobalState) -> None:
+    assert global_state(view(peers, learners), frozenset(alive)) is expected
+
+
+def test_the_quorum_is_that_of_the_committed_configuration() -> None:
+    """Stable says abc, the group has committed abcde: two alive are no quorum of five."""
+    seen = view("abc", committed="abcde")
+    assert global_state(seen, frozenset("ab")) is GlobalState.READ_ONLY
+    assert global_state(seen, frozenset("abd")) is GlobalState.DEGRADED
+    assert global_state(seen, frozenset("abc")) is GlobalState.AVAILABLE
+
+
+def test_before_a_group_exists() -> None:
+    seen = view("abc", states=dict.fromkeys("abc", MemberState.READY), committed="")
+    assert global_state(seen, frozenset("abc")) is GlobalState.UNAVAILABLE
+    nothing = PartitionView(None, None, None, None, False)
+    assert global_state(nothing, frozenset("abc")) is GlobalState.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("state", "alive", "expected"),
+    [
+        (MemberState.RUNNING, "a", LocalState.HEALTHY),
+        (MemberState.STARTING, "a", LocalState.INITIALIZING),
+        (MemberState.READY, "a", LocalState.INITIALIZING),
+        (MemberState.FAILED, "a", LocalState.BROKEN),
+        (MemberState.RUNNING, "b", LocalState.UNAVAILABLE),
+    ],
+)
+def test_local_states(state: MemberState, alive: str, expected: LocalState) -> None:
+    assert local_state(view("a", states={"a": state}), "a", frozenset(alive)) is expected
+
+
+def test_a_learner_that_shall_vote_is_catching_up() -> None:
+    configured = {
+        "a": ConfiguredMember("1", MemberRole.VOTER, "u"),
+        "b": ConfiguredMember("2", MemberRole.LEARNER, "u"),
+    }
+    running = {node: MemberRecord(MemberState.RUNNING, "p", "c") for node in "abc"}
+    seen = PartitionView(
+        target=Assignments(("a", "b")),
+        stable=Assignments(("a",)),
+        pending=Assignments(("a", "b")),
+        planned=None,
+        processed=True,
+        members=running,
+        configuration=ConfigurationRecord(1, "a", Stage.CATCHING_UP, configured),
+    )
+    alive = frozenset("abc")
+    assert local_state(seen, "b", alive) is LocalState.CATCHING_UP
+    assert local_state(seen, "c", alive) is LocalState.INITIALIZING
+    assert global_state(seen, alive) is GlobalState.AVAILABLE

@@ -108,8 +108,8 @@ class SqlEngine:
         if not isinstance(statement, Ddl):
             return await self._answer(statement, session)
         if session.in_transaction:
-            kind = ErrorKind.__members__.get("TRANSACTION_NOT_SUPPORTED", ErrorKind.STATEMENT_NOT_SUPPORTED)
-            raise RefusedError(kind, "zone statements take effect at once and cannot be part of a transaction")
+            message = "zone statements take effect at once and cannot be part of a transaction"
+            raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message)
         try:
             (done,) = await self._run_ddl(statement.text)
         except ScriptError as failed:

@@ -17,7 +17,6 @@ def registry_with_metadata(views: Iterable[SystemView] = SYSTEM_VIEWS) -> ViewRe
             view.name.lower(),
             tuple(Column(column.name.lower(), column.type) for column in view.columns),
             view.schema.lower(),
-            is_view=True,
         )
         for view in views
     ]

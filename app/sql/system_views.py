@@ -133,17 +133,14 @@ def _storage_profiles(snapshot: SystemSnapshot) -> Iterator[Row]:
 def _tables(snapshot: SystemSnapshot) -> Iterator[Row]:
     names = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
     for table in snapshot.tables:
-        colocation = ", ".join(getattr(table, "colocation_columns", ()))
-        zone_id = table.zone_id
-        profile = getattr(table, "storage_profile", None)
         yield (
-            getattr(table, "table_id", None),
+            table.table_id,
             "PUBLIC",
             table.name,
-            names.get(zone_id),
-            zone_id,
-            profile,
-            colocation,
+            names[table.zone_id],
+            table.zone_id,
+            table.storage_profile,
+            ", ".join(table.colocation),
         )
 
 

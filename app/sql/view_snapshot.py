@@ -11,11 +11,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from app.views import KeyspaceViews, PlacedZone
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.snapshot import CatalogSnapshot, data_nodes_of
+from catalog.core.table import Table
 from catalog.core.zone import Node, Zone, ZoneId
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import VersionRecord
@@ -106,11 +106,8 @@ class SystemSnapshot:
     @cached_property
     def default_zone(self) -> Zone | None:
         """The zone of tables that name none; None until there is one."""
-        zone_id: Any = getattr(self.catalog, "default_zone_id", None)
-        return next((zone for zone in self.catalog.zones if zone.zone_id == zone_id), None)
+        return self.catalog.default_zone
 
     @property
-    def tables(self) -> tuple[Any, ...]:
-        """Empty until the catalog has tables."""
-        found: tuple[Any, ...] = tuple(getattr(self.catalog, "tables", ()))
-        return found
+    def tables(self) -> tuple[Table, ...]:
+        return self.catalog.tables

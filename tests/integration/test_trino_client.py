@@ -156,7 +156,7 @@ def test_use_and_show(connection: trino.dbapi.Connection) -> None:
     cursor.execute("USE zonekeeper.system").fetchall()
     assert connection._client_session.schema == "system"
     columns = cursor.execute("SHOW COLUMNS FROM zones").fetchall()
-    assert columns[0][:2] == ["zone_id", "bigint"]
+    assert columns[0][:2] == ["zone_id", "integer"]
 
 
 def test_a_repeated_post_has_one_effect(server: ApiServer, zone: str) -> None:
@@ -199,7 +199,7 @@ def test_sqlalchemy_reflection(server: ApiServer) -> None:
     assert set(inspector.get_table_names("system")) >= {"zones", "nodes"}
     assert "columns" in inspector.get_view_names("information_schema")
     columns = inspector.get_columns("zones", "system")
-    assert {column["name"]: str(column["type"]) for column in columns}["name"] == "VARCHAR"
+    assert {column["name"]: str(column["type"]) for column in columns}["zone_name"] == "VARCHAR"
     with engine.connect() as connection:
         assert connection.execute(text("SELECT :value"), {"value": 5}).scalar() == 5
     engine.dispose()

@@ -206,9 +206,8 @@ async def test_show_create_zone_reads_back(world: World) -> None:
         before = await world.run(statement)
         assert before.effect is not None
         assert created.name.text == before.effect["zone"]
-    assert statement == (
-        "CREATE ZONE \"odd name\" (PARTITIONS 4, REPLICAS ALL, QUORUM SIZE 2) STORAGE PROFILES ['rocks']"
-    )
+    assert statement.startswith('CREATE ZONE "odd name" (PARTITIONS 4, REPLICAS ALL, QUORUM SIZE 2, ')
+    assert statement.endswith(" STORAGE PROFILES ['rocks']")
 
 
 async def test_describe_zone_shows_every_notion(world: World) -> None:

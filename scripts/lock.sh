@@ -9,6 +9,6 @@ uv=$(command -v uv || echo .venv/bin/uv)
     # The build requirement too, so that the project is installed without fetching anything more.
     sed -n 's/^requires = \["\(setuptools[^"]*\)"\]/\1/p' pyproject.toml |
         "$uv" pip compile --quiet --universal --python-version 3.11 --generate-hashes --extra test --upgrade \
-            --no-header --no-emit-index-url pyproject.toml -
+            --no-header pyproject.toml -
 } >requirements.lock.new
 mv requirements.lock.new requirements.lock

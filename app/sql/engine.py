@@ -226,7 +226,7 @@ class SqlEngine:
         return replace(answer, catalog_version=snapshot.catalog.version)
 
     async def _snapshot(self, with_events: bool = False) -> SystemSnapshot:
-        catalog = await self._catalog.newest()
+        catalog = await self._catalog.snapshot()
         events = await self._catalog.history(catalog.version) if with_events else ()
         return SystemSnapshot(catalog, self._mirror.copy(), self._keyspace, time.time_ns() // 1_000_000, events)
 

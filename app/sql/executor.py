@@ -38,7 +38,6 @@ class CatalogExecutor:
         self._defaults = defaults
         self._counts = counts
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
-        self._newest = CatalogSnapshot()
         self._history: list[VersionRecord] = []
 
     async def open(self, on_commit: Callable[[], None]) -> None:
@@ -68,10 +67,6 @@ class CatalogExecutor:
         """One call of the statement log. Raises StoreError."""
         return await self._call(act, self._store.statements)
 
-    async def newest(self) -> CatalogSnapshot:
-        """As ``snapshot``, but zones are read again only when there is a newer version. Raises StoreError."""
-        return await self._call(self._read_newest)
-
     async def history(self, version: int) -> tuple[VersionRecord, ...]:
         """The statements that led to ``version``, oldest first. Raises StoreError."""
         return await self._call(self._read_history, version)
@@ -98,12 +93,6 @@ class CatalogExecutor:
         call = partial(contextvars.copy_context().run, function, *arguments)
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
-    def _read_newest(self) -> CatalogSnapshot:
-        # Versions are never changed, so the newest known is the newest while nothing comes after it.
-        if self._newest.version == 0 or self._store.history(self._newest.version, 1):
-            self._newest = self._service.snapshot()
-        return self._newest
-
     def _read_history(self, version: int) -> tuple[VersionRecord, ...]:
         while not self._history or self._history[-1].version < version:
             after = self._history[-1].version if self._history else 0
@@ -116,7 +105,7 @@ class CatalogExecutor:
     def _explain(self, sql: str, topology: Topology) -> Change:
         (command,) = parse_ddl(sql)
         try:
-            snapshot = self._read_newest()
+            snapshot = self._service.snapshot()
             change = apply_command(snapshot, command, topology, self._defaults, filters=JSON_PATH)
             for check in self._checks:
                 check(change, snapshot, topology)
@@ -129,6 +118,5 @@ class CatalogExecutor:
         """54000 before anything is stored, rather than members that wait for room for ever."""
         if change.after is None or not change.entries:
             return
-        others = [zone for zone in snapshot.zones if zone.zone_id != change.after.zone_id]
-        existing = self._counts.of_zones(others, topology)
+        existing = self._counts.of_others(snapshot.zones, change.after.zone_id, topology)
         check_member_limits(change, topology, existing, self._counts.of_zone(change.after, topology))

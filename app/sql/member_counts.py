@@ -7,7 +7,7 @@ is computed once for each (parameters, data nodes) and kept.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -29,14 +29,36 @@ class MemberCounts:
         self._stored_nodes = stored_nodes
         self._filters = filters
         self._cache: dict[tuple[int, int, tuple[str, ...]], Mapping[str, int]] = {}
+        self._live: tuple[Node, ...] = ()
+        self._counted: dict[ZoneId, tuple[Zone, Mapping[str, int]]] = {}
+        self._total: Counter[str] = Counter()
 
-    def of_zones(self, zones: Iterable[Zone], live: Iterable[Node]) -> Mapping[str, int]:
-        """Members by node over all of ``zones``."""
-        live = tuple(live)
-        total: Counter[str] = Counter()
+    def of_others(self, zones: Sequence[Zone], besides: ZoneId, live: tuple[Node, ...]) -> Mapping[str, int]:
+        """Members by node over all of ``zones`` but one.
+
+        A total is kept from call to call: a zone is counted again only when it, or the set of living nodes, is
+        another one, so that a statement costs the same with ten zones and with ten thousand.
+        """
+        if live != self._live:
+            self._live, self._counted = live, {}
+            self._total.clear()
         for zone in zones:
-            total.update(self.of_zone(zone, live))
-        return total
+            known = self._counted.get(zone.zone_id)
+            if known is None or known[0] is not zone:
+                self._count(zone, self.of_zone(zone, live))
+        if len(self._counted) > len(zones):
+            for gone in self._counted.keys() - {zone.zone_id for zone in zones}:
+                self._total.subtract(self._counted.pop(gone)[1])
+        others = Counter(self._total)
+        others.subtract(self._counted[besides][1] if besides in self._counted else {})
+        return others
+
+    def _count(self, zone: Zone, members: Mapping[str, int]) -> None:
+        before = self._counted.get(zone.zone_id)
+        if before is not None:
+            self._total.subtract(before[1])
+        self._total.update(members)
+        self._counted[zone.zone_id] = (zone, members)
 
     def of_zone(self, zone: Zone, live: Iterable[Node]) -> Mapping[str, int]:
         """Members by node that this zone needs; a node that needs none is left out."""

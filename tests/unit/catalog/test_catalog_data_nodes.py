@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import replace
 
 from app.sql.member_counts import MemberCounts
@@ -52,3 +54,26 @@ def test_members_are_counted_where_the_filter_allows() -> None:
     counts = MemberCounts(lambda zone_id: ("gone", "n3"))
     assert set(counts.of_zone(replace(EU, replicas=9, quorum_size=3), LIVE)) == {"n1", "n2", "gone"}
     assert set(counts.of_zone(replace(ZONE, replicas=9, quorum_size=3), LIVE)) == {"n1", "n2", "n3", "gone"}
+
+
+def test_the_total_follows_zones_that_come_change_and_go() -> None:
+    """The total that is kept equals one that is counted afresh, whatever happens in between."""
+    chooser = random.Random(4)
+    kept = MemberCounts(lambda zone_id: ())
+    zones: dict[int, Zone] = {}
+    for _ in range(300):
+        zone_id = ZoneId(chooser.randrange(8))
+        if zone_id in zones and chooser.random() < 0.3:
+            del zones[zone_id]
+        else:
+            replicas = chooser.choice((1, 2, 3))
+            zones[zone_id] = replace(
+                ZONE, zone_id=zone_id, partitions=chooser.randrange(1, 9), replicas=replicas
+            )
+        live = LIVE if chooser.random() < 0.8 else LIVE[:2]
+        besides = ZoneId(chooser.randrange(8))
+        fresh: Counter[str] = Counter()
+        for zone in zones.values():
+            if zone.zone_id != besides:
+                fresh.update(MemberCounts(lambda zone_id: ()).of_zone(zone, live))
+        assert +Counter(kept.of_others(tuple(zones.values()), besides, live)) == fresh

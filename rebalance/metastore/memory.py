@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import operator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from rebalance.core.txn import (
     OPERATIONS_MAX,
@@ -31,6 +33,14 @@ from rebalance.ports.metastore import (
     WatchBatch,
     WatchReset,
 )
+
+_HOLDS: dict[CompareOp, Callable[[Any, Any], bool]] = {
+    CompareOp.EQUAL: operator.eq,
+    CompareOp.NOT_EQUAL: operator.ne,
+    CompareOp.LESS: operator.lt,
+    CompareOp.GREATER: operator.gt,
+}
+"""The target of a comparison fixes the type of both sides."""
 
 
 class MemoryMetastore:
@@ -167,15 +177,7 @@ class MemoryMetastore:
                 if found is None:
                     return False
                 actual = found.value
-        match compare.op:
-            case CompareOp.EQUAL:
-                return actual == compare.operand
-            case CompareOp.NOT_EQUAL:
-                return actual != compare.operand
-            case CompareOp.LESS:
-                return actual < compare.operand  # type: ignore[operator]  # targets fix the operand's type
-            case CompareOp.GREATER:
-                return actual > compare.operand  # type: ignore[operator]
+        return _HOLDS[compare.op](actual, compare.operand)
 
     def _put(self, put: Put, revision: int, events: list[KeyEvent]) -> None:
         before = self._items.get(put.key)

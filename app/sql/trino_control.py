@@ -38,6 +38,7 @@ class ControlKind(Enum):
     PREPARE = "PREPARE"
     EXECUTE = "EXECUTE"
     DEALLOCATE = "DEALLOCATE"
+    DESCRIBE_INPUT = "DESCRIBE INPUT"
     DESCRIBE_OUTPUT = "DESCRIBE OUTPUT"
     USE = "USE"
     SET_SESSION = "SET SESSION"
@@ -74,10 +75,8 @@ def parse_control(sql: str) -> Control | None:
         return Control(ControlKind.START_TRANSACTION)
     if first in ("COMMIT", "ROLLBACK") and second in ("", "WORK"):
         return Control(ControlKind(first))
-    if first == "DESCRIBE" and second == "OUTPUT":
-        reader = _Reader(sql)
-        reader.take("DESCRIBE", "OUTPUT")
-        return Control(ControlKind.DESCRIBE_OUTPUT, reader.name())
+    if first == "DESCRIBE" and second in ("INPUT", "OUTPUT") and len(words) > 2:
+        return _describe(_Reader(sql), second)
     return None
 
 
@@ -274,6 +273,13 @@ def _use(reader: _Reader) -> Control:
         name, catalog = reader.name(), name
     reader.finish()
     return Control(ControlKind.USE, name, catalog=catalog)
+
+
+def _describe(reader: _Reader, what: str) -> Control:
+    reader.take("DESCRIBE", what)
+    control = Control(ControlKind(f"DESCRIBE {what}"), reader.name())
+    reader.finish()
+    return control
 
 
 def _session(reader: _Reader, first: str) -> Control:

@@ -15,7 +15,8 @@ from app.sql.abandoned import TRINO
 from app.sql.jobs import StatementJobs
 from app.sql.metadata_show import rewrite_show
 from app.sql.results import StatementEngine
-from app.sql.trino_control import Control, ControlKind, bind, literal, parse_control, placeholders
+from app.sql.trino_control import Control, ControlKind, bind, literal, parse_control
+from app.sql.trino_describe import PreparedDescriber
 from app.sql.trino_pages import Addresses, page_body, page_count
 from app.sql.trino_session import TrinoSession, check_property
 from app.sql.trino_work import Progress, is_ddl, statement_work
@@ -33,6 +34,7 @@ FIRST_HOLD_S = 2.0
 client's patience ends."""
 HOLD_S = 1.0
 REPEAT_WITHIN_S = 60.0
+_DESCRIBES = (ControlKind.DESCRIBE_INPUT, ControlKind.DESCRIBE_OUTPUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,10 @@ class TrinoFront:
             control = parse_control(sql)
             if control is not None and control.kind is ControlKind.EXECUTE:
                 sql, control = _executed(control, session), None
-            elif control is not None and control.kind is ControlKind.DESCRIBE_OUTPUT:
-                sql, control = _described(control, session), None
+            elif control is not None and control.kind in _DESCRIBES:
+                prepared = _prepared(control.name, session)
+                describer = PreparedDescriber(control.kind, prepared, self._engine)
+                return await self._submit(f"{sql} /* {prepared} */", session, key, origin, addresses, describer)
             if control is not None:
                 return _controlled(control, session, addresses)
             sql = rewrite_show(sql, session.context)
@@ -113,12 +117,18 @@ class TrinoFront:
             await self._jobs.cancel(statement_id)
 
     async def _submit(
-        self, sql: str, session: TrinoSession, key: str | None, origin: str, addresses: Addresses
+        self,
+        sql: str,
+        session: TrinoSession,
+        key: str | None,
+        origin: str,
+        addresses: Addresses,
+        engine: StatementEngine | None = None,
     ) -> Page:
         digest = hashlib.sha256(sql.encode()).hexdigest()
         # A client sends one key with every statement of a connection, so the text belongs to the key.
         scoped = f"{key}:{digest}" if key is not None else _repeat_key(sql, session, origin)
-        work = statement_work(sql, session, self._engine, self._progress)
+        work = statement_work(sql, session, engine or self._engine, self._progress)
         new = NewStatement(uuid.uuid4().hex, TRINO, sql, digest, scoped)
         row, created = await self._jobs.submit(new, work)
         if not created and key is None and scoped is not None:
@@ -170,13 +180,6 @@ def _repeat_key(sql: str, session: TrinoSession, origin: str) -> str | None:
 def _executed(control: Control, session: TrinoSession) -> str:
     text = control.text if not control.name else _prepared(control.name, session)
     return bind(text, control.parameters)
-
-
-def _described(control: Control, session: TrinoSession) -> str:
-    """The columns of a prepared query can be had by running it with nothing; of others there are none."""
-    text = _prepared(control.name, session)
-    message = f"DESCRIBE OUTPUT is not supported; the statement has {placeholders(text)} parameters"
-    raise RefusedError(ErrorKind.STATEMENT_NOT_SUPPORTED, message)
 
 
 def _prepared(name: str, session: TrinoSession) -> str:

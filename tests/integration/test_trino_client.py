@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import httpx
 import pytest
@@ -70,6 +71,19 @@ def test_wrong_number_of_parameters_is_the_users_error(connection: trino.dbapi.C
 def test_legacy_prepared_statements(server: ApiServer) -> None:
     with connect(server, legacy_prepared_statements=True) as connection:
         assert connection.cursor().execute("SELECT ?", ("x",)).fetchall() == [["x"]]
+
+
+def test_prepared_statements_are_described(server: ApiServer) -> None:
+    described = connect(server).cursor().describe("SELECT zone_id, zone_name AS n, ? = 1 AS b FROM zones")
+    found = [(each.name, each.type, each.type_size) for each in described]
+    assert found == [("zone_id", "integer", 4), ("n", "varchar", 0), ("b", "boolean", 1)]
+    assert connect(server).cursor().describe("DROP ZONE nowhere") == []
+    headers = {"X-Trino-Prepared-Statement": "s1=" + quote_plus("SELECT ?, '?', ?")}
+    request = trino.client.TrinoRequest(
+        "127.0.0.1", server.port, trino.client.ClientSession(user="u", headers=headers)
+    )
+    query = trino.client.TrinoQuery(request, "DESCRIBE INPUT s1")
+    assert list(query.execute()) == [[0, "unknown"], [1, "unknown"]]
 
 
 def test_fetchmany(connection: trino.dbapi.Connection) -> None:

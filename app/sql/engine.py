@@ -186,7 +186,7 @@ class SqlEngine:
             if isinstance(statement, DescribeZone):
                 return describe_zone(statement.name, snapshot)
             if isinstance(statement, DescribeTable):
-                return describe_table(statement.name, self._registry)
+                return describe_table(statement.name, snapshot, self._registry)
             if isinstance(statement, ExplainPartition):
                 return explain_partition(statement, snapshot)
             assert change is not None

@@ -11,6 +11,8 @@ from app.sql.results import Column, ColumnType, ResultSet
 from app.sql.system_views import CATALOG, SCHEMA, ViewRegistry
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.table import Column as TableColumn
+from catalog.core.table import Table
 from catalog.core.zone import EVERY_NODE, TIMER_OFF, Zone
 from parser.queries import Name, Show, ShowKind
 from parser.render import render_zone
@@ -19,6 +21,9 @@ from rebalance.core.move_status import partition_status
 from rebalance.core.partition_state import global_state
 
 Row = tuple[Any, ...]
+
+TABLES_SCHEMA = "PUBLIC"
+"""Where the tables of the catalog stand, as SHOW TABLES tells them."""
 
 INTEGER, VARCHAR, BOOLEAN = ColumnType.INTEGER, ColumnType.VARCHAR, ColumnType.BOOLEAN
 
@@ -31,14 +36,14 @@ def show(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -> R
         return result({"ZONE_NAME": VARCHAR, "STATEMENT": VARCHAR}, [(zone.name, render_zone(zone))])
     if statement.kind is ShowKind.COLUMNS:
         assert statement.name is not None
-        return _like(statement, describe_table(statement.name, registry))
+        return _like(statement, describe_table(statement.name, snapshot, registry))
     answers: dict[ShowKind, Callable[[], ResultSet]] = {
         ShowKind.ZONES: lambda: _zones(snapshot),
         ShowKind.NODES: lambda: _nodes(snapshot, registry),
         ShowKind.TABLES: lambda: _tables(statement, snapshot, registry),
         ShowKind.PARTITIONS: lambda: _partitions(statement, snapshot),
         ShowKind.SCHEMAS: lambda: result(
-            {"SCHEMA": VARCHAR}, [(name,) for name in (*registry.schemas, "PUBLIC")]
+            {"SCHEMA": VARCHAR}, [(name,) for name in (*registry.schemas, TABLES_SCHEMA)]
         ),
         ShowKind.CATALOGS: lambda: result({"CATALOG": VARCHAR}, [(CATALOG,)]),
     }
@@ -126,7 +131,7 @@ def _tables(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -
     rows += [(table.name, "PUBLIC", "TABLE", zones.get(table.zone_id)) for table in snapshot.tables]
     if statement.name is not None:
         schema = statement.name.last.upper()
-        if schema not in (*registry.schemas, "PUBLIC"):
+        if schema not in (*registry.schemas, TABLES_SCHEMA):
             message = f"there is no schema {statement.name}"
             raise RefusedError(ErrorKind.VIEW_NOT_FOUND, message, statement.name.position)
         rows = [row for row in rows if row[1] == schema]
@@ -201,7 +206,22 @@ def describe_zone(name: Name, snapshot: SystemSnapshot) -> ResultSet:
     return result(columns, ((name, str(value), note) for name, value, note in facts))
 
 
-def describe_table(name: Name, registry: ViewRegistry) -> ResultSet:
-    view = registry.find(name)
+def describe_table(name: Name, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
+    """The columns of a system view, or of a table of the catalog. Raises RefusedError (VIEW_NOT_FOUND)."""
     columns = dict.fromkeys(("COLUMN", "TYPE", "EXTRA", "COMMENT"), VARCHAR)
+    of_catalog = len(name.parts) == 1 or [part.upper() for part in name.parts[:-1]] == [TABLES_SCHEMA]
+    table = next((each for each in snapshot.tables if each.name == name.last), None) if of_catalog else None
+    if table is not None:
+        return result(columns, ((each.name, each.type, _extra(table, each), "") for each in table.columns))
+    view = registry.find(name)
     return result(columns, ((column.name, column.type.value, "", "") for column in view.columns))
+
+
+def _extra(table: Table, column: TableColumn) -> str:
+    told = (
+        ("primary key", column.name in table.primary_key),
+        ("colocation", column.name in table.colocation),
+        ("not null", not column.nullable and column.name not in table.primary_key),
+        (f"default {column.default}", column.default is not None),
+    )
+    return ", ".join(text for text, holds in told if holds)

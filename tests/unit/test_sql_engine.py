@@ -196,6 +196,20 @@ async def test_show(world: World) -> None:
     assert columns == await rows(world, "DESCRIBE events")
 
 
+async def test_tables_of_the_catalog_are_described(world: World) -> None:
+    await world.run(
+        "CREATE TABLE sales (id INT, shop VARCHAR(10), n INT DEFAULT 3, PRIMARY KEY (id, shop)) "
+        "COLOCATE BY (shop) ZONE orders"
+    )
+    found = [row[:3] for row in await rows(world, "DESCRIBE sales")]
+    assert found == [
+        ("ID", "INTEGER", "primary key"),
+        ("SHOP", "VARCHAR(10)", "primary key, colocation"),
+        ("N", "INTEGER", "default 3"),
+    ]
+    assert [row[:3] for row in await rows(world, "SHOW COLUMNS FROM public.sales")] == found
+
+
 async def test_show_create_zone_reads_back(world: World) -> None:
     """IEP-015."""
     await world.run("CREATE ZONE \"odd name\" (REPLICAS ALL, QUORUM SIZE 2) STORAGE PROFILES ['rocks']")

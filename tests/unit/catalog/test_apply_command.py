@@ -41,7 +41,7 @@ def test_derived_quorum(count: int, quorum: int) -> None:
 
 @pytest.mark.parametrize(("quorum", "voters"), [(2, 3), (3, 5)])
 def test_consensus_size(quorum: int, voters: int) -> None:
-    """IEP-015, IEP-016, IEP-017, IEP-019: 2q - 1 of the replicas vote; q is stored and shown."""
+    """IEP-015, IEP-016, IEP-017, IEP-019, IEP-029: 2q - 1 of the replicas vote; q is stored and shown."""
     created = change(f"CREATE ZONE z (REPLICAS 7, QUORUM SIZE {quorum})", topology=nodes(10))
     assert created.after is not None
     assert created.after.quorum_size == created.effect["params"]["quorum_size"] == quorum

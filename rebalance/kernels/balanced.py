@@ -1,0 +1,263 @@
+"""Balanced placement: even at every level, and moving as little as that allows.
+
+Stateful: it starts from the previous assignment, or at creation from the rendezvous order. Replicas, voters and
+primaries of any two nodes of equal weight (in one failure domain, where domains are given) differ by at most
+one, and what is even already stays as it is: ``balance(previous=t) == t``.
+
+1. Targets: floors and ceilings of the nodes' shares (``shares``); ceilings go where most is held already.
+2. Copies on nodes that left, and those that a smaller REPLICAS gives up, become holes; holes are filled.
+3. Nodes above their target give to nodes below it; chains of moves resolve what is stuck, first those that move
+   no data.
+4. Roles are settled by swaps inside a partition.
+
+With failure domains no two voters of a partition share one while there are domains enough.
+
+Source: IEP-036, PME-077; the idea in ``facts`` of Ignite's users: rendezvous is uneven. Time is linear in the
+cells of the matrix plus a search for each stuck move; memory a few copies of the matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from rebalance.kernels.balanced_moves import (
+    ANY_MOVE,
+    FREE_ONLY,
+    Cells,
+    Terms,
+    fill_and_shed,
+    fill_anyhow,
+    repair,
+    row_stride,
+    trim,
+)
+from rebalance.kernels.balanced_roles import exchange, swap_directly, swap_in_chains
+from rebalance.kernels.rendezvous import Matrix, effective_replicas, node_dictionary, place
+from rebalance.kernels.rendezvous import voters as voter_columns
+from rebalance.kernels.shares import (
+    Counts,
+    Level,
+    Standing,
+    nested_targets,
+    voters_per_domain,
+    zone_quotas,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An assignment as it stands: ``matrix`` int32 [P, R], indexes into ``nodes``, the first ``voters`` columns
+    vote, column 0 is the primary."""
+
+    nodes: tuple[str, ...]
+    matrix: Matrix
+    voters: int
+
+    def totals(self) -> Counts:
+        """int64 [3, N]: replicas, voters and primaries of each node."""
+        widths = (self.matrix.shape[1], self.voters, 1)
+        return np.stack(
+            [np.bincount(self.matrix[:, :width].ravel(), minlength=len(self.nodes)) for width in widths]
+        ).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is asked for. ``nodes``: N data nodes. ``weights`` (N positive numbers, empty: all equal),
+    ``domains`` (N names of failure domains, empty: none). ``elsewhere`` int64 [3, N]: what other zones hold on
+    each node, in the order of ``Placed.totals``. ``previous`` None: the zone is new."""
+
+    nodes: tuple[str, ...]
+    partitions: int
+    replicas: int
+    voters: int
+    previous: Placed | None = None
+    weights: tuple[float, ...] = ()
+    domains: tuple[str, ...] = ()
+    elsewhere: Counts | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A problem made ready: ``levels`` are the targets of replicas, voters and primaries. Cheap to make, so that
+    the zones of a batch can take each other's targets into account before their cells are settled side by side."""
+
+    problem: Problem
+    start: Cells
+    """int32 [P, W]: the candidates for each partition in order of preference, -1 for who left."""
+    voters_before: int
+    levels: tuple[Level, Level, Level]
+
+    def totals(self) -> Counts:
+        """int64 [3, N]: the targets, as ``Placed.totals`` will have them but for repairs within the bounds."""
+        return np.stack([level.wanted for level in self.levels])
+
+
+def balance(problem: Problem) -> Matrix:
+    """int32 [P, min(replicas, N)] in preference order. Raises ValueError as ``rendezvous.place`` does, and for
+    weights that are not positive or lists that are not as long as ``nodes``."""
+    return settle(plan(problem))
+
+
+def plan(problem: Problem) -> Plan:
+    """The targets. Raises ValueError as ``balance``."""
+    nodes, partitions = problem.nodes, problem.partitions
+    for name, given in (("weights", problem.weights), ("domains", problem.domains)):
+        if given and len(given) != len(nodes):
+            raise ValueError(f"{len(given)} {name} for {len(nodes)} nodes")
+    if any(not 0 < weight < float("inf") for weight in problem.weights):
+        raise ValueError(f"weights must be positive numbers, not {min(problem.weights)}")
+    previous = problem.previous
+    if previous is not None and len(previous.matrix) != partitions:
+        raise ValueError(f"the previous assignment has {len(previous.matrix)} partitions, not {partitions}")
+    width = effective_replicas(len(nodes), problem.replicas)
+    votes = voter_columns(problem.voters, width)
+    if previous is None or not previous.matrix.size:
+        start, before, fresh = place(nodes, range(partitions), problem.replicas), votes, True
+    else:
+        start, before, fresh = _renumbered(previous, nodes), previous.voters, False
+    if not len(nodes):
+        none = np.zeros(0, dtype=np.int64)
+        return Plan(problem, start, before, (Level(none, none, none),) * 3)
+    weights = problem.weights or (1.0,) * len(nodes)
+    quotas = zone_quotas(weights, _domain_numbers(problem.domains), partitions, width, votes)
+    elsewhere = problem.elsewhere
+    if elsewhere is None:
+        elsewhere = np.zeros((3, len(nodes)), dtype=np.int64)
+    held = [_counted(start[:, :columns], len(nodes)) for columns in (start.shape[1], before, 1)]
+    standing = [Standing(each, other, fresh) for each, other in zip(held, elsewhere, strict=True)]
+    replicas, voters, primaries = nested_targets(quotas, partitions, (width, votes), standing)
+    return Plan(problem, start, before, (replicas, voters, primaries))
+
+
+def settle(plan: Plan) -> Matrix:
+    """The cells of a plan: int32 [P, min(replicas, N)]."""
+    problem = plan.problem
+    nodes, partitions = len(problem.nodes), problem.partitions
+    width = effective_replicas(nodes, problem.replicas)
+    if nodes <= 1 or partitions == 0:
+        return np.zeros((partitions, width), dtype=np.int32)
+    stage = _Stage(problem, plan.start)
+    votes = voter_columns(problem.voters, width)
+    replicas, voters, primaries = plan.levels
+    if not problem.domains or votes == width:
+        cells = stage.placed(plan.start, width, replicas, spread=bool(problem.domains))
+        if votes < width:
+            _settle_roles(cells, votes, width, voters, stage.stride, may_move=True)
+    else:
+        cells = stage.placed_in_two(plan.start, plan.voters_before, (votes, width), replicas, voters)
+    _settle_roles(cells, 1, votes, primaries, stage.stride, may_move=not problem.domains)
+    return cells
+
+
+def moved_replicas(previous: Placed, nodes: Sequence[str], matrix: Matrix) -> int:
+    """Cells of ``matrix`` int32 [P, R] whose node held no copy of that partition before."""
+    before = _renumbered(previous, nodes)
+    stayed = (matrix[:, :, None] == before[:, None, :]).any(axis=2)
+    return int(matrix.size - np.count_nonzero(stayed))
+
+
+class _Stage:
+    """Settles columns of a matrix by counts; holds what all columns of a problem share."""
+
+    def __init__(self, problem: Problem, start: Cells) -> None:
+        nodes = len(problem.nodes)
+        self.stride = row_stride(problem.partitions)
+        self._terms = _terms(problem.nodes)
+        # At creation nobody has any data: every move is free.
+        fresh = problem.previous is None or not problem.previous.matrix.size
+        self._was = np.full((problem.partitions, 1), -1, dtype=np.int32) if fresh else start
+        self._alone = np.arange(nodes, dtype=np.int64)
+        self._once = np.ones(nodes, dtype=np.int64)
+        numbers = _domain_numbers(problem.domains)
+        self._domain = self._alone if numbers is None else np.array(numbers, dtype=np.int64)
+        self._voters = problem.voters
+
+    def placed(self, candidates: Cells, width: int, level: Level, *, spread: bool) -> Cells:
+        """int32 [P, width] out of ``candidates``; with ``spread`` over failure domains."""
+        domain, cap = (self._domain, self._cap(width)) if spread else (self._alone, self._once)
+        cells = trim(candidates, width, level.wanted, domain, cap, self.stride)
+        self._settle(cells, 0, width, level, domain, cap)
+        return cells
+
+    def placed_in_two(
+        self, start: Cells, voters_before: int, widths: tuple[int, int], replicas: Level, voters: Level
+    ) -> Cells:
+        """Voters over failure domains first, then learners wherever there is room."""
+        votes, width = widths
+        cells = np.full((len(start), width), -1, dtype=np.int32)
+        cells[:, :votes] = self.placed(
+            np.ascontiguousarray(start[:, :voters_before]), votes, voters, spread=True
+        )
+        wanted = replicas.wanted - np.bincount(cells[:, :votes].ravel(), minlength=len(self._alone))
+        learners = np.where((start[:, :, None] == cells[:, None, :votes]).any(axis=2), np.int32(-1), start)
+        cells[:, votes:] = trim(learners, width - votes, wanted, self._alone, self._once, self.stride)
+        level = Level(wanted, np.maximum(wanted - 1, 0), wanted + 1)
+        self._settle(cells, votes, width, level, self._alone, self._once)
+        return cells
+
+    def _cap(self, votes: int) -> Counts:
+        sizes = np.bincount(self._domain)
+        return np.array(voters_per_domain(sizes.tolist(), votes), dtype=np.int64)
+
+    def _settle(
+        self, cells: Cells, first: int, last: int, level: Level, domain: Counts, cap: Counts
+    ) -> None:
+        rules = (domain, cap)
+        if fill_and_shed(cells, self._was, first, last, level.wanted, *rules, self._terms, self.stride):
+            left = fill_anyhow(cells, self._was, first, last, level.wanted, *rules, self._terms)
+            assert not left, "a partition has a copy that no node may hold"
+        for low, high, mode in (
+            (level.wanted, level.wanted, FREE_ONLY),
+            (level.low, level.high, FREE_ONLY),
+            (level.low, level.high, ANY_MOVE),
+        ):
+            if not repair(cells, self._was, first, last, low, high, *rules, mode):
+                return
+
+
+def _settle_roles(cells: Cells, chosen: int, among: int, level: Level, stride: int, *, may_move: bool) -> None:
+    """Which ``chosen`` of the first ``among`` columns have the role; at worst two copies change places."""
+    if chosen == among:
+        return
+    swap_directly(cells, chosen, among, level.wanted, stride)
+    if not swap_in_chains(cells, chosen, among, level.wanted, level.wanted):
+        return
+    while swap_in_chains(cells, chosen, among, level.low, level.high) and may_move:
+        count = _counted(cells[:, :chosen], len(level.low))
+        giver = int(np.argmax(count - level.high))
+        taker = int(np.argmin(count - level.low))
+        if giver == taker or not exchange(cells, chosen, among, giver, taker):
+            return
+
+
+def _renumbered(previous: Placed, nodes: Sequence[str]) -> Cells:
+    """The previous matrix in the numbers of ``nodes``, -1 for those that are not among them."""
+    number = {name: at for at, name in enumerate(nodes)}
+    numbers = np.array([number.get(name, -1) for name in previous.nodes], dtype=np.int32)
+    return np.ascontiguousarray(numbers[previous.matrix])
+
+
+def _counted(cells: Cells, nodes: int) -> Counts:
+    """Cells of each node, without the holes: int64 [N]."""
+    return np.bincount(cells.ravel() + 1, minlength=nodes + 1)[1:].astype(np.int64)
+
+
+def _domain_numbers(domains: Sequence[str]) -> list[int] | None:
+    if not domains:
+        return None
+    known: dict[str, int] = {}
+    return [known.setdefault(name, len(known)) for name in domains]
+
+
+def _terms(nodes: Sequence[str]) -> Terms:
+    """Each node's share of the first step of the rendezvous mix: uint64 [N]."""
+    dictionary = node_dictionary(nodes)
+    hashes = np.empty(len(nodes), dtype=np.int32)
+    hashes[dictionary.order] = dictionary.hashes
+    spread: npt.NDArray[np.uint64] = hashes.view(np.uint32).astype(np.uint64) * np.uint64((1 << 21) - 1)
+    return spread - np.uint64(1)

@@ -1,0 +1,409 @@
+"""The compiled part of balanced placement: who gives a copy away, who takes it, and detours where both are stuck.
+
+``cells`` int32 [P, R] holds node numbers, -1 where a copy is still to be placed. A *stage* settles the columns
+``first`` to ``last`` of every row against ``wanted`` int64 [N], under two rules: no node twice in a row, and at
+most ``cap[domain[node]]`` of the stage's cells of a row in one failure domain (without domains every node is one
+of its own). ``was`` int32 [P, W] tells who holds a copy already: placing one there moves no data.
+
+Rows are visited in a stride over the whole zone, so that what moves is spread over its partitions. Everything
+is deterministic.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+Cells = npt.NDArray[np.int32]
+Counts = npt.NDArray[np.int64]
+Terms = npt.NDArray[np.uint64]
+
+FREE_ONLY, ANY_MOVE = 0, 1
+_GOLDEN = 0.6180339887498949
+
+
+def row_stride(rows: int) -> int:
+    """A step that visits every row once and leaves no large part of the zone out for long."""
+    step = max(1, int(rows * _GOLDEN))
+    while np.gcd(step, rows) != 1:
+        step += 1
+    return step
+
+
+@njit(nogil=True)
+def key(term: np.uint64, row: int) -> np.uint64:
+    """The rendezvous key of a node (its ``term``) and a partition, as unsigned order."""
+    k = term + (np.uint64(row) << np.uint64(32)) * np.uint64((1 << 21) - 1)
+    k ^= k >> np.uint64(24)
+    k *= np.uint64(265)
+    k ^= k >> np.uint64(14)
+    k *= np.uint64(21)
+    k ^= k >> np.uint64(28)
+    k *= np.uint64((1 << 31) + 1)
+    return k ^ np.uint64(1 << 63)
+
+
+@njit(nogil=True)
+def contains(row: npt.NDArray[np.int32], node: int) -> bool:
+    for each in row:
+        if each == node:
+            return True
+    return False
+
+
+@njit(nogil=True)
+def fits(
+    row: npt.NDArray[np.int32], first: int, last: int, slot: int, node: int, domain: Counts, cap: Counts
+) -> bool:
+    """Whether ``node`` may stand in ``slot`` instead of what stands there."""
+    inside = 0
+    for column in range(len(row)):
+        each = row[column]
+        if column == slot or each < 0:
+            continue
+        if each == node:
+            return False
+        if first <= column < last and domain[each] == domain[node]:
+            inside += 1
+    return inside < cap[domain[node]]
+
+
+@njit(nogil=True)
+def count_cells(cells: Cells, first: int, last: int, nodes: int) -> Counts:
+    count = np.zeros(nodes, dtype=np.int64)
+    for row in range(cells.shape[0]):
+        for column in range(first, last):
+            if cells[row, column] >= 0:
+                count[cells[row, column]] += 1
+    return count
+
+
+@njit(nogil=True)
+def trim(candidates: Cells, width: int, wanted: Counts, domain: Counts, cap: Counts, stride: int) -> Cells:
+    """The first ``width`` survivors of each row of ``candidates`` int32 [P, W], -1 for holes behind them.
+
+    Who has most above its share gives way first; so does, before anybody else, a node whose failure domain is
+    over its cap. Order is kept.
+    """
+    rows, columns = candidates.shape
+    count = count_cells(candidates, 0, columns, len(wanted))
+    kept = np.full((rows, width), -1, dtype=np.int32)
+    row = 0
+    inside = np.zeros(len(cap), dtype=np.int64)
+    for _ in range(rows):
+        mine = candidates[row].copy()
+        inside[:] = 0
+        size = 0
+        for node in mine:
+            if node >= 0:
+                inside[domain[node]] += 1
+                size += 1
+        while True:
+            worst, most, crowded = -1, np.int64(0), False
+            for column in range(columns):
+                node = mine[column]
+                if node < 0:
+                    continue
+                over = inside[domain[node]] > cap[domain[node]]
+                surplus = count[node] - wanted[node]
+                if worst < 0 or (over and not crowded) or (over == crowded and surplus >= most):
+                    worst, most, crowded = column, surplus, over
+            if size <= width and not crowded:
+                break
+            node = mine[worst]
+            mine[worst] = -1
+            count[node] -= 1
+            inside[domain[node]] -= 1
+            size -= 1
+        at = 0
+        for node in mine:
+            if node >= 0:
+                kept[row, at] = node
+                at += 1
+        row = (row + stride) % rows
+    return kept
+
+
+@njit(nogil=True)
+def _taker(
+    cells: Cells,
+    was: Cells,
+    row: int,
+    first: int,
+    last: int,
+    slot: int,
+    open_nodes: npt.NDArray[np.int64],
+    opened: int,
+    domain: Counts,
+    cap: Counts,
+    terms: Terms,
+) -> int:
+    """The position in ``open_nodes`` of the one with room that takes this cell: a holder of the partition's
+    data before any other, then the lowest key. -1: nobody fits."""
+    best, best_held, best_key = -1, False, np.uint64(0)
+    for position in range(opened):
+        node = open_nodes[position]
+        held = contains(was[row], node)
+        if best >= 0 and best_held and not held:
+            continue
+        mine = key(terms[node], row)
+        if best >= 0 and held == best_held and mine >= best_key:
+            continue
+        if fits(cells[row], first, last, slot, node, domain, cap):
+            best, best_held, best_key = position, held, mine
+    return best
+
+
+@njit(nogil=True)
+def fill_and_shed(
+    cells: Cells,
+    was: Cells,
+    first: int,
+    last: int,
+    wanted: Counts,
+    domain: Counts,
+    cap: Counts,
+    terms: Terms,
+    stride: int,
+) -> int:
+    """Fill holes, then move copies from nodes above their target to nodes below it. Returns the holes that
+    nobody with room could take. Never moves a copy that need not move."""
+    rows = cells.shape[0]
+    count = count_cells(cells, first, last, len(wanted))
+    open_nodes = np.zeros(len(wanted), dtype=np.int64)
+    opened, surplus = 0, np.int64(0)
+    for node in range(len(wanted)):
+        if count[node] < wanted[node]:
+            open_nodes[opened] = node
+            opened += 1
+        surplus += max(count[node] - wanted[node], 0)
+    holes = 0
+    for shedding in range(2):
+        if opened == 0 or (shedding == 1 and surplus == 0):
+            break
+        row = 0
+        for _ in range(rows):
+            for slot in range(first, last):
+                holder = cells[row, slot]
+                if (shedding == 1) != (holder >= 0):
+                    continue
+                if holder >= 0 and count[holder] <= wanted[holder]:
+                    continue
+                at = _taker(cells, was, row, first, last, slot, open_nodes, opened, domain, cap, terms)
+                if at < 0:
+                    continue
+                node = open_nodes[at]
+                if holder >= 0:
+                    count[holder] -= 1
+                    surplus -= 1
+                cells[row, slot] = node
+                count[node] += 1
+                if count[node] == wanted[node]:
+                    opened -= 1
+                    open_nodes[at] = open_nodes[opened]
+            if opened == 0 or (shedding == 1 and surplus == 0):
+                break
+            row = (row + stride) % rows
+    for row in range(rows):
+        for slot in range(first, last):
+            holes += cells[row, slot] < 0
+    return holes
+
+
+@njit(nogil=True)
+def fill_anyhow(
+    cells: Cells,
+    was: Cells,
+    first: int,
+    last: int,
+    wanted: Counts,
+    domain: Counts,
+    cap: Counts,
+    terms: Terms,
+) -> int:
+    """Give each hole to whoever fits and has least above its target, a holder of the data first. Returns the
+    holes that are left: rows in which nobody fits, for the failure domains' sake."""
+    count = count_cells(cells, first, last, len(wanted))
+    left = 0
+    for row in range(cells.shape[0]):
+        for slot in range(first, last):
+            if cells[row, slot] >= 0:
+                continue
+            best, best_held, best_over = -1, False, np.int64(0)
+            for node in range(len(wanted)):
+                if not fits(cells[row], first, last, slot, node, domain, cap):
+                    continue
+                held, over = contains(was[row], node), count[node] - wanted[node]
+                if best < 0 or over < best_over or (over == best_over and held and not best_held):
+                    best, best_held, best_over = node, held, over
+            if best < 0:
+                left += 1
+                continue
+            cells[row, slot] = best
+            count[best] += 1
+    return left
+
+
+@njit(nogil=True)
+def _index(cells: Cells, first: int, last: int, nodes: int) -> tuple[Counts, Counts]:
+    """Where each node stands: positions ``row * width + slot``, those of node n at [starts[n], starts[n + 1])."""
+    count = count_cells(cells, first, last, nodes)
+    starts = np.zeros(nodes + 1, dtype=np.int64)
+    for node in range(nodes):
+        starts[node + 1] = starts[node] + count[node]
+    at = starts[:-1].copy()
+    where = np.zeros(starts[nodes], dtype=np.int64)
+    width = cells.shape[1]
+    for row in range(cells.shape[0]):
+        for slot in range(first, last):
+            node = cells[row, slot]
+            if node >= 0:
+                where[at[node]] = row * width + slot
+                at[node] += 1
+    return starts, where
+
+
+@njit(nogil=True)
+def _search(
+    cells: Cells,
+    was: Cells,
+    first: int,
+    last: int,
+    sources: npt.NDArray[np.bool_],
+    sinks: npt.NDArray[np.bool_],
+    domain: Counts,
+    cap: Counts,
+    mode: int,
+    starts: Counts,
+    where: Counts,
+    barred: npt.NDArray[np.bool_],
+    parent: Counts,
+    via: Counts,
+) -> int:
+    """Breadth first from nodes that should give to one that should take; the taker's number, or -1.
+
+    ``parent`` and ``via`` (a position as in ``_index``) tell the steps. An entry of the index that is out of
+    date is passed over.
+    """
+    nodes, width = len(sources), cells.shape[1]
+    queue = np.zeros(nodes, dtype=np.int64)
+    unseen = np.zeros(nodes, dtype=np.int64)
+    head, tail, remaining = 0, 0, 0
+    for node in range(nodes):
+        parent[node] = -1
+        if sources[node]:
+            queue[tail] = node
+            tail += 1
+        else:
+            unseen[remaining] = node
+            remaining += 1
+    while head < tail and remaining > 0:
+        giver = queue[head]
+        head += 1
+        for entry in range(starts[giver], starts[giver + 1]):
+            row, slot = where[entry] // width, where[entry] % width
+            if cells[row, slot] != giver or barred[row]:
+                continue
+            paid = mode == ANY_MOVE or not contains(was[row], giver)
+            position = 0
+            while position < remaining:
+                node = unseen[position]
+                if not (paid or contains(was[row], node)) or not fits(
+                    cells[row], first, last, slot, node, domain, cap
+                ):
+                    position += 1
+                    continue
+                parent[node], via[node] = giver, where[entry]
+                if sinks[node]:
+                    return node
+                queue[tail] = node
+                tail += 1
+                remaining -= 1
+                unseen[position] = unseen[remaining]
+            if remaining == 0:
+                break
+    return -1
+
+
+@njit(nogil=True)
+def _apply(
+    cells: Cells,
+    first: int,
+    last: int,
+    taker: int,
+    parent: Counts,
+    via: Counts,
+    domain: Counts,
+    cap: Counts,
+    barred: npt.NDArray[np.bool_],
+) -> int:
+    """Do the steps of a path, or none of them: the giver at its beginning, or -1 when a row that two steps use
+    does not allow both. Such a row is barred from the next search."""
+    width = cells.shape[1]
+    node = taker
+    while parent[node] >= 0:
+        row, slot = via[node] // width, via[node] % width
+        if not fits(cells[row], first, last, slot, node, domain, cap):
+            barred[row] = True
+            while taker != node:
+                cells[via[taker] // width, via[taker] % width] = parent[taker]
+                taker = parent[taker]
+            return -1
+        cells[row, slot] = node
+        node = parent[node]
+    return node
+
+
+@njit(nogil=True)
+def repair(
+    cells: Cells,
+    was: Cells,
+    first: int,
+    last: int,
+    low: Counts,
+    high: Counts,
+    domain: Counts,
+    cap: Counts,
+    mode: int,
+) -> int:
+    """Bring every count between ``low`` and ``high`` by chains of moves; returns how far they still are from it.
+
+    FREE_ONLY: only steps that move no data which was in place before.
+    """
+    nodes = len(low)
+    count = count_cells(cells, first, last, nodes)
+    barred = np.zeros(cells.shape[0], dtype=np.bool_)
+    parent, via = np.zeros(nodes, dtype=np.int64), np.zeros(nodes, dtype=np.int64)
+    starts, where = _index(cells, first, last, nodes)
+    fresh = True
+    while True:
+        above = np.maximum(count - high, 0).sum()
+        below = np.maximum(low - count, 0).sum()
+        if above == 0 and below == 0:
+            return 0
+        if above > 0:
+            sources = count > high
+            sinks = count < low if below > 0 else count < high
+        else:
+            sources, sinks = count > low, count < low
+        taker = _search(
+            cells, was, first, last, sources, sinks, domain, cap, mode, starts, where, barred, parent, via
+        )
+        if taker < 0 and above > 0 and below > 0:
+            sinks = count < high
+            taker = _search(
+                cells, was, first, last, sources, sinks, domain, cap, mode, starts, where, barred, parent, via
+            )
+        if taker < 0:
+            if fresh:
+                return above + below
+            starts, where = _index(cells, first, last, nodes)
+            barred[:] = False
+            fresh = True
+            continue
+        giver = _apply(cells, first, last, taker, parent, via, domain, cap, barred)
+        if giver >= 0:
+            count[giver] -= 1
+            count[taker] += 1
+            fresh = False

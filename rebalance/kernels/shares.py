@@ -1,0 +1,174 @@
+"""How many replicas, voters and primaries each node should hold: whole numbers next to exact quotas.
+
+A quota is a node's share of a level by weight, water-filled: nobody holds more copies of a zone than it has
+partitions, nor a failure domain more voters of a partition than its cap. Quotas are fractions, so that equal
+nodes have equal ones and a floor is never off by one. A target is its quota's floor or ceiling: two nodes of
+equal weight (in one domain, where there are domains) differ by at most one, at every level.
+
+Levels are nested, primary <= voter <= replica on every node, and so are the targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """``wanted`` int64 [N] sums to the level's total; ``low`` and ``high`` are the quotas' floors and ceilings,
+    between which a repair may choose otherwise."""
+
+    wanted: Counts
+    low: Counts
+    high: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """Exact shares of each node, N fractions a level."""
+
+    replicas: tuple[Fraction, ...]
+    voters: tuple[Fraction, ...]
+    primaries: tuple[Fraction, ...]
+
+
+def voters_per_domain(sizes: Sequence[int], voters: int) -> list[int]:
+    """How many voters of one partition each failure domain may hold: one while there are domains enough, else
+    the smallest number that places all of them. ``sizes`` are the domains' nodes."""
+    cap = 1
+    while sum(min(cap, size) for size in sizes) < voters:
+        cap += 1
+    return [min(cap, size) for size in sizes]
+
+
+def zone_quotas(
+    weights: Sequence[float], domains: Sequence[int] | None, partitions: int, replicas: int, voters: int
+) -> Quotas:
+    """Shares of N nodes; ``domains`` numbers each node's failure domain from 0, None: there are none.
+
+    ``voters <= replicas <= N`` is the caller's to see to. Without domains voters and primaries follow the
+    replicas, which makes every level reachable by roles alone; with them replicas follow the voters.
+    """
+    exact = [Fraction(weight) for weight in weights]
+    whole = [Fraction(partitions)] * len(exact)
+    none = [Fraction(0)] * len(exact)
+    if domains is None:
+        of_replicas = _filled(partitions * replicas, exact, none, whole)
+        of_voters = [share * Fraction(voters, replicas) for share in of_replicas]
+    else:
+        of_voters = _domain_shares(exact, domains, partitions, voters)
+        of_replicas = _filled(partitions * replicas, exact, of_voters, whole)
+    of_primaries = [share / voters for share in of_voters]
+    return Quotas(tuple(of_replicas), tuple(of_voters), tuple(of_primaries))
+
+
+def _domain_shares(
+    weights: list[Fraction], domains: Sequence[int], partitions: int, voters: int
+) -> list[Fraction]:
+    members: list[list[int]] = [[] for _ in range(max(domains) + 1)]
+    for node, domain in enumerate(domains):
+        members[domain].append(node)
+    caps = voters_per_domain([len(each) for each in members], voters)
+    totals = _filled(
+        partitions * voters,
+        [sum((weights[node] for node in each), Fraction(0)) for each in members],
+        [Fraction(0)] * len(members),
+        [Fraction(partitions * cap) for cap in caps],
+    )
+    shares = [Fraction(0)] * len(weights)
+    for each, total in zip(members, totals, strict=True):
+        inside = [weights[node] for node in each]
+        bounds = [Fraction(0)] * len(each), [Fraction(partitions)] * len(each)
+        for node, share in zip(each, _filled(total, inside, *bounds), strict=True):
+            shares[node] = share
+    return shares
+
+
+def _filled(
+    total: Fraction | int, weights: list[Fraction], low: list[Fraction], high: list[Fraction]
+) -> list[Fraction]:
+    """``total`` split by weight, each share between its bounds: clamp who is outside, split the rest again.
+
+    Of the two kinds of violation the one that weighs more is clamped; the other may have gone by then.
+    """
+    shares: dict[int, Fraction] = {}
+    left, free = Fraction(total), list(range(len(weights)))
+    while free:
+        unit = left / sum(weights[node] for node in free)
+        below = [node for node in free if unit * weights[node] < low[node]]
+        above = [node for node in free if unit * weights[node] > high[node]]
+        missing = sum((low[node] - unit * weights[node] for node in below), Fraction(0))
+        excess = sum((unit * weights[node] - high[node] for node in above), Fraction(0))
+        clamped, bound = (below, low) if missing > excess else (above, high)
+        if not clamped and not below:
+            shares.update((node, unit * weights[node]) for node in free)
+            break
+        for node in clamped or below:
+            shares[node] = bound[node] if clamped else low[node]
+            left -= shares[node]
+        free = [node for node in free if node not in shares]
+    return [shares[node] for node in range(len(weights))]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What counts when nodes compete for a level's ceilings: ``held`` int64 [N] is what each holds of this
+    zone already, ``elsewhere`` what it holds of other zones. With ``fresh`` nothing is held yet in truth, and
+    other zones decide first."""
+
+    held: Counts
+    elsewhere: Counts
+    fresh: bool
+
+
+def nested_targets(quotas: Quotas, partitions: int, sizes: tuple[int, int], standing: Sequence[Standing]) -> list[Level]:
+    """Targets of replicas, voters and primaries; ``sizes`` are replicas and voters of a partition, ``standing``
+    is in the order of the levels.
+
+    The ceilings go to the nodes that hold most (nothing moves then), among equals to those that hold least of
+    other zones. Inner levels choose first; an outer one follows where its floor is below the inner target.
+    """
+    levels = (quotas.replicas, quotas.voters, quotas.primaries)
+    totals = (partitions * sizes[0], partitions * sizes[1], partitions)
+    inner = np.zeros(len(quotas.replicas), dtype=np.int64)
+    chosen: list[Level] = []
+    for shares, total, at in zip(reversed(levels), reversed(totals), reversed(standing), strict=True):
+        low = np.array([share.numerator // share.denominator for share in shares], dtype=np.int64)
+        high = np.array([-(-share.numerator // share.denominator) for share in shares], dtype=np.int64)
+        wanted = low.copy()
+        order = sorted(
+            (int(node) for node in np.flatnonzero(high > low)),
+            key=lambda node: (
+                wanted[node] >= inner[node],
+                *_rank(at, node, int(low[node])),
+            ),
+        )
+        wanted[order[: total - int(low.sum())]] += 1
+        chosen.append(Level(wanted, low, high))
+        inner = wanted
+    return _nested(chosen[::-1])
+
+
+def _rank(at: Standing, node: int, floor: int) -> tuple[int, ...]:
+    held, elsewhere = int(at.held[node]), int(at.elsewhere[node])
+    if at.fresh:
+        return elsewhere, -held, node
+    return int(held <= floor), elsewhere, -held, node
+
+
+def _nested(levels: list[Level]) -> list[Level]:
+    """Where unequal weights left an inner target above the outer one, the inner ceiling goes to another node."""
+    for outer, inner in zip(levels, levels[1:], strict=False):
+        for node in np.flatnonzero(inner.wanted > outer.wanted):
+            takers = np.flatnonzero((inner.wanted < inner.high) & (inner.wanted < outer.wanted))
+            if len(takers):
+                inner.wanted[node] -= 1
+                inner.wanted[takers[0]] += 1
+    return levels

@@ -32,7 +32,7 @@ from rebalance.kernels.balanced_moves import (
     fill_and_shed,
     fill_anyhow,
     repair,
-    row_stride,
+    row_order,
     trim,
 )
 from rebalance.kernels.balanced_roles import exchange, swap_directly, swap_in_chains
@@ -147,10 +147,10 @@ def settle(plan: Plan) -> Matrix:
     if not problem.domains or votes == width:
         cells = stage.placed(plan.start, width, replicas, spread=bool(problem.domains))
         if votes < width:
-            _settle_roles(cells, votes, width, voters, stage.stride, may_move=True)
+            _settle_roles(cells, votes, width, voters, stage.order, may_move=True)
     else:
         cells = stage.placed_in_two(plan.start, plan.voters_before, (votes, width), replicas, voters)
-    _settle_roles(cells, 1, votes, primaries, stage.stride, may_move=not problem.domains)
+    _settle_roles(cells, 1, votes, primaries, stage.order, may_move=not problem.domains)
     return cells
 
 
@@ -166,8 +166,9 @@ class _Stage:
 
     def __init__(self, problem: Problem, start: Cells) -> None:
         nodes = len(problem.nodes)
-        self.stride = row_stride(problem.partitions)
         self._terms = _terms(problem.nodes)
+        seed = self._terms.sum(dtype=np.uint64) + np.uint64(64 * min(problem.replicas, nodes) + problem.voters)
+        self.order = row_order(problem.partitions, seed)
         # At creation nobody has any data: every move is free.
         fresh = problem.previous is None or not problem.previous.matrix.size
         self._was = np.full((problem.partitions, 1), -1, dtype=np.int32) if fresh else start
@@ -180,7 +181,10 @@ class _Stage:
     def placed(self, candidates: Cells, width: int, level: Level, *, spread: bool) -> Cells:
         """int32 [P, width] out of ``candidates``; with ``spread`` over failure domains."""
         domain, cap = (self._domain, self._cap(width)) if spread else (self._alone, self._once)
-        cells = trim(candidates, width, level.wanted, domain, cap, self.stride)
+        cells = trim(candidates, width, level.wanted, domain, cap, self.order)
+        if candidates.shape[1] > width:
+            # Which copies are given up is still free to choose, and choosing well is cheaper than moving.
+            repair(cells, self._was, 0, width, level.wanted, level.wanted, domain, cap, FREE_ONLY)
         self._settle(cells, 0, width, level, domain, cap)
         return cells
 
@@ -195,7 +199,7 @@ class _Stage:
         )
         wanted = replicas.wanted - np.bincount(cells[:, :votes].ravel(), minlength=len(self._alone))
         learners = np.where((start[:, :, None] == cells[:, None, :votes]).any(axis=2), np.int32(-1), start)
-        cells[:, votes:] = trim(learners, width - votes, wanted, self._alone, self._once, self.stride)
+        cells[:, votes:] = trim(learners, width - votes, wanted, self._alone, self._once, self.order)
         level = Level(wanted, np.maximum(wanted - 1, 0), wanted + 1)
         self._settle(cells, votes, width, level, self._alone, self._once)
         return cells
@@ -208,7 +212,7 @@ class _Stage:
         self, cells: Cells, first: int, last: int, level: Level, domain: Counts, cap: Counts
     ) -> None:
         rules = (domain, cap)
-        if fill_and_shed(cells, self._was, first, last, level.wanted, *rules, self._terms, self.stride):
+        if fill_and_shed(cells, self._was, first, last, level.wanted, *rules, self._terms, self.order):
             left = fill_anyhow(cells, self._was, first, last, level.wanted, *rules, self._terms)
             assert not left, "a partition has a copy that no node may hold"
         for low, high, mode in (
@@ -220,11 +224,11 @@ class _Stage:
                 return
 
 
-def _settle_roles(cells: Cells, chosen: int, among: int, level: Level, stride: int, *, may_move: bool) -> None:
+def _settle_roles(cells: Cells, chosen: int, among: int, level: Level, order: Counts, *, may_move: bool) -> None:
     """Which ``chosen`` of the first ``among`` columns have the role; at worst two copies change places."""
     if chosen == among:
         return
-    swap_directly(cells, chosen, among, level.wanted, stride)
+    swap_directly(cells, chosen, among, level.wanted, order)
     if not swap_in_chains(cells, chosen, among, level.wanted, level.wanted):
         return
     while swap_in_chains(cells, chosen, among, level.low, level.high) and may_move:

@@ -5,8 +5,7 @@
 most ``cap[domain[node]]`` of the stage's cells of a row in one failure domain (without domains every node is one
 of its own). ``was`` int32 [P, W] tells who holds a copy already: placing one there moves no data.
 
-Rows are visited in a stride over the whole zone, so that what moves is spread over its partitions. Everything
-is deterministic.
+Rows are visited in ``order`` int64 [P], so that what moves is spread over the zone. Everything is deterministic.
 """
 
 from __future__ import annotations
@@ -20,15 +19,35 @@ Counts = npt.NDArray[np.int64]
 Terms = npt.NDArray[np.uint64]
 
 FREE_ONLY, ANY_MOVE = 0, 1
-_GOLDEN = 0.6180339887498949
 
 
-def row_stride(rows: int) -> int:
-    """A step that visits every row once and leaves no large part of the zone out for long."""
-    step = max(1, int(rows * _GOLDEN))
-    while np.gcd(step, rows) != 1:
-        step += 1
-    return step
+@njit(nogil=True)
+def row_order(rows: int, seed: np.uint64) -> npt.NDArray[np.int64]:
+    """Every row once, int64 [P], in an order that looks random and differs from seed to seed.
+
+    Two nodes that join one after the other must not take the same rows: whoever shares all its partitions with
+    one other node leaves no room for it when it goes. A keyed bijection on the next power of two, walked until
+    it lands on a row.
+    """
+    bits = np.uint64(1)
+    while (np.uint64(1) << bits) < np.uint64(rows):
+        bits += np.uint64(1)
+    mask = (np.uint64(1) << bits) - np.uint64(1)
+    half = (bits + np.uint64(1)) // np.uint64(2)
+    factors = ((seed << np.uint64(1)) | np.uint64(1), ((seed >> np.uint64(24)) << np.uint64(1)) | np.uint64(1))
+    order = np.empty(rows, dtype=np.int64)
+    for row in range(rows):
+        at = np.uint64(row)
+        while True:
+            for factor in factors:
+                at = (at * factor + (seed >> np.uint64(7))) & mask
+                at ^= at >> half
+                at = (at * np.uint64(0x9E3779B97F4A7C15)) & mask
+                at ^= at >> half
+            if at < np.uint64(rows):
+                break
+        order[row] = at
+    return order
 
 
 @njit(nogil=True)
@@ -80,7 +99,7 @@ def count_cells(cells: Cells, first: int, last: int, nodes: int) -> Counts:
 
 
 @njit(nogil=True)
-def trim(candidates: Cells, width: int, wanted: Counts, domain: Counts, cap: Counts, stride: int) -> Cells:
+def trim(candidates: Cells, width: int, wanted: Counts, domain: Counts, cap: Counts, order: Counts) -> Cells:
     """The first ``width`` survivors of each row of ``candidates`` int32 [P, W], -1 for holes behind them.
 
     Who has most above its share gives way first; so does, before anybody else, a node whose failure domain is
@@ -89,9 +108,8 @@ def trim(candidates: Cells, width: int, wanted: Counts, domain: Counts, cap: Cou
     rows, columns = candidates.shape
     count = count_cells(candidates, 0, columns, len(wanted))
     kept = np.full((rows, width), -1, dtype=np.int32)
-    row = 0
     inside = np.zeros(len(cap), dtype=np.int64)
-    for _ in range(rows):
+    for row in order:
         mine = candidates[row].copy()
         inside[:] = 0
         size = 0
@@ -121,7 +139,6 @@ def trim(candidates: Cells, width: int, wanted: Counts, domain: Counts, cap: Cou
             if node >= 0:
                 kept[row, at] = node
                 at += 1
-        row = (row + stride) % rows
     return kept
 
 
@@ -165,7 +182,7 @@ def fill_and_shed(
     domain: Counts,
     cap: Counts,
     terms: Terms,
-    stride: int,
+    order: Counts,
 ) -> int:
     """Fill holes, then move copies from nodes above their target to nodes below it. Returns the holes that
     nobody with room could take. Never moves a copy that need not move."""
@@ -182,8 +199,7 @@ def fill_and_shed(
     for shedding in range(2):
         if opened == 0 or (shedding == 1 and surplus == 0):
             break
-        row = 0
-        for _ in range(rows):
+        for row in order:
             for slot in range(first, last):
                 holder = cells[row, slot]
                 if (shedding == 1) != (holder >= 0):
@@ -204,7 +220,6 @@ def fill_and_shed(
                     open_nodes[at] = open_nodes[opened]
             if opened == 0 or (shedding == 1 and surplus == 0):
                 break
-            row = (row + stride) % rows
     for row in range(rows):
         for slot in range(first, last):
             holes += cells[row, slot] < 0
@@ -288,40 +303,41 @@ def _search(
     """
     nodes, width = len(sources), cells.shape[1]
     queue = np.zeros(nodes, dtype=np.int64)
-    unseen = np.zeros(nodes, dtype=np.int64)
-    head, tail, remaining = 0, 0, 0
+    seen = sources.copy()
+    unseen = np.flatnonzero(~sources)
+    head, tail, remaining = 0, 0, len(unseen)
     for node in range(nodes):
         parent[node] = -1
         if sources[node]:
             queue[tail] = node
             tail += 1
-        else:
-            unseen[remaining] = node
-            remaining += 1
-    while head < tail and remaining > 0:
+    while head < tail and tail < nodes:
         giver = queue[head]
         head += 1
         for entry in range(starts[giver], starts[giver + 1]):
             row, slot = where[entry] // width, where[entry] % width
             if cells[row, slot] != giver or barred[row]:
                 continue
+            # A copy that is new in this row costs nothing to place elsewhere; one that was there may only give
+            # way to another that was.
             paid = mode == ANY_MOVE or not contains(was[row], giver)
             position = 0
-            while position < remaining:
-                node = unseen[position]
-                if not (paid or contains(was[row], node)) or not fits(
-                    cells[row], first, last, slot, node, domain, cap
-                ):
-                    position += 1
+            while position < (remaining if paid else was.shape[1]):
+                node = unseen[position] if paid else np.int64(was[row, position])
+                if paid and seen[node]:
+                    remaining -= 1
+                    unseen[position] = unseen[remaining]
                     continue
+                position += 1
+                if node < 0 or seen[node] or not fits(cells[row], first, last, slot, node, domain, cap):
+                    continue
+                seen[node] = True
                 parent[node], via[node] = giver, where[entry]
                 if sinks[node]:
                     return node
                 queue[tail] = node
                 tail += 1
-                remaining -= 1
-                unseen[position] = unseen[remaining]
-            if remaining == 0:
+            if tail == nodes:
                 break
     return -1
 

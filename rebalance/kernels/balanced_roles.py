@@ -14,13 +14,11 @@ from rebalance.kernels.balanced_moves import Cells, Counts, _index, contains, co
 
 
 @njit(nogil=True)
-def swap_directly(cells: Cells, chosen: int, among: int, wanted: Counts, stride: int) -> None:
+def swap_directly(cells: Cells, chosen: int, among: int, wanted: Counts, order: Counts) -> None:
     """In each row let the selected node that has most above its target change places with the one below it."""
-    rows = cells.shape[0]
     count = count_cells(cells, 0, chosen, len(wanted))
     surplus = np.maximum(count - wanted, 0).sum()
-    row = 0
-    for _ in range(rows):
+    for row in order:
         if surplus == 0:
             return
         for out in range(chosen):
@@ -38,7 +36,6 @@ def swap_directly(cells: Cells, chosen: int, among: int, wanted: Counts, stride:
                 count[giver] -= 1
                 count[taker] += 1
                 surplus -= 1
-        row = (row + stride) % rows
 
 
 @njit(nogil=True)

@@ -41,6 +41,8 @@ from rebalance.kernels.rendezvous import voters as voter_columns
 from rebalance.kernels.shares import (
     Counts,
     Level,
+    Quotas,
+    Shares,
     Standing,
     nested_targets,
     voters_per_domain,
@@ -68,8 +70,8 @@ class Placed:
 @dataclass(frozen=True, slots=True)
 class Problem:
     """What is asked for. ``nodes``: N data nodes. ``weights`` (N positive numbers, empty: all equal),
-    ``domains`` (N names of failure domains, empty: none). ``elsewhere`` int64 [3, N]: what other zones hold on
-    each node, in the order of ``Placed.totals``. ``previous`` None: the zone is new."""
+    ``domains`` (N names of failure domains, empty: none). ``elsewhere`` float64 [3, N]: the sum of other zones'
+    ``surplus``. ``previous`` None: the zone is new."""
 
     nodes: tuple[str, ...]
     partitions: int
@@ -78,7 +80,7 @@ class Problem:
     previous: Placed | None = None
     weights: tuple[float, ...] = ()
     domains: tuple[str, ...] = ()
-    elsewhere: Counts | None = field(default=None, compare=False)
+    elsewhere: Shares | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +93,13 @@ class Plan:
     """int32 [P, W]: the candidates for each partition in order of preference, -1 for who left."""
     voters_before: int
     levels: tuple[Level, Level, Level]
+    quotas: Quotas
 
-    def totals(self) -> Counts:
-        """int64 [3, N]: the targets, as ``Placed.totals`` will have them but for repairs within the bounds."""
-        return np.stack([level.wanted for level in self.levels])
+    def surplus(self) -> Shares:
+        """float64 [3, N]: how far the targets are above the exact shares, each between -1 and 1. Summed over
+        zones it tells on which nodes ceilings pile up, whatever data nodes each zone has."""
+        wanted = np.stack([level.wanted for level in self.levels])
+        return wanted - np.array([self.quotas.replicas, self.quotas.voters, self.quotas.primaries], dtype=float)
 
 
 def balance(problem: Problem) -> Matrix:
@@ -122,16 +127,16 @@ def plan(problem: Problem) -> Plan:
         start, before, fresh = _renumbered(previous, nodes), previous.voters, False
     if not len(nodes):
         none = np.zeros(0, dtype=np.int64)
-        return Plan(problem, start, before, (Level(none, none, none),) * 3)
+        return Plan(problem, start, before, (Level(none, none, none),) * 3, Quotas((), (), ()))
     weights = problem.weights or (1.0,) * len(nodes)
     quotas = zone_quotas(weights, _domain_numbers(problem.domains), partitions, width, votes)
     elsewhere = problem.elsewhere
     if elsewhere is None:
-        elsewhere = np.zeros((3, len(nodes)), dtype=np.int64)
+        elsewhere = np.zeros((3, len(nodes)))
     held = [_counted(start[:, :columns], len(nodes)) for columns in (start.shape[1], before, 1)]
     standing = [Standing(each, other, fresh) for each, other in zip(held, elsewhere, strict=True)]
     replicas, voters, primaries = nested_targets(quotas, partitions, (width, votes), standing)
-    return Plan(problem, start, before, (replicas, voters, primaries))
+    return Plan(problem, start, before, (replicas, voters, primaries), quotas)
 
 
 def settle(plan: Plan) -> Matrix:
@@ -141,7 +146,7 @@ def settle(plan: Plan) -> Matrix:
     width = effective_replicas(nodes, problem.replicas)
     if nodes <= 1 or partitions == 0:
         return np.zeros((partitions, width), dtype=np.int32)
-    stage = _Stage(problem, plan.start)
+    stage = _Stage(problem, plan.start, plan.levels[0].wanted)
     votes = voter_columns(problem.voters, width)
     replicas, voters, primaries = plan.levels
     if not problem.domains or votes == width:
@@ -164,10 +169,11 @@ def moved_replicas(previous: Placed, nodes: Sequence[str], matrix: Matrix) -> in
 class _Stage:
     """Settles columns of a matrix by counts; holds what all columns of a problem share."""
 
-    def __init__(self, problem: Problem, start: Cells) -> None:
+    def __init__(self, problem: Problem, start: Cells, targets: Counts) -> None:
         nodes = len(problem.nodes)
         self._terms = _terms(problem.nodes)
-        seed = self._terms.sum(dtype=np.uint64) + np.uint64(64 * min(problem.replicas, nodes) + problem.voters)
+        # Another order for other nodes or other targets: see ``row_order``.
+        seed = ((targets.astype(np.uint64) + np.uint64(1)) * self._terms).sum(dtype=np.uint64)
         self.order = row_order(problem.partitions, seed)
         # At creation nobody has any data: every move is free.
         fresh = problem.previous is None or not problem.previous.matrix.size
@@ -208,9 +214,7 @@ class _Stage:
         sizes = np.bincount(self._domain)
         return np.array(voters_per_domain(sizes.tolist(), votes), dtype=np.int64)
 
-    def _settle(
-        self, cells: Cells, first: int, last: int, level: Level, domain: Counts, cap: Counts
-    ) -> None:
+    def _settle(self, cells: Cells, first: int, last: int, level: Level, domain: Counts, cap: Counts) -> None:
         rules = (domain, cap)
         if fill_and_shed(cells, self._was, first, last, level.wanted, *rules, self._terms, self.order):
             left = fill_anyhow(cells, self._was, first, last, level.wanted, *rules, self._terms)
@@ -224,7 +228,9 @@ class _Stage:
                 return
 
 
-def _settle_roles(cells: Cells, chosen: int, among: int, level: Level, order: Counts, *, may_move: bool) -> None:
+def _settle_roles(
+    cells: Cells, chosen: int, among: int, level: Level, order: Counts, *, may_move: bool
+) -> None:
     """Which ``chosen`` of the first ``among`` columns have the role; at worst two copies change places."""
     if chosen == among:
         return

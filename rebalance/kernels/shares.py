@@ -18,6 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 Counts = npt.NDArray[np.int64]
+Shares = npt.NDArray[np.float64]
+
+ROUNDING = 1e-6
+LARGE_ZONE = 1000
+"""Partitions from which on every unneeded move counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +125,31 @@ def _filled(
 @dataclass(frozen=True, slots=True)
 class Standing:
     """What counts when nodes compete for a level's ceilings: ``held`` int64 [N] is what each holds of this
-    zone already, ``elsewhere`` what it holds of other zones. With ``fresh`` nothing is held yet in truth, and
-    other zones decide first."""
+    zone already, ``elsewhere`` float64 [N] how far other zones' copies on it are above their
+    shares. With ``fresh`` nothing is held yet in truth, and other zones decide first."""
 
     held: Counts
-    elsewhere: Counts
+    elsewhere: Shares
     fresh: bool
 
+    def slack(self, low: Counts, partitions: int) -> int:
+        """How many ceilings may go to another node than the cheapest, one more move each, for the sake of even
+        totals over all zones: a small part of what moves anyway, so nothing where nothing does. A newcomer holds
+        nothing, and would otherwise get the floor of every zone."""
+        moves = int(np.maximum(low - self.held, 0).sum())
+        if partitions >= LARGE_ZONE:
+            return moves // 200
+        return min(moves, max(2, moves // 8))
 
-def nested_targets(quotas: Quotas, partitions: int, sizes: tuple[int, int], standing: Sequence[Standing]) -> list[Level]:
+
+def nested_targets(
+    quotas: Quotas, partitions: int, sizes: tuple[int, int], standing: Sequence[Standing]
+) -> list[Level]:
     """Targets of replicas, voters and primaries; ``sizes`` are replicas and voters of a partition, ``standing``
     is in the order of the levels.
 
-    The ceilings go to the nodes that hold most (nothing moves then), among equals to those that hold least of
-    other zones. Inner levels choose first; an outer one follows where its floor is below the inner target.
+    The ceilings go to the nodes that hold most (nothing moves then), among equals to those that got
+    fewest of other zones. Inner levels choose first; an outer one follows where its floor is below the inner target.
     """
     levels = (quotas.replicas, quotas.voters, quotas.primaries)
     totals = (partitions * sizes[0], partitions * sizes[1], partitions)
@@ -151,13 +167,32 @@ def nested_targets(quotas: Quotas, partitions: int, sizes: tuple[int, int], stan
             ),
         )
         wanted[order[: total - int(low.sum())]] += 1
+        _lean(Level(wanted, low, high), inner, shares, at, partitions)
         chosen.append(Level(wanted, low, high))
         inner = wanted
     return _nested(chosen[::-1])
 
 
-def _rank(at: Standing, node: int, floor: int) -> tuple[int, ...]:
-    held, elsewhere = int(at.held[node]), int(at.elsewhere[node])
+def _lean(level: Level, inner: Counts, shares: tuple[Fraction, ...], at: Standing, partitions: int) -> None:
+    """Give ceilings to nodes that got fewer of them in other zones, as far as ``at.slack`` goes."""
+    quota = np.array([float(share) for share in shares])
+    wanted, low, high = level.wanted, level.low, level.high
+    for _ in range(0 if at.fresh else at.slack(low, partitions)):
+        above = wanted - quota + at.elsewhere
+        givers = np.flatnonzero((wanted > low) & (wanted > inner))
+        takers = np.flatnonzero(wanted < high)
+        if not len(givers) or not len(takers):
+            return
+        giver = givers[np.argmax(above[givers])]
+        taker = takers[np.argmin(above[takers])]
+        if above[giver] - above[taker] <= 1 + ROUNDING:
+            return
+        wanted[giver] -= 1
+        wanted[taker] += 1
+
+
+def _rank(at: Standing, node: int, floor: int) -> tuple[float, ...]:
+    held, elsewhere = int(at.held[node]), round(float(at.elsewhere[node]), 6)
     if at.fresh:
         return elsewhere, -held, node
     return int(held <= floor), elsewhere, -held, node

@@ -12,17 +12,16 @@ one, and what is even already stays as it is: ``balance(previous=t) == t``.
 
 With failure domains no two voters of a partition share one while there are domains enough.
 
-Source: IEP-036, PME-077; the idea in ``facts`` of Ignite's users: rendezvous is uneven. Time is linear in the
-cells of the matrix plus a search for each stuck move; memory a few copies of the matrix.
+Source: IEP-036. Time is linear in the cells of the matrix, plus a search for each stuck move; memory is a few
+copies of the matrix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from rebalance.kernels.balanced_moves import (
     ANY_MOVE,
@@ -36,7 +35,7 @@ from rebalance.kernels.balanced_moves import (
     trim,
 )
 from rebalance.kernels.balanced_roles import exchange, swap_directly, swap_in_chains
-from rebalance.kernels.rendezvous import Matrix, effective_replicas, node_dictionary, place
+from rebalance.kernels.rendezvous import Matrix, effective_replicas, node_dictionary, node_terms_of, place
 from rebalance.kernels.rendezvous import voters as voter_columns
 from rebalance.kernels.shares import (
     Counts,
@@ -85,8 +84,11 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A problem made ready: ``levels`` are the targets of replicas, voters and primaries. Cheap to make, so that
-    the zones of a batch can take each other's targets into account before their cells are settled side by side."""
+    """A problem made ready: ``levels`` are the targets of replicas, voters and primaries.
+
+    Cheap to make, so that the zones of a batch can take each other's targets into account before their cells
+    are settled side by side.
+    """
 
     problem: Problem
     start: Cells
@@ -99,7 +101,8 @@ class Plan:
         """float64 [3, N]: how far the targets are above the exact shares, each between -1 and 1. Summed over
         zones it tells on which nodes ceilings pile up, whatever data nodes each zone has."""
         wanted = np.stack([level.wanted for level in self.levels])
-        return wanted - np.array([self.quotas.replicas, self.quotas.voters, self.quotas.primaries], dtype=float)
+        quotas = np.array([self.quotas.replicas, self.quotas.voters, self.quotas.primaries], dtype=np.float64)
+        return np.subtract(wanted, quotas)
 
 
 def balance(problem: Problem) -> Matrix:
@@ -139,8 +142,29 @@ def plan(problem: Problem) -> Plan:
     return Plan(problem, start, before, (replicas, voters, primaries), quotas)
 
 
-def settle(plan: Plan) -> Matrix:
-    """The cells of a plan: int32 [P, min(replicas, N)]."""
+def settle(made: Plan) -> Matrix:
+    """The cells of a plan: int32 [P, min(replicas, N)]. What is even already is returned as it is."""
+    problem, previous = made.problem, made.problem.previous
+    width = effective_replicas(len(problem.nodes), problem.replicas)
+    votes = voter_columns(problem.voters, width)
+    stays = previous is not None and (previous.matrix.shape[1], previous.voters) == (width, votes)
+    if stays and (made.start >= 0).all() and not _excess(made.start, made, votes):
+        return made.start
+    cells = _settled(made)
+    # In a zone too small for its weights and domains the bounds may be out of reach from one side and not from
+    # another; the answer is one that a second look would not change.
+    excess = _excess(cells, made, votes)
+    while excess:
+        again = plan(replace(problem, previous=Placed(problem.nodes, cells, votes)))
+        others = _settled(again)
+        less = _excess(others, made, votes)
+        if less >= excess:
+            break
+        cells, excess = others, less
+    return cells
+
+
+def _settled(plan: Plan) -> Matrix:
     problem = plan.problem
     nodes, partitions = len(problem.nodes), problem.partitions
     width = effective_replicas(nodes, problem.replicas)
@@ -157,6 +181,22 @@ def settle(plan: Plan) -> Matrix:
         cells = stage.placed_in_two(plan.start, plan.voters_before, (votes, width), replicas, voters)
     _settle_roles(cells, 1, votes, primaries, stage.order, may_move=not problem.domains)
     return cells
+
+
+def _excess(cells: Cells, made: Plan, votes: int) -> int:
+    """How far the levels are outside their bounds, and how many voters share a domain that should not."""
+    nodes = len(made.problem.nodes)
+    far = 0
+    for level, width in zip(made.levels, (cells.shape[1], votes, 1), strict=True):
+        count = _counted(cells[:, :width], nodes)
+        far += int(np.maximum(count - level.high, 0).sum() + np.maximum(level.low - count, 0).sum())
+    numbers = _domain_numbers(made.problem.domains)
+    if numbers is not None:
+        of = np.array(numbers, dtype=np.int64)
+        caps = voters_per_domain(np.bincount(of).tolist(), votes)
+        for domain, cap in enumerate(caps):
+            far += int(np.maximum((of[cells[:, :votes]] == domain).sum(axis=1) - cap, 0).sum())
+    return far
 
 
 def moved_replicas(previous: Placed, nodes: Sequence[str], matrix: Matrix) -> int:
@@ -265,9 +305,8 @@ def _domain_numbers(domains: Sequence[str]) -> list[int] | None:
 
 
 def _terms(nodes: Sequence[str]) -> Terms:
-    """Each node's share of the first step of the rendezvous mix: uint64 [N]."""
+    """``node_terms_of`` in the order of ``nodes``."""
     dictionary = node_dictionary(nodes)
     hashes = np.empty(len(nodes), dtype=np.int32)
     hashes[dictionary.order] = dictionary.hashes
-    spread: npt.NDArray[np.uint64] = hashes.view(np.uint32).astype(np.uint64) * np.uint64((1 << 21) - 1)
-    return spread - np.uint64(1)
+    return node_terms_of(hashes)

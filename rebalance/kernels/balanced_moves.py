@@ -1,18 +1,20 @@
-"""The compiled part of balanced placement: who gives a copy away, who takes it, and detours where both are stuck.
+"""The compiled part of balanced placement: who gives a copy, who takes it, and ways round where all is stuck.
 
-``cells`` int32 [P, R] holds node numbers, -1 where a copy is still to be placed. A *stage* settles the columns
+``cells`` int32 [P, R] holds node numbers, -1 where a copy is still to be placed. A *stage* settles columns
 ``first`` to ``last`` of every row against ``wanted`` int64 [N], under two rules: no node twice in a row, and at
-most ``cap[domain[node]]`` of the stage's cells of a row in one failure domain (without domains every node is one
-of its own). ``was`` int32 [P, W] tells who holds a copy already: placing one there moves no data.
+most ``cap[domain[node]]`` of the stage's cells of a row in one failure domain (without domains every node is
+one of its own). ``was`` int32 [P, W] tells who holds a copy already: placing one there moves no data.
 
-Rows are visited in ``order`` int64 [P], so that what moves is spread over the zone. Everything is deterministic.
+Rows are visited in ``order`` int64 [P], so that what moves is spread over the zone. All is deterministic.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from rebalance.kernels.compiled import compiled
+from rebalance.kernels.rendezvous_compiled import mix, partition_term
 
 Cells = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
@@ -21,7 +23,7 @@ Terms = npt.NDArray[np.uint64]
 FREE_ONLY, ANY_MOVE = 0, 1
 
 
-@njit(nogil=True)
+@compiled
 def row_order(rows: int, seed: np.uint64) -> npt.NDArray[np.int64]:
     """Every row once, int64 [P], in an order that looks random and differs from seed to seed.
 
@@ -50,28 +52,21 @@ def row_order(rows: int, seed: np.uint64) -> npt.NDArray[np.int64]:
     return order
 
 
-@njit(nogil=True)
+@compiled
 def key(term: np.uint64, row: int) -> np.uint64:
     """The rendezvous key of a node (its ``term``) and a partition, as unsigned order."""
-    k = term + (np.uint64(row) << np.uint64(32)) * np.uint64((1 << 21) - 1)
-    k ^= k >> np.uint64(24)
-    k *= np.uint64(265)
-    k ^= k >> np.uint64(14)
-    k *= np.uint64(21)
-    k ^= k >> np.uint64(28)
-    k *= np.uint64((1 << 31) + 1)
-    return k ^ np.uint64(1 << 63)
+    return mix(partition_term(np.int64(row)) + term)
 
 
-@njit(nogil=True)
+@compiled
 def contains(row: npt.NDArray[np.int32], node: int) -> bool:
+    found = False
     for each in row:
-        if each == node:
-            return True
-    return False
+        found |= each == node
+    return found
 
 
-@njit(nogil=True)
+@compiled
 def fits(
     row: npt.NDArray[np.int32], first: int, last: int, slot: int, node: int, domain: Counts, cap: Counts
 ) -> bool:
@@ -85,10 +80,10 @@ def fits(
             return False
         if first <= column < last and domain[each] == domain[node]:
             inside += 1
-    return inside < cap[domain[node]]
+    return bool(inside < cap[domain[node]])
 
 
-@njit(nogil=True)
+@compiled
 def count_cells(cells: Cells, first: int, last: int, nodes: int) -> Counts:
     count = np.zeros(nodes, dtype=np.int64)
     for row in range(cells.shape[0]):
@@ -98,7 +93,7 @@ def count_cells(cells: Cells, first: int, last: int, nodes: int) -> Counts:
     return count
 
 
-@njit(nogil=True)
+@compiled
 def trim(candidates: Cells, width: int, wanted: Counts, domain: Counts, cap: Counts, order: Counts) -> Cells:
     """The first ``width`` survivors of each row of ``candidates`` int32 [P, W], -1 for holes behind them.
 
@@ -109,40 +104,51 @@ def trim(candidates: Cells, width: int, wanted: Counts, domain: Counts, cap: Cou
     count = count_cells(candidates, 0, columns, len(wanted))
     kept = np.full((rows, width), -1, dtype=np.int32)
     inside = np.zeros(len(cap), dtype=np.int64)
+    mine = np.empty(columns, dtype=np.int32)
     for row in order:
-        mine = candidates[row].copy()
-        inside[:] = 0
-        size = 0
-        for node in mine:
+        size, crowds = 0, 0
+        for column in range(columns):
+            node = candidates[row, column]
+            mine[column] = node
             if node >= 0:
-                inside[domain[node]] += 1
                 size += 1
-        while True:
-            worst, most, crowded = -1, np.int64(0), False
-            for column in range(columns):
-                node = mine[column]
-                if node < 0:
-                    continue
-                over = inside[domain[node]] > cap[domain[node]]
-                surplus = count[node] - wanted[node]
-                if worst < 0 or (over and not crowded) or (over == crowded and surplus >= most):
-                    worst, most, crowded = column, surplus, over
-            if size <= width and not crowded:
-                break
+                inside[domain[node]] += 1
+                crowds += inside[domain[node]] > cap[domain[node]]
+        while size > width or crowds > 0:
+            worst = _first_to_go(mine, count, wanted, inside, domain, cap)
             node = mine[worst]
             mine[worst] = -1
-            count[node] -= 1
+            crowds -= inside[domain[node]] > cap[domain[node]]
             inside[domain[node]] -= 1
+            count[node] -= 1
             size -= 1
         at = 0
         for node in mine:
             if node >= 0:
                 kept[row, at] = node
+                inside[domain[node]] = 0
                 at += 1
     return kept
 
 
-@njit(nogil=True)
+@compiled
+def _first_to_go(
+    row: npt.NDArray[np.int32], count: Counts, wanted: Counts, inside: Counts, domain: Counts, cap: Counts
+) -> int:
+    """The column of the node in a crowded domain, else of any, with most above its share; last of equals."""
+    worst, most, crowded = -1, np.int64(0), False
+    for column in range(len(row)):
+        node = row[column]
+        if node < 0:
+            continue
+        over = inside[domain[node]] > cap[domain[node]]
+        surplus = count[node] - wanted[node]
+        if worst < 0 or (over and not crowded) or (over == crowded and surplus >= most):
+            worst, most, crowded = column, surplus, over
+    return worst
+
+
+@compiled
 def _taker(
     cells: Cells,
     was: Cells,
@@ -172,7 +178,7 @@ def _taker(
     return best
 
 
-@njit(nogil=True)
+@compiled
 def fill_and_shed(
     cells: Cells,
     was: Cells,
@@ -226,7 +232,7 @@ def fill_and_shed(
     return holes
 
 
-@njit(nogil=True)
+@compiled
 def fill_anyhow(
     cells: Cells,
     was: Cells,
@@ -260,9 +266,9 @@ def fill_anyhow(
     return left
 
 
-@njit(nogil=True)
+@compiled
 def _index(cells: Cells, first: int, last: int, nodes: int) -> tuple[Counts, Counts]:
-    """Where each node stands: positions ``row * width + slot``, those of node n at [starts[n], starts[n + 1])."""
+    """Where each node stands: positions ``row * width + slot``, of node n from starts[n] to starts[n + 1]."""
     count = count_cells(cells, first, last, nodes)
     starts = np.zeros(nodes + 1, dtype=np.int64)
     for node in range(nodes):
@@ -279,7 +285,7 @@ def _index(cells: Cells, first: int, last: int, nodes: int) -> tuple[Counts, Cou
     return starts, where
 
 
-@njit(nogil=True)
+@compiled
 def _search(
     cells: Cells,
     was: Cells,
@@ -323,7 +329,7 @@ def _search(
             paid = mode == ANY_MOVE or not contains(was[row], giver)
             position = 0
             while position < (remaining if paid else was.shape[1]):
-                node = unseen[position] if paid else np.int64(was[row, position])
+                node = int(unseen[position] if paid else was[row, position])
                 if paid and seen[node]:
                     remaining -= 1
                     unseen[position] = unseen[remaining]
@@ -334,7 +340,7 @@ def _search(
                 seen[node] = True
                 parent[node], via[node] = giver, where[entry]
                 if sinks[node]:
-                    return node
+                    return int(node)
                 queue[tail] = node
                 tail += 1
             if tail == nodes:
@@ -342,7 +348,7 @@ def _search(
     return -1
 
 
-@njit(nogil=True)
+@compiled
 def _apply(
     cells: Cells,
     first: int,
@@ -371,7 +377,7 @@ def _apply(
     return node
 
 
-@njit(nogil=True)
+@compiled
 def repair(
     cells: Cells,
     was: Cells,
@@ -383,7 +389,7 @@ def repair(
     cap: Counts,
     mode: int,
 ) -> int:
-    """Bring every count between ``low`` and ``high`` by chains of moves; returns how far they still are from it.
+    """Bring every count between ``low`` and ``high`` by chains of moves; returns how far they still are off.
 
     FREE_ONLY: only steps that move no data which was in place before.
     """
@@ -413,7 +419,7 @@ def repair(
             )
         if taker < 0:
             if fresh:
-                return above + below
+                return int(above + below)
             starts, where = _index(cells, first, last, nodes)
             barred[:] = False
             fresh = True

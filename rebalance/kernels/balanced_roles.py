@@ -1,19 +1,19 @@
 """The compiled part of balanced placement that moves no data: which replicas vote, and which one is primary.
 
-A level *selects* the first ``chosen`` columns of every row out of the first ``among``. Swapping two cells inside
-a row changes roles only, so evenness is reached by swaps, and by chains of them where one does not do.
+A level *selects* the first ``chosen`` columns of every row out of the first ``among``. Swapping two cells in a
+row changes roles only, so evenness is reached by swaps, and by chains of them where one does not do.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from rebalance.kernels.balanced_moves import Cells, Counts, _index, contains, count_cells
+from rebalance.kernels.compiled import compiled
 
 
-@njit(nogil=True)
+@compiled
 def swap_directly(cells: Cells, chosen: int, among: int, wanted: Counts, order: Counts) -> None:
     """In each row let the selected node that has most above its target change places with the one below it."""
     count = count_cells(cells, 0, chosen, len(wanted))
@@ -38,7 +38,7 @@ def swap_directly(cells: Cells, chosen: int, among: int, wanted: Counts, order: 
                 surplus -= 1
 
 
-@njit(nogil=True)
+@compiled
 def _search(
     cells: Cells,
     chosen: int,
@@ -73,13 +73,13 @@ def _search(
                 seen[node] = True
                 parent[node], via[node] = giver, where[entry]
                 if sinks[node]:
-                    return node
+                    return int(node)
                 queue[tail] = node
                 tail += 1
     return -1
 
 
-@njit(nogil=True)
+@compiled
 def _swap(row: npt.NDArray[np.int32], slot: int, node: int) -> None:
     for column in range(len(row)):
         if row[column] == node:
@@ -88,12 +88,12 @@ def _swap(row: npt.NDArray[np.int32], slot: int, node: int) -> None:
             return
 
 
-@njit(nogil=True)
+@compiled
 def swap_in_chains(cells: Cells, chosen: int, among: int, low: Counts, high: Counts) -> int:
-    """Bring every count of the selected between ``low`` and ``high``; returns how far they still are from it.
+    """Bring every count of the selected between ``low`` and ``high``; returns how far they still are off.
 
-    Two steps of a chain may use one row: their four nodes are different ones, for a taker is not selected in the
-    row of its own step but is in that of the next.
+    Two steps of a chain may use one row: their four nodes are different ones, for a taker is not selected in
+    the row of its own step but is in that of the next.
     """
     nodes = len(low)
     count = count_cells(cells, 0, chosen, nodes)
@@ -112,7 +112,7 @@ def swap_in_chains(cells: Cells, chosen: int, among: int, low: Counts, high: Cou
         taker = _search(cells, chosen, among, sources, sinks, starts, where, parent, via)
         if taker < 0:
             if fresh:
-                return above + below
+                return int(above + below)
             starts, where = _index(cells, 0, chosen, nodes)
             fresh = True
             continue
@@ -125,7 +125,7 @@ def swap_in_chains(cells: Cells, chosen: int, among: int, low: Counts, high: Cou
         fresh = False
 
 
-@njit(nogil=True)
+@compiled
 def exchange(cells: Cells, chosen: int, among: int, giver: int, taker: int) -> bool:
     """Let ``giver`` select one less and ``taker`` one more at the price of two moved copies: in one row the
     taker takes the giver's place, in another the giver takes one that is not selected from the taker."""
@@ -142,7 +142,7 @@ def exchange(cells: Cells, chosen: int, among: int, giver: int, taker: int) -> b
     return False
 
 
-@njit(nogil=True)
+@compiled
 def _replace(row: npt.NDArray[np.int32], old: int, new: int) -> None:
     for column in range(len(row)):
         if row[column] == old:

@@ -13,9 +13,12 @@ Source: IEP-038, PME-077. Memory: the result plus about 0.5 MB, whatever the siz
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +31,10 @@ CHUNK_BYTES = 256 * 1024
 
 ARGMIN_REPLICAS_MAX = 12
 """Up to this many replicas are found by as many passes of argmin; beyond, one stable sort is faster."""
+
+COMPILED_KEYS_MIN = 1 << 21
+"""From so many keys on (about 10 ms of numpy) the compiled kernel is worth loading and, the first time on a
+machine, compiling."""
 
 PARTITION_LIMIT = 1 << 31
 """Partition numbers are non-negative int32 values."""
@@ -104,7 +111,26 @@ def place_hashed(dictionary: NodeDictionary, partitions: Partitions, replicas: i
     matrix = np.zeros((len(numbers), width), dtype=np.int32)
     if len(dictionary) <= 1 or len(numbers) == 0:
         return matrix
-    node_terms = _node_terms(dictionary.hashes)
+    node_terms = node_terms_of(dictionary.hashes)
+    if len(numbers) * len(dictionary) >= COMPILED_KEYS_MIN and width <= ARGMIN_REPLICAS_MAX:
+        kernels = _compiled_kernels()
+        # The mark of an empty place in its network is a key like any other to that kernel.
+        if kernels is not None and not np.any(numbers == _HIGHEST_KEY_PARTITION):
+            table = kernels.rank_table(node_terms)
+            kernels.kernel(width)(node_terms, numbers, dictionary.order, table, matrix)
+            return matrix
+    _place_by_argmin(dictionary, numbers, node_terms, matrix)
+    return matrix
+
+
+def _place_by_argmin(
+    dictionary: NodeDictionary,
+    numbers: npt.NDArray[np.int64],
+    node_terms: npt.NDArray[np.uint64],
+    matrix: Matrix,
+) -> None:
+    """Fill ``matrix`` chunk by chunk with numpy."""
+    width = matrix.shape[1]
     rows = max(1, CHUNK_BYTES // (8 * len(dictionary)))
     keys = np.empty((min(rows, len(numbers)), len(dictionary)), dtype=np.uint64)
     scratch = np.empty_like(keys)
@@ -115,7 +141,15 @@ def place_hashed(dictionary: NodeDictionary, partitions: Partitions, replicas: i
         _mix_into(chunk_keys, scratch[: len(chunk)], node_terms, chunk)
         ranks = _sorted_ranks(chunk_keys, width) if sort else _lowest_ranks(chunk_keys, width)
         np.take(dictionary.order, ranks, out=matrix[start : start + len(chunk)])
-    return matrix
+
+
+@cache
+def _compiled_kernels() -> ModuleType | None:
+    """The kernels in machine code, None where numba is not installed."""
+    try:
+        return importlib.import_module("rebalance.kernels.rendezvous_compiled")
+    except ImportError:
+        return None
 
 
 def _checked_numbers(partitions: Partitions) -> npt.NDArray[np.int64]:
@@ -130,9 +164,12 @@ def _checked_numbers(partitions: Partitions) -> npt.NDArray[np.int64]:
     return numbers
 
 
-def _node_terms(hashes: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
-    """The nodes' share of the first mix step. ``~k + (k << 21)`` is ``k * (2^21 - 1) - 1``: linear, so what the
-    node gives and what the partition gives can be computed apart and added."""
+def node_terms_of(hashes: npt.NDArray[np.int32]) -> npt.NDArray[np.uint64]:
+    """What each node gives to the first mix step: uint64 [N].
+
+    ``~k + (k << 21)`` is ``k * (2^21 - 1) - 1``: linear, so what the node gives and what the partition gives
+    can be computed apart and added.
+    """
     unsigned = hashes.view(np.uint32).astype(np.uint64)
     return unsigned * np.uint64((1 << 21) - 1) - np.uint64(1)
 

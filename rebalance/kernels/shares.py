@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -133,8 +134,8 @@ class Standing:
     fresh: bool
 
     def slack(self, low: Counts, partitions: int) -> int:
-        """How many ceilings may go to another node than the cheapest, one more move each, for the sake of even
-        totals over all zones: a small part of what moves anyway, so nothing where nothing does. A newcomer holds
+        """How many ceilings may go to another node than the cheapest, one more move each, so that totals over
+        all zones are even: a small part of what moves anyway, so none where nothing does. A newcomer holds
         nothing, and would otherwise get the floor of every zone."""
         moves = int(np.maximum(low - self.held, 0).sum())
         if partitions >= LARGE_ZONE:
@@ -149,7 +150,8 @@ def nested_targets(
     is in the order of the levels.
 
     The ceilings go to the nodes that hold most (nothing moves then), among equals to those that got
-    fewest of other zones. Inner levels choose first; an outer one follows where its floor is below the inner target.
+    fewest of other zones. Inner levels choose first; an outer one follows where its floor is below the inner
+    target.
     """
     levels = (quotas.replicas, quotas.voters, quotas.primaries)
     totals = (partitions * sizes[0], partitions * sizes[1], partitions)
@@ -199,8 +201,8 @@ def _rank(at: Standing, node: int, floor: int) -> tuple[float, ...]:
 
 
 def _nested(levels: list[Level]) -> list[Level]:
-    """Where unequal weights left an inner target above the outer one, the inner ceiling goes to another node."""
-    for outer, inner in zip(levels, levels[1:], strict=False):
+    """Where unequal weights left an inner target above the outer one, another node gets the inner ceiling."""
+    for outer, inner in pairwise(levels):
         for node in np.flatnonzero(inner.wanted > outer.wanted):
             takers = np.flatnonzero((inner.wanted < inner.high) & (inner.wanted < outer.wanted))
             if len(takers):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.core.quorum import ALL_REPLICAS, consensus_size, effective_replicas, quorum_bounds
 from rebalance.kernels.rendezvous import place, voters
+from tests.kernels import only
 
 MASK = (1 << 64) - 1
 
@@ -42,11 +44,13 @@ PARTITIONS = st.lists(st.integers(0, 70_000) | st.integers(0, 2**31 - 1), min_si
 REPLICAS = st.integers(1, 22) | st.just(ALL_REPLICAS)
 
 
+@pytest.mark.parametrize("kernel", ["numpy", "compiled"])
 @settings(max_examples=1000, deadline=None)
 @given(NODES, PARTITIONS, REPLICAS)
-def test_equals_the_plain_version(nodes: list[str], partitions: list[int], replicas: int) -> None:
+def test_equals_the_plain_version(kernel: str, nodes: list[str], partitions: list[int], replicas: int) -> None:
     """IEP-038, PME-077."""
-    matrix = place(nodes, np.array(partitions), replicas)
+    with only(kernel):
+        matrix = place(nodes, np.array(partitions), replicas)
     found = [[nodes[index] for index in row] for row in matrix.tolist()]
     assert found == [plain_place(nodes, partition, replicas) for partition in partitions]
 

@@ -8,14 +8,17 @@ import pytest
 from spark import batch as batches
 from spark.placement_job import place_batches, split
 from tests.data.placement_golden import GoldenCase, golden_cases, rows_of
+from tests.kernels import only
 
 CASES = golden_cases()
 
 
+@pytest.mark.parametrize("kernel", ["numpy", "compiled"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.label)
-def test_local_kernel(case: GoldenCase) -> None:
+def test_local_kernel(case: GoldenCase, kernel: str) -> None:
     """IEP-035, IEP-038, PME-077: the same nodes, roles and order as Java's."""
-    (result,) = batches.place_locally([case.request])
+    with only(kernel):
+        (result,) = batches.place_locally([case.request])
     assert rows_of(result) == case.rows
 
 

@@ -191,8 +191,10 @@ def fill_and_shed(
     order: Counts,
 ) -> int:
     """Fill holes, then move copies from nodes above their target to nodes below it. Returns the holes that
-    nobody with room could take. Never moves a copy that need not move."""
-    rows = cells.shape[0]
+    nobody with room could take. Never moves a copy that need not move.
+
+    A sweep moves one copy of a row at most: nodes that join together would else meet in the same rows.
+    """
     count = count_cells(cells, first, last, len(wanted))
     open_nodes = np.zeros(len(wanted), dtype=np.int64)
     opened, surplus = 0, np.int64(0)
@@ -201,17 +203,15 @@ def fill_and_shed(
             open_nodes[opened] = node
             opened += 1
         surplus += max(count[node] - wanted[node], 0)
-    holes = 0
-    for shedding in range(2):
-        if opened == 0 or (shedding == 1 and surplus == 0):
-            break
+    sweep, moved = 0, True
+    while opened > 0 and moved:
+        moved = False
         for row in order:
-            for slot in range(first, last):
+            for attempt in range(last - first if sweep == 0 else 1):
+                slot = first + attempt if sweep == 0 else _most_above(cells[row], first, last, count, wanted)
+                if slot < 0 or (sweep == 0 and cells[row, slot] >= 0):
+                    continue
                 holder = cells[row, slot]
-                if (shedding == 1) != (holder >= 0):
-                    continue
-                if holder >= 0 and count[holder] <= wanted[holder]:
-                    continue
                 at = _taker(cells, was, row, first, last, slot, open_nodes, opened, domain, cap, terms)
                 if at < 0:
                     continue
@@ -219,17 +219,38 @@ def fill_and_shed(
                 if holder >= 0:
                     count[holder] -= 1
                     surplus -= 1
+                moved = True
                 cells[row, slot] = node
                 count[node] += 1
                 if count[node] == wanted[node]:
                     opened -= 1
                     open_nodes[at] = open_nodes[opened]
-            if opened == 0 or (shedding == 1 and surplus == 0):
+            if opened == 0 or (sweep > 0 and surplus == 0):
                 break
-    for row in range(rows):
+        if surplus == 0:
+            break
+        moved = moved or sweep == 0
+        sweep += 1
+    return _holes(cells, first, last)
+
+
+@compiled
+def _holes(cells: Cells, first: int, last: int) -> int:
+    holes = 0
+    for row in range(cells.shape[0]):
         for slot in range(first, last):
             holes += cells[row, slot] < 0
     return holes
+
+
+@compiled
+def _most_above(row: npt.NDArray[np.int32], first: int, last: int, count: Counts, wanted: Counts) -> int:
+    """The slot whose node has most above its target, -1 where none has anything."""
+    best, most = -1, np.int64(0)
+    for slot in range(first, last):
+        if row[slot] >= 0 and count[row[slot]] - wanted[row[slot]] > most:
+            best, most = slot, count[row[slot]] - wanted[row[slot]]
+    return best
 
 
 @compiled

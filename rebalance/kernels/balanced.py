@@ -23,14 +23,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from rebalance.kernels.balanced_chains import ANY_MOVE, FREE_ONLY, repair
 from rebalance.kernels.balanced_moves import (
-    ANY_MOVE,
-    FREE_ONLY,
     Cells,
     Terms,
     fill_and_shed,
     fill_anyhow,
-    repair,
+    pack,
     row_order,
     trim,
 )
@@ -227,8 +226,10 @@ class _Stage:
     def placed(self, candidates: Cells, width: int, level: Level, *, spread: bool) -> Cells:
         """int32 [P, width] out of ``candidates``; with ``spread`` over failure domains."""
         domain, cap = (self._domain, self._cap(width)) if spread else (self._alone, self._once)
-        cells = trim(candidates, width, level.wanted, domain, cap, self.order)
-        if candidates.shape[1] > width:
+        if candidates.shape[1] <= width and not spread:
+            cells = pack(candidates, width)
+        else:
+            cells = trim(candidates, width, level.wanted, domain, cap, self.order)
             # Which copies are given up is still free to choose, and choosing well is cheaper than moving.
             repair(cells, self._was, 0, width, level.wanted, level.wanted, domain, cap, FREE_ONLY)
         self._settle(cells, 0, width, level, domain, cap)

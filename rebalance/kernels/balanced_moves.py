@@ -1,4 +1,4 @@
-"""The compiled part of balanced placement: who gives a copy, who takes it, and ways round where all is stuck.
+"""The compiled part of balanced placement: who gives a copy, and who takes it.
 
 ``cells`` int32 [P, R] holds node numbers, -1 where a copy is still to be placed. A *stage* settles columns
 ``first`` to ``last`` of every row against ``wanted`` int64 [N], under two rules: no node twice in a row, and at
@@ -19,8 +19,6 @@ from rebalance.kernels.rendezvous_compiled import mix, partition_term
 Cells = npt.NDArray[np.int32]
 Counts = npt.NDArray[np.int64]
 Terms = npt.NDArray[np.uint64]
-
-FREE_ONLY, ANY_MOVE = 0, 1
 
 
 @compiled
@@ -132,6 +130,19 @@ def trim(candidates: Cells, width: int, wanted: Counts, domain: Counts, cap: Cou
 
 
 @compiled
+def pack(candidates: Cells, width: int) -> Cells:
+    """``trim`` where no row has more than ``width`` candidates and domains do not matter: holes go last."""
+    kept = np.full((candidates.shape[0], width), -1, dtype=np.int32)
+    for row in range(candidates.shape[0]):
+        at = 0
+        for node in candidates[row]:
+            if node >= 0:
+                kept[row, at] = node
+                at += 1
+    return kept
+
+
+@compiled
 def _first_to_go(
     row: npt.NDArray[np.int32], count: Counts, wanted: Counts, inside: Counts, domain: Counts, cap: Counts
 ) -> int:
@@ -156,25 +167,30 @@ def _taker(
     first: int,
     last: int,
     slot: int,
-    open_nodes: npt.NDArray[np.int64],
+    open_nodes: Counts,
     opened: int,
+    place: Counts,
     domain: Counts,
     cap: Counts,
     terms: Terms,
 ) -> int:
-    """The position in ``open_nodes`` of the one with room that takes this cell: a holder of the partition's
-    data before any other, then the lowest key. -1: nobody fits."""
-    best, best_held, best_key = -1, False, np.uint64(0)
+    """The node with room that takes this cell: a holder of the partition's data before any other, then the
+    lowest key; -1: nobody fits. ``place`` int64 [N] is where a node stands in ``open_nodes``, -1 for one without
+    room."""
+    best, best_key = -1, np.uint64(0)
+    for node in was[row]:
+        if node >= 0 and place[node] >= 0 and fits(cells[row], first, last, slot, node, domain, cap):
+            mine = key(terms[node], row)
+            if best < 0 or mine < best_key:
+                best, best_key = int(node), mine
+    if best >= 0:
+        return best
     for position in range(opened):
-        node = open_nodes[position]
-        held = contains(was[row], node)
-        if best >= 0 and best_held and not held:
+        mine = key(terms[open_nodes[position]], row)
+        if best >= 0 and mine >= best_key:
             continue
-        mine = key(terms[node], row)
-        if best >= 0 and held == best_held and mine >= best_key:
-            continue
-        if fits(cells[row], first, last, slot, node, domain, cap):
-            best, best_held, best_key = position, held, mine
+        if fits(cells[row], first, last, slot, open_nodes[position], domain, cap):
+            best, best_key = int(open_nodes[position]), mine
     return best
 
 
@@ -197,10 +213,12 @@ def fill_and_shed(
     """
     count = count_cells(cells, first, last, len(wanted))
     open_nodes = np.zeros(len(wanted), dtype=np.int64)
+    place = np.full(len(wanted), -1, dtype=np.int64)
     opened, surplus = 0, np.int64(0)
     for node in range(len(wanted)):
         if count[node] < wanted[node]:
             open_nodes[opened] = node
+            place[node] = opened
             opened += 1
         surplus += max(count[node] - wanted[node], 0)
     sweep, moved = 0, True
@@ -212,10 +230,9 @@ def fill_and_shed(
                 if slot < 0 or (sweep == 0 and cells[row, slot] >= 0):
                     continue
                 holder = cells[row, slot]
-                at = _taker(cells, was, row, first, last, slot, open_nodes, opened, domain, cap, terms)
-                if at < 0:
+                node = _taker(cells, was, row, first, last, slot, open_nodes, opened, place, domain, cap, terms)
+                if node < 0:
                     continue
-                node = open_nodes[at]
                 if holder >= 0:
                     count[holder] -= 1
                     surplus -= 1
@@ -224,7 +241,9 @@ def fill_and_shed(
                 count[node] += 1
                 if count[node] == wanted[node]:
                     opened -= 1
-                    open_nodes[at] = open_nodes[opened]
+                    open_nodes[place[node]] = open_nodes[opened]
+                    place[open_nodes[opened]] = place[node]
+                    place[node] = -1
             if opened == 0 or (sweep > 0 and surplus == 0):
                 break
         if surplus == 0:
@@ -285,168 +304,3 @@ def fill_anyhow(
             cells[row, slot] = best
             count[best] += 1
     return left
-
-
-@compiled
-def _index(cells: Cells, first: int, last: int, nodes: int) -> tuple[Counts, Counts]:
-    """Where each node stands: positions ``row * width + slot``, of node n from starts[n] to starts[n + 1]."""
-    count = count_cells(cells, first, last, nodes)
-    starts = np.zeros(nodes + 1, dtype=np.int64)
-    for node in range(nodes):
-        starts[node + 1] = starts[node] + count[node]
-    at = starts[:-1].copy()
-    where = np.zeros(starts[nodes], dtype=np.int64)
-    width = cells.shape[1]
-    for row in range(cells.shape[0]):
-        for slot in range(first, last):
-            node = cells[row, slot]
-            if node >= 0:
-                where[at[node]] = row * width + slot
-                at[node] += 1
-    return starts, where
-
-
-@compiled
-def _search(
-    cells: Cells,
-    was: Cells,
-    first: int,
-    last: int,
-    sources: npt.NDArray[np.bool_],
-    sinks: npt.NDArray[np.bool_],
-    domain: Counts,
-    cap: Counts,
-    mode: int,
-    starts: Counts,
-    where: Counts,
-    barred: npt.NDArray[np.bool_],
-    parent: Counts,
-    via: Counts,
-) -> int:
-    """Breadth first from nodes that should give to one that should take; the taker's number, or -1.
-
-    ``parent`` and ``via`` (a position as in ``_index``) tell the steps. An entry of the index that is out of
-    date is passed over.
-    """
-    nodes, width = len(sources), cells.shape[1]
-    queue = np.zeros(nodes, dtype=np.int64)
-    seen = sources.copy()
-    unseen = np.flatnonzero(~sources)
-    head, tail, remaining = 0, 0, len(unseen)
-    for node in range(nodes):
-        parent[node] = -1
-        if sources[node]:
-            queue[tail] = node
-            tail += 1
-    while head < tail and tail < nodes:
-        giver = queue[head]
-        head += 1
-        for entry in range(starts[giver], starts[giver + 1]):
-            row, slot = where[entry] // width, where[entry] % width
-            if cells[row, slot] != giver or barred[row]:
-                continue
-            # A copy that is new in this row costs nothing to place elsewhere; one that was there may only give
-            # way to another that was.
-            paid = mode == ANY_MOVE or not contains(was[row], giver)
-            position = 0
-            while position < (remaining if paid else was.shape[1]):
-                node = int(unseen[position] if paid else was[row, position])
-                if paid and seen[node]:
-                    remaining -= 1
-                    unseen[position] = unseen[remaining]
-                    continue
-                position += 1
-                if node < 0 or seen[node] or not fits(cells[row], first, last, slot, node, domain, cap):
-                    continue
-                seen[node] = True
-                parent[node], via[node] = giver, where[entry]
-                if sinks[node]:
-                    return int(node)
-                queue[tail] = node
-                tail += 1
-            if tail == nodes:
-                break
-    return -1
-
-
-@compiled
-def _apply(
-    cells: Cells,
-    first: int,
-    last: int,
-    taker: int,
-    parent: Counts,
-    via: Counts,
-    domain: Counts,
-    cap: Counts,
-    barred: npt.NDArray[np.bool_],
-) -> int:
-    """Do the steps of a path, or none of them: the giver at its beginning, or -1 when a row that two steps use
-    does not allow both. Such a row is barred from the next search."""
-    width = cells.shape[1]
-    node = taker
-    while parent[node] >= 0:
-        row, slot = via[node] // width, via[node] % width
-        if not fits(cells[row], first, last, slot, node, domain, cap):
-            barred[row] = True
-            while taker != node:
-                cells[via[taker] // width, via[taker] % width] = parent[taker]
-                taker = parent[taker]
-            return -1
-        cells[row, slot] = node
-        node = parent[node]
-    return node
-
-
-@compiled
-def repair(
-    cells: Cells,
-    was: Cells,
-    first: int,
-    last: int,
-    low: Counts,
-    high: Counts,
-    domain: Counts,
-    cap: Counts,
-    mode: int,
-) -> int:
-    """Bring every count between ``low`` and ``high`` by chains of moves; returns how far they still are off.
-
-    FREE_ONLY: only steps that move no data which was in place before.
-    """
-    nodes = len(low)
-    count = count_cells(cells, first, last, nodes)
-    barred = np.zeros(cells.shape[0], dtype=np.bool_)
-    parent, via = np.zeros(nodes, dtype=np.int64), np.zeros(nodes, dtype=np.int64)
-    starts, where = _index(cells, first, last, nodes)
-    fresh = True
-    while True:
-        above = np.maximum(count - high, 0).sum()
-        below = np.maximum(low - count, 0).sum()
-        if above == 0 and below == 0:
-            return 0
-        if above > 0:
-            sources = count > high
-            sinks = count < low if below > 0 else count < high
-        else:
-            sources, sinks = count > low, count < low
-        taker = _search(
-            cells, was, first, last, sources, sinks, domain, cap, mode, starts, where, barred, parent, via
-        )
-        if taker < 0 and above > 0 and below > 0:
-            sinks = count < high
-            taker = _search(
-                cells, was, first, last, sources, sinks, domain, cap, mode, starts, where, barred, parent, via
-            )
-        if taker < 0:
-            if fresh:
-                return int(above + below)
-            starts, where = _index(cells, first, last, nodes)
-            barred[:] = False
-            fresh = True
-            continue
-        giver = _apply(cells, first, last, taker, parent, via, domain, cap, barred)
-        if giver >= 0:
-            count[giver] -= 1
-            count[taker] += 1
-            fresh = False

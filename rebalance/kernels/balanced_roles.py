@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rebalance.kernels.balanced_moves import Cells, Counts, _index, contains, count_cells
+from rebalance.kernels.balanced_chains import index_cells
+from rebalance.kernels.balanced_moves import Cells, Counts, contains, count_cells
 from rebalance.kernels.compiled import compiled
 
 
@@ -98,7 +99,7 @@ def swap_in_chains(cells: Cells, chosen: int, among: int, low: Counts, high: Cou
     nodes = len(low)
     count = count_cells(cells, 0, chosen, nodes)
     parent, via = np.zeros(nodes, dtype=np.int64), np.zeros(nodes, dtype=np.int64)
-    starts, where = _index(cells, 0, chosen, nodes)
+    starts, where = index_cells(cells, 0, chosen, nodes)
     width, fresh = cells.shape[1], True
     while True:
         above = np.maximum(count - high, 0).sum()
@@ -113,7 +114,7 @@ def swap_in_chains(cells: Cells, chosen: int, among: int, low: Counts, high: Cou
         if taker < 0:
             if fresh:
                 return int(above + below)
-            starts, where = _index(cells, 0, chosen, nodes)
+            starts, where = index_cells(cells, 0, chosen, nodes)
             fresh = True
             continue
         node = taker

@@ -146,13 +146,16 @@ def settle(made: Plan) -> Matrix:
     problem, previous = made.problem, made.problem.previous
     width = effective_replicas(len(problem.nodes), problem.replicas)
     votes = voter_columns(problem.voters, width)
-    stays = previous is not None and (previous.matrix.shape[1], previous.voters) == (width, votes)
-    if stays and (made.start >= 0).all() and not _excess(made.start, made, votes):
+    same_shape = previous is not None and (previous.matrix.shape[1], previous.voters) == (width, votes)
+    stood = _excess(made.start, made, votes) if same_shape and (made.start >= 0).all() else None
+    if stood == 0:
         return made.start
     cells = _settled(made)
     # In a zone too small for its weights and domains the bounds may be out of reach from one side and not from
     # another; the answer is one that a second look would not change.
     excess = _excess(cells, made, votes)
+    if stood is not None and excess >= stood:
+        return made.start
     while excess:
         again = plan(replace(problem, previous=Placed(problem.nodes, cells, votes)))
         others = _settled(again)

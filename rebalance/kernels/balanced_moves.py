@@ -175,8 +175,8 @@ def _taker(
     terms: Terms,
 ) -> int:
     """The node with room that takes this cell: a holder of the partition's data before any other, then the
-    lowest key; -1: nobody fits. ``place`` int64 [N] is where a node stands in ``open_nodes``, -1 for one without
-    room."""
+    lowest key; -1: nobody fits. ``place`` int64 [N] is where a node stands in ``open_nodes``, -1 for
+    one without room."""
     best, best_key = -1, np.uint64(0)
     for node in was[row]:
         if node >= 0 and place[node] >= 0 and fits(cells[row], first, last, slot, node, domain, cap):

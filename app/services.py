@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from app.sql.desired_state import CatalogPlan, DdlFile
 from app.sql.engine import QueryResult
 from app.sql.jobs import StatementJobs
 from app.sql.results import StatementEngine
@@ -25,6 +26,8 @@ class Services:
     """``run_statements``, ``snapshot`` and ``readiness`` leave the event loop free; views answer at once."""
 
     run_statements: Callable[[str], Awaitable[Sequence[StatementResult | QueryResult]]]
+    run_guarded: Callable[[str, int], Awaitable[Sequence[StatementResult]]]
+    plan: Callable[[Sequence[DdlFile], bool], Awaitable[CatalogPlan]]
     snapshot: Callable[[], Awaitable[CatalogSnapshot]]
     readiness: Callable[[], Awaitable[dict[str, Any]]]
     zones: ZoneDirectory

@@ -70,23 +70,36 @@ class CatalogService:
         return tuple(self.execute_each(commands, topology, checks))
 
     def execute_each(
-        self, commands: Sequence[Command], topology: Topology, checks: Sequence[ChangeCheck] = ()
+        self,
+        commands: Sequence[Command],
+        topology: Topology,
+        checks: Sequence[ChangeCheck] = (),
+        base_version: int | None = None,
     ) -> Iterator[ExecutedStatement]:
-        """As ``execute``, one at a time: what was yielded has happened. Errors carry the statement's number."""
+        """As ``execute``, one at a time: what was yielded has happened. Errors carry the statement's number.
+
+        With ``base_version`` nobody else may have changed the catalog since that version, nor between the
+        commands: else StoreError (CATALOG_VERSION_CONFLICT), and that command changed nothing.
+        """
+        expected = base_version
         for number, command in enumerate(commands, start=1):
             try:
-                executed = self._execute_one(command, topology, checks)
+                executed = self._execute_one(command, topology, checks, expected)
             except StatementError as error:
                 error.statement = number
                 raise
+            expected = None if expected is None else executed.version
             yield executed
 
     def _execute_one(
-        self, command: Command, topology: Topology, checks: Sequence[ChangeCheck]
+        self, command: Command, topology: Topology, checks: Sequence[ChangeCheck], expected: int | None
     ) -> ExecutedStatement:
         stamp = StatementStamp(self._new_statement_id(), command.source)
         for _ in range(self._attempts_max):
             snapshot = self._unit_of_work.snapshot()
+            if expected is not None and snapshot.version != expected:
+                message = f"the catalog is at version {snapshot.version}, not {expected} any more"
+                raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message, command.position)
             change = apply_command(snapshot, command, topology, self._defaults, filters=self._filters)
             for check in checks:
                 check(change, snapshot, topology)

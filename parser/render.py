@@ -7,6 +7,7 @@ the wrong type: commands that the catalog will refuse) is written in the old for
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from catalog.core.messages import (
     AddColumns,
@@ -28,7 +29,7 @@ from catalog.core.messages import (
     UnknownOption,
     ZoneOption,
 )
-from catalog.core.table import Table, type_text
+from catalog.core.table import Column, Table, type_text
 from catalog.core.zone import TIMER_OFF, Zone
 from catalog.core.zone_options import NUMBERS, OLD_FORM_KEYS
 from parser.rules import RESERVED
@@ -87,10 +88,7 @@ def render_zone(zone: Zone) -> str:
 
 def render_table(table: Table, zone_name: str) -> str:
     """The statement that makes a table like this one, its zone named."""
-    parts = [
-        f"{render_name(Name(column.name))} {column.type}{_constraints(column.nullable, column.default)}"
-        for column in table.columns
-    ]
+    parts = [_column_like(column) for column in table.columns]
     key = [Name(name) for name in table.primary_key]
     colocation = [Name(name) for name in table.colocation]
     return (
@@ -98,6 +96,16 @@ def render_table(table: Table, zone_name: str) -> str:
         f"COLOCATE BY {_name_list(colocation)} ZONE {render_name(Name(zone_name))} "
         f"STORAGE PROFILE {_quoted(table.storage_profile)}"
     )
+
+
+def render_added_columns(table: str, columns: Sequence[Column]) -> str:
+    """ALTER TABLE ... ADD COLUMN with columns like these."""
+    added = ", ".join(map(_column_like, columns))
+    return f"ALTER TABLE {render_name(Name(table))} ADD COLUMN ({added})"
+
+
+def _column_like(column: Column) -> str:
+    return f"{render_name(Name(column.name))} {column.type}{_constraints(column.nullable, column.default)}"
 
 
 def render_name(name: Name) -> str:

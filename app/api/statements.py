@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Header
@@ -11,7 +12,8 @@ from app.api.problems import documented, problem_response
 from app.api.statement_jobs import run_logged
 from app.api.statement_models import LoggedStatement, LoggedStatementRequest, StatementAnswer
 from app.services import ServicesOf
-from app.sql.statements import ScriptError
+from app.sql.statements import ScriptError, ShownResult
+from catalog.core.errors import ErrorKind, RefusedError
 
 router = APIRouter(prefix="/api/v1", tags=["statements"])
 
@@ -22,6 +24,15 @@ IdempotencyKey = Annotated[
         min_length=1,
         max_length=200,
         description="sent again with the same text: one effect, the same answer. With another text: 422",
+    ),
+]
+
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        pattern=r'^"?[0-9]{1,9}"?$',
+        description="a catalog version: when the catalog has another one by now, nothing is changed (409)",
     ),
 ]
 
@@ -36,18 +47,29 @@ IdempotencyKey = Annotated[
     summary="Run a statement or a script",
 )
 async def run_statements(
-    body: LoggedStatementRequest, services: ServicesOf, key: IdempotencyKey = None
+    body: LoggedStatementRequest,
+    services: ServicesOf,
+    key: IdempotencyKey = None,
+    if_match: IfMatch = None,
 ) -> Response:
     """Statements that change the catalog (CREATE, ALTER, DROP) and that ask (SELECT, SHOW, DESCRIBE, EXPLAIN).
 
     The whole script is parsed first. Statements then run one by one; when one is refused, the effects of
     the earlier ones stay, their results are in the problem's ``results``, and the later ones are not run.
-    With ``wait_timeout`` or an idempotency key the script is logged, and its results are kept for a while."""
+    With ``wait_timeout`` or an idempotency key the script is logged, and its results are kept for a while.
+    With ``If-Match`` it holds changes only, and runs only if the catalog is at that version still."""
     services.require_metastore()
+    if if_match is not None and (key is not None or body.wait_timeout is not None):
+        message = "If-Match does not go with Idempotency-Key or wait_timeout: send the script without those"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
     if key is not None or body.wait_timeout is not None:
         return await run_logged(body, key, services)
     try:
-        results = await services.run_statements(body.sql)
+        results: Sequence[ShownResult]
+        if if_match is not None:
+            results = await services.run_guarded(body.sql, int(if_match.strip('"')))
+        else:
+            results = await services.run_statements(body.sql)
     except ScriptError as failed:
         return problem_response(failed, {"results": [each.to_json() for each in failed.results]})
     return JSONResponse({"results": [each.to_json() for each in results]})

@@ -69,6 +69,8 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         stack.push_async_callback(jobs.close)
         services = Services(
             run_statements=engine.run_script,
+            run_guarded=engine.run_guarded,
+            plan=engine.plan,
             snapshot=catalog.snapshot,
             readiness=Readiness(catalog.snapshot, metastore, mirror, keyspace).report,
             zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),

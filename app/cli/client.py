@@ -57,6 +57,8 @@ class Problem:
     column: int | None = None
     statement: int | None = None
     results: Sequence[JsonObject] = field(default=())
+    file: str | None = None
+    """Of several files that were sent, the one that is wrong."""
 
     @classmethod
     def from_body(cls, status: int, body: Mapping[str, Any]) -> Problem:
@@ -70,6 +72,7 @@ class Problem:
             column=body.get("column"),
             statement=body.get("statement"),
             results=tuple(body.get("results") or ()),
+            file=body.get("file"),
         )
 
     def headline(self) -> str:
@@ -111,10 +114,19 @@ class ApiClient:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def execute(self, sql: str) -> Sequence[JsonObject]:
-        """The results of a script's statements; a ProblemError carries those before the refused one."""
-        body = self._call("POST", "/api/v1/statements", STATEMENT_TIMEOUT_S, json={"sql": sql})
+    def execute(self, sql: str, base_version: int | None = None) -> Sequence[JsonObject]:
+        """The results of a script's statements; a ProblemError carries those before the refused one.
+
+        ``base_version``: only if the catalog is at it still, else a problem CATALOG_VERSION_CONFLICT.
+        """
+        headers = {} if base_version is None else {"If-Match": f'"{base_version}"'}
+        body = self._call("POST", "/api/v1/statements", STATEMENT_TIMEOUT_S, json={"sql": sql}, headers=headers)
         return tuple(body["results"])
+
+    def plan(self, files: Sequence[tuple[str, str]], *, prune: bool) -> JsonObject:
+        """``files`` are names and texts."""
+        sent = {"files": [{"name": name, "text": text} for name, text in files], "prune": prune}
+        return self._call("POST", "/api/v1/plan", STATEMENT_TIMEOUT_S, json=sent)
 
     def progress(self, zone_id: int, version: int) -> JsonObject:
         return self._call("GET", f"/api/v1/progress/{zone_id}?version={version}")
@@ -139,7 +151,11 @@ class ApiClient:
     def put(self, zone: str, key: str, value: str, operation_id: str) -> JsonObject:
         """Repeating it with the same operation id changes nothing more."""
         return self._call(
-            "PUT", _key_path(zone, key), DATA_TIMEOUT_S, json={"value": value}, operation_id=operation_id
+            "PUT",
+            _key_path(zone, key),
+            DATA_TIMEOUT_S,
+            json={"value": value},
+            headers={"Idempotency-Key": operation_id},
         )
 
     def get(self, zone: str, key: str) -> JsonObject:
@@ -152,9 +168,9 @@ class ApiClient:
         timeout_s: float = READ_TIMEOUT_S,
         *,
         json: object = None,
-        operation_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> JsonObject:
-        response = self._send(method, path, timeout_s, json=json, operation_id=operation_id)
+        response = self._send(method, path, timeout_s, json=json, headers=headers)
         body = _json_object(response)
         if body is None:
             raise UnreachableError(self.address, f"HTTP {response.status_code} without a JSON object")
@@ -169,9 +185,8 @@ class ApiClient:
         timeout_s: float,
         *,
         json: object = None,
-        operation_id: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
-        headers = {"Idempotency-Key": operation_id} if operation_id is not None else None
         limits = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
         try:
             return self._http.request(method, path, json=json, headers=headers, timeout=limits)

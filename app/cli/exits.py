@@ -15,6 +15,8 @@ class ExitCode(IntEnum):
     """No server answered, or none is known."""
     TIMED_OUT = 4
     """The time limit passed; what was asked for may still happen."""
+    CHANGES = 5
+    """`zonectl plan --check`: the catalog is not what the files say."""
     USAGE = 64
     """The command line is wrong (EX_USAGE)."""
     INTERRUPTED = 130

@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from app.cli import check, demo, kv, services, sql, status, up
+from app.cli import check, demo, kv, plan, services, sql, status, up
 from app.cli.exits import CliError, ExitCode
 
 app = typer.Typer(
@@ -36,6 +36,8 @@ app.command(rich_help_panel="One machine")(up.up)
 app.command(rich_help_panel="One machine")(demo.demo)
 app.command(rich_help_panel="Clients")(sql.sql)
 app.command(rich_help_panel="Clients")(check.check)
+app.command(rich_help_panel="Clients")(plan.plan)
+app.command(rich_help_panel="Clients")(plan.apply)
 app.add_typer(kv.app, name="kv", rich_help_panel="Clients")
 app.command(rich_help_panel="Clients")(status.status)
 app.command(rich_help_panel="Services")(services.serve)

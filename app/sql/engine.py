@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from app.sql.desired_state import CatalogPlan, DdlFile
 from app.sql.executor import CatalogExecutor
 from app.sql.explain import explain_change
 from app.sql.explain_partition import explain_partition
@@ -123,6 +124,14 @@ class SqlEngine:
             catalog_version=done.catalog_version,
             warnings=done.warnings,
         )
+
+    async def run_guarded(self, sql: str, base_version: int) -> Sequence[StatementResult]:
+        """Statements that change the catalog, only if it is at ``base_version`` still. Raises ScriptError."""
+        return await self._catalog.run(sql, live_nodes(self._mirror, self._keyspace), base_version)
+
+    async def plan(self, files: Sequence[DdlFile], prune: bool) -> CatalogPlan:
+        """What a set of DDL files would change. Raises DdlFileError, StoreError."""
+        return await self._catalog.plan(files, live_nodes(self._mirror, self._keyspace), prune=prune)
 
     async def run_script(self, sql: str) -> Sequence[StatementResult | QueryResult]:
         """Statements of any kind, one after the other; read whole before the first is run.

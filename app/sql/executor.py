@@ -9,12 +9,22 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from app.sql.desired_state import CatalogPlan, DdlFile, desired_catalog, plan_changes
 from app.sql.member_counts import MemberCounts
 from app.sql.statement_ids import next_statement_id
 from app.sql.statements import StatementResult, StatementRunner, engine_limits
 from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import StatementError
-from catalog.core.snapshot import CatalogSnapshot, Change, Topology, ZoneDefaults, apply_command
+from catalog.core.quorum import default_quorum
+from catalog.core.snapshot import (
+    CatalogSnapshot,
+    Change,
+    Topology,
+    ZoneDefaults,
+    apply_command,
+    data_nodes_of,
+)
+from catalog.core.zone import Zone
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import OutboxRow, VersionRecord
 from catalog.service import CatalogService
@@ -55,9 +65,13 @@ class CatalogExecutor:
         self._checks = (engine_limits, self._check_member_limits)
         self._runner = StatementRunner(self._service, self._checks)
 
-    async def run(self, sql: str, topology: Topology) -> list[StatementResult]:
-        """Raises ScriptError."""
-        return await self._call(self._runner.run, sql, topology)
+    async def run(self, sql: str, topology: Topology, base_version: int | None = None) -> list[StatementResult]:
+        """``base_version``: only if the catalog is at it still. Raises ScriptError."""
+        return await self._call(partial(self._runner.run, sql, topology, base_version=base_version))
+
+    async def plan(self, files: Sequence[DdlFile], topology: Topology, *, prune: bool) -> CatalogPlan:
+        """What ``files`` would change. Raises DdlFileError, StoreError."""
+        return await self._call(partial(self._plan, files, topology, prune=prune))
 
     async def snapshot(self) -> CatalogSnapshot:
         """The catalog as committed now. Raises StoreError."""
@@ -113,6 +127,16 @@ class CatalogExecutor:
             error.statement = 1
             raise
         return change
+
+    def _plan(self, files: Sequence[DdlFile], topology: Topology, *, prune: bool) -> CatalogPlan:
+        live = self._service.snapshot()
+        desired = desired_catalog(files, live, topology, self._defaults)
+
+        def quorum_of(zone: Zone) -> int:
+            nodes = len(data_nodes_of(zone, topology, JSON_PATH))
+            return zone.quorum_size or default_quorum(zone.replicas, nodes)
+
+        return plan_changes(live, desired, quorum_of, prune=prune)
 
     def _check_member_limits(self, change: Change, snapshot: CatalogSnapshot, topology: Topology) -> None:
         """54000 before anything is stored, rather than members that wait for room for ever."""

@@ -70,9 +70,16 @@ class StatementRunner:
         self._checks = tuple(checks)
 
     def run(
-        self, sql: str, topology: Topology, *, single: bool = False, parameters: Sequence[object] = ()
+        self,
+        sql: str,
+        topology: Topology,
+        *,
+        single: bool = False,
+        parameters: Sequence[object] = (),
+        base_version: int | None = None,
     ) -> list[StatementResult]:
-        """Executes a script, each statement a catalog version of its own; ``single``: exactly one statement.
+        """Executes a script, each statement a catalog version of its own; ``single``: exactly one statement;
+        ``base_version``: only if the catalog is at it still.
 
         ``parameters`` are values bound beside the text, which DDL has no place for.
         Raises ScriptError: for text that is not understood nothing was executed and ``results`` is empty; else
@@ -82,7 +89,7 @@ class StatementRunner:
         try:
             commands = (parse_single(sql),) if single else parse_ddl(sql)
             _check_parameters(commands, parameters)
-            for executed in self._service.execute_each(commands, topology, self._checks):
+            for executed in self._service.execute_each(commands, topology, self._checks, base_version):
                 results.append(_result(len(results) + 1, commands[len(results)], executed))
         except StatementError as error:
             raise ScriptError(error, results) from error

@@ -53,8 +53,8 @@ def _search(
 ) -> int:
     """Breadth first from nodes that should give to one that should take; the taker's number, or -1.
 
-    ``parent`` and ``via`` (a position as in ``index_cells``) tell the steps. An entry of the index that is out of
-    date is passed over.
+    ``parent`` and ``via`` (a position as in ``index_cells``) tell the steps. An entry of the index that is
+    out of date is passed over.
     """
     nodes, width = len(sources), cells.shape[1]
     queue = np.zeros(nodes, dtype=np.int64)

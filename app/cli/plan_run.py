@@ -1,0 +1,155 @@
+"""What ``zonectl plan`` and ``zonectl apply`` do once their options are read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+from app.cli.address import Address
+from app.cli.client import ApiClient, JsonObject, ProblemError
+from app.cli.exits import CliError, ExitCode
+from app.cli.follow import follow
+from app.cli.options import OutputFormat
+from app.cli.problems import render_problem
+from app.cli.sql_run import touched_zones
+from app.cli.sql_source import Script
+
+MARKS = {"create": "+", "change": "~", "drop": "-"}
+PLANS_MAX = 5
+"""Plans made anew because somebody else changed the catalog, before giving up."""
+
+
+def show_plan(address: Address, files: Sequence[Script], *, prune: bool, check: bool, as_json: bool) -> int:
+    with ApiClient(address) as client:
+        plan = _planned(client, files, prune=prune, as_json=as_json)
+    if as_json:
+        print(json.dumps(plan, ensure_ascii=False, indent=2))
+    else:
+        _print_plan(plan)
+        print(_summary(plan, "Plan: {create} to create, {change} to change, {drop} to drop."))
+    if plan["conflicts"]:
+        return ExitCode.FAILED
+    return ExitCode.CHANGES if check and plan["changes"] else ExitCode.OK
+
+
+def apply_files(
+    address: Address,
+    files: Sequence[Script],
+    *,
+    prune: bool,
+    wait: bool,
+    timeout_s: float | None,
+    as_json: bool,
+) -> int:
+    """Raises CliError at the first refusal; what was done before it was told."""
+    done: list[JsonObject] = []
+    with ApiClient(address) as client:
+        plan = _planned(client, files, prune=prune, as_json=as_json)
+        for attempt in range(PLANS_MAX):
+            if plan["conflicts"]:
+                if not as_json:
+                    _print_conflicts(plan)
+                raise CliError(ExitCode.FAILED, _refusal(plan, as_json=as_json))
+            if _carried_out(client, plan, done, as_json=as_json, last=attempt == PLANS_MAX - 1):
+                break
+            plan = _planned(client, files, prune=prune, as_json=as_json)
+        counts = Counter(change["action"] for change in done)
+        if as_json:
+            print(json.dumps({"changes": done, "unmanaged": plan["unmanaged"]}, ensure_ascii=False, indent=2))
+        else:
+            _print_unmanaged(plan)
+            text = "Done: {create} created, {change} changed, {drop} dropped."
+            print(_counted(counts, text) if done else _nothing(plan))
+        if not wait:
+            return ExitCode.OK
+        sys.stdout.flush()
+        results = [change["result"] for change in done]
+        return follow(client, touched_zones(results), timeout_s=timeout_s).exit_code
+
+
+def _carried_out(
+    client: ApiClient, plan: JsonObject, done: list[JsonObject], *, as_json: bool, last: bool
+) -> bool:
+    """Runs a plan's statements, each on the catalog that the one before it left. False: somebody else changed
+    the catalog, and the rest was not run."""
+    version = plan["catalog_version"]
+    for number, change in enumerate(plan["changes"], start=1):
+        try:
+            (result,) = client.execute(change["sql"], base_version=version)
+        except ProblemError as error:
+            if error.problem.name == "CATALOG_VERSION_CONFLICT" and not last:
+                return False
+            left = len(plan["changes"]) - number
+            script = Script(f"{change['kind']} {change['name']}", change["sql"])
+            form = OutputFormat.JSON if as_json else OutputFormat.TABLE
+            if not as_json:
+                print(f"{len(done)} done, this one refused, {left} not run: run it again when mended.")
+                sys.stdout.flush()
+            raise CliError(error.exit_code, render_problem(error.problem, form, script)) from error
+        version = result["catalog_version"]
+        done.append({**change, "result": result})
+        if not as_json:
+            print(f"{MARKS[change['action']]} {change['sql']}")
+            for warning in result["warnings"]:
+                print(f"  warning {warning['name']}: {warning['message']}")
+            sys.stdout.flush()
+    return True
+
+
+def _planned(client: ApiClient, files: Sequence[Script], *, prune: bool, as_json: bool) -> JsonObject:
+    """Raises CliError that points into the file which is wrong."""
+    try:
+        return client.plan([(file.name, file.text) for file in files], prune=prune)
+    except ProblemError as error:
+        form = OutputFormat.JSON if as_json else OutputFormat.TABLE
+        script = next((file for file in files if file.name == error.problem.file), None)
+        raise CliError(error.exit_code, render_problem(error.problem, form, script)) from error
+
+
+def _print_plan(plan: JsonObject) -> None:
+    for change in plan["changes"]:
+        mark = MARKS[change["action"]]
+        if change["differences"]:
+            print(f"{mark} {change['kind']} {change['name']}")
+            for each in change["differences"]:
+                print(f"    {each['property']}: {each['before'] or '(none)'} -> {each['after'] or '(none)'}")
+        else:
+            print(f"{mark} {change['sql']}")
+    _print_conflicts(plan)
+    _print_unmanaged(plan)
+
+
+def _print_conflicts(plan: JsonObject) -> None:
+    for each in plan["conflicts"]:
+        change = f"{each['property']}: {each['before'] or '(none)'} -> {each['after'] or '(none)'}"
+        print(f"! {each['kind']} {each['name']}\n    {change}\n    {each['reason']}")
+
+
+def _print_unmanaged(plan: JsonObject) -> None:
+    if plan["unmanaged"]:
+        names = ", ".join(f"{each['kind']} {each['name']}" for each in plan["unmanaged"])
+        print(f"In no file, kept (--prune drops): {names}")
+
+
+def _refusal(plan: JsonObject, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps({"conflicts": plan["conflicts"]}, ensure_ascii=False)
+    return f"{len(plan['conflicts'])} conflicts: nothing was changed"
+
+
+def _summary(plan: JsonObject, text: str) -> str:
+    if plan["conflicts"]:
+        return f"{len(plan['conflicts'])} conflicts: `zonectl apply` would change nothing."
+    if not plan["changes"]:
+        return _nothing(plan)
+    return _counted(Counter(change["action"] for change in plan["changes"]), text)
+
+
+def _nothing(plan: JsonObject) -> str:
+    return f"Nothing to change: the catalog (version {plan['catalog_version']}) is what the files say."
+
+
+def _counted(counts: Counter[str], text: str) -> str:
+    return text.format(**{action: counts[action] for action in MARKS})

@@ -1,0 +1,314 @@
+"""Zones and tables as a set of DDL files wants them, and the statements that lead there from the live catalog.
+
+The files are the whole truth of what they name: an option that they leave out has its default. They are run in
+order on a catalog that holds nothing but the default zone; what stands there in the end is desired. Planning
+compares definitions and knows no history, so a plan that was carried out is followed by an empty one.
+
+What the engine cannot change (partitions, storage profiles, a table's zone or key, ...) is a conflict: it is
+told, and nothing is changed at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from catalog.core.errors import ErrorKind, ParseError, RefusedError, StatementError
+from catalog.core.messages import (
+    AlterZone,
+    CreateZone,
+    DropColumns,
+    DropTable,
+    DropZone,
+    Keyword,
+    Name,
+    OptionClause,
+    OptionValue,
+    SetDefaultZone,
+    ZoneOption,
+)
+from catalog.core.snapshot import CatalogSnapshot, Topology, ZoneDefaults, apply_command
+from catalog.core.table import Column, Table
+from catalog.core.zone import TIMER_OFF, Zone
+from catalog.filters.json_path import JSON_PATH
+from parser.render import render, render_added_columns, render_table, render_zone
+from parser.to_command import ReadStatement, parse_each
+
+QuorumOf = Callable[[Zone], int]
+"""The quorum that a zone's declaration comes to on the nodes that live."""
+
+
+@dataclass(frozen=True, slots=True)
+class DdlFile:
+    name: str
+    text: str
+
+
+class DdlFileError(Exception):
+    """``cause`` is what is wrong with ``file``, with its place there."""
+
+    def __init__(self, file: DdlFile, cause: StatementError) -> None:
+        super().__init__(f"{file.name}: {cause.message}")
+        self.file = file
+        self.cause = cause
+
+
+class Action(Enum):
+    CREATE = "create"
+    CHANGE = "change"
+    DROP = "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    property: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """One statement of a plan; ``kind`` is ``zone`` or ``table``."""
+
+    action: Action
+    kind: str
+    name: str
+    sql: str
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A difference that no statement can make."""
+
+    kind: str
+    name: str
+    difference: Difference
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogPlan:
+    """``unmanaged`` are (kind, name) of what lives and is in no file: kept unless pruning was asked for."""
+
+    catalog_version: int
+    changes: tuple[PlannedChange, ...]
+    conflicts: tuple[Conflict, ...]
+    unmanaged: tuple[tuple[str, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        def told(difference: Difference) -> dict[str, str]:
+            return {
+                "property": difference.property,
+                "before": difference.before,
+                "after": difference.after,
+            }
+
+        return {
+            "catalog_version": self.catalog_version,
+            "changes": [
+                {
+                    "action": each.action.value,
+                    "kind": each.kind,
+                    "name": each.name,
+                    "sql": each.sql,
+                    "differences": [told(difference) for difference in each.differences],
+                }
+                for each in self.changes
+            ],
+            "conflicts": [
+                {"kind": each.kind, "name": each.name, **told(each.difference), "reason": each.reason}
+                for each in self.conflicts
+            ],
+            "unmanaged": [{"kind": kind, "name": name} for kind, name in self.unmanaged],
+        }
+
+
+def desired_catalog(
+    files: Sequence[DdlFile], live: CatalogSnapshot, topology: Topology, defaults: ZoneDefaults
+) -> CatalogSnapshot:
+    """What the files want. Raises DdlFileError for the first statement that does not stand."""
+    reads = [(file, read) for file in files for read in _statements(file)]
+    for file, read in reads:
+        if isinstance(read.command, ParseError):
+            raise DdlFileError(file, read.command)
+    made = {read.command.name.text for _, read in reads if isinstance(read.command, CreateZone)}
+    snapshot = CatalogSnapshot(next_zone_id=live.next_zone_id, next_table_id=live.next_table_id)
+    default = live.default_zone
+    seeded = default if default is not None and default.name not in made else None
+    if seeded is not None:
+        snapshot = replace(snapshot, zones=(seeded,), default_zone_id=seeded.zone_id)
+    for file, read in reads:
+        assert not isinstance(read.command, ParseError)
+        try:
+            change = apply_command(snapshot, read.command, topology, defaults, filters=JSON_PATH)
+        except StatementError as error:
+            raise DdlFileError(file, error) from error
+        snapshot = snapshot.after(change.entries)
+    left = snapshot.default_zone
+    if seeded is not None and left is not None and (left.zone_id, left.name) != (seeded.zone_id, seeded.name):
+        # Planned again, the files would begin with another default zone and mean something else.
+        message = f"the files rename zone {seeded.name} or take the default from it: then they must create it"
+        raise DdlFileError(files[-1], RefusedError(ErrorKind.DEFAULT_ZONE_PROTECTED, message))
+    return snapshot
+
+
+def _statements(file: DdlFile) -> Iterator[ReadStatement]:
+    """None in a file of blanks and comments."""
+    reads = tuple(parse_each(file.text))
+    if len(reads) == 1 and not reads[0].sql.strip():
+        return iter(())
+    return iter(reads)
+
+
+def plan_changes(
+    live: CatalogSnapshot, desired: CatalogSnapshot, quorum_of: QuorumOf, *, prune: bool
+) -> CatalogPlan:
+    """The statements in an order in which each can be carried out. Without ``prune`` nothing is dropped."""
+    changes: list[PlannedChange] = []
+    conflicts: list[Conflict] = []
+    wanted_tables = {table.name for table in desired.tables}
+    wanted_zones = {zone.name for zone in desired.zones}
+    default = desired.default_zone or live.default_zone
+    doomed_tables = [table for table in live.tables if table.name not in wanted_tables]
+    doomed_zones = [
+        zone
+        for zone in live.zones
+        if zone.name not in wanted_zones and not (default is not None and zone.name == default.name)
+    ]
+    if prune:
+        changes += [_drop_table(table) for table in doomed_tables]
+    for zone in desired.zones:
+        _plan_zone(live.zone(zone.name), zone, quorum_of, changes, conflicts)
+    before = live.default_zone
+    if default is not None and (before is None or before.name != default.name):
+        difference = Difference("DEFAULT ZONE", before.name if before else "", default.name)
+        sql = render(SetDefaultZone(Name(default.name)))
+        changes.append(PlannedChange(Action.CHANGE, "zone", default.name, sql, (difference,)))
+    for table in desired.tables:
+        _plan_table(live, desired, table, changes, conflicts)
+    if prune:
+        changes += [
+            PlannedChange(Action.DROP, "zone", zone.name, render(DropZone(Name(zone.name))))
+            for zone in doomed_zones
+        ]
+    unmanaged = (
+        *(("zone", zone.name) for zone in doomed_zones),
+        *(("table", table.name) for table in doomed_tables),
+    )
+    return CatalogPlan(live.version, tuple(changes), tuple(conflicts), () if prune else unmanaged)
+
+
+def _drop_table(table: Table) -> PlannedChange:
+    return PlannedChange(Action.DROP, "table", table.name, render(DropTable(Name(table.name))))
+
+
+def _plan_zone(
+    before: Zone | None,
+    after: Zone,
+    quorum_of: QuorumOf,
+    changes: list[PlannedChange],
+    conflicts: list[Conflict],
+) -> None:
+    if before is None:
+        changes.append(PlannedChange(Action.CREATE, "zone", after.name, render_zone(after)))
+        return
+    fixed = (
+        ("PARTITIONS", str(before.partitions), str(after.partitions)),
+        ("STORAGE PROFILES", ", ".join(before.storage_profiles), ", ".join(after.storage_profiles)),
+        ("DISTRIBUTION ALGORITHM", before.algorithm.value, after.algorithm.value),
+        ("CONSISTENCY MODE", before.consistency_mode.value, after.consistency_mode.value),
+    )
+    for name, old, new in fixed:
+        if old != new:
+            reason = f"{name} of a zone cannot be altered; say {old}, or use another zone"
+            conflicts.append(Conflict("zone", after.name, Difference(name, old, new), reason))
+    differences, clauses = [], []
+    for option, old_value, new_value in _alterable(before, after, quorum_of):
+        differences.append(Difference(option.value, _text(option, old_value), _text(option, new_value)))
+        clauses.append(OptionClause(option, new_value))
+    if clauses:
+        sql = render(AlterZone(Name(after.name), tuple(clauses)))
+        changes.append(PlannedChange(Action.CHANGE, "zone", after.name, sql, tuple(differences)))
+
+
+def _alterable(
+    before: Zone, after: Zone, quorum_of: QuorumOf
+) -> Iterator[tuple[ZoneOption, OptionValue, OptionValue]]:
+    """The options that differ, in the order of the grammar.
+
+    An explicit quorum cannot be taken back, only set: one that is equal to what would be derived is as good as
+    none, and where none is wanted that number is said.
+    """
+
+    def replicas(zone: Zone) -> OptionValue:
+        return Keyword.ALL if zone.all_replicas else zone.replicas
+
+    if before.replicas != after.replicas:
+        yield ZoneOption.REPLICAS, replicas(before), replicas(after)
+    if before.quorum_size != after.quorum_size:
+        wanted = quorum_of(after)
+        if before.quorum_size is None:
+            yield ZoneOption.QUORUM_SIZE, quorum_of(before), wanted
+        elif before.quorum_size != wanted:
+            yield ZoneOption.QUORUM_SIZE, before.quorum_size, wanted
+    if before.auto_scale_up != after.auto_scale_up:
+        yield ZoneOption.AUTO_SCALE_UP, before.auto_scale_up, after.auto_scale_up
+    if before.auto_scale_down != after.auto_scale_down:
+        yield ZoneOption.AUTO_SCALE_DOWN, before.auto_scale_down, after.auto_scale_down
+    if before.nodes_filter.strip() != after.nodes_filter.strip():
+        yield ZoneOption.NODES_FILTER, before.nodes_filter.strip(), after.nodes_filter.strip()
+
+
+def _text(option: ZoneOption, value: OptionValue) -> str:
+    if isinstance(value, Keyword):
+        return value.value
+    timers = (ZoneOption.AUTO_SCALE_UP, ZoneOption.AUTO_SCALE_DOWN)
+    return "OFF" if option in timers and value == TIMER_OFF else str(value)
+
+
+def _plan_table(
+    live: CatalogSnapshot,
+    desired: CatalogSnapshot,
+    after: Table,
+    changes: list[PlannedChange],
+    conflicts: list[Conflict],
+) -> None:
+    zone = desired.zone_of(after).name
+    before = live.table(after.name)
+    if before is None:
+        changes.append(PlannedChange(Action.CREATE, "table", after.name, render_table(after, zone)))
+        return
+    old_columns = {column.name: column for column in before.columns}
+    new_columns = {column.name: column for column in after.columns}
+    fixed = [
+        ("ZONE", live.zone_of(before).name, zone),
+        ("STORAGE PROFILE", before.storage_profile, after.storage_profile),
+        ("PRIMARY KEY", ", ".join(before.primary_key), ", ".join(after.primary_key)),
+        ("COLOCATION", ", ".join(before.colocation), ", ".join(after.colocation)),
+    ]
+    for name in old_columns.keys() & new_columns.keys():
+        old, new = old_columns[name], new_columns[name]
+        fixed.append((f"COLUMN {name}", _described(old), _described(new)))
+    for name, old_text, new_text in sorted(fixed):
+        if old_text != new_text:
+            reason = f"{name} of a table cannot be altered; drop the table, or say {old_text}"
+            conflicts.append(Conflict("table", after.name, Difference(name, old_text, new_text), reason))
+    dropped = [column for column in before.columns if column.name not in new_columns]
+    added = [column for column in after.columns if column.name not in old_columns]
+    if added:
+        sql = render_added_columns(after.name, added)
+        told = tuple(Difference(f"COLUMN {column.name}", "", _described(column)) for column in added)
+        changes.append(PlannedChange(Action.CHANGE, "table", after.name, sql, told))
+    if dropped:
+        sql = render(DropColumns(Name(after.name), tuple(Name(column.name) for column in dropped)))
+        told = tuple(Difference(f"COLUMN {column.name}", _described(column), "") for column in dropped)
+        changes.append(PlannedChange(Action.CHANGE, "table", after.name, sql, told))
+
+
+def _described(column: Column) -> str:
+    """Type, NOT NULL and DEFAULT as SQL writes them."""
+    nullable = "" if column.nullable else " NOT NULL"
+    return f"{column.type}{nullable}" + ("" if column.default is None else f" DEFAULT {column.default}")

@@ -1,0 +1,127 @@
+"""``zonectl plan`` and ``zonectl apply`` against a real server."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.cli.main import main
+from rebalance.core.keys import Keyspace
+from tests.api_server import ApiServer, serving
+from tests.conftest import EtcdServer
+
+ZONES = "CREATE ZONE orders (PARTITIONS 8, REPLICAS 3);\nCREATE ZONE users (REPLICAS 1);\n"
+TABLES = "CREATE TABLE sales (id INT PRIMARY KEY, n INT) ZONE orders;\n"
+
+
+@pytest.fixture
+def server(etcd_server: EtcdServer, request: pytest.FixtureRequest) -> Iterator[ApiServer]:
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder)
+        url = f"sqlite:///{directory / 'catalog.sqlite'}"
+        with serving(directory, etcd_server, Keyspace(f"{request.node.name}/"), url) as servers:
+            yield servers[0]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "ddl" / "tables").mkdir(parents=True)
+    (tmp_path / "ddl" / "10-zones.sql").write_text(ZONES)
+    (tmp_path / "ddl" / "tables" / "sales.sql").write_text(TABLES)
+    (tmp_path / "ddl" / "README.txt").write_text("not SQL")
+    return tmp_path / "ddl"
+
+
+def zonectl(server: ApiServer, *arguments: object) -> int:
+    return main([*map(str, arguments), "--url", f"http://127.0.0.1:{server.port}"])
+
+
+def test_plan_apply_and_apply_again(
+    server: ApiServer, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert zonectl(server, "plan", folder, "--check") == 5
+    planned = capsys.readouterr().out
+    assert "+ CREATE ZONE ORDERS (PARTITIONS 8, REPLICAS 3, " in planned
+    assert "+ CREATE TABLE SALES " in planned
+    assert planned.endswith("Plan: 3 to create, 0 to change, 0 to drop.\n")
+    assert zonectl(server, "apply", folder) == 0
+    assert "Done: 3 created, 0 changed, 0 dropped.\n" in capsys.readouterr().out
+    for _ in range(2):
+        assert zonectl(server, "apply", folder) == 0
+        assert capsys.readouterr().out == "Nothing to change: the catalog (version 3) is what the files say.\n"
+    assert zonectl(server, "plan", folder, "--check") == 0
+
+
+def test_changes_drops_and_what_is_in_no_file(
+    server: ApiServer, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert zonectl(server, "apply", folder) == 0
+    (folder / "10-zones.sql").write_text("CREATE ZONE orders (PARTITIONS 8, REPLICAS 2, AUTO SCALE UP 5);")
+    capsys.readouterr()
+    assert zonectl(server, "plan", folder) == 0
+    told = capsys.readouterr().out
+    assert "~ zone ORDERS\n    REPLICAS: 3 -> 2\n" in told
+    assert "In no file, kept (--prune drops): zone USERS\n" in told
+    (folder / "10-zones.sql").write_text("CREATE ZONE orders (PARTITIONS 8, REPLICAS 2);")
+    assert zonectl(server, "apply", folder, "--prune", "--format", "json") == 0
+    done = json.loads(capsys.readouterr().out)
+    assert [(each["action"], each["name"]) for each in done["changes"]] == [
+        ("change", "ORDERS"),
+        ("drop", "USERS"),
+    ]
+    assert all(each["result"]["applied"] for each in done["changes"])
+
+
+def test_a_conflict_refuses_the_whole_plan(
+    server: ApiServer, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert zonectl(server, "apply", folder) == 0
+    (folder / "10-zones.sql").write_text(ZONES.replace("8", "16") + "CREATE ZONE more;")
+    capsys.readouterr()
+    assert zonectl(server, "plan", folder) == 1
+    assert "! zone ORDERS\n    PARTITIONS: 8 -> 16\n" in capsys.readouterr().out
+    assert zonectl(server, "apply", folder) == 1
+    printed = capsys.readouterr()
+    assert "nothing was changed" in printed.err
+    assert zonectl(server, "sql", "-e", "SHOW ZONES LIKE 'MORE'", "--format", "csv") == 0
+    assert "MORE" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("CREATE ZONE z;\nCREATE ZONE z", "tables/bad.sql:2:13: ZONE_ALREADY_EXISTS"),
+        ("CREATE ZONE z (REPLICA 3)", "tables/bad.sql:1:16: OPTION_UNKNOWN"),
+        ("ALTER ZONE nowhere SET (REPLICAS 2)", "tables/bad.sql:1:12: ZONE_NOT_FOUND"),
+        ("SELECT 1", "tables/bad.sql:1:1: "),
+    ],
+)
+def test_errors_point_into_the_file(
+    server: ApiServer, folder: Path, capsys: pytest.CaptureFixture[str], text: str, expected: str
+) -> None:
+    (folder / "tables" / "bad.sql").write_text(text)
+    assert zonectl(server, "plan", folder) == 1
+    assert expected in capsys.readouterr().err
+    assert zonectl(server, "apply", folder) == 1
+
+
+def test_a_statement_for_another_version_changes_nothing(server: ApiServer) -> None:
+    """What ``apply`` relies on when somebody else changes the catalog meanwhile."""
+    url = f"http://127.0.0.1:{server.port}/api/v1/statements"
+    first = httpx.post(url, json={"sql": "CREATE ZONE a; CREATE ZONE b"}, headers={"If-Match": '"0"'})
+    assert [each["catalog_version"] for each in first.json()["results"]] == [1, 2]
+    late = httpx.post(url, json={"sql": "CREATE ZONE c"}, headers={"If-Match": '"1"'})
+    assert (late.status_code, late.json()["name"]) == (409, "CATALOG_VERSION_CONFLICT")
+    assert "version 2, not 1" in late.json()["detail"]
+    keyed = httpx.post(url, json={"sql": "CREATE ZONE c"}, headers={"If-Match": "2", "Idempotency-Key": "k"})
+    assert (keyed.status_code, keyed.json()["name"]) == (400, "INVALID_REQUEST")
+
+
+def test_an_empty_folder_is_said(server: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert zonectl(server, "plan", tmp_path) == 64
+    assert "no .sql file" in capsys.readouterr().err

@@ -21,6 +21,8 @@ from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.hosting.free_ports import free_block
 from rebalance.metastore.etcd import EtcdMetastore
 
+pytest_plugins = ["tests.databases"]
+
 _prefixes = itertools.count(1)
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from app.cli.address import Address
-from app.cli.client import ApiClient, JsonObject, ProblemError
+from app.cli.client import ApiClient, JsonObject, Problem, ProblemError
 from app.cli.exits import CliError, ExitCode
 from app.cli.follow import Change, follow
 from app.cli.options import OutputFormat
@@ -26,12 +26,25 @@ def run_script(
             if error.problem.results or form is OutputFormat.JSON:
                 print_results(error.problem.results, form)
             sys.stdout.flush()
-            raise CliError(error.exit_code, render_problem(error.problem, form, script)) from error
+            told = render_problem(error.problem, form, script)
+            if form is OutputFormat.TABLE:
+                told += _where_it_stopped(error.problem)
+            raise CliError(error.exit_code, told) from error
         print_results(results, form)
         if not wait:
             return ExitCode.OK
         sys.stdout.flush()
         return follow(client, touched_zones(results), timeout_s=timeout_s).exit_code
+
+
+def _where_it_stopped(problem: Problem) -> str:
+    """What of a script is done: nothing when it was not understood, for it is read whole before it runs."""
+    done = len(problem.results)
+    if problem.statement is None or (not done and problem.statement == 1):
+        return ""
+    if not done:
+        return f"\nStatement {problem.statement} is wrong; none was run."
+    return f"\nStatement {problem.statement} was refused; {done} before it done, those after it not run."
 
 
 def touched_zones(results: Sequence[JsonObject]) -> tuple[Change, ...]:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,9 +40,10 @@ def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = 60.0, p
 class Installation:
     """``start`` may be called again after a kill: the directory is what counts."""
 
-    def __init__(self, directory: Path, nodes: int = 3) -> None:
+    def __init__(self, directory: Path, nodes: int = 3, environment: Mapping[str, str] | None = None) -> None:
         self.directory = directory
         self.nodes = nodes
+        self.environment = dict(environment or {})
         self.mark = uuid.uuid4().hex
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -56,7 +57,7 @@ class Installation:
                 [*ZONECTL, "up", "--nodes", str(self.nodes), "--data-dir", str(self.directory)],
                 stdout=log,
                 stderr=log,
-                env={**os.environ, MARK: self.mark},
+                env={**os.environ, **self.environment, MARK: self.mark},
                 start_new_session=True,
             )
         wait_for("run.json", lambda: (self.directory / "run.json").exists(), 30, 0.02)

@@ -22,12 +22,13 @@ from tests.conftest import EtcdServer
 NODES = ("n1", "n2", "n3")
 
 
-def register_nodes(etcd: EtcdServer, keyspace: Keyspace) -> None:
+def register_nodes(etcd: EtcdServer, keyspace: Keyspace, member_limit: int = 100) -> None:
     """Nodes that live as long as the prefix: no lease ends them, and nothing of them runs."""
     for name in NODES:
+        record = NodeRecord(Node(name, member_limit=member_limit), "test")
         body = {
             "key": base64.b64encode(keyspace.node(name).encode()).decode(),
-            "value": base64.b64encode(NodeRecord(Node(name), "test").encode()).decode(),
+            "value": base64.b64encode(record.encode()).decode(),
         }
         url = f"http://{etcd.endpoint}/v3/kv/put"
         httpx.post(url, json=body, trust_env=False, timeout=5).raise_for_status()
@@ -79,10 +80,15 @@ class ApiServer:
 
 @contextmanager
 def serving(
-    directory: Path, etcd: EtcdServer, keyspace: Keyspace, catalog_url: str, count: int = 1
+    directory: Path,
+    etcd: EtcdServer,
+    keyspace: Keyspace,
+    catalog_url: str,
+    count: int = 1,
+    member_limit: int = 100,
 ) -> Iterator[list[ApiServer]]:
-    """Servers over one catalog and one etcd prefix."""
-    register_nodes(etcd, keyspace)
+    """Servers over one catalog and one etcd prefix; nodes that would hold ``member_limit`` members each."""
+    register_nodes(etcd, keyspace, member_limit)
     servers = [ApiServer(directory, etcd, keyspace, catalog_url) for _ in range(count)]
     try:
         for server in servers:

@@ -18,6 +18,7 @@ from catalog.filters.json_path import JSON_PATH
 from rebalance.kernels.rendezvous import place
 
 CACHED_ZONES_MAX = 20_000
+COMPARED_AT_ONCE = 512
 
 
 class MemberCounts:
@@ -32,23 +33,29 @@ class MemberCounts:
         self._live: tuple[Node, ...] = ()
         self._counted: dict[ZoneId, tuple[Zone, Mapping[str, int]]] = {}
         self._total: Counter[str] = Counter()
+        self._seen: tuple[Zone, ...] = ()
 
     def of_others(self, zones: Sequence[Zone], besides: ZoneId, live: tuple[Node, ...]) -> Mapping[str, int]:
         """Members by node over all of ``zones`` but one.
 
         A total is kept from call to call: a zone is counted again only when it, or the set of living nodes, is
-        another one, so that a statement costs the same with ten zones and with ten thousand.
+        another one, so that a statement costs the same with ten zones and with ten thousand. From one catalog
+        version to the next few zones differ, and the others are skipped as slices.
         """
         if live != self._live:
-            self._live, self._counted = live, {}
+            self._live, self._counted, self._seen = live, {}, ()
             self._total.clear()
-        for zone in zones:
-            known = self._counted.get(zone.zone_id)
-            if known is None or known[0] is not zone:
-                self._count(zone, self.of_zone(zone, live))
-        if len(self._counted) > len(zones):
-            for gone in self._counted.keys() - {zone.zone_id for zone in zones}:
-                self._total.subtract(self._counted.pop(gone)[1])
+        zones = tuple(zones)
+        start = _equal_at_start(zones, self._seen)
+        end = _equal_at_start(zones[start:][::-1], self._seen[start:][::-1])
+        changed = zones[start : len(zones) - end]
+        for gone in {zone.zone_id for zone in self._seen[start : len(self._seen) - end]} - {
+            zone.zone_id for zone in changed
+        }:
+            self._total.subtract(self._counted.pop(gone)[1])
+        for zone in changed:
+            self._count(zone, self.of_zone(zone, live))
+        self._seen = zones
         others = Counter(self._total)
         others.subtract(self._counted[besides][1] if besides in self._counted else {})
         return others
@@ -80,3 +87,14 @@ class MemberCounts:
             counts = np.bincount(matrix.ravel(), minlength=len(nodes))
             self._cache[key] = {name: int(count) for name, count in zip(nodes, counts, strict=True) if count}
         return self._cache[key]
+
+
+def _equal_at_start(some: tuple[Zone, ...], others: tuple[Zone, ...]) -> int:
+    """How many zones are equal at the beginning. Slices are compared at once, identical zones at no cost."""
+    limit = min(len(some), len(others))
+    at = 0
+    while at < limit and some[at : at + COMPARED_AT_ONCE] == others[at : at + COMPARED_AT_ONCE]:
+        at += COMPARED_AT_ONCE
+    while at < limit and some[at] == others[at]:
+        at += 1
+    return min(at, limit)

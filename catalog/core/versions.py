@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from catalog.core.node_filter import NodeFilters
 from catalog.core.table import Table, TableId
 from catalog.core.zone import Node, Zone, ZoneId
 
-K = TypeVar("K")
+K = TypeVar("K", int, str)
 V = TypeVar("V")
 
 FIRST_ZONE_ID = ZoneId(1)
@@ -94,53 +95,90 @@ class CatalogSnapshot:
     tables: tuple[Table, ...] = ()
     next_table_id: TableId = FIRST_TABLE_ID
     default_zone_id: ZoneId | None = None
+    zones_by_name: tuple[Zone, ...] | None = field(default=None, compare=False, repr=False)
+    """The same zones sorted by name, None until somebody asks: carried from version to version, so that a
+    statement costs the same with ten zones and with ten thousand."""
 
     def zone(self, name: str) -> Zone | None:
-        return next((zone for zone in self.zones if zone.name == name), None)
+        by_name = self.zones_by_name
+        if by_name is None:
+            by_name = tuple(sorted(self.zones, key=_zone_name))
+            object.__setattr__(self, "zones_by_name", by_name)
+        return _find(by_name, name, _zone_name)
+
+    def zone_with_id(self, zone_id: ZoneId | None) -> Zone | None:
+        return None if zone_id is None else _find(self.zones, zone_id, _zone_id)
 
     def table(self, name: str) -> Table | None:
         return next((table for table in self.tables if table.name == name), None)
 
     def zone_of(self, table: Table) -> Zone:
-        return next(zone for zone in self.zones if zone.zone_id == table.zone_id)
+        zone = self.zone_with_id(table.zone_id)
+        assert zone is not None, "a table's zone is among the zones"
+        return zone
 
     def tables_in(self, zone: Zone) -> tuple[Table, ...]:
         return tuple(table for table in self.tables if table.zone_id == zone.zone_id)
 
     @property
     def default_zone(self) -> Zone | None:
-        return next((zone for zone in self.zones if zone.zone_id == self.default_zone_id), None)
+        return self.zone_with_id(self.default_zone_id)
 
     def after(self, entries: tuple[CatalogEntry, ...]) -> CatalogSnapshot:
         """The next version. No entries: this one, for nothing differs."""
         if not entries:
             return self
-        zones = {zone.zone_id: zone for zone in self.zones}
-        tables = {table.table_id: table for table in self.tables}
-        result = replace(self, version=self.version + 1)
+        zones, by_name, tables = self.zones, self.zones_by_name, self.tables
+        next_zone_id, next_table_id = self.next_zone_id, self.next_table_id
+        default_zone_id = self.default_zone_id
         for entry in entries:
             if isinstance(entry, DefaultZoneEntry):
-                result = replace(result, default_zone_id=entry.zone_id)
+                default_zone_id = entry.zone_id
             elif isinstance(entry, ZoneEntry):
-                zone_id = entry.zone.zone_id
-                result = replace(result, next_zone_id=max(result.next_zone_id, ZoneId(zone_id + 1)))
-                _put(zones, zone_id, entry.kind, entry.zone)
+                before = _find(zones, entry.zone.zone_id, _zone_id)
+                after = entry.zone if entry.kind is EntryKind.WRITTEN else None
+                next_zone_id = max(next_zone_id, ZoneId(entry.zone.zone_id + 1))
+                zones = _spliced(zones, before, after, _zone_id)
+                by_name = None if by_name is None else _spliced(by_name, before, after, _zone_name)
             else:
-                table_id = entry.table.table_id
-                result = replace(result, next_table_id=max(result.next_table_id, TableId(table_id + 1)))
-                _put(tables, table_id, entry.kind, entry.table)
-        return replace(
-            result,
-            zones=tuple(zones[zone_id] for zone_id in sorted(zones)),
-            tables=tuple(tables[table_id] for table_id in sorted(tables)),
+                known = _find(tables, entry.table.table_id, _table_id)
+                kept = entry.table if entry.kind is EntryKind.WRITTEN else None
+                next_table_id = max(next_table_id, TableId(entry.table.table_id + 1))
+                tables = _spliced(tables, known, kept, _table_id)
+        return CatalogSnapshot(
+            self.version + 1, zones, next_zone_id, tables, next_table_id, default_zone_id, by_name
         )
 
 
-def _put(items: dict[K, V], key: K, kind: EntryKind, item: V) -> None:
-    if kind is EntryKind.WRITTEN:
-        items[key] = item
-    else:
-        del items[key]
+def _zone_id(zone: Zone) -> int:
+    return zone.zone_id
+
+
+def _zone_name(zone: Zone) -> str:
+    return zone.name
+
+
+def _table_id(table: Table) -> int:
+    return table.table_id
+
+
+def _find(items: tuple[V, ...], key: K, key_of: Callable[[V], K]) -> V | None:
+    """In ``items`` that are sorted by ``key_of``."""
+    at = bisect_left(items, key, key=key_of)
+    return items[at] if at < len(items) and key_of(items[at]) == key else None
+
+
+def _spliced(
+    items: tuple[V, ...], before: V | None, after: V | None, key_of: Callable[[V], Any]
+) -> tuple[V, ...]:
+    """``items`` with ``after`` in place of ``before``, still sorted."""
+    if before is not None:
+        at = bisect_left(items, key_of(before), key=key_of)
+        items = items[:at] + items[at + 1 :]
+    if after is not None:
+        at = bisect_left(items, key_of(after), key=key_of)
+        items = (*items[:at], after, *items[at:])
+    return items
 
 
 @dataclass(frozen=True, slots=True)

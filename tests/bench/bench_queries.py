@@ -12,7 +12,7 @@ from statistics import median
 import pytest
 
 from app.sql.results import SessionContext
-from catalog.core.snapshot import CatalogEntry, CatalogSnapshot, EntryKind
+from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from catalog.ports import StatementStamp
 from rebalance.core.data_nodes import DataNodes
@@ -35,7 +35,7 @@ async def fill(world: World, count: int) -> None:
         Zone(ZoneId(n), f"Z{n}", partitions=1, replicas=1, quorum_size=None, storage_profiles=("default",))
         for n in range(1, count + 1)
     ]
-    entries = tuple(CatalogEntry(EntryKind.WRITTEN, zone) for zone in zones)
+    entries = tuple(ZoneEntry(EntryKind.WRITTEN, zone) for zone in zones)
     world.catalog._store.unit_of_work.commit(CatalogSnapshot(), entries, StatementStamp("x" * 32, "many"))
     writes: list[Operation] = []
     for zone in zones:

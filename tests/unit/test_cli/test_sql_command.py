@@ -91,7 +91,8 @@ def test_a_refused_statement_points_at_the_text(
     assert main(["sql", "-f", str(script), "--wait"]) == 1
     shown = capsys.readouterr()
     assert "drop" in shown.out
-    first, source, caret = shown.err.splitlines()
+    first, source, caret, stopped = shown.err.splitlines()
+    assert stopped == "Statement 2 was refused; 1 before it done, those after it not run."
     assert first.startswith(f"{script}:2:17: OPTION_UNKNOWN (1004, 42000): REPLIKAS is not an option")
     assert source.endswith("REPLIKAS 3)")
     # One column later on the terminal than in the string: the zone's name is one wide character.

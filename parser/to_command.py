@@ -19,10 +19,12 @@ _DIALECT = ZoneDdl()
 
 @dataclass(frozen=True, slots=True)
 class ReadStatement:
-    """One statement of a script, understood or not; ``sql`` is its text without what surrounds it."""
+    """One statement of a script, understood or not; ``sql`` is its text without what surrounds it, and begins
+    at ``offset`` of the script."""
 
     sql: str
     command: Command | ParseError
+    offset: int = 0
 
 
 def parse_ddl(text: str) -> tuple[Command, ...]:
@@ -61,7 +63,7 @@ def parse_each(text: str) -> Iterator[ReadStatement]:
         except ParseError as error:
             error.statement = number
             command = error
-        yield ReadStatement(piece.text, command)
+        yield ReadStatement(piece.text, command, piece.offset)
     if not number:
         source = SourceMap(text, lines)
         try:

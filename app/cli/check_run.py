@@ -16,11 +16,13 @@ from app.cli.exits import UsageError
 from app.cli.sql_source import Script
 from app.supervisor_plan import NodeSpec, default_topology, read_topology
 from app.supervisor_state import UpError
-from catalog.core.errors import ParseError, RefusedError, StatementError
+from catalog.core.errors import ParseError, StatementError
+from catalog.core.messages import Command
 from catalog.core.snapshot import CatalogSnapshot, StatementWarning, Topology, apply_command
 from catalog.core.zone import Node
 from catalog.filters.json_path import JSON_PATH
-from parser.to_command import parse_each
+from parser.queries import Query, asks, parse_statement
+from parser.to_command import ReadStatement, parse_each
 
 NODES_DEFAULT = 3
 
@@ -72,7 +74,7 @@ def check_script(text: str, topology: Topology, *, continue_on_error: bool) -> I
     As the server does, a script is read whole first: without ``continue_on_error`` a statement that does not
     parse is the only one that is yielded, for none of the others would run.
     """
-    reads = list(enumerate(parse_each(text), start=1))
+    reads = [(n, _question_or(read, text)) for n, read in enumerate(parse_each(text), start=1)]
     if not continue_on_error:
         reads = [(n, read) for n, read in reads if isinstance(read.command, ParseError)][:1] or reads
     snapshot = CatalogSnapshot()
@@ -81,14 +83,40 @@ def check_script(text: str, topology: Topology, *, continue_on_error: bool) -> I
             yield CheckedStatement(n, read.sql, error=read.command)
             continue
         try:
+            if not isinstance(read.command, Command):
+                from app.cli.check_query import answer
+
+                yield CheckedStatement(n, read.sql, effect=answer(read.command, snapshot, topology))
+                continue
             change = apply_command(snapshot, read.command, topology, filters=JSON_PATH)
-        except RefusedError as error:
+        except StatementError as error:
             yield CheckedStatement(n, read.sql, error=error)
             if not continue_on_error:
                 return
             continue
         snapshot = snapshot.after(change.entries)
         yield CheckedStatement(n, read.sql, change.applied, change.effect, warnings=change.warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPiece:
+    """A statement as it was understood: a command, a query, or neither."""
+
+    sql: str
+    command: Command | Query | ParseError
+
+
+def _question_or(read: ReadStatement, text: str) -> ReadPiece:
+    if not isinstance(read.command, ParseError) or not asks(read.sql):
+        return ReadPiece(read.sql, read.command)
+    # Blanks in place of what is before it, so that places are those of the script.
+    blanks = "".join(char if char in "\r\n" else " " for char in text[: read.offset])
+    try:
+        question = parse_statement(blanks + read.sql)
+    except ParseError as error:
+        return ReadPiece(read.sql, error)
+    # SHOW and DESCRIBE are for people and not part of the language that scripts are judged by.
+    return ReadPiece(read.sql, question if isinstance(question, Query) else read.command)
 
 
 def print_checked(statement: CheckedStatement, script: Script, *, as_json: bool) -> None:
@@ -98,7 +126,8 @@ def print_checked(statement: CheckedStatement, script: Script, *, as_json: bool)
     head = " ".join(statement.sql.split())
     head = head if len(head) <= 72 else head[:69] + "..."
     if statement.error is None:
-        done = (statement.effect or {}).get("op", "") if statement.applied else "nothing to do"
+        op = (statement.effect or {}).get("op", "")
+        done = op if statement.applied or op == "rows" else "nothing to do"
         print(f"{statement.n}: ok ({done}): {head}")
     else:
         print(f"{statement.n}: refused: {head}")

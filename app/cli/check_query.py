@@ -1,0 +1,50 @@
+"""SELECTs in a script for ``zonectl check``, answered from the catalog that the script has made so far.
+
+Nothing runs behind it, so views of partitions and members tell of zones that nobody has placed. Loaded only for
+a script that asks something: a query engine is not needed to judge DDL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from app.sql.metadata_views import registry_with_metadata
+from app.sql.results import ResultSet
+from app.sql.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.system_views import ViewRegistry, arrow_stream
+from app.sql.view_snapshot import SystemSnapshot
+from catalog.core.snapshot import CatalogSnapshot, Topology
+from parser.queries import Query
+from parser.select import PreparedQuery, prepare_query
+from rebalance.core.keys import Keyspace
+from rebalance.core.records import NodeRecord
+from rebalance.core.txn import KeyValue
+from rebalance.metastore.mirror import KeyspaceCopy
+
+KEYSPACE = Keyspace("check/")
+
+
+def answer(query: Query, catalog: CatalogSnapshot, topology: Topology) -> dict[str, Any]:
+    """``{"op": "rows", "rows"}`` of one SELECT. Raises StatementError."""
+    items = {}
+    for node in topology:
+        key = KEYSPACE.node(node.name)
+        items[key] = KeyValue(key, NodeRecord(node, "check").encode(), 1, 1, 1)
+    keys = KeyspaceCopy(KEYSPACE.prefix, 1, items, sorted(items))
+    snapshot = SystemSnapshot(catalog, keys, KEYSPACE, time.time_ns() // 1_000_000)
+    registry = registry_with_metadata()
+    prepared = prepare_query(query.text, lambda name: registry.find(name).relation)
+    found = asyncio.run(_run(prepared, snapshot, registry))
+    return {"op": "rows", "rows": [list(row) for row in found.rows]}
+
+
+async def _run(query: PreparedQuery, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
+    pool = SandboxPool(QueryLimits())
+    try:
+        views = [registry.relation(relation) for relation in sorted(query.relations)]
+        tables = {view.relation: arrow_stream(view.columns, view.rows(snapshot)) for view in views}
+        return await pool.run(query, tables)
+    finally:
+        await pool.close()

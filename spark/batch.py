@@ -7,6 +7,7 @@ computation without I/O, run in a thread because a batch of thousands of zones t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +22,15 @@ from rebalance.kernels.rendezvous import (
     voters,
 )
 from rebalance.ports.placement import Engine, PlacementRequest, PlacementResult
+from spark.balanced_rows import encode_problem
 from spark.errors import JobFailedError, PlacementError
 from spark.placement_job import ZONES_SCHEMA
 
-ALGORITHM = "rendezvous"
+if TYPE_CHECKING:
+    from rebalance.kernels.balanced import Plan
+
+RENDEZVOUS, BALANCED = "rendezvous", "balanced"
+ALGORITHMS = (RENDEZVOUS, BALANCED)
 PARTITIONS_MAX = 2_147_483_647
 WARM_UP = (PlacementRequest(ZoneId(0), ("a", "b", "c"), 8, 3, 3),)
 """A batch of which nobody wants the result."""
@@ -33,12 +39,14 @@ WARM_UP = (PlacementRequest(ZoneId(0), ("a", "b", "c"), 8, 3, 3),)
 def encode(batch: Sequence[PlacementRequest]) -> pa.Table:
     """*zones* [Z], row ``i`` for request ``i``. Raises PlacementError for one that no engine can place."""
     dictionaries = _dictionaries(batch)
+    problems = [None if plan is None else plan.problem for plan in balanced_plans(batch)]
     columns = {
         "zone": range(len(batch)),
         "partitions": [request.partitions for request in batch],
         "replicas": [request.replicas for request in batch],
         "hashes": [_bytes(dictionaries[request.nodes].hashes) for request in batch],
         "order": [_bytes(dictionaries[request.nodes].order) for request in batch],
+        "problem": [None if each is None else encode_problem(each) for each in problems],
     }
     return pa.table(columns, schema=ZONES_SCHEMA)
 
@@ -68,21 +76,64 @@ def place_locally(batch: Sequence[PlacementRequest]) -> list[PlacementResult]:
     """The same kernel in this process. Raises PlacementError naming the first zone that cannot be placed."""
     dictionaries = _dictionaries(batch)
     results = []
-    for request in batch:
+    for request, plan in zip(batch, balanced_plans(batch), strict=True):
         try:
-            matrix = place_hashed(dictionaries[request.nodes], range(request.partitions), request.replicas)
+            if plan is not None:
+                from rebalance.kernels.balanced import settle
+
+                matrix = settle(plan)
+            else:
+                matrix = place_hashed(dictionaries[request.nodes], range(request.partitions), request.replicas)
         except ValueError as error:
             raise PlacementError(request.zone_id, str(error)) from error
         results.append(_result(request, matrix, Engine.LOCAL))
     return results
 
 
+def balanced_plans(batch: Sequence[PlacementRequest]) -> list[Plan | None]:
+    """The plans of the balanced zones, None for others: one after the other, for each takes the ceilings of the
+    others into account. Raises PlacementError."""
+    plans: list[Plan | None] = [None] * len(batch)
+    if all(request.algorithm != BALANCED for request in batch):
+        return plans
+    # Compiled kernels are loaded where somebody asks for them.
+    from rebalance.kernels.balanced import Placed, Problem, plan
+
+    surplus: dict[str, npt.NDArray[np.float64]] = {}
+    for at, request in enumerate(batch):
+        if request.algorithm != BALANCED:
+            continue
+        before = request.previous
+        elsewhere = np.zeros((3, len(request.nodes))) if request.elsewhere is None else request.elsewhere.copy()
+        for column, node in enumerate(request.nodes):
+            elsewhere[:, column] += surplus.get(node, 0.0)
+        problem = Problem(
+            request.nodes,
+            request.partitions,
+            request.replicas,
+            request.consensus,
+            None if before is None else Placed(before.nodes, before.matrix, before.consensus),
+            request.weights,
+            request.domains,
+            elsewhere,
+        )
+        try:
+            made = plan(problem)
+        except ValueError as error:
+            raise PlacementError(request.zone_id, str(error)) from error
+        plans[at] = made
+        for column, node in enumerate(request.nodes):
+            surplus[node] = surplus.get(node, np.zeros(3)) + made.surplus()[:, column]
+    return plans
+
+
 def _dictionaries(batch: Sequence[PlacementRequest]) -> dict[tuple[str, ...], NodeDictionary]:
     """One per distinct set of nodes: zones mostly share them."""
     known: dict[tuple[str, ...], NodeDictionary] = {}
     for request in batch:
-        if request.algorithm != ALGORITHM:
-            reason = f"there is no kernel for the algorithm {request.algorithm!r}; there is {ALGORITHM!r}"
+        if request.algorithm not in ALGORITHMS:
+            known_ones = " and ".join(map(repr, ALGORITHMS))
+            reason = f"there is no kernel for the algorithm {request.algorithm!r}; there are {known_ones}"
             raise PlacementError(request.zone_id, reason)
         if not 0 <= request.partitions <= PARTITIONS_MAX:
             raise PlacementError(

@@ -3,9 +3,10 @@
 Three tables, each of fixed-size cells and bytes; no string and no Python object per replica is on the way.
 
 - *zones* [Z] (from the engine): ``zone`` row number, ``partitions``, ``replicas``, ``hashes``, ``order`` (the
-  node dictionary, little-endian int32 [N] each).
+  node dictionary, little-endian int32 [N] each), ``problem`` (``balanced_rows``, null in other zones).
 - *ranges* [G] (made by the driver, one Arrow batch per task): as zones, but ``first`` and ``count`` in place of
-  ``partitions``. A range has at most CELLS_PER_RANGE_MAX cells, and there are enough of them for every core.
+  ``partitions``. A range has at most CELLS_PER_RANGE_MAX cells, and there are enough of them for every core; a
+  balanced zone is one range.
 - *cells* [G] (from the executors): ``zone``, ``first``, ``count``, ``width`` and ``cells``, little-endian int32
   [count, width] row by row. Binary and not a fixed-size list, because zones of one batch differ in width.
   ``error`` is set instead where a zone cannot be placed, so that one bad zone is named and fails no executor.
@@ -21,7 +22,8 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict, cast
 import numpy as np
 import pyarrow as pa
 
-from rebalance.kernels.rendezvous import NodeDictionary, place_hashed
+from rebalance.kernels.rendezvous import Matrix, NodeDictionary, place_hashed
+from spark.balanced_rows import decode_problem
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,8 +34,8 @@ def _schema(**columns: pa.DataType) -> pa.Schema:
 
 
 INT, BYTES = pa.int32(), pa.binary()
-ZONES_SCHEMA = _schema(zone=INT, partitions=INT, replicas=INT, hashes=BYTES, order=BYTES)
-RANGES_SCHEMA = _schema(zone=INT, first=INT, count=INT, replicas=INT, hashes=BYTES, order=BYTES)
+ZONES_SCHEMA = _schema(zone=INT, partitions=INT, replicas=INT, hashes=BYTES, order=BYTES, problem=BYTES)
+RANGES_SCHEMA = _schema(zone=INT, first=INT, count=INT, replicas=INT, hashes=BYTES, order=BYTES, problem=BYTES)
 CELLS_SCHEMA = _schema(zone=INT, first=INT, count=INT, width=INT, cells=BYTES, error=pa.string())
 
 
@@ -43,6 +45,7 @@ class _Zone(TypedDict):
     replicas: int
     hashes: bytes
     order: bytes
+    problem: bytes | None
 
 
 class _Range(TypedDict):
@@ -52,6 +55,7 @@ class _Range(TypedDict):
     replicas: int
     hashes: bytes
     order: bytes
+    problem: bytes | None
 
 
 class _Cells(TypedDict):
@@ -116,6 +120,9 @@ def _pieces(zone: _Zone, share: int) -> Iterator[_Range]:
     nodes = _node_count(zone["hashes"])
     width = max(1, min(zone["replicas"], nodes))
     step = max(1, min(CELLS_PER_RANGE_MAX // width, share // nodes))
+    if zone["problem"] is not None:
+        # Balance is a property of the whole zone.
+        step = zone["partitions"]
     for first in range(0, zone["partitions"], step):
         yield {
             "zone": zone["zone"],
@@ -124,6 +131,7 @@ def _pieces(zone: _Zone, share: int) -> Iterator[_Range]:
             "replicas": zone["replicas"],
             "hashes": zone["hashes"],
             "order": zone["order"],
+            "problem": zone["problem"],
         }
 
 
@@ -137,6 +145,8 @@ def place_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 def _place_range(row: _Range) -> _Cells:
     answer: _Cells = {"zone": row["zone"], "first": row["first"], "count": row["count"], "width": 0}
     try:
+        if row["problem"] is not None:
+            return _answered(answer, _balanced(row["problem"]))
         dictionary = NodeDictionary(
             np.frombuffer(row["hashes"], dtype="<i4").astype(np.int32),
             np.frombuffer(row["order"], dtype="<i4").astype(np.int32),
@@ -145,7 +155,17 @@ def _place_range(row: _Range) -> _Cells:
     except Exception as error:
         # Whatever it is, it belongs to this zone: raised here it would fail the job and name none.
         return {**answer, "error": str(error) or type(error).__name__}
+    return _answered(answer, matrix)
+
+
+def _answered(answer: _Cells, matrix: Matrix) -> _Cells:
     return {**answer, "width": matrix.shape[1], "cells": matrix.astype("<i4", copy=False).tobytes()}
+
+
+def _balanced(problem: bytes) -> Matrix:
+    from rebalance.kernels.balanced import balance
+
+    return balance(decode_problem(problem))
 
 
 def _node_count(hashes: bytes) -> int:

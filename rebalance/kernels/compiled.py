@@ -34,7 +34,10 @@ def _cache_folder() -> Path | None:
     """A folder that belongs to these very sources, or None where there can be none."""
     digest = hashlib.sha256()
     try:
-        for source in sorted(Path(__file__).parent.glob("*.py")):
+        sources = sorted(Path(__file__).parent.glob("*.py"))
+        if not sources:
+            return None
+        for source in sources:
             digest.update(source.read_bytes())
         root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         folder = root / "zonekeeper" / f"kernels-{digest.hexdigest()[:16]}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -12,6 +12,15 @@ import numpy.typing as npt
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousPlacement:
+    """``matrix`` int32 [partitions, replicas]: indexes into ``nodes``; the first ``consensus`` columns vote."""
+
+    nodes: tuple[str, ...]
+    matrix: npt.NDArray[np.int32]
+    consensus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,15 @@ class PlacementRequest:
     replicas: int
     consensus: int
     algorithm: str = "rendezvous"
+    previous: PreviousPlacement | None = None
+    """Where the replicas are or were meant to be: what the balanced algorithm starts from."""
+    weights: tuple[float, ...] = ()
+    """One positive number a node, empty: all equal. Balanced only."""
+    domains: tuple[str, ...] = ()
+    """The failure domain of each node, empty: none. Balanced only."""
+    elsewhere: npt.NDArray[np.float64] | None = field(default=None, compare=False)
+    """float64 [3, N]: how far other zones' replicas, voters and primaries on each node are above their shares.
+    Balanced only; the zones of one batch are taken into account without being told."""
 
 
 class Engine(Enum):

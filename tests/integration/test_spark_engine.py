@@ -21,7 +21,15 @@ import pytest_asyncio
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import ZoneId
 from rebalance.kernels.rendezvous import place
-from rebalance.ports.placement import Engine, EngineState, PlacementEngine, PlacementRequest, PlacementResult
+from rebalance.ports.placement import (
+    Engine,
+    EngineState,
+    PlacementEngine,
+    PlacementRequest,
+    PlacementResult,
+    PreviousPlacement,
+)
+from spark.batch import place_locally
 from spark.engine import LocalPlacementEngine, SparkPlacementEngine
 from spark.errors import PlacementError
 from spark.supervisor import DriverConfig
@@ -131,6 +139,27 @@ async def test_seven_nodes_are_three_voters_and_four_learners(either: PlacementE
     assignments = result.assignments(11)
     assert (len(assignments.peers), len(assignments.learners)) == (3, 4)
     assert assignments.primary == assignments.peers[0]
+
+
+async def test_balanced_zones_beside_others(either: PlacementEngine) -> None:
+    """IEP-036: even, and from the previous placement; the engines agree, and zones know of each other."""
+    nodes = tuple(f"n{number}" for number in range(7))
+    plain = PlacementRequest(ZoneId(1), nodes, 100, 3, 3)
+    even = [PlacementRequest(ZoneId(number), nodes, 100, 3, 3, "balanced") for number in (2, 3)]
+    found = await either.place([plain, *even])
+    assert rows_of(found[0]) == rows_of(place_locally([plain])[0])
+    totals = np.zeros(7, dtype=np.int64)
+    for result, expected in zip(found[1:], place_locally(even), strict=True):
+        assert np.array_equal(result.matrix, expected.matrix)
+        counts = np.bincount(result.matrix.ravel(), minlength=7)
+        assert np.ptp(counts) <= 1
+        totals += counts
+    assert np.ptp(totals) <= 1
+    before = PreviousPlacement(nodes, found[1].matrix, 3)
+    fewer = PlacementRequest(ZoneId(2), nodes[1:], 100, 3, 3, "balanced", before)
+    (after,) = await either.place([fewer])
+    kept = np.array(nodes)[found[1].matrix][:, :, None] == np.array(nodes[1:])[after.matrix][:, None, :]
+    assert 300 - np.count_nonzero(kept) == np.count_nonzero(found[1].matrix == 0)
 
 
 async def test_empty_batches_and_empty_zones(either: PlacementEngine) -> None:

@@ -77,8 +77,8 @@ def test_a_bad_zone_is_a_row_with_its_error_and_named() -> None:
     [
         (PlacementRequest(ZoneId(7), ("a", "a"), 8, 3, 3), "named twice: 'a'"),
         (
-            PlacementRequest(ZoneId(7), ("a", "b"), 8, 3, 3, "balanced"),
-            "no kernel for the algorithm 'balanced'",
+            PlacementRequest(ZoneId(7), ("a", "b"), 8, 3, 3, "other"),
+            "no kernel for the algorithm 'other'",
         ),
         (PlacementRequest(ZoneId(7), ("a", "b"), -1, 3, 3), "-1 partitions"),
         (PlacementRequest(ZoneId(7), ("a", "b"), 8, 2**31, 3), "2147483648 replicas"),

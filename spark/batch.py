@@ -177,4 +177,9 @@ def _bytes(values: npt.NDArray[np.int32]) -> bytes:
 
 def _result(request: PlacementRequest, matrix: npt.NDArray[np.int32], engine: Engine) -> PlacementResult:
     consensus = voters(request.consensus, matrix.shape[1])
-    return PlacementResult(request.zone_id, request.nodes, matrix, consensus, engine)
+    surplus = None
+    if request.algorithm == BALANCED and matrix.size:
+        from rebalance.kernels.balanced import Placed, surplus_of
+
+        surplus = surplus_of(Placed(request.nodes, matrix, consensus), request.weights, request.domains)
+    return PlacementResult(request.zone_id, request.nodes, matrix, consensus, engine, surplus)

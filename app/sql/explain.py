@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,11 @@ from app.sql.results import ColumnType, ResultSet
 from app.sql.show import replicas_text, result
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.snapshot import Change
-from catalog.core.zone import TIMER_OFF, Zone, ZoneIntent
+from catalog.core.zone import TIMER_OFF, DistributionAlgorithm, Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from rebalance.core.data_nodes import DataNodes, compute_data_nodes, replica_counts
-from rebalance.core.target import INDEX_BYTES, TargetPointer
-from rebalance.ports.placement import PlacementRequest
+from rebalance.core.target import INDEX_BYTES, TargetPointer, surplus_of_others
+from rebalance.ports.placement import PlacementRequest, PreviousPlacement
 from spark.batch import place_locally
 from spark.errors import PlacementError
 
@@ -101,7 +101,7 @@ def _of_zone(change: Change, snapshot: SystemSnapshot) -> Iterator[Row]:
     yield _row("DATA_NODES", "data nodes", have, get)
     was = stored_placement(before, snapshot) if before is not None else NOWHERE
     try:
-        becomes = _wanted_placement(after, wanted, snapshot) if after is not None else NOWHERE
+        becomes = _wanted_placement(after, wanted, was, snapshot) if after is not None else NOWHERE
     except PlacementError as error:
         yield _row("NOTE", "placement", note=str(error))
         return
@@ -152,7 +152,16 @@ def stored_placement(zone: Zone, snapshot: SystemSnapshot) -> Placement:
     return Placement(pointer.nodes, matrix.astype(np.int32), pointer.consensus)
 
 
-def _wanted_placement(zone: Zone, data_nodes: DataNodes | None, snapshot: SystemSnapshot) -> Placement:
+def _other_targets(zone: Zone, snapshot: SystemSnapshot) -> Iterator[TargetPointer]:
+    for other in snapshot.catalog.zones:
+        value = snapshot.keys.value(snapshot.keyspace.target_pointer(other.zone_id))
+        if value is not None and other.zone_id != zone.zone_id:
+            yield TargetPointer.decode(value)
+
+
+def _wanted_placement(
+    zone: Zone, data_nodes: DataNodes | None, was: Placement, snapshot: SystemSnapshot
+) -> Placement:
     """By the kernel, here. Raises PlacementError."""
     if data_nodes is None or not data_nodes.nodes:
         return NOWHERE
@@ -160,6 +169,10 @@ def _wanted_placement(zone: Zone, data_nodes: DataNodes | None, snapshot: System
     request = PlacementRequest(
         zone.zone_id, data_nodes.nodes, zone.partitions, replicas, voters, zone.algorithm.value
     )
+    if zone.algorithm is DistributionAlgorithm.BALANCED:
+        previous = None if was is NOWHERE else PreviousPlacement(was.nodes, was.matrix, was.voters)
+        elsewhere = np.array(surplus_of_others(_other_targets(zone, snapshot), data_nodes.nodes))
+        request = replace(request, previous=previous, elsewhere=elsewhere)
     (placed,) = place_locally([request])
     return Placement(placed.nodes, placed.matrix, voters)
 

@@ -9,7 +9,7 @@ from app.sql.results import ColumnType, ResultSet
 from app.sql.show import find_zone, result
 from app.sql.view_snapshot import SystemSnapshot, ZoneSizes
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.zone import EVERY_NODE, Zone
+from catalog.core.zone import EVERY_NODE, DistributionAlgorithm, Zone
 from parser.queries import ExplainPartition
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import replica_counts
@@ -57,10 +57,18 @@ class _Explained:
             if (parsed := snapshot.keyspace.parse_member(item.key)) is not None
         )
         nodes = self.sizes.data_nodes
-        order = place(nodes, range(number, number + 1), max(1, len(nodes)))[0] if nodes else ()
-        self.rank = {nodes[index]: rank for rank, index in enumerate(order, start=1)}
+        self.rank = {name: rank for rank, name in enumerate(self._order(number, nodes), start=1)}
         self.replicas, self.voters = self._counts()
         self.nodes = sorted({*snapshot.alive, *self.members, *nodes, *self.view.members})
+
+    def _order(self, number: int, nodes: tuple[str, ...]) -> tuple[str, ...]:
+        """Data nodes in the order of preference: all of them by the rendezvous keys; a balanced zone prefers
+        those that its target names, in that order."""
+        if self.zone.algorithm is DistributionAlgorithm.BALANCED:
+            target = self.view.target
+            return (*target.peers, *target.learners) if target is not None else ()
+        order = place(nodes, range(number, number + 1), max(1, len(nodes)))[0] if nodes else ()
+        return tuple(nodes[index] for index in order)
 
     def _counts(self) -> tuple[int, int]:
         """Replicas and voters as the controllers count them."""
@@ -88,7 +96,7 @@ class _Explained:
             return "EXCLUDED"
         if self.view.target is not None:
             return _role(self.view.target, name) or "CANDIDATE"
-        rank = self.rank[name]
+        rank = self.rank.get(name, len(self.nodes) + 1)
         return "VOTER" if rank <= self.voters else "LEARNER" if rank <= self.replicas else "CANDIDATE"
 
     def _reasons(self, name: str) -> list[str]:
@@ -109,6 +117,8 @@ class _Explained:
         return reasons
 
     def _rank_reason(self, name: str) -> str:
+        if self.zone.algorithm is DistributionAlgorithm.BALANCED:
+            return self._balance_reason(name)
         rank, nodes = self.rank[name], len(self.sizes.data_nodes)
         place_text = f"rank {rank} of {nodes} in the rendezvous order"
         if rank <= self.replicas:
@@ -117,6 +127,20 @@ class _Explained:
             )
             return f"{place_text}: the first {self.replicas} hold replicas and {votes}"
         return f"{place_text}: only the first {self.replicas} hold replicas"
+
+    def _balance_reason(self, name: str) -> str:
+        """By what the newest target gives the node of the whole zone, against the others' least and most."""
+        placed = self.snapshot.placed(self.zone)
+        if placed is None:
+            return "balanced: the zone has no target yet"
+        counts = Counter(node for target in placed.targets for node in target.nodes)
+        held = [counts[each] for each in self.sizes.data_nodes]
+        share = f"it holds {counts[name]} replicas of the zone, and data nodes hold {min(held)} to {max(held)}"
+        role = _role(self.view.target, name)
+        if role is None:
+            return f"balanced: {share}, so this partition's replicas are on others"
+        stays = "where it was" if _role(self.view.stable, name) else "new here: it fills a hole or evens out"
+        return f"balanced: {role.lower()}, {stays}; {share}"
 
     def _exclusion(self, name: str) -> str:
         record = self.snapshot.live.get(name)

@@ -13,7 +13,7 @@ import numpy as np
 
 from catalog.core.node_filter import NodeFilters, may_use
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
-from catalog.core.zone import Node, Zone, ZoneId
+from catalog.core.zone import DistributionAlgorithm, Node, Zone, ZoneId
 from catalog.filters.json_path import JSON_PATH
 from rebalance.kernels.rendezvous import place
 
@@ -79,6 +79,9 @@ class MemberCounts:
         quorum = zone.quorum_size or default_quorum(zone.replicas, len(nodes))
         voters = consensus_size(quorum, zone.replicas, len(nodes))
         replicas = min(effective_replicas(zone.replicas, len(nodes)), voters)
+        if zone.algorithm is DistributionAlgorithm.BALANCED:
+            each = -(-zone.partitions * replicas // len(nodes))
+            return dict.fromkeys(nodes, each)
         key = (zone.partitions, replicas, nodes)
         if key not in self._cache:
             if len(self._cache) >= CACHED_ZONES_MAX:

@@ -12,7 +12,7 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import AlterZone, CreateZone, Position, ZoneOption
 from catalog.core.quorum import consensus_size, effective_replicas, quorum_bounds
 from catalog.core.snapshot import Change, Topology
-from catalog.core.zone import TIMER_OFF, ConsistencyMode, DistributionAlgorithm, Zone
+from catalog.core.zone import TIMER_OFF, ConsistencyMode, Zone
 from catalog.core.zone_options import clause_position
 
 _NOT_YET: tuple[tuple[ZoneOption, str, Callable[[Zone], object], object], ...] = (
@@ -23,12 +23,6 @@ _NOT_YET: tuple[tuple[ZoneOption, str, Callable[[Zone], object], object], ...] =
         ConsistencyMode.HIGH_AVAILABILITY.value,
         lambda zone: zone.consistency_mode,
         ConsistencyMode.STRONG_CONSISTENCY,
-    ),
-    (
-        ZoneOption.DISTRIBUTION_ALGORITHM,
-        DistributionAlgorithm.BALANCED.value,
-        lambda zone: zone.algorithm,
-        DistributionAlgorithm.RENDEZVOUS,
     ),
 )
 """Option, what of it the engine does not do yet, where a zone keeps it, and the one value that it does.

@@ -65,6 +65,7 @@ class TargetStore:
             result.nodes,
             result.engine.value,
             algorithm,
+            () if result.surplus is None else tuple(map(tuple, result.surplus.round(4).tolist())),
         )
         key = keyspace.target_pointer(zone_id)
         older = DeleteRange(keyspace.zone_targets(zone_id), keyspace.target(zone_id, event_revision))

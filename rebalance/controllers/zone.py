@@ -7,21 +7,22 @@ fails is tried again later and holds up no other.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import structlog
 
 from catalog.core.node_filter import NodeFilters
-from catalog.core.zone import Node, ZoneId, ZoneIntent
+from catalog.core.zone import DistributionAlgorithm, Node, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from rebalance.controllers.partitions import PartitionWriter
 from rebalance.controllers.targets import NamedTarget, TargetStore
 from rebalance.core.data_nodes import DataNodes, compute_data_nodes, replica_counts
 from rebalance.core.keys import Keyspace
-from rebalance.core.target import TargetPointer, is_target_of
+from rebalance.core.target import TargetPointer, is_target_of, surplus_of_others
 from rebalance.core.txn import Delete, DeletePrefix, Get, KeyValue, Operation, Put, Txn, unchanged
 from rebalance.ports.metastore import Metastore
-from rebalance.ports.placement import PlacementEngine, PlacementRequest, PlacementResult
+from rebalance.ports.placement import PlacementEngine, PlacementRequest, PlacementResult, PreviousPlacement
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +55,11 @@ class Event:
         pointer = TargetPointer.decode(self.pointer.value)
         return pointer.event_revision >= self.revision or is_target_of(pointer, self.intent, self.data_nodes)
 
+    @property
+    def is_stateful(self) -> bool:
+        """Whether the placement starts from the one before."""
+        return self.intent.zone.algorithm is DistributionAlgorithm.BALANCED
+
     def request(self) -> PlacementRequest:
         zone = self.intent.zone
         replicas, voters = replica_counts(self.intent, self.data_nodes)
@@ -81,6 +87,7 @@ class ZoneController:
         self._targets = TargetStore(metastore, keyspace)
         self._partitions = PartitionWriter(metastore, keyspace)
         self._written: dict[ZoneId, int] = {}
+        self._pointers: dict[ZoneId, TargetPointer] = {}
 
     def forget(self) -> None:
         """Called on taking the lead: what an earlier leader finished is not known here."""
@@ -126,8 +133,11 @@ class ZoneController:
             return None
         intent = ZoneIntent.decode(intent_key.value)
         if intent.dropped:
+            self._pointers.pop(zone_id, None)
             await self._clean_up(zone_id, intent_key)
             return None
+        if pointer is not None:
+            self._remember(zone_id, TargetPointer.decode(pointer.value))
         previous = DataNodes.decode(data_nodes_key.value) if data_nodes_key else None
         wanted = compute_data_nodes(previous, self._live_nodes(), intent, self._filters)
         if not wanted.nodes:
@@ -150,9 +160,8 @@ class ZoneController:
         if not events:
             return []
         try:
-            results = list(
-                zip(events, await self._engine.place([each.request() for each in events]), strict=True)
-            )
+            requests = await self._requests(events)
+            results = list(zip(events, await self._engine.place(requests), strict=True))
         except Exception as error:
             if len(events) == 1:
                 failures[events[0].zone_id] = error
@@ -166,6 +175,30 @@ class ZoneController:
                 failures[event.zone_id] = error
         return placed
 
+    async def _requests(self, events: Sequence[Event]) -> list[PlacementRequest]:
+        """Balanced zones with what they start from, and with what zones outside of the batch hold."""
+        together = {event.zone_id for event in events}
+        requests = []
+        for event in events:
+            request = event.request()
+            if event.is_stateful:
+                others = (pointer for zone, pointer in self._pointers.items() if zone not in together)
+                elsewhere = np.array(surplus_of_others(others, request.nodes))
+                request = replace(request, previous=await self._previous(event), elsewhere=elsewhere)
+            requests.append(request)
+        return requests
+
+    async def _previous(self, event: Event) -> PreviousPlacement | None:
+        """The stored target. Raises ValueError when it was replaced meanwhile."""
+        if event.pointer is None:
+            return None
+        pointer = TargetPointer.decode(event.pointer.value)
+        target = await self._targets.read(event.zone_id, event.pointer)
+        matrix = np.frombuffer(b"".join(target.chunks), dtype="<i4").astype(np.int32)
+        return PreviousPlacement(
+            pointer.nodes, matrix.reshape(pointer.partitions, pointer.replicas), pointer.consensus
+        )
+
     async def _store(self, event: Event, result: PlacementResult) -> NamedTarget:
         guards = (
             unchanged(self._keyspace.intent(event.zone_id), event.intent_revision),
@@ -177,7 +210,13 @@ class ZoneController:
         )
         if named is None:
             raise NotYetError("a newer event came while the target was computed")
+        self._remember(event.zone_id, named.target.pointer)
         return named
+
+    def _remember(self, zone_id: ZoneId, pointer: TargetPointer) -> None:
+        """What balanced zones hold is what the next placement of another one looks at."""
+        if pointer.surplus:
+            self._pointers[zone_id] = pointer
 
     async def _clean_up(self, zone_id: ZoneId, intent: KeyValue) -> None:
         """A dropped zone: all its keys but the intent go at once; the nodes then stop its members."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from catalog.core.zone import ZoneIntent
@@ -34,6 +34,9 @@ class TargetPointer:
     nodes: tuple[str, ...]
     engine: str
     algorithm: str
+    surplus: tuple[tuple[float, ...], ...] = ()
+    """Balanced zones: how far replicas, voters and primaries of each node are above its exact share (three
+    rows), which is what other zones even out. Empty for others."""
 
     def encode(self) -> bytes:
         document = {"v": POINTER_FORMAT, **asdict(self)}
@@ -45,7 +48,19 @@ class TargetPointer:
         found = json.loads(value)
         if found.pop("v") != POINTER_FORMAT:
             raise ValueError(f"target pointer format is not known; this build reads {POINTER_FORMAT}")
-        return cls(**{**found, "nodes": tuple(found["nodes"])})
+        surplus = tuple(map(tuple, found.get("surplus", ())))
+        return cls(**{**found, "nodes": tuple(found["nodes"]), "surplus": surplus})
+
+
+def surplus_of_others(pointers: Iterable[TargetPointer], nodes: Sequence[str]) -> list[list[float]]:
+    """The sum of other zones' surplus on each of ``nodes``: three rows, of replicas, voters and primaries."""
+    sums: dict[str, list[float]] = {name: [0.0, 0.0, 0.0] for name in nodes}
+    for pointer in pointers:
+        for level, row in enumerate(pointer.surplus):
+            for name, above in zip(pointer.nodes, row, strict=True):
+                if name in sums:
+                    sums[name][level] += above
+    return [[sums[name][level] for name in nodes] for level in range(3)]
 
 
 def is_target_of(pointer: TargetPointer, intent: ZoneIntent, data_nodes: DataNodes) -> bool:

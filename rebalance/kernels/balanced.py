@@ -185,6 +185,16 @@ def _settled(plan: Plan) -> Matrix:
     return cells
 
 
+def surplus_of(placed: Placed, weights: Sequence[float] = (), domains: Sequence[str] = ()) -> Shares:
+    """``Plan.surplus`` of an assignment as it came out: float64 [3, N]."""
+    partitions, width = placed.matrix.shape
+    exact = zone_quotas(
+        tuple(weights) or (1.0,) * len(placed.nodes), _domain_numbers(domains), partitions, width, placed.voters
+    )
+    shares = np.array([exact.replicas, exact.voters, exact.primaries], dtype=np.float64)
+    return np.subtract(placed.totals(), shares)
+
+
 def _excess(cells: Cells, made: Plan, votes: int) -> int:
     """How far the levels are outside their bounds, and how many voters share a domain that should not."""
     nodes = len(made.problem.nodes)

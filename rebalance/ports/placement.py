@@ -59,6 +59,8 @@ class PlacementResult:
     matrix: npt.NDArray[np.int32]
     consensus: int
     engine: Engine
+    surplus: npt.NDArray[np.float64] | None = field(default=None, compare=False)
+    """float64 [3, N] of a balanced zone: how far its replicas, voters and primaries are above exact shares."""
 
     def assignments(self, partition: int) -> Assignments:
         """One row as the controllers write it. Not for bulk loops over replicas."""

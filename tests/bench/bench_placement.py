@@ -6,6 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
+import psutil
+
 from catalog.core.zone import ZoneId
 from rebalance.kernels.rendezvous import place
 from rebalance.ports.placement import Engine, EngineState, PlacementRequest
@@ -13,7 +15,7 @@ from spark.engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
 from tests.bench.figures import ratio, report, timed
 
-SIZES = ((8, 3), (65_536, 100), (1_000_000, 100))
+SIZES = ((8, 3), (1_000, 100), (65_536, 100), (1_000_000, 100))
 
 
 async def test_placement(tmp_path: Path) -> None:
@@ -39,5 +41,18 @@ async def test_placement(tmp_path: Path) -> None:
                 f"kernel alone: {name}", timed(lambda n=nodes, p=partitions: place(n, range(p), 3), 3)
             )  # type: ignore[misc]
             ratio("Spark job", ours, kernel)
+            print(f"{'... the cost of Spark itself':<62} {(ours - kernel) * 1e3:.0f} ms")
+        even = PlacementRequest(ZoneId(1), nodes, partitions, 3, 3, "balanced")
+        found = []
+        for _ in range(4):
+            begun = time.perf_counter()
+            (result,) = await engine.place([even])
+            found.append(time.perf_counter() - begun)
+            assert result.engine is Engine.SPARK
+        report(f"Spark job, balanced: {partitions:,} partitions, {len(nodes)} nodes", found[1:])
+        driver = engine.status().driver_pid
+        assert driver is not None
+        megabytes = psutil.Process(driver).memory_info().rss / 1e6
+        print(f"{'memory of the driver (Python process)':<62} {megabytes:.0f} MB")
     finally:
         await engine.close()

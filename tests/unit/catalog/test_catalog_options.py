@@ -102,7 +102,6 @@ def test_other_warnings() -> None:
         ("AUTO SCALE UP OFF", "anything but 0"),
         ("AUTO SCALE DOWN 5", "anything but OFF"),
         ("CONSISTENCY MODE 'HIGH_AVAILABILITY'", "HIGH_AVAILABILITY"),
-        ("DISTRIBUTION ALGORITHM 'balanced'", "balanced"),
     ],
 )
 def test_what_the_engine_does_not_do_yet_is_refused_with_its_place(option: str, what: str) -> None:

@@ -7,6 +7,7 @@ about the state run on one more, so that they are answered while jobs run.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from spark.batch import WARM_UP, encode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+Job = Callable[["SparkSession", pa.Table, int], pa.Table]
 
 JOBS_MAX = 4
 """At a time; more wait for a thread."""
@@ -40,9 +43,10 @@ class Cluster:
         errors; waits as long as a cluster gives it no executor."""
         self.submit(encode(WARM_UP)).result.result()
 
-    def submit(self, zones: pa.Table) -> PlacementJob:
+    def submit(self, table: pa.Table, run: Job = placement_job.run) -> PlacementJob:
+        """``run`` is a job's function of session, table and parallelism."""
         group = f"placement-{next(self._numbers)}"
-        return PlacementJob(group, self._jobs.submit(self._run, group, zones))
+        return PlacementJob(group, self._jobs.submit(self._run, group, table, run))
 
     def cancel(self, job: PlacementJob) -> None:
         if not job.result.cancel():
@@ -61,9 +65,9 @@ class Cluster:
         asked: Future[bool] = self._questions.submit(self._context._jsc.sc().isStopped)
         return asked.result(timeout_s)
 
-    def _run(self, group: str, zones: pa.Table) -> pa.Table:
+    def _run(self, group: str, table: pa.Table, run: Job) -> pa.Table:
         self._context.setJobGroup(group, "placement", interruptOnCancel=True)
-        return placement_job.run(self._session, zones, self._context.defaultParallelism)
+        return run(self._session, table, self._context.defaultParallelism)
 
     def _tasks_move(self) -> bool:
         tracker = self._context.statusTracker()

@@ -12,18 +12,31 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 import structlog
 
-from rebalance.ports.placement import EngineState, EngineStatus, PlacementRequest, PlacementResult
+from rebalance.ports.placement import (
+    Engine,
+    EngineState,
+    EngineStatus,
+    PlacementRequest,
+    PlacementResult,
+    PreviousPlacement,
+)
 from spark import batch as batches
 from spark import frames
 from spark.errors import DriverLostError, JobFailedError, SparkStalledError, SparkUnavailableError
 from spark.frames import Frame, Kind
 from spark.supervisor import DriverConfig, DriverSupervisor, Endpoint
+
+if TYPE_CHECKING:
+    from spark.what_if import Candidate, Verdict
+
+T = TypeVar("T")
 
 SPARK_WAIT_S = 10.0
 ATTEMPTS_MAX = 2
@@ -90,30 +103,56 @@ class SparkPlacementEngine:
             return []
         loop = asyncio.get_running_loop()
         zones = await loop.run_in_executor(self._threads, batches.encode, batch)
+        found = await self._tried(Kind.PLACE, zones, lambda cells: batches.decode(batch, cells))
+        if found is not None:
+            return found
+        _log.warning("placement.local", zones=len(batch), spark=self.status().message)
+        return await loop.run_in_executor(self._threads, batches.place_locally, batch)
+
+    async def what_if(
+        self, before: PreviousPlacement, candidates: Sequence[Candidate]
+    ) -> tuple[list[Verdict], Engine]:
+        """The candidates, the best first, and where they were computed."""
+        # The compiled kernels come with it: loaded where somebody asks.
+        from spark import what_if
+
+        loop = asyncio.get_running_loop()
+        table = await loop.run_in_executor(self._threads, what_if.encode, before, candidates)
+        found = await self._tried(Kind.WHAT_IF, table, lambda answer: what_if.verdicts(candidates, answer))
+        if found is not None:
+            return found, Engine.SPARK
+        _log.warning("what_if.local", candidates=len(candidates), spark=self.status().message)
+        answer = await loop.run_in_executor(self._threads, what_if.assess_locally, table)
+        return what_if.verdicts(candidates, answer), Engine.LOCAL
+
+    async def _tried(self, kind: Kind, table: pa.Table, decode: Callable[[pa.Table], T]) -> T | None:
+        """The decoded answer of one job; None when Spark cannot be had within the limits."""
+        loop = asyncio.get_running_loop()
         for attempt in range(1, ATTEMPTS_MAX + 1):
             endpoint = await self._supervisor.ready(self._spark_wait_s)
             if endpoint is None:
                 break
             try:
-                cells = await self._on_spark(endpoint, zones)
-                return await loop.run_in_executor(self._threads, batches.decode, batch, cells)
+                answer = await self._on_spark(endpoint, kind, table)
+                return await loop.run_in_executor(self._threads, decode, answer)
             except SparkUnavailableError as error:
-                _log.warning("placement.attempt_failed", attempt=attempt, zones=len(batch), reason=str(error))
+                _log.warning(
+                    "placement.attempt_failed", attempt=attempt, rows=table.num_rows, reason=str(error)
+                )
                 if isinstance(error, SparkStalledError):
                     self._supervisor.distrust(endpoint.generation, str(error), self._spark_wait_s)
                 elif isinstance(error, DriverLostError):
                     self._supervisor.distrust(endpoint.generation, str(error))
-        _log.warning("placement.local", zones=len(batch), spark=self.status().message)
-        return await loop.run_in_executor(self._threads, batches.place_locally, batch)
+        return None
 
-    async def _on_spark(self, endpoint: Endpoint, zones: pa.Table) -> pa.Table:
-        """*cells* of one job. Raises SparkUnavailableError; being cancelled cancels the job."""
+    async def _on_spark(self, endpoint: Endpoint, kind: Kind, table: pa.Table) -> pa.Table:
+        """The answer of one job. Raises SparkUnavailableError; being cancelled cancels the job."""
         loop = asyncio.get_running_loop()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.setblocking(False)
             try:
                 await loop.sock_connect(connection, str(endpoint.socket))
-                await frames.send_async(connection, Frame(Kind.PLACE, {}, zones))
+                await frames.send_async(connection, Frame(kind, {}, table))
                 frame = await self._answer(connection)
             except TimeoutError as error:
                 raise DriverLostError(f"the driver was silent for {self._silence_limit_s:g} s") from error

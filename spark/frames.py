@@ -28,10 +28,11 @@ BODY_BYTES_MAX = 1 << 34
 
 
 class Kind(Enum):
-    """Engine to driver: WATCH, PLACE. Driver to engine: the rest."""
+    """Engine to driver: WATCH, PLACE, WHAT_IF. Driver to engine: the rest."""
 
     WATCH = "watch"
     PLACE = "place"
+    WHAT_IF = "what-if"
     STATE = "state"
     PROGRESS = "progress"
     RESULT = "result"

@@ -12,14 +12,16 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from pathlib import Path
 
-from spark import frames
+from spark import frames, placement_job, what_if_job
 from spark.board import Board, DriverState
-from spark.cluster import Cluster, PlacementJob
+from spark.cluster import Cluster, Job, PlacementJob
 from spark.frames import Frame, Kind
 
 HEARTBEAT_S = 1.0
 PROGRESS_S = 0.5
 QUESTION_LIMIT_S = 5.0
+JOBS: dict[Kind, Job] = {Kind.PLACE: placement_job.run, Kind.WHAT_IF: what_if_job.run}
+"""What each request asks the cluster to do with its table."""
 
 
 class DriverServer:
@@ -85,9 +87,9 @@ class DriverServer:
     def _placed(self, connection: socket.socket, frame: Frame) -> Frame:
         """Run one placement and answer it; in between, progress frames. Raises OSError when the engine is gone,
         after cancelling the job."""
-        if self._cluster is None or frame.kind is not Kind.PLACE or frame.body is None:
+        if self._cluster is None or frame.kind not in JOBS or frame.body is None:
             return Frame(Kind.REFUSED, {"message": f"{frame.kind.value}: {self._board.report.message}"})
-        job = self._cluster.submit(frame.body)
+        job = self._cluster.submit(frame.body, JOBS[frame.kind])
         try:
             self._follow(connection, self._cluster, job)
         except OSError:

@@ -33,6 +33,7 @@ from spark.batch import place_locally
 from spark.engine import LocalPlacementEngine, SparkPlacementEngine
 from spark.errors import PlacementError
 from spark.supervisor import DriverConfig
+from spark.what_if import Candidate, assess_locally, encode, verdicts
 from tests.data.placement_golden import golden_cases, rows_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -160,6 +161,23 @@ async def test_balanced_zones_beside_others(either: PlacementEngine) -> None:
     (after,) = await either.place([fewer])
     kept = np.array(nodes)[found[1].matrix][:, :, None] == np.array(nodes[1:])[after.matrix][:, None, :]
     assert 300 - np.count_nonzero(kept) == np.count_nonzero(found[1].matrix == 0)
+
+
+async def test_what_if_on_spark_says_what_it_says_here(spark: SparkPlacementEngine) -> None:
+    nodes = tuple(f"n{number}" for number in range(9))
+    before = PreviousPlacement(nodes, place(nodes, range(200), 3), 3)
+    asked = [
+        Candidate(f"without {name}", PlacementRequest(ZoneId(0), rest, 200, 3, 3, algorithm))
+        for at, name in enumerate(nodes)
+        for rest in [nodes[:at] + nodes[at + 1 :]]
+        for algorithm in ("balanced", "rendezvous")
+    ]
+    asked.append(Candidate("twice", PlacementRequest(ZoneId(0), ("a", "a"), 200, 3, 3)))
+    found, engine = await spark.what_if(before, asked)
+    assert engine is Engine.SPARK
+    assert found == verdicts(asked, assess_locally(encode(before, asked)))
+    assert found[0].reason.startswith("best: ")
+    assert found[-1].reason == "cannot be placed: nodes are named twice: 'a'"
 
 
 async def test_empty_batches_and_empty_zones(either: PlacementEngine) -> None:

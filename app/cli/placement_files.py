@@ -1,0 +1,98 @@
+"""The files of ``zonectl place`` and ``zonectl whatif``: nodes, and assignments as they were printed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from app.cli.exits import UsageError
+from app.cli.sql_source import STDIN
+from catalog.core.quorum import ALL_REPLICAS
+from rebalance.ports.placement import PreviousPlacement
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedNode:
+    name: str
+    weight: float = 1.0
+    domain: str = ""
+
+
+def read_replicas(text: str, what: str = "--replicas") -> int:
+    """A number or ALL; ``what`` is what errors call it. Raises UsageError."""
+    if text.upper() == "ALL":
+        return ALL_REPLICAS
+    if not text.isdecimal() or not 1 <= int(text) <= ALL_REPLICAS:
+        raise UsageError(f"{what} {text}: a number from 1 on, or ALL")
+    return int(text)
+
+
+def read_nodes(path: Path) -> list[PlacedNode]:
+    """A file of names or of objects. Raises UsageError."""
+    return nodes_of(read_json(path), str(path))
+
+
+def nodes_of(found: object, path: str) -> list[PlacedNode]:
+    """``path`` is what errors call it."""
+    if not isinstance(found, list):
+        raise UsageError(f"{path}: expected a JSON list of node names or objects, found {_kind(found)}")
+    return [_node(path, at, each) for at, each in enumerate(found)]
+
+
+def _node(path: str, at: int, found: object) -> PlacedNode:
+    if isinstance(found, str):
+        return PlacedNode(found)
+    where = f"{path}: node {at + 1}"
+    if not isinstance(found, dict):
+        raise UsageError(f"{where}: expected a name or an object, found {_kind(found)}")
+    name, weight, domain = found.get("name"), found.get("weight", 1.0), found.get("domain", "")
+    if not isinstance(name, str):
+        raise UsageError(f'{where}: "name" must be a string, found {_kind(name)}')
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not weight > 0:
+        raise UsageError(f'{where}: "weight" must be a positive number, found {weight!r}')
+    if not isinstance(domain, str):
+        raise UsageError(f'{where}: "domain" must be a string, found {_kind(domain)}')
+    return PlacedNode(name, float(weight), domain)
+
+
+def read_previous(path: Path, partitions: int | None = None) -> PreviousPlacement:
+    """Assignments of ``partitions``, None: of any number of them. Raises UsageError."""
+    found = read_json(path)
+    rows = found.get("assignments") if isinstance(found, dict) else None
+    if not isinstance(rows, list) or partitions not in (None, len(rows)):
+        count = f"{len(rows)} of them" if isinstance(rows, list) else "none"
+        wanted = "" if partitions is None else f" of {partitions} partitions"
+        raise UsageError(f'{path}: expected "assignments"{wanted}, found {count}')
+    try:
+        names = [[str(each["node"]) for each in row] for row in rows]
+        voters = {sum(bool(each["peer"]) for each in row) for row in rows}
+    except (TypeError, KeyError) as error:
+        raise UsageError(f'{path}: each assignment is a list of {{"node", "peer"}}') from error
+    if len({len(row) for row in names}) > 1 or len(voters) > 1:
+        raise UsageError(f"{path}: every partition must have as many replicas and as many peers as the others")
+    known = {name: at for at, name in enumerate(dict.fromkeys(name for row in names for name in row))}
+    width = len(names[0]) if names else 0
+    matrix = np.array([[known[name] for name in row] for row in names], dtype=np.int32).reshape(-1, width)
+    return PreviousPlacement(tuple(known), matrix, voters.pop() if voters else 1)
+
+
+def read_json(path: Path) -> Any:
+    try:
+        text = sys.stdin.read() if str(path) == STDIN else path.read_text(encoding="utf-8-sig")
+        return json.loads(text)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text") from error
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
+
+
+def _kind(found: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a string", type(None): "nothing", bool: "a boolean"}
+    return names.get(type(found), "a number")

@@ -1,0 +1,164 @@
+"""What ``zonectl whatif`` and ``zonectl skew`` do once their options are read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from app.cli.exits import ExitCode, UsageError
+from app.cli.output import print_rows
+from app.cli.place_run import spark_engine
+from app.cli.placement_files import PlacedNode, nodes_of, read_json, read_previous, read_replicas
+from app.settings import Settings
+from catalog.core.zone import ZoneId
+from rebalance.groups.key_hash import partition_of
+from rebalance.kernels.assessment import level_counts
+from rebalance.ports.placement import Engine, PlacementRequest, PreviousPlacement
+from spark.what_if import Candidate, Verdict, assess_locally, encode, verdicts
+
+FIELDS = frozenset({"name", "add", "remove", "nodes", "replicas", "consensus"})
+
+
+def compare(
+    assignments: Path, candidates: Path, algorithm: str, spark: Settings | None, *, as_json: bool
+) -> int:
+    """``spark`` None: in this process. Raises CliError."""
+    before = read_previous(assignments)
+    asked = _candidates(candidates, before, algorithm)
+    if spark is None:
+        found, engine = verdicts(asked, assess_locally(encode(before, asked))), Engine.LOCAL
+    else:
+        found, engine = asyncio.run(_on_spark(before, asked, spark))
+    if as_json:
+        print(json.dumps({"engine": engine.value, "candidates": [_told(each) for each in found]}, indent=2))
+    else:
+        _print_verdicts(found)
+    return ExitCode.OK if any(each.assessment for each in found) else ExitCode.FAILED
+
+
+async def _on_spark(
+    before: PreviousPlacement, asked: list[Candidate], settings: Settings
+) -> tuple[list[Verdict], Engine]:
+    async with spark_engine(settings) as engine:
+        return await engine.what_if(before, asked)
+
+
+def _candidates(path: Path, before: PreviousPlacement, algorithm: str) -> list[Candidate]:
+    found = read_json(path)
+    if not isinstance(found, list) or not found:
+        raise UsageError(f"{path}: expected a JSON list of at least one candidate")
+    return [_candidate(each, f"{path}: candidate {at}", before, algorithm) for at, each in enumerate(found, 1)]
+
+
+def _candidate(found: object, where: str, before: PreviousPlacement, algorithm: str) -> Candidate:
+    if not isinstance(found, dict) or not isinstance(found.get("name"), str):
+        raise UsageError(f'{where}: expected an object with a "name"')
+    unknown = set(found) - FIELDS
+    if unknown:
+        raise UsageError(f"{where}: {min(unknown)!r} is not known; there are {', '.join(sorted(FIELDS))}")
+    where = f"{where} ({found['name']})"
+    nodes = _nodes(found, where, before)
+    width = before.matrix.shape[1]
+    replicas = read_replicas(str(found.get("replicas", width)), f"{where}: replicas")
+    consensus = found.get("consensus", min(before.consensus, replicas))
+    if isinstance(consensus, bool) or not isinstance(consensus, int) or consensus < 0:
+        raise UsageError(f"{where}: consensus: a number from 0 on, not {consensus!r}")
+    domains = tuple(node.domain for node in nodes)
+    if any(domains) and not all(domains):
+        raise UsageError(f"{where}: either every node has a domain or none")
+    request = PlacementRequest(
+        ZoneId(0),
+        tuple(node.name for node in nodes),
+        len(before.matrix),
+        replicas,
+        consensus,
+        algorithm,
+        weights=tuple(node.weight for node in nodes),
+        domains=domains if any(domains) else (),
+    )
+    return Candidate(found["name"], request)
+
+
+def _nodes(found: dict[str, Any], where: str, before: PreviousPlacement) -> list[PlacedNode]:
+    if "nodes" in found:
+        return nodes_of(found["nodes"], f"{where}: nodes")
+    remove = found.get("remove", [])
+    if not isinstance(remove, list) or not set(map(str, remove)) <= set(before.nodes):
+        strange = sorted(set(map(str, remove)) - set(before.nodes)) if isinstance(remove, list) else [remove]
+        raise UsageError(f"{where}: remove: {strange[0]!r} is not a node of the placement")
+    kept = [PlacedNode(name) for name in before.nodes if name not in remove]
+    return kept + nodes_of(found.get("add", []), f"{where}: add")
+
+
+def _told(verdict: Verdict) -> dict[str, Any]:
+    found = None if verdict.assessment is None else asdict(verdict.assessment)
+    return {"name": verdict.candidate.name, "reason": verdict.reason, "assessment": found}
+
+
+def _print_verdicts(found: list[Verdict]) -> None:
+    columns = (
+        "CANDIDATE",
+        "NODES",
+        "MOVED",
+        "REPLICAS",
+        "VOTERS",
+        "PRIMARIES",
+        "LOST_TO_NODE",
+        "LOST_TO_DOMAIN",
+    )
+    rows = []
+    for verdict in found:
+        seen = verdict.assessment
+        figures = [""] * 6
+        if seen is not None:
+            spreads = [f"{each.max_min} ({each.stddev:.2f})" for each in seen.spreads]
+            domain = "" if seen.lost_to_a_domain is None else str(seen.lost_to_a_domain)
+            figures = [str(seen.moved), *spreads, str(seen.lost_to_a_node), domain]
+        rows.append([verdict.candidate.name, str(len(verdict.candidate.request.nodes)), *figures])
+    print_rows(columns, rows)
+    print("REPLICAS, VOTERS, PRIMARIES: max - min (standard deviation) over the nodes.")
+    for verdict in found:
+        print(f"{verdict.candidate.name}: {verdict.reason}")
+
+
+def show_skew(assignments: Path, keys: int, *, as_json: bool) -> int:
+    placed = read_previous(assignments)
+    levels = ("replicas", "voters", "primaries")
+    counts = dict(zip(levels, level_counts(len(placed.nodes), placed.matrix, placed.consensus), strict=True))
+    if keys and len(placed.matrix):
+        held = _generated(keys, len(placed.matrix))
+        for name, width in (("keys", placed.matrix.shape[1]), ("primary_keys", 1)):
+            cells = placed.matrix[:, :width]
+            weights = np.repeat(held, width)
+            counts[name] = np.bincount(cells.ravel(), weights, minlength=len(placed.nodes)).astype(np.int64)
+    spread = {
+        name: {"max_min": int(np.ptp(count)), "stddev": round(float(count.std()), 3)}
+        for name, count in counts.items()
+        if count.size
+    }
+    if as_json:
+        nodes = {
+            name: {level: int(count[at]) for level, count in counts.items()}
+            for at, name in enumerate(placed.nodes)
+        }
+        print(json.dumps({"partitions": len(placed.matrix), "nodes": nodes, "spread": spread}, indent=2))
+        return ExitCode.OK
+    rows = [[name, *(str(count[at]) for count in counts.values())] for at, name in enumerate(placed.nodes)]
+    rows.append(["max - min", *(str(each["max_min"]) for each in spread.values())])
+    rows.append(["std. deviation", *(f"{each['stddev']:g}" for each in spread.values())])
+    print_rows(["NODE", *(name.upper() for name in counts)], rows)
+    return ExitCode.OK
+
+
+def _generated(keys: int, partitions: int) -> npt.NDArray[np.int64]:
+    """Keys of each partition: int64 [P]. The keys are numbered texts, so that the answer is always the same."""
+    held = np.zeros(partitions, dtype=np.int64)
+    for number in range(keys):
+        held[partition_of(f"key-{number}", partitions)] += 1
+    return held

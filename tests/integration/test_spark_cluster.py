@@ -1,0 +1,130 @@
+"""Placement on a standalone Spark cluster: a real master and two workers, one of which is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import pytest_asyncio
+
+from catalog.core.zone import ZoneId
+from rebalance.hosting.free_ports import free_block
+from rebalance.kernels.rendezvous import place
+from rebalance.ports.placement import Engine, EngineState, PlacementRequest
+from spark.batch import place_locally
+from spark.engine import SparkPlacementEngine
+from spark.java import find_java
+from spark.session import spark_home
+from spark.supervisor import DriverConfig
+from tests.data.placement_golden import golden_cases, rows_of
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+READY_LIMIT_S = 120.0
+
+
+class Cluster:
+    """A master, and workers of one core each."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port, *self._web_ports = free_block(4)
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def url(self) -> str:
+        return f"spark://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._run("master.Master", "--port", str(self.port), "--webui-port", str(self._web_ports[0]))
+        for number in (1, 2):
+            self._run(
+                "worker.Worker", "--webui-port", str(self._web_ports[number]), "--cores", "1", "--memory", "1g",
+                "--work-dir", str(self.directory / f"worker-{number}"), self.url,
+            )  # fmt: skip
+
+    def _run(self, name: str, *arguments: str) -> None:
+        command = [str(spark_home() / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
+        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+        environment["JAVA_HOME"] = str(find_java().path.resolve().parent.parent)
+        with (self.directory / "cluster.log").open("ab") as log:
+            self.processes.append(
+                subprocess.Popen(
+                    [*command, "--host", "127.0.0.1", *arguments], stdout=log, stderr=log, env=environment
+                )
+            )
+
+    def kill_worker(self) -> None:
+        """With its executor, as when a machine is lost."""
+        worker = self.processes.pop()
+        for process in [*psutil.Process(worker.pid).children(recursive=True), worker]:
+            process.kill()
+        worker.wait()
+
+    def stop(self) -> None:
+        for process in reversed(self.processes):
+            family = psutil.Process(process.pid).children(recursive=True)
+            process.terminate()
+            process.wait(20)
+            for child in family:
+                with suppress(psutil.NoSuchProcess):
+                    child.kill()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    started = Cluster(tmp_path_factory.mktemp("spark-cluster"))
+    started.start()
+    yield started
+    started.stop()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[SparkPlacementEngine]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        config = DriverConfig(cluster.url, tmp_path_factory.mktemp("driver"))
+        opened = SparkPlacementEngine(config, READY_LIMIT_S)
+        await opened.start()
+        deadline = time.monotonic() + READY_LIMIT_S
+        while opened.status().state is not EngineState.READY:
+            assert time.monotonic() < deadline, opened.status().message
+            await asyncio.sleep(0.1)
+        yield opened
+        await opened.close()
+
+
+async def test_golden_vectors_on_executors(engine: SparkPlacementEngine) -> None:
+    """IEP-038, PME-077: what the executors of a cluster compute is what Java computes."""
+    cases = golden_cases()
+    results = await engine.place([case.request for case in cases])
+    for case, result in zip(cases, results, strict=True):
+        assert result.engine is Engine.SPARK
+        assert rows_of(result) == case.rows
+
+
+async def test_a_lost_executor_costs_a_retry_and_no_result(
+    engine: SparkPlacementEngine, cluster: Cluster
+) -> None:
+    """One of two machines dies under a job: the other one does its tasks again."""
+    nodes = tuple(f"node-{number}" for number in range(200))
+    large = PlacementRequest(ZoneId(1), nodes, 2_000_000, 3, 3)
+    even = PlacementRequest(ZoneId(2), nodes, 1_000, 3, 3, "balanced")
+    running = asyncio.create_task(engine.place([large, even]))
+    await asyncio.sleep(0.3)
+    cluster.kill_worker()
+    placed, balanced = await running
+    assert placed.engine is Engine.SPARK
+    assert np.array_equal(placed.matrix, place(nodes, range(2_000_000), 3))
+    assert np.array_equal(balanced.matrix, place_locally([even])[0].matrix)
+    (again,) = await engine.place([even])
+    assert again.engine is Engine.SPARK

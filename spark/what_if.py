@@ -101,15 +101,16 @@ CRITERIA = (
 
 
 def _rank(found: Assessment | None) -> tuple[int, ...]:
-    """0 where a candidate can be placed, then CRITERIA in order."""
+    """0 where a candidate can be placed, then CRITERIA in order. A difference of one is no unevenness: shares
+    are rarely whole numbers."""
     if found is None:
         return (1,)
     return (
         0,
         found.lost_to_a_domain or 0,
         found.lost_to_a_node,
-        found.spreads[0].max_min,
-        found.spreads[2].max_min,
+        max(found.spreads[0].max_min, 1),
+        max(found.spreads[2].max_min, 1),
         found.moved,
     )
 

@@ -48,13 +48,13 @@ def test_candidates_are_put_in_order_with_reasons(now: Path, capsys: pytest.Capt
         ],
     )
     assert [each["name"] for each in found] == [
-        *("as it is", "two fewer", "one more", "one copy", "named twice"),
+        *("as it is", "one more", "two fewer", "one copy", "named twice"),
     ]
     reasons = {each["name"]: each["reason"] for each in found}
     assert reasons["as it is"].startswith("best: 0 partitions that lose their majority with one failure domain")
     assert reasons["as it is"].endswith("0 replicas that move")
     assert reasons["two fewer"] == "60 replicas that move, the best has 0"
-    assert reasons["one more"] == "1 replicas max - min, the best has 0"
+    assert reasons["one more"] == "25 replicas that move, the best has 0"
     assert reasons["one copy"] == "10 partitions that lose their majority with one node, the best has 0"
     assert reasons["named twice"] == "cannot be placed: nodes are named twice: 'n5'"
 

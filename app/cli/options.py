@@ -39,6 +39,23 @@ DataDirOption = Annotated[
 FormatOption = Annotated[
     OutputFormat, typer.Option("--format", envvar="ZONEKEEPER_FORMAT", help="How results are printed.")
 ]
+WaitOption = Annotated[
+    bool,
+    typer.Option(
+        "--wait", envvar="ZONEKEEPER_WAIT", help="Stay until every zone that was changed has converged."
+    ),
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        envvar="ZONEKEEPER_TIMEOUT",
+        min=0,
+        metavar="S",
+        help="With --wait: give up after S seconds (exit code 4).",
+        show_default="no limit",
+    ),
+]
 HostOption = Annotated[
     str | None,
     typer.Option(

@@ -20,6 +20,7 @@ from app.cli.output import print_rows
 from app.cli.placement_files import read_nodes, read_previous, read_replicas
 from app.settings import Settings
 from catalog.core.zone import ZoneId
+from rebalance.kernels.assessment import held, level_counts, renumbered
 from rebalance.ports.placement import EngineState, PlacementRequest, PlacementResult
 from spark.batch import BALANCED, place_locally
 from spark.errors import PlacementError
@@ -120,8 +121,8 @@ def _print_json(result: PlacementResult) -> None:
 def _print_table(request: PlacementRequest, result: PlacementResult) -> None:
     """What each node holds, the spread, and with a previous placement what moves."""
     matrix = result.matrix
-    levels = {"REPLICAS": matrix.shape[1], "VOTERS": max(1, result.consensus), "PRIMARIES": 1}
-    counts = [np.bincount(matrix[:, :width].ravel(), minlength=len(result.nodes)) for width in levels.values()]
+    levels = ("REPLICAS", "VOTERS", "PRIMARIES")
+    counts = level_counts(len(result.nodes), matrix, max(1, result.consensus))
     moved = _moved_to(request, result)
     columns = ["NODE", *levels, *(["MOVED_IN"] if moved is not None else [])]
     every = [*counts, *([moved] if moved is not None else [])]
@@ -141,7 +142,6 @@ def _moved_to(request: PlacementRequest, result: PlacementResult) -> npt.NDArray
     before = request.previous
     if before is None:
         return None
-    number = {name: at for at, name in enumerate(result.nodes)}
-    old = np.array([number.get(name, -1) for name in before.nodes], dtype=np.int32)[before.matrix]
-    stays = (result.matrix[:, :, None] == old[:, None, :]).any(axis=2)
-    return np.bincount(result.matrix[~stays], minlength=len(result.nodes))
+    old = renumbered(before.nodes, before.matrix, result.nodes)
+    moved = result.matrix[~held(result.matrix, old)]
+    return np.bincount(moved, minlength=len(result.nodes))

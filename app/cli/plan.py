@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, UrlOption
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, TimeoutOption, UrlOption, WaitOption
 
 
 class PlanFormat(StrEnum):
@@ -65,20 +65,8 @@ def plan(
 def apply(
     source: SourceArgument,
     prune: PruneOption = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", envvar="ZONEKEEPER_WAIT", help="Stay until every changed zone converged.")
-    ] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout",
-            envvar="ZONEKEEPER_TIMEOUT",
-            min=0,
-            metavar="S",
-            help="With --wait: give up after S seconds (exit code 4).",
-            show_default="no limit",
-        ),
-    ] = None,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
     form: PlanFormatOption = PlanFormat.TEXT,
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,

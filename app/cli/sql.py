@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
+from app.cli.options import (
+    DEFAULT_DATA_DIR,
+    DataDirOption,
+    FormatOption,
+    OutputFormat,
+    TimeoutOption,
+    UrlOption,
+    WaitOption,
+)
 
 
 def sql(
@@ -22,23 +30,8 @@ def sql(
         Path | None,
         typer.Option("-f", "--file", envvar="ZONEKEEPER_FILE", metavar="FILE", help="A file with the script."),
     ] = None,
-    wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait", envvar="ZONEKEEPER_WAIT", help="Stay until every zone of the script has converged."
-        ),
-    ] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout",
-            envvar="ZONEKEEPER_TIMEOUT",
-            min=0,
-            metavar="S",
-            help="With --wait: give up after S seconds (exit code 4).",
-            show_default="no limit",
-        ),
-    ] = None,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
     form: FormatOption = OutputFormat.TABLE,
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,

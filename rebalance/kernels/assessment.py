@@ -61,8 +61,8 @@ def assess(
     moved, handed_over = int(matrix.size), 0
     if before is not None:
         old = renumbered(before[0], before[1], nodes)
-        moved = int(matrix.size - np.count_nonzero(_held(matrix, old)))
-        staying = _held(old[:, : before[2]], votes).sum(axis=1)
+        moved = int(np.count_nonzero(~held(matrix, old)))
+        staying = held(old[:, : before[2]], votes).sum(axis=1)
         handed_over = int(np.count_nonzero(staying < before[2] // 2 + 1))
     return Assessment(
         (spreads[0], spreads[1], spreads[2]),
@@ -86,7 +86,7 @@ def renumbered(names: Sequence[str], matrix: Matrix, nodes: Sequence[str]) -> Ma
     return numbers[matrix]
 
 
-def _held(cells: Matrix, by: Matrix) -> npt.NDArray[np.bool_]:
+def held(cells: Matrix, by: Matrix) -> npt.NDArray[np.bool_]:
     """Which of ``cells`` [P, A] stand somewhere in the same row of ``by`` [P, B]; -1 stands nowhere."""
     found = np.zeros(cells.shape, dtype=np.bool_)
     for column in range(by.shape[1]):

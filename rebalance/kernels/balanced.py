@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from rebalance.kernels.assessment import held, level_counts, renumbered
 from rebalance.kernels.balanced_chains import ANY_MOVE, FREE_ONLY, repair
 from rebalance.kernels.balanced_moves import (
     Cells,
@@ -59,10 +60,7 @@ class Placed:
 
     def totals(self) -> Counts:
         """int64 [3, N]: replicas, voters and primaries of each node."""
-        widths = (self.matrix.shape[1], self.voters, 1)
-        return np.stack(
-            [np.bincount(self.matrix[:, :width].ravel(), minlength=len(self.nodes)) for width in widths]
-        ).astype(np.int64)
+        return level_counts(len(self.nodes), self.matrix, self.voters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +124,7 @@ def plan(problem: Problem) -> Plan:
     if previous is None or not previous.matrix.size:
         start, before, fresh = place(nodes, range(partitions), problem.replicas), votes, True
     else:
-        start, before, fresh = _renumbered(previous, nodes), previous.voters, False
+        start, before, fresh = renumbered(previous.nodes, previous.matrix, nodes), previous.voters, False
     if not len(nodes):
         none = np.zeros(0, dtype=np.int64)
         return Plan(problem, start, before, (Level(none, none, none),) * 3, Quotas((), (), ()))
@@ -135,8 +133,8 @@ def plan(problem: Problem) -> Plan:
     elsewhere = problem.elsewhere
     if elsewhere is None:
         elsewhere = np.zeros((3, len(nodes)))
-    held = [_counted(start[:, :columns], len(nodes)) for columns in (start.shape[1], before, 1)]
-    standing = [Standing(each, other, fresh) for each, other in zip(held, elsewhere, strict=True)]
+    holding = [_counted(start[:, :columns], len(nodes)) for columns in (start.shape[1], before, 1)]
+    standing = [Standing(each, other, fresh) for each, other in zip(holding, elsewhere, strict=True)]
     replicas, voters, primaries = nested_targets(quotas, partitions, (width, votes), standing)
     return Plan(problem, start, before, (replicas, voters, primaries), quotas)
 
@@ -213,9 +211,8 @@ def _excess(cells: Cells, made: Plan, votes: int) -> int:
 
 def moved_replicas(previous: Placed, nodes: Sequence[str], matrix: Matrix) -> int:
     """Cells of ``matrix`` int32 [P, R] whose node held no copy of that partition before."""
-    before = _renumbered(previous, nodes)
-    stayed = (matrix[:, :, None] == before[:, None, :]).any(axis=2)
-    return int(matrix.size - np.count_nonzero(stayed))
+    before = renumbered(previous.nodes, previous.matrix, nodes)
+    return int(np.count_nonzero(~held(matrix, before)))
 
 
 class _Stage:
@@ -297,13 +294,6 @@ def _settle_roles(
         taker = int(np.argmin(count - level.low))
         if giver == taker or not exchange(cells, chosen, among, giver, taker):
             return
-
-
-def _renumbered(previous: Placed, nodes: Sequence[str]) -> Cells:
-    """The previous matrix in the numbers of ``nodes``, -1 for those that are not among them."""
-    number = {name: at for at, name in enumerate(nodes)}
-    numbers = np.array([number.get(name, -1) for name in previous.nodes], dtype=np.int32)
-    return np.ascontiguousarray(numbers[previous.matrix])
 
 
 def _counted(cells: Cells, nodes: int) -> Counts:

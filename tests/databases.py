@@ -42,9 +42,23 @@ def postgres_server() -> Iterator[str]:
     shutil.rmtree(directory, ignore_errors=True)
 
 
+PRODUCTS = ("sqlite", "postgresql")
+
+
+def new_database(request: pytest.FixtureRequest, product: str, directory: Path) -> str:
+    """An empty database of a module's own, in the product that its parameter names."""
+    if product == "sqlite":
+        return f"sqlite:///{directory / 'catalog.sqlite'}"
+    return new_postgres(request.getfixturevalue("postgres_server"))
+
+
 @pytest.fixture
 def empty_postgres(postgres_server: str) -> str:
     """A database of the test's own, with nothing in it."""
+    return new_postgres(postgres_server)
+
+
+def new_postgres(postgres_server: str) -> str:
     name = f"test_{os.getpid()}_{next(_databases)}"
     engine = create_engine(parse_url(postgres_server), isolation_level="AUTOCOMMIT", poolclass=NullPool)
     with engine.connect() as connection:
@@ -52,13 +66,10 @@ def empty_postgres(postgres_server: str) -> str:
     return parse_url(postgres_server).set(database=name).render_as_string(hide_password=False)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=PRODUCTS)
 def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A database with nothing in it, in each product that a catalog can be kept in."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'catalog.sqlite'}"
-    url: str = request.getfixturevalue("empty_postgres")
-    return url
+    return new_database(request, request.param, tmp_path)
 
 
 @pytest.fixture

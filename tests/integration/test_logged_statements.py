@@ -14,16 +14,19 @@ import pytest
 from rebalance.core.keys import Keyspace
 from tests.api_server import ApiServer, serving
 from tests.conftest import EtcdServer
+from tests.databases import PRODUCTS, new_database
 
 _names = (f"L{number}" for number in itertools.count(1))
 STATEMENTS = "/api/v1/statements"
 
 
-@pytest.fixture(scope="module")
-def server(etcd_server: EtcdServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+@pytest.fixture(scope="module", params=PRODUCTS)
+def server(
+    request: pytest.FixtureRequest, etcd_server: EtcdServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApiServer]:
     directory: Path = tmp_path_factory.mktemp("logged")
-    url = f"sqlite:///{directory / 'catalog.sqlite'}"
-    with serving(directory, etcd_server, Keyspace("test-logged/"), url) as servers:
+    url = new_database(request, request.param, directory)
+    with serving(directory, etcd_server, Keyspace(f"test-logged-{request.param}/"), url) as servers:
         yield servers[0]
 
 

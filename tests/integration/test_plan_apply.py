@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,12 +19,11 @@ TABLES = "CREATE TABLE sales (id INT PRIMARY KEY, n INT) ZONE orders;\n"
 
 
 @pytest.fixture
-def server(etcd_server: EtcdServer, request: pytest.FixtureRequest) -> Iterator[ApiServer]:
-    with tempfile.TemporaryDirectory() as folder:
-        directory = Path(folder)
-        url = f"sqlite:///{directory / 'catalog.sqlite'}"
-        with serving(directory, etcd_server, Keyspace(f"{request.node.name}/"), url) as servers:
-            yield servers[0]
+def server(
+    etcd_server: EtcdServer, keyspace: Keyspace, empty_postgres: str, tmp_path: Path
+) -> Iterator[ApiServer]:
+    with serving(tmp_path, etcd_server, keyspace, empty_postgres) as servers:
+        yield servers[0]
 
 
 @pytest.fixture

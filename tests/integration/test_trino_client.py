@@ -18,16 +18,17 @@ from sqlalchemy import create_engine, inspect, text
 from rebalance.core.keys import Keyspace
 from tests.api_server import ApiServer, serving
 from tests.conftest import EtcdServer
+from tests.databases import PRODUCTS, new_database
 
 _names = (f"T{number}" for number in itertools.count(1))
 
 
-@pytest.fixture(scope="module")
-def server(etcd_server: EtcdServer) -> Iterator[ApiServer]:
+@pytest.fixture(scope="module", params=PRODUCTS)
+def server(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> Iterator[ApiServer]:
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
-        url = f"sqlite:///{directory / 'catalog.sqlite'}"
-        with serving(directory, etcd_server, Keyspace("test-trino-client/"), url) as servers:
+        url = new_database(request, request.param, directory)
+        with serving(directory, etcd_server, Keyspace(f"test-trino-{request.param}/"), url) as servers:
             yield servers[0]
 
 

@@ -21,7 +21,7 @@ class PlanFile(BaseModel):
 
 
 class PlanRequest(BaseModel):
-    files: list[PlanFile] = Field(description="run in this order", max_length=1_000)
+    files: list[PlanFile] = Field(description="run in this order", min_length=1, max_length=1_000)
     prune: bool = Field(False, description="also drop what is in no file")
 
 

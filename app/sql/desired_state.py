@@ -134,6 +134,10 @@ def desired_catalog(
     for file, read in reads:
         if isinstance(read.command, ParseError):
             raise DdlFileError(file, read.command)
+    if not reads:
+        # With pruning, files of nothing would drop everything: more likely they are the wrong ones.
+        message = "the files hold no statement, so they declare nothing"
+        raise DdlFileError(files[0], ParseError(ErrorKind.INVALID_REQUEST, message))
     made = {read.command.name.text for _, read in reads if isinstance(read.command, CreateZone)}
     snapshot = CatalogSnapshot(next_zone_id=live.next_zone_id, next_table_id=live.next_table_id)
     default = live.default_zone

@@ -117,14 +117,14 @@ async def test_a_lost_executor_costs_a_retry_and_no_result(
 ) -> None:
     """One of two machines dies under a job: the other one does its tasks again."""
     nodes = tuple(f"node-{number}" for number in range(200))
-    large = PlacementRequest(ZoneId(1), nodes, 2_000_000, 3, 3)
+    large = PlacementRequest(ZoneId(1), nodes, 8_000_000, 3, 3)
     even = PlacementRequest(ZoneId(2), nodes, 1_000, 3, 3, "balanced")
     running = asyncio.create_task(engine.place([large, even]))
     await asyncio.sleep(0.3)
     cluster.kill_worker()
     placed, balanced = await running
     assert placed.engine is Engine.SPARK
-    assert np.array_equal(placed.matrix, place(nodes, range(2_000_000), 3))
+    assert np.array_equal(placed.matrix, place(nodes, range(8_000_000), 3))
     assert np.array_equal(balanced.matrix, place_locally([even])[0].matrix)
     (again,) = await engine.place([even])
     assert again.engine is Engine.SPARK

@@ -22,7 +22,14 @@ def node_of(settings: Settings) -> Node:
     # The filter language reads integer-looking strings as numbers, so strings lose nothing.
     pairs = tuple(sorted((str(key), _text(value)) for key, value in attributes.items()))
     profiles = tuple(each.strip() for each in settings.node_profiles.split(",") if each.strip())
-    return Node(name, pairs, profiles, settings.node_member_limit)
+    return Node(
+        name,
+        pairs,
+        profiles,
+        settings.node_member_limit,
+        settings.node_weight,
+        settings.node_failure_domain.strip(),
+    )
 
 
 def _text(value: object) -> str:

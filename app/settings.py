@@ -46,6 +46,12 @@ class Settings(BaseSettings):
         None, description="port range of this node's members, first-last; two ports a member"
     )
     node_member_limit: int = Field(100, ge=1, description="most replication-group members on this node")
+    node_weight: float = Field(
+        1.0, gt=0, allow_inf_nan=False, description="this node's share of balanced zones, against others' 1"
+    )
+    node_failure_domain: str = Field(
+        "", description="rack, data centre...: balanced zones keep a partition's voters in different ones"
+    )
     node_lease_s: int = Field(5, ge=2, description="a node that is silent this long counts as down, seconds")
 
     @property

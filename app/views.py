@@ -224,6 +224,8 @@ class KeyspaceViews:
             "attributes": dict(node.attributes) if node else {},
             "profiles": list(node.profiles) if node else [],
             "member_limit": node.member_limit if node else None,
+            "weight": node.weight if node else None,
+            "failure_domain": node.failure_domain if node else None,
             "members": members,
             "pid": record.pid if record else None,
         }

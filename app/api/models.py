@@ -135,6 +135,8 @@ class NodeBody(BaseModel):
     attributes: dict[str, str]
     profiles: list[str]
     member_limit: int | None
+    weight: float | None
+    failure_domain: str | None
     members: int
     pid: int | None
 

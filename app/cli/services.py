@@ -123,6 +123,24 @@ def node(
         int | None,
         typer.Option("--member-limit", envvar="ZONEKEEPER_NODE_MEMBER_LIMIT", min=1, help="Most members here."),
     ] = None,
+    weight: Annotated[
+        float | None,
+        typer.Option(
+            "--weight",
+            envvar="ZONEKEEPER_NODE_WEIGHT",
+            metavar="W",
+            help="2: twice the share of balanced zones.",
+        ),
+    ] = None,
+    failure_domain: Annotated[
+        str | None,
+        typer.Option(
+            "--failure-domain",
+            envvar="ZONEKEEPER_NODE_FAILURE_DOMAIN",
+            metavar="NAME",
+            help="Balanced zones keep a partition's voters in different ones.",
+        ),
+    ] = None,
     metastore: MetastoreOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
@@ -143,6 +161,8 @@ def node(
         node_host=host,
         node_ports=ports,
         node_member_limit=member_limit,
+        node_weight=weight,
+        node_failure_domain=failure_domain,
         metastore=metastore,
         data_dir=data_dir,
     )

@@ -167,7 +167,14 @@ def _wanted_placement(
         return NOWHERE
     replicas, voters = replica_counts(ZoneIntent(snapshot.catalog.version + 1, zone), data_nodes)
     request = PlacementRequest(
-        zone.zone_id, data_nodes.nodes, zone.partitions, replicas, voters, zone.algorithm.value
+        zone.zone_id,
+        data_nodes.nodes,
+        zone.partitions,
+        replicas,
+        voters,
+        zone.algorithm.value,
+        weights=data_nodes.weights,
+        domains=data_nodes.domains,
     )
     if zone.algorithm is DistributionAlgorithm.BALANCED:
         previous = None if was is NOWHERE else PreviousPlacement(was.nodes, was.matrix, was.voters)

@@ -136,11 +136,21 @@ class _Explained:
         counts = Counter(node for target in placed.targets for node in target.nodes)
         held = [counts[each] for each in self.sizes.data_nodes]
         share = f"it holds {counts[name]} replicas of the zone, and data nodes hold {min(held)} to {max(held)}"
+        share += self._traits(name)
         role = _role(self.view.target, name)
         if role is None:
             return f"balanced: {share}, so this partition's replicas are on others"
         stays = "where it was" if _role(self.view.stable, name) else "new here: it fills a hole or evens out"
         return f"balanced: {role.lower()}, {stays}; {share}"
+
+    def _traits(self, name: str) -> str:
+        """What makes a node's share differ from others', and which voters may not meet on it."""
+        data_nodes = self.snapshot.data_nodes(self.zone.zone_id)
+        if data_nodes is None or name not in data_nodes.nodes:
+            return ""
+        weight, domain = data_nodes.traits(name)
+        told = f", its weight is {weight:g}" if weight is not None else ""
+        return told + (f", its failure domain {domain}" if domain is not None else "")
 
     def _exclusion(self, name: str) -> str:
         record = self.snapshot.live.get(name)

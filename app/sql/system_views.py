@@ -164,6 +164,8 @@ def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
             json.dumps(dict(node.attributes), ensure_ascii=False) if node else None,
             ", ".join(node.profiles) if node else None,
             node.member_limit if node else None,
+            node.weight if node else None,
+            node.failure_domain if node else None,
             members[name],
             record.pid if record else None,
         )
@@ -237,6 +239,8 @@ SYSTEM_VIEWS = (
             "ATTRIBUTES": JSON,
             "STORAGE_PROFILES": VARCHAR,
             "MEMBER_LIMIT": INTEGER,
+            "WEIGHT": ColumnType.DOUBLE,
+            "FAILURE_DOMAIN": VARCHAR,
             "MEMBERS": INTEGER,
             "PID": INTEGER,
         },

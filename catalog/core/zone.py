@@ -52,13 +52,17 @@ class Zone:
 class Node:
     """A node that can hold replicas: what DDL is checked against and placement is computed from.
 
-    ``member_limit`` is the most replication-group members that it can hold at once.
+    ``member_limit`` is the most replication-group members that it can hold at once. Balanced zones give a node
+    of ``weight`` 2 twice the share of one of 1, and keep a partition's voters in different ``failure_domain``s;
+    empty: a domain of its own.
     """
 
     name: str
     attributes: tuple[tuple[str, str], ...] = ()
     profiles: tuple[str, ...] = ("default",)
     member_limit: int = 100
+    weight: float = 1.0
+    failure_domain: str = ""
 
     def holds_profiles(self, wanted: tuple[str, ...]) -> bool:
         """A data node must have *all* of a zone's storage profiles."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from catalog.core.zone import ZoneId
+from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import Keyspace
 from rebalance.core.target import StoredTarget, TargetPointer, cut_into_chunks
 from rebalance.core.txn import Compare, DeleteRange, KeyValue, Put, Txn, absent, unchanged
@@ -37,9 +38,9 @@ class TargetStore:
     async def write(
         self,
         result: PlacementResult,
+        intent: ZoneIntent,
         event_revision: int,
-        catalog_version: int,
-        algorithm: str,
+        data_nodes: DataNodes,
         previous: KeyValue | None,
         guards: tuple[Compare, ...],
     ) -> NamedTarget | None:
@@ -57,15 +58,17 @@ class TargetStore:
             await self._metastore.commit(Txn((absent(key),), (Put(key, chunk),)))
         pointer = TargetPointer(
             event_revision,
-            catalog_version,
+            intent.version,
             len(chunks),
             partitions,
             replicas,
             result.consensus,
             result.nodes,
             result.engine.value,
-            algorithm,
+            intent.zone.algorithm.value,
             () if result.surplus is None else tuple(map(tuple, result.surplus.round(4).tolist())),
+            data_nodes.weights,
+            data_nodes.domains,
         )
         key = keyspace.target_pointer(zone_id)
         older = DeleteRange(keyspace.zone_targets(zone_id), keyspace.target(zone_id, event_revision))

@@ -64,7 +64,14 @@ class Event:
         zone = self.intent.zone
         replicas, voters = replica_counts(self.intent, self.data_nodes)
         return PlacementRequest(
-            self.zone_id, self.data_nodes.nodes, zone.partitions, replicas, voters, zone.algorithm.value
+            self.zone_id,
+            self.data_nodes.nodes,
+            zone.partitions,
+            replicas,
+            voters,
+            zone.algorithm.value,
+            weights=self.data_nodes.weights,
+            domains=self.data_nodes.domains,
         )
 
 
@@ -204,9 +211,8 @@ class ZoneController:
             unchanged(self._keyspace.intent(event.zone_id), event.intent_revision),
             unchanged(self._keyspace.data_nodes(event.zone_id), event.data_nodes_revision),
         )
-        version = event.intent.version
         named = await self._targets.write(
-            result, event.revision, version, event.intent.zone.algorithm.value, event.pointer, guards
+            result, event.intent, event.revision, event.data_nodes, event.pointer, guards
         )
         if named is None:
             raise NotYetError("a newer event came while the target was computed")

@@ -7,14 +7,17 @@ that left stays, unless the filter was altered: a new filter recalculates from w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from catalog.core.node_filter import NodeFilters, may_use
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
-from catalog.core.zone import EVERY_NODE, Node, Zone, ZoneIntent
+from catalog.core.zone import EVERY_NODE, DistributionAlgorithm, Node, Zone, ZoneIntent
 
 DATA_NODES_FORMAT = 1
+DEFAULT_WEIGHT = 1.0
+OWN_DOMAIN = "node:"
+"""Prefix of the failure domain of a node that names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,8 @@ class DataNodes:
     """Data nodes of a zone in name order, and its effective quorum size.
 
     ``replicas`` and ``nodes_filter`` are what they were chosen for: others in the intent mean to derive anew.
+    ``weights`` and ``domains`` have one entry a node in balanced zones, and are empty where all weights are equal
+    or no node names a failure domain: there they decide nothing.
     Nothing else of a zone is in here, so that a version which touches no placement parameter writes nothing
     (decision 12).
     """
@@ -30,6 +35,8 @@ class DataNodes:
     quorum: int
     replicas: int
     nodes_filter: str = EVERY_NODE
+    weights: tuple[float, ...] = ()
+    domains: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         document = {"v": DATA_NODES_FORMAT, **asdict(self)}
@@ -43,7 +50,17 @@ class DataNodes:
             raise ValueError(
                 f"data nodes format {found['v']} is not known; this build reads {DATA_NODES_FORMAT}"
             )
-        return cls(tuple(found["nodes"]), found["quorum"], found["replicas"], found["nodes_filter"])
+        weights, domains = tuple(found.get("weights", ())), tuple(found.get("domains", ()))
+        nodes = tuple(found["nodes"])
+        return cls(nodes, found["quorum"], found["replicas"], found["nodes_filter"], weights, domains)
+
+    def traits(self, name: str) -> tuple[float | None, str | None]:
+        """Weight and failure domain of a data node, each None where it decides nothing. Raises ValueError for
+        another node."""
+        at = self.nodes.index(name)
+        weight = self.weights[at] if self.weights else None
+        domain = self.domains[at] if self.domains else None
+        return weight, None if domain is None else domain.removeprefix(OWN_DOMAIN)
 
     def are_chosen_for(self, zone: Zone) -> bool:
         """False while ``zone`` has parameters that these data nodes do not know yet."""
@@ -73,7 +90,35 @@ def compute_data_nodes(
     quorum = zone.quorum_size or default_quorum(zone.replicas, len(nodes))
     if previous and zone.quorum_size is None and previous.are_chosen_for(zone):
         quorum = max(quorum, previous.quorum)
-    return DataNodes(tuple(sorted(nodes)), quorum, zone.replicas, zone.nodes_filter)
+    names = tuple(sorted(nodes))
+    weights, domains = node_traits(previous, live, zone, names)
+    return DataNodes(names, quorum, zone.replicas, zone.nodes_filter, weights, domains)
+
+
+def node_traits(
+    previous: DataNodes | None, live: Iterable[Node], zone: Zone, names: Sequence[str]
+) -> tuple[tuple[float, ...], tuple[str, ...]]:
+    """Weights and failure domains of ``names``, each empty where it decides nothing (rendezvous zones too).
+
+    A node that does not live keeps what it had. One that names no domain is a domain of its own.
+    """
+    if zone.algorithm is not DistributionAlgorithm.BALANCED:
+        return (), ()
+    had_weights = dict(zip(previous.nodes, previous.weights, strict=False)) if previous else {}
+    had_domains = dict(zip(previous.nodes, previous.domains, strict=False)) if previous else {}
+    lives = {node.name: node for node in live}
+    weights = tuple(
+        lives[name].weight if name in lives else had_weights.get(name, DEFAULT_WEIGHT) for name in names
+    )
+    own = {name: f"{OWN_DOMAIN}{name}" for name in names}
+    domains = tuple(
+        (lives[name].failure_domain or own[name]) if name in lives else had_domains.get(name, own[name])
+        for name in names
+    )
+    return (
+        weights if len(set(weights)) > 1 else (),
+        domains if domains != tuple(own.values()) else (),
+    )
 
 
 def replica_counts(intent: ZoneIntent, data_nodes: DataNodes) -> tuple[int, int]:

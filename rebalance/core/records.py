@@ -44,6 +44,8 @@ class NodeRecord:
                 "attributes": dict(node.attributes),
                 "profiles": node.profiles,
                 "member_limit": node.member_limit,
+                "weight": node.weight,
+                "failure_domain": node.failure_domain,
                 "incarnation": self.incarnation,
                 "pid": self.pid,
             }
@@ -53,7 +55,14 @@ class NodeRecord:
     def decode(cls, value: bytes) -> Self:
         found = _decode(value)
         attributes = tuple(sorted(found["attributes"].items()))
-        node = Node(found["name"], attributes, tuple(found["profiles"]), found["member_limit"])
+        node = Node(
+            found["name"],
+            attributes,
+            tuple(found["profiles"]),
+            found["member_limit"],
+            found.get("weight", 1.0),
+            found.get("failure_domain", ""),
+        )
         return cls(node, found["incarnation"], found["pid"])
 
 

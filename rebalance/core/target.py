@@ -37,6 +37,9 @@ class TargetPointer:
     surplus: tuple[tuple[float, ...], ...] = ()
     """Balanced zones: how far replicas, voters and primaries of each node are above its exact share (three
     rows), which is what other zones even out. Empty for others."""
+    weights: tuple[float, ...] = ()
+    domains: tuple[str, ...] = ()
+    """Weights and failure domains that the target was computed with (``DataNodes``)."""
 
     def encode(self) -> bytes:
         document = {"v": POINTER_FORMAT, **asdict(self)}
@@ -49,7 +52,8 @@ class TargetPointer:
         if found.pop("v") != POINTER_FORMAT:
             raise ValueError(f"target pointer format is not known; this build reads {POINTER_FORMAT}")
         surplus = tuple(map(tuple, found.get("surplus", ())))
-        return cls(**{**found, "nodes": tuple(found["nodes"]), "surplus": surplus})
+        lists = {name: tuple(found.get(name, ())) for name in ("nodes", "weights", "domains")}
+        return cls(**{**found, **lists, "surplus": surplus})
 
 
 def surplus_of_others(pointers: Iterable[TargetPointer], nodes: Sequence[str]) -> list[list[float]]:
@@ -72,7 +76,8 @@ def is_target_of(pointer: TargetPointer, intent: ZoneIntent, data_nodes: DataNod
         return False
     wanted = (data_nodes.nodes, intent.zone.partitions, *replica_counts(intent, data_nodes))
     placed = (pointer.nodes, pointer.partitions, pointer.replicas, pointer.consensus)
-    return placed == wanted and pointer.algorithm == intent.zone.algorithm.value
+    traits = pointer.weights == data_nodes.weights and pointer.domains == data_nodes.domains
+    return placed == wanted and traits and pointer.algorithm == intent.zone.algorithm.value
 
 
 def cut_into_chunks(matrix: bytes, replicas: int) -> tuple[bytes, ...]:

@@ -106,3 +106,45 @@ async def test_each_choice_is_explained(world: World) -> None:
         verdict, shown, reason = told[name]
         assert (verdict, shown) == ("CANDIDATE", None)
         assert "data nodes hold 12 to 13, so this partition's replicas are on others" in reason
+
+
+def racks(weights: dict[str, float]) -> tuple[Node, ...]:
+    """Six nodes in three racks."""
+    return tuple(
+        Node(f"n{n}", weight=weights.get(f"n{n}", 1.0), failure_domain=f"r{n % 3}") for n in range(1, 7)
+    )
+
+
+async def test_voters_are_in_different_failure_domains(world: World) -> None:
+    """IEP-036: with three racks no two of three voters share one, and the nodes of a rack are even."""
+    await world.set_nodes(*racks({}))
+    assert await world.zones.reconcile([ZoneId(1)]) == {}
+    placed = await targets(world)
+    for peers in placed:
+        assert len({int(name[1:]) % 3 for name in peers}) == 3
+    held = Counter(node for peers in placed for node in peers)
+    assert {held[name] for name in held} <= {10, 11}
+    assert spread(Counter(peers[0] for peers in placed)) <= 1
+    told = await rows(world, "EXPLAIN PARTITION even.4")
+    assert any("its failure domain r1" in row[7] for row in told)
+    # A rack that is lost keeps its nodes' places: nothing is known of them, and nothing moves.
+    await world.set_nodes(*(node for node in racks({}) if node.failure_domain != "r0"))
+    assert await world.zones.reconcile([ZoneId(1)]) == {}
+    assert await targets(world) == placed
+
+
+async def test_a_changed_weight_moves_shares(world: World) -> None:
+    """A node that comes back with twice the weight gets twice the share; a rendezvous zone does not care."""
+    await world.run("CREATE ZONE hashed (PARTITIONS 8, REPLICAS 3)")
+    pointer = await world.metastore.get(world.keyspace.target_pointer(ZoneId(2)))
+    await world.set_nodes(Node("n1", weight=2.0), *NODES[1:])
+    assert await world.zones.reconcile([ZoneId(1), ZoneId(2)]) == {}
+    held = Counter(node for peers in await targets(world) for node in peers)
+    assert held.pop("n1") == PARTITIONS  # 63 * 2/6, and no partition twice
+    assert set(held.values()) <= {10, 11}
+    assert await world.metastore.get(world.keyspace.target_pointer(ZoneId(2))) == pointer
+    shown = await rows(world, "SELECT node_name, weight FROM system.nodes ORDER BY node_name LIMIT 2")
+    assert shown == [("n1", 2.0), ("n2", 1.0)]
+    explained = await rows(world, "EXPLAIN ALTER ZONE even SET (REPLICAS 2)")
+    after = {row[1]: row[3] for row in explained if row[0] == "BALANCE" and row[1].endswith(" replicas")}
+    assert after["n1 replicas"] == "14"

@@ -8,9 +8,10 @@ from typing import Any
 
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.core.affinity import effective, preferred_primary
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.move_status import PartitionView
-from rebalance.core.partition_state import global_state, local_state
+from rebalance.core.partition_state import copy_states, global_state, local_state
 
 Row = tuple[Any, ...]
 
@@ -47,6 +48,27 @@ def _assignments_of(seen: PartitionView) -> Iterator[Row]:
         role, position = placed[node]
         named = (each is not None and node in each.nodes for each in known)
         yield node, role, position, *named, node == leader
+
+
+def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """Ideal against effective assignment. PRIMARY_NODE leads the group now."""
+    for zone in snapshot.catalog.zones:
+        for number, seen in snapshot.partitions(zone):
+            if seen.target is None:
+                continue
+            ideal = (*seen.target.peers, *seen.target.learners)
+            real = effective(ideal, copy_states(seen, snapshot.alive))
+            configuration = seen.configuration
+            yield (
+                zone.zone_id,
+                zone.name,
+                number,
+                ", ".join(ideal),
+                ", ".join(real),
+                preferred_primary(seen.target.peers, snapshot.alive),
+                (configuration.leader or None) if configuration is not None else None,
+                ideal == real and configuration is not None and configuration.leader == ideal[0],
+            )
 
 
 def _role(known: tuple[Assignments | None, ...], node: str) -> tuple[str, int]:

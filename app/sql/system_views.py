@@ -14,7 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from app.sql.partition_views import assignment_rows, global_state_rows, local_state_rows, operation_rows
+from app.sql.partition_views import (
+    affinity_rows,
+    assignment_rows,
+    global_state_rows,
+    local_state_rows,
+    operation_rows,
+)
 from app.sql.results import Column, ColumnType
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
@@ -257,6 +263,16 @@ SYSTEM_VIEWS = (
             **dict.fromkeys(("IS_STABLE", "IS_PENDING", "IS_PLANNED", "IS_TARGET", "IS_LEADER"), BOOLEAN),
         },
         assignment_rows,
+    ),
+    view(
+        "AFFINITY",
+        {
+            **_ZONE,
+            "PARTITION_ID": INTEGER,
+            **dict.fromkeys(("IDEAL", "EFFECTIVE", "PREFERRED_PRIMARY", "PRIMARY_NODE"), VARCHAR),
+            "IS_IDEAL": BOOLEAN,
+        },
+        affinity_rows,
     ),
     view(
         "OPERATIONS",

@@ -25,7 +25,7 @@ class DataNodes:
     """Data nodes of a zone in name order, and its effective quorum size.
 
     ``replicas`` and ``nodes_filter`` are what they were chosen for: others in the intent mean to derive anew.
-    ``weights`` and ``domains`` have one entry a node in balanced zones, and are empty where all weights are equal
+    ``weights`` and ``domains`` have one entry a node in balanced zones; empty where all weights are equal
     or no node names a failure domain: there they decide nothing.
     Nothing else of a zone is in here, so that a version which touches no placement parameter writes nothing
     (decision 12).

@@ -10,6 +10,8 @@ from __future__ import annotations
 from enum import Enum
 
 from catalog.core.quorum import majority
+from rebalance.core.affinity import CopyState
+from rebalance.core.assignments import nodes_of
 from rebalance.core.move_status import PartitionView
 from rebalance.core.records import MemberRecord, MemberRole, MemberState, Stage
 
@@ -57,6 +59,30 @@ def local_state(view: PartitionView, node: str, alive: frozenset[str]) -> LocalS
         if wanted is not None and node in wanted.peers:
             return LocalState.CATCHING_UP
     return LocalState.HEALTHY
+
+
+def copy_states(view: PartitionView, alive: frozenset[str]) -> dict[str, CopyState]:
+    """The copies on living nodes that the group has, or is being given (PME-076: what nodes report).
+
+    A member that the group lists and that is not catching up owns its copy; one that was announced as leaving
+    is RENTING. A member that the group does not list is MOVING while the assignments want it, else EVICTED.
+    """
+    wanted = nodes_of(view.stable, view.pending)
+    configured = view.configuration.members if view.configuration is not None else {}
+    states = {}
+    for node in view.members:
+        state = local_state(view, node, alive)
+        if state is LocalState.UNAVAILABLE:
+            continue
+        if state is LocalState.BROKEN:
+            states[node] = CopyState.LOST
+        elif node in configured and configured[node].leaving:
+            states[node] = CopyState.RENTING
+        elif state is LocalState.HEALTHY:
+            states[node] = CopyState.OWNING
+        else:
+            states[node] = CopyState.MOVING if node in wanted else CopyState.EVICTED
+    return states
 
 
 def global_state(view: PartitionView, alive: frozenset[str]) -> GlobalState:

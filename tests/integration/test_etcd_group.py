@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 
 from catalog.core.zone import ZoneId
@@ -283,3 +284,45 @@ async def test_places_run_out_with_a_name_and_are_freed(hosts: Hosts) -> None:
     reservations.forget(P0)
     assert reservations.reserve(P1).endpoints == taken.endpoints
     reservations.close()
+
+
+def member_process(hosts: Hosts, name: str) -> psutil.Process:
+    """The etcd process of the host's only member."""
+    directory = str(hosts.directory / name)
+    (found,) = [
+        each
+        for each in psutil.Process().children(recursive=True)
+        if any(directory in argument for argument in each.cmdline()) and each.name() == "etcd"
+    ]
+    return found
+
+
+async def test_writes_go_through_the_leader(hosts: Hosts) -> None:
+    """PME-078: a put at any member is the leader's to order and replicate: while the leader stands still
+    nothing is applied anywhere, and the member that leads has always applied the most."""
+    for name in ("a", "b", "c"):
+        hosts.open(name)
+    leader = await hosts.found(P0, "a", "b", "c")
+    clients = {
+        name: endpoints.client_url for name in hosts.hosts if (endpoints := hosts.hosts[name].endpoints(P0))
+    }
+    router = Router(Fixed(tuple(url for name, url in clients.items() if name != leader)), time_limit_s=5)
+    await router.put(P0, "k", b"1", "one")
+    followers = [await hosts.status(name, P0) for name in clients if name != leader]
+    assert (await hosts.status(leader, P0)).applied_index >= max(each.applied_index for each in followers)
+
+    process = member_process(hosts, leader)
+    process.suspend()
+    hurried = Router(Fixed(router._source.endpoints(P0)), time_limit_s=0.2)
+    try:
+        # Less than an election: there is no leader but the one that stands still.
+        with pytest.raises(OutcomeUnknownError):
+            await hurried.put(P0, "k", b"2", "two")
+        await router.put(P0, "k", b"3", "three")
+    finally:
+        process.resume()
+    leads = {name for name in clients if (await hosts.status(name, P0)).is_leader}
+    assert leads - {leader}
+    assert (await router.get(P0, "k")).value == b"3"
+    await hurried.close()
+    await router.close()

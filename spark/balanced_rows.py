@@ -1,22 +1,21 @@
 """A balanced placement as one binary cell: what an executor needs to settle a zone.
 
-An archive of arrays (numpy's ``npz``, without pickles). Names travel once a node, the previous matrix as it is:
-no Python object per replica.
+Names travel once a node, the previous matrix as it is: no Python object per replica.
 """
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from spark.arrays import pack, unpack
 
 if TYPE_CHECKING:
     from rebalance.kernels.balanced import Problem
 
 
 def encode_problem(problem: Problem) -> bytes:
-    buffer = io.BytesIO()
     arrays = {
         "nodes": np.array(problem.nodes, dtype=np.str_),
         "sizes": np.array([problem.partitions, problem.replicas, problem.voters], dtype=np.int64),
@@ -29,26 +28,25 @@ def encode_problem(problem: Problem) -> bytes:
         arrays["previous_nodes"] = np.array(problem.previous.nodes, dtype=np.str_)
         arrays["previous_matrix"] = problem.previous.matrix
         arrays["previous_voters"] = np.array(problem.previous.voters, dtype=np.int64)
-    np.savez(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
+    return pack(arrays)
 
 
 def decode_problem(blob: bytes) -> Problem:
     from rebalance.kernels.balanced import Placed, Problem
 
-    with np.load(io.BytesIO(blob), allow_pickle=False) as arrays:
-        partitions, replicas, voters = arrays["sizes"].tolist()
-        previous = None
-        if "previous_matrix" in arrays:
-            nodes = tuple(arrays["previous_nodes"].tolist())
-            previous = Placed(nodes, arrays["previous_matrix"], int(arrays["previous_voters"]))
-        return Problem(
-            tuple(arrays["nodes"].tolist()),
-            partitions,
-            replicas,
-            voters,
-            previous,
-            tuple(arrays["weights"].tolist()),
-            tuple(arrays["domains"].tolist()),
-            arrays.get("elsewhere"),
-        )
+    arrays = unpack(blob)
+    partitions, replicas, voters = arrays["sizes"].tolist()
+    previous = None
+    if "previous_matrix" in arrays:
+        nodes = tuple(arrays["previous_nodes"].tolist())
+        previous = Placed(nodes, arrays["previous_matrix"], int(arrays["previous_voters"]))
+    return Problem(
+        tuple(arrays["nodes"].tolist()),
+        partitions,
+        replicas,
+        voters,
+        previous,
+        tuple(arrays["weights"].tolist()),
+        tuple(arrays["domains"].tolist()),
+        arrays.get("elsewhere"),
+    )

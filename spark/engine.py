@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import structlog
@@ -25,16 +25,13 @@ from rebalance.ports.placement import (
     EngineStatus,
     PlacementRequest,
     PlacementResult,
-    PreviousPlacement,
 )
 from spark import batch as batches
 from spark import frames
+from spark.analysis import Analysis
 from spark.errors import DriverLostError, JobFailedError, SparkStalledError, SparkUnavailableError
 from spark.frames import Frame, Kind
 from spark.supervisor import DriverConfig, DriverSupervisor, Endpoint
-
-if TYPE_CHECKING:
-    from spark.what_if import Candidate, Verdict
 
 T = TypeVar("T")
 
@@ -109,21 +106,14 @@ class SparkPlacementEngine:
         _log.warning("placement.local", zones=len(batch), spark=self.status().message)
         return await loop.run_in_executor(self._threads, batches.place_locally, batch)
 
-    async def what_if(
-        self, before: PreviousPlacement, candidates: Sequence[Candidate]
-    ) -> tuple[list[Verdict], Engine]:
-        """The candidates, the best first, and where they were computed."""
-        # The compiled kernels come with it: loaded where somebody asks.
-        from spark import what_if
-
-        loop = asyncio.get_running_loop()
-        table = await loop.run_in_executor(self._threads, what_if.encode, before, candidates)
-        found = await self._tried(Kind.WHAT_IF, table, lambda answer: what_if.verdicts(candidates, answer))
+    async def answer(self, analysis: Analysis[T]) -> tuple[T, Engine]:
+        """The answer, and where it was computed."""
+        found = await self._tried(analysis.kind, analysis.table, analysis.decode)
         if found is not None:
             return found, Engine.SPARK
-        _log.warning("what_if.local", candidates=len(candidates), spark=self.status().message)
-        answer = await loop.run_in_executor(self._threads, what_if.assess_locally, table)
-        return what_if.verdicts(candidates, answer), Engine.LOCAL
+        _log.warning("analysis.local", kind=analysis.kind.value, spark=self.status().message)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, analysis.here), Engine.LOCAL
 
     async def _tried(self, kind: Kind, table: pa.Table, decode: Callable[[pa.Table], T]) -> T | None:
         """The decoded answer of one job; None when Spark cannot be had within the limits."""

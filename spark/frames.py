@@ -28,11 +28,14 @@ BODY_BYTES_MAX = 1 << 34
 
 
 class Kind(Enum):
-    """Engine to driver: WATCH, PLACE, WHAT_IF. Driver to engine: the rest."""
+    """Engine to driver: WATCH, and the questions PLACE to VALIDATE. Driver to engine: the rest."""
 
     WATCH = "watch"
     PLACE = "place"
     WHAT_IF = "what-if"
+    PLAN = "plan"
+    SKEW = "skew"
+    VALIDATE = "validate"
     STATE = "state"
     PROGRESS = "progress"
     RESULT = "result"

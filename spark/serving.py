@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from pathlib import Path
 
-from spark import frames, placement_job, what_if_job
+from spark import frames, placement_job, plan_job, skew_job, validation_job, what_if_job
 from spark.board import Board, DriverState
 from spark.cluster import Cluster, Job, PlacementJob
 from spark.frames import Frame, Kind
@@ -20,7 +20,13 @@ from spark.frames import Frame, Kind
 HEARTBEAT_S = 1.0
 PROGRESS_S = 0.5
 QUESTION_LIMIT_S = 5.0
-JOBS: dict[Kind, Job] = {Kind.PLACE: placement_job.run, Kind.WHAT_IF: what_if_job.run}
+JOBS: dict[Kind, Job] = {
+    Kind.PLACE: placement_job.run,
+    Kind.WHAT_IF: what_if_job.run,
+    Kind.PLAN: plan_job.run,
+    Kind.SKEW: skew_job.run,
+    Kind.VALIDATE: validation_job.run,
+}
 """What each request asks the cluster to do with its table."""
 
 

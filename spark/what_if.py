@@ -17,8 +17,10 @@ import pyarrow.compute as pc
 from rebalance.kernels.assessment import Assessment, Spread
 from rebalance.kernels.balanced import Placed, Problem
 from rebalance.ports.placement import PlacementRequest, PreviousPlacement
+from spark.analysis import Analysis
 from spark.balanced_rows import encode_problem
 from spark.errors import JobFailedError
+from spark.frames import Kind
 from spark.what_if_job import BEFORE, CANDIDATES_SCHEMA, assessed
 
 
@@ -37,6 +39,12 @@ class Verdict:
     candidate: Candidate
     assessment: Assessment | None
     reason: str
+
+
+def analysis(before: PreviousPlacement, candidates: Sequence[Candidate]) -> Analysis[list[Verdict]]:
+    """The candidates, the best first."""
+    table = encode(before, candidates)
+    return Analysis(Kind.WHAT_IF, table, assess_locally, lambda assessments: verdicts(candidates, assessments))
 
 
 def encode(before: PreviousPlacement, candidates: Sequence[Candidate]) -> pa.Table:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,8 @@ from app.cli.placement_files import read_nodes, read_previous, read_replicas
 from app.settings import Settings
 from catalog.core.zone import ZoneId
 from rebalance.kernels.assessment import held, level_counts, renumbered
-from rebalance.ports.placement import EngineState, PlacementRequest, PlacementResult
+from rebalance.ports.placement import Engine, EngineState, PlacementRequest, PlacementResult
+from spark.analysis import Analysis
 from spark.batch import BALANCED, place_locally
 from spark.errors import PlacementError
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from spark.engine import SparkPlacementEngine
 
 SPARK_WAIT_S = 120.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,18 @@ async def spark_engine(settings: Settings) -> AsyncIterator[SparkPlacementEngine
                 print(f"zonectl: Spark was not ready: {engine.status().message}", file=sys.stderr)
         finally:
             await engine.close()
+
+
+def answered(analysis: Analysis[T], spark: Settings | None) -> tuple[T, Engine]:
+    """The answer and where it was computed. ``spark`` None: in this process."""
+    if spark is None:
+        return analysis.here(), Engine.LOCAL
+
+    async def ask(settings: Settings) -> tuple[T, Engine]:
+        async with spark_engine(settings) as engine:
+            return await engine.answer(analysis)
+
+    return asyncio.run(ask(spark))
 
 
 async def _on_spark(request: PlacementRequest, settings: Settings) -> PlacementResult:

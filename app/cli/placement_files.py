@@ -9,11 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from app.cli.exits import UsageError
 from app.cli.sql_source import STDIN
 from catalog.core.quorum import ALL_REPLICAS
+from rebalance.core.affinity import CopyState
 from rebalance.ports.placement import PreviousPlacement
+from spark.copies import Copy
+
+COPY_FIELDS = {"zone": int, "partition": int, "node": str, "state": str, "update_counter": int, "size": int}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,40 @@ def read_previous(path: Path, partitions: int | None = None) -> PreviousPlacemen
     width = len(names[0]) if names else 0
     matrix = np.array([[known[name] for name in row] for row in names], dtype=np.int32).reshape(-1, width)
     return PreviousPlacement(tuple(known), matrix, voters.pop() if voters else 1)
+
+
+def read_sizes(path: Path, partitions: int) -> npt.NDArray[np.int64]:
+    """A JSON list of the bytes of a copy of each partition. Raises UsageError."""
+    found = read_json(path)
+    if not isinstance(found, list) or len(found) != partitions:
+        count = f"{len(found)} numbers" if isinstance(found, list) else _kind(found)
+        raise UsageError(f"{path}: expected a JSON list of {partitions} numbers of bytes, found {count}")
+    for at, each in enumerate(found):
+        if isinstance(each, bool) or not isinstance(each, int) or not 0 <= each < 1 << 62:
+            raise UsageError(f"{path}: partition {at}: expected a number of bytes from 0 on, found {each!r}")
+    return np.array(found, dtype=np.int64)
+
+
+def read_copies(path: Path) -> list[Copy]:
+    """A JSON list of copies as nodes report them. Raises UsageError."""
+    found = read_json(path)
+    if not isinstance(found, list):
+        raise UsageError(f"{path}: expected a JSON list of copies, found {_kind(found)}")
+    names = ", ".join(COPY_FIELDS)
+    copies = []
+    for at, each in enumerate(found, start=1):
+        where = f"{path}: copy {at}"
+        if not isinstance(each, dict) or set(each) != set(COPY_FIELDS):
+            raise UsageError(f"{where}: expected an object with exactly {names}")
+        for name, kind in COPY_FIELDS.items():
+            if isinstance(each[name], bool) or not isinstance(each[name], kind):
+                wanted = "a text" if kind is str else "a whole number"
+                raise UsageError(f"{where}: {name}: expected {wanted}, found {each[name]!r}")
+        states = [state.value for state in CopyState]
+        if each["state"] not in states:
+            raise UsageError(f"{where}: state {each['state']!r}: there are {', '.join(states)}")
+        copies.append(Copy(**each))
+    return copies
 
 
 def read_json(path: Path) -> Any:

@@ -1,4 +1,4 @@
-"""``zonectl whatif`` and ``zonectl skew``: candidate topologies compared, and how even a placement is."""
+"""``zonectl whatif``: candidate topologies compared."""
 
 from __future__ import annotations
 
@@ -59,27 +59,3 @@ def whatif(
     if engine is EngineChoice.SPARK:
         spark = make_settings(spark_master=spark_master, data_dir=data_dir)
     return compare(assignments, candidates, algorithm.value, spark, as_json=form is PlaceFormat.JSON)
-
-
-def skew(
-    assignments: AssignmentsOption,
-    keys: Annotated[
-        int,
-        typer.Option("--keys", min=0, metavar="N", help="Also spread N generated keys over the partitions."),
-    ] = 0,
-    form: Annotated[PlaceFormat, typer.Option("--format", help="How the figures are printed.")] = (
-        PlaceFormat.TABLE
-    ),
-) -> int:
-    """Show how evenly a placement spreads replicas, voters, primaries and keys over its nodes.
-
-    \b
-    Examples:
-      zonectl skew --assignments now.json
-      zonectl skew --assignments now.json --keys 1000000 --format json
-
-    Exit codes: 0 shown, 64 wrong usage, 130 Ctrl-C.
-    """
-    from app.cli.whatif_run import show_skew
-
-    return show_skew(assignments, keys, as_json=form is PlaceFormat.JSON)

@@ -1,26 +1,20 @@
-"""What ``zonectl whatif`` and ``zonectl skew`` do once their options are read."""
+"""What ``zonectl whatif`` does once its options are read."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from app.cli.exits import ExitCode, UsageError
 from app.cli.output import print_rows
-from app.cli.place_run import spark_engine
+from app.cli.place_run import answered
 from app.cli.placement_files import PlacedNode, nodes_of, read_json, read_previous, read_replicas
 from app.settings import Settings
 from catalog.core.zone import ZoneId
-from rebalance.groups.key_hash import partition_of
-from rebalance.kernels.assessment import level_counts
-from rebalance.ports.placement import Engine, PlacementRequest, PreviousPlacement
-from spark.what_if import Candidate, Verdict, assess_locally, encode, verdicts
+from rebalance.ports.placement import PlacementRequest, PreviousPlacement
+from spark.what_if import Candidate, Verdict, analysis
 
 FIELDS = frozenset({"name", "add", "remove", "nodes", "replicas", "consensus"})
 
@@ -31,22 +25,12 @@ def compare(
     """``spark`` None: in this process. Raises CliError."""
     before = read_previous(assignments)
     asked = _candidates(candidates, before, algorithm)
-    if spark is None:
-        found, engine = verdicts(asked, assess_locally(encode(before, asked))), Engine.LOCAL
-    else:
-        found, engine = asyncio.run(_on_spark(before, asked, spark))
+    found, engine = answered(analysis(before, asked), spark)
     if as_json:
         print(json.dumps({"engine": engine.value, "candidates": [_told(each) for each in found]}, indent=2))
     else:
         _print_verdicts(found)
     return ExitCode.OK if any(each.assessment for each in found) else ExitCode.FAILED
-
-
-async def _on_spark(
-    before: PreviousPlacement, asked: list[Candidate], settings: Settings
-) -> tuple[list[Verdict], Engine]:
-    async with spark_engine(settings) as engine:
-        return await engine.what_if(before, asked)
 
 
 def _candidates(path: Path, before: PreviousPlacement, algorithm: str) -> list[Candidate]:
@@ -125,40 +109,3 @@ def _print_verdicts(found: list[Verdict]) -> None:
     print("REPLICAS, VOTERS, PRIMARIES: max - min (standard deviation) over the nodes.")
     for verdict in found:
         print(f"{verdict.candidate.name}: {verdict.reason}")
-
-
-def show_skew(assignments: Path, keys: int, *, as_json: bool) -> int:
-    placed = read_previous(assignments)
-    levels = ("replicas", "voters", "primaries")
-    counts = dict(zip(levels, level_counts(len(placed.nodes), placed.matrix, placed.consensus), strict=True))
-    if keys and len(placed.matrix):
-        held = _generated(keys, len(placed.matrix))
-        for name, width in (("keys", placed.matrix.shape[1]), ("primary_keys", 1)):
-            cells = placed.matrix[:, :width]
-            weights = np.repeat(held, width)
-            counts[name] = np.bincount(cells.ravel(), weights, minlength=len(placed.nodes)).astype(np.int64)
-    spread = {
-        name: {"max_min": int(np.ptp(count)), "stddev": round(float(count.std()), 3)}
-        for name, count in counts.items()
-        if count.size
-    }
-    if as_json:
-        nodes = {
-            name: {level: int(count[at]) for level, count in counts.items()}
-            for at, name in enumerate(placed.nodes)
-        }
-        print(json.dumps({"partitions": len(placed.matrix), "nodes": nodes, "spread": spread}, indent=2))
-        return ExitCode.OK
-    rows = [[name, *(str(count[at]) for count in counts.values())] for at, name in enumerate(placed.nodes)]
-    rows.append(["max - min", *(str(each["max_min"]) for each in spread.values())])
-    rows.append(["std. deviation", *(f"{each['stddev']:g}" for each in spread.values())])
-    print_rows(["NODE", *(name.upper() for name in counts)], rows)
-    return ExitCode.OK
-
-
-def _generated(keys: int, partitions: int) -> npt.NDArray[np.int64]:
-    """Keys of each partition: int64 [P]. The keys are numbered texts, so that the answer is always the same."""
-    held = np.zeros(partitions, dtype=np.int64)
-    for number in range(keys):
-        held[partition_of(f"key-{number}", partitions)] += 1
-    return held

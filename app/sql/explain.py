@@ -22,11 +22,14 @@ from catalog.core.zone import TIMER_OFF, DistributionAlgorithm, Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from rebalance.core.data_nodes import DataNodes, compute_data_nodes, replica_counts
 from rebalance.core.target import INDEX_BYTES, TargetPointer, surplus_of_others
+from rebalance.kernels.assessment import renumbered
+from rebalance.kernels.transfers import NOBODY, totals, transfers
 from rebalance.ports.placement import PlacementRequest, PreviousPlacement
 from spark.batch import place_locally
 from spark.errors import PlacementError
 
 NONE, LEARNER, VOTER = 0, 1, 2
+SECTIONS = ("MOVE", "ADD", "REMOVE")
 ROLES = ("none", "LEARNER", "VOTER")
 
 COLUMNS = {
@@ -60,6 +63,12 @@ class Placement:
         for column in range(self.matrix.shape[1]):
             roles[rows, places[self.matrix[:, column]]] = VOTER if column < max(1, self.voters) else LEARNER
         return roles
+
+    def numbered(self, names: tuple[str, ...], partitions: int) -> npt.NDArray[np.int32]:
+        """The matrix as indexes into ``names``: int32 [partitions, R], R = 0 for a zone without replicas."""
+        if not self.matrix.size:
+            return np.zeros((partitions, 0), dtype=np.int32)
+        return renumbered(self.nodes, self.matrix, names)
 
     def primaries(self) -> Counter[str]:
         """Preferred primaries by node."""
@@ -107,7 +116,9 @@ def _of_zone(change: Change, snapshot: SystemSnapshot) -> Iterator[Row]:
         return
     if before is not None and was is NOWHERE:
         yield _row("NOTE", "placement", note="the zone as it is now has not been placed yet")
-    yield from _moves(was, becomes)
+    partitions = max(len(was.matrix), len(becomes.matrix))
+    sizes = snapshot.partition_bytes(before) if before is not None else np.zeros(partitions, dtype=np.int64)
+    yield from _moves(was, becomes, sizes)
     yield from _balance(was, becomes, stored, wanted)
 
 
@@ -184,32 +195,33 @@ def _wanted_placement(
     return Placement(placed.nodes, placed.matrix, voters)
 
 
-def _moves(was: Placement, becomes: Placement) -> Iterator[Row]:
-    """Replicas by donor and stealer: in a partition, the n-th node that loses gives to the n-th that gains."""
+def _moves(was: Placement, becomes: Placement, sizes: npt.NDArray[np.int64]) -> Iterator[Row]:
+    """Replicas and bytes by donor and stealer. ``sizes`` int64 [P] of a copy of each partition, 0: not
+    known."""
     partitions = max(len(was.matrix), len(becomes.matrix))
     names = tuple(sorted({*was.nodes, *becomes.nodes}))
+    found = transfers(was.numbered(names, partitions), becomes.numbered(names, partitions), sizes)
+    total = totals(found)
+    columns = (total.donor.tolist(), total.stealer.tolist(), total.replicas.tolist(), total.size.tolist())
+    unknown = int(np.count_nonzero((found.size == 0) & (found.stealer != NOBODY)))
+    missing = f"; the sizes of {unknown} replicas in all are not known yet" if unknown else ""
+    rows = []
+    for donor, stealer, count, size in zip(*columns, strict=True):
+        if stealer == NOBODY:
+            rows.append(_row("REMOVE", names[donor], replicas=count, bytes_=0, note="replicas that end"))
+        elif donor == NOBODY:
+            note = f"new replicas, copied within their groups{missing}"
+            rows.append(_row("ADD", names[stealer], replicas=count, bytes_=size, note=note))
+        else:
+            name = f"{names[donor]} -> {names[stealer]}"
+            rows.append(_row("MOVE", name, replicas=count, bytes_=size, note=missing.removeprefix("; ")))
+    yield from sorted(rows, key=lambda row: (SECTIONS.index(row[0]), row[1]))
     old, new = was.roles(names, partitions), becomes.roles(names, partitions)
-    gained, lost = (new > NONE) & (old == NONE), (old > NONE) & (new == NONE)
-    moves: Counter[tuple[str, str]] = Counter()
-    added: Counter[str] = Counter()
-    removed: Counter[str] = Counter()
-    for number in np.flatnonzero(gained.any(axis=1) | lost.any(axis=1)):
-        stealers, donors = np.flatnonzero(gained[number]), np.flatnonzero(lost[number])
-        pairs = min(len(stealers), len(donors))
-        moves.update((names[a], names[b]) for a, b in zip(donors[:pairs], stealers[:pairs], strict=True))
-        added.update(names[index] for index in stealers[pairs:])
-        removed.update(names[index] for index in donors[pairs:])
-    for (donor, stealer), count in sorted(moves.items()):
-        yield _row("MOVE", f"{donor} -> {stealer}", replicas=count, note="members do not report their sizes")
-    for name, count in sorted(added.items()):
-        yield _row("ADD", name, replicas=count, note="new replicas, copied within their groups")
-    for name, count in sorted(removed.items()):
-        yield _row("REMOVE", name, replicas=count, bytes_=0, note="replicas that end")
     changed = (old != new) & (old > NONE) & (new > NONE)
     roles = Counter((names[node], int(old[p, node]), int(new[p, node])) for p, node in np.argwhere(changed))
     for (name, before, after), count in sorted(roles.items()):
         yield _row("ROLE", name, ROLES[before], ROLES[after], count, note="replicas that change their role")
-    if not moves and not added and not removed and not roles:
+    if not rows and not roles:
         yield _row("MOVE", "", replicas=0, bytes_=0, note="no replica moves")
 
 

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
+
 from app.views import KeyspaceViews, PlacedZone
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.snapshot import CatalogSnapshot, data_nodes_of
@@ -22,7 +25,7 @@ from catalog.ports import VersionRecord
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import PartitionView
-from rebalance.core.records import NodeRecord
+from rebalance.core.records import ConfigurationRecord, NodeRecord
 from rebalance.metastore.mirror import KeyspaceCopy
 
 
@@ -102,6 +105,17 @@ class SystemSnapshot:
             self.checkpoint()
             view, _ = self.views.view(PartitionId(zone.zone_id, number), placed)
             yield number, view
+
+    def partition_bytes(self, zone: Zone) -> npt.NDArray[np.int64]:
+        """What a copy of each partition takes on disk, as its leader's node last said: int64 [P], 0: not
+        known."""
+        sizes = np.zeros(zone.partitions, dtype=np.int64)
+        for number in range(zone.partitions):
+            self.checkpoint()
+            value = self.keys.value(self.keyspace.partition(PartitionId(zone.zone_id, number)).configuration)
+            if value is not None:
+                sizes[number] = ConfigurationRecord.decode(value).size_bytes
+        return sizes
 
     @cached_property
     def default_zone(self) -> Zone | None:

@@ -147,6 +147,8 @@ class ConfigurationRecord:
     members: dict[str, ConfiguredMember] = field(default_factory=dict)
     reason: str = ""
     """Why the running change does not go on at the moment; empty when it does."""
+    size_bytes: int = 0
+    """What a copy takes on disk, rounded (``rounded_size``); 0 until it is known."""
 
     def encode(self) -> bytes:
         members = {name: {**asdict(each), "role": each.role.value} for name, each in self.members.items()}
@@ -159,4 +161,18 @@ class ConfigurationRecord:
             name: ConfiguredMember(**{**each, "role": MemberRole(each["role"])})
             for name, each in found["members"].items()
         }
-        return cls(found["term"], found["leader"], Stage(found["stage"]), members, found["reason"])
+        return cls(
+            found["term"],
+            found["leader"],
+            Stage(found["stage"]),
+            members,
+            found["reason"],
+            found.get("size_bytes", 0),
+        )
+
+
+def rounded_size(size_bytes: int) -> int:
+    """Up to the next number with two significant bits, so that a growing group is published a few times and not
+    each second."""
+    step = 1 << max(size_bytes.bit_length() - 2, 0)
+    return -(-size_bytes // step) * step

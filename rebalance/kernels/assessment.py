@@ -48,9 +48,7 @@ def assess(
     """``matrix`` int32 [P, R] of indexes into ``nodes``, the first ``voters`` columns vote; ``before`` is
     another such placement of the same partitions, as (nodes, matrix, voters). None: everything moves in."""
     counts = level_counts(len(nodes), matrix, voters)
-    spreads = [
-        Spread(int(np.ptp(count)), float(count.std())) if len(nodes) else Spread(0, 0.0) for count in counts
-    ]
+    spreads = [spread_of(count) for count in counts]
     votes = matrix[:, :voters]
     tolerated = votes.shape[1] - (votes.shape[1] // 2 + 1)
     by_domain = None
@@ -71,6 +69,11 @@ def assess(
         moved,
         handed_over,
     )
+
+
+def spread_of(count: npt.NDArray[np.int64]) -> Spread:
+    """Of what each node has; all zero where there are no nodes."""
+    return Spread(int(np.ptp(count)), float(count.std())) if count.size else Spread(0, 0.0)
 
 
 def level_counts(nodes: int, matrix: Matrix, voters: int) -> npt.NDArray[np.int64]:

@@ -18,7 +18,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.group_steps import stage_of
 from rebalance.core.guarded_write import Observed, Outcome, decide_on_configuration_applied
 from rebalance.core.keys import PartitionId
-from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole, MemberState
+from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole, MemberState, rounded_size
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Get, KeyValue, Put, Txn, unchanged
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.recent_writes import RecentWrites
@@ -114,7 +114,8 @@ class LeaderDuties:
             drive.obstacle = _obstacle(view, stable, _urls(view, stable), members)
         elif not (status.changing and drive.asked == _wanted(view)):
             await self._drive(view, status, drive)
-        await self._publish(view, status.term, members, self._reason(view, status, drive))
+        size = rounded_size(status.size_bytes)
+        await self._publish(view, status.term, members, self._reason(view, status, drive), size)
         if at_rest:
             return None
         return BLOCKED_S if drive.obstacle else ACTIVE_S
@@ -252,11 +253,16 @@ class LeaderDuties:
         return Observed(keys, *found), result.revision
 
     async def _publish(
-        self, view: PartitionView, term: int, members: tuple[GroupMember, ...], reason: str | None
+        self,
+        view: PartitionView,
+        term: int,
+        members: tuple[GroupMember, ...],
+        reason: str | None,
+        size_bytes: int | None = None,
     ) -> bool:
         """Write the configuration unless it says so already. Guarded: the zone exists, nobody wrote since, and
         a leader of an earlier term never overwrites a later one's. ``reason`` None keeps what is published as
-        long as the members stay the same."""
+        long as the members stay the same, ``size_bytes`` None keeps it anyhow."""
         if view.stable is None:
             return False
         key, mirror = view.keys.configuration, self._mirrors.partitions
@@ -267,6 +273,9 @@ class LeaderDuties:
         record = _configuration(view, self._node, term, members, reason or "")
         if reason is None and known is not None and known.members == record.members:
             record = replace(record, reason=known.reason)
+        if size_bytes is None:
+            size_bytes = known.size_bytes if known is not None else 0
+        record = replace(record, size_bytes=size_bytes)
         if known == record:
             return True
         exists = Compare(view.keys.stable, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)

@@ -1,0 +1,85 @@
+"""What a change of placement moves: per partition, and in total by donor and stealer (VOL-085, VOL-087)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rebalance.kernels.assessment import renumbered
+from rebalance.kernels.transfers import Sizes, Totals, Transfers, named_twice, totals
+from rebalance.ports.placement import PreviousPlacement
+from spark.analysis import Analysis
+from spark.arrays import pack
+from spark.frames import Kind
+from spark.plan_job import PIECES_SCHEMA, transfer_batches
+
+PARTITIONS_PER_PIECE = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class TransferPlan:
+    """``each`` and ``total`` number ``nodes``, which are all nodes of both placements in name order."""
+
+    nodes: tuple[str, ...]
+    each: Transfers
+    total: Totals
+
+
+def analysis(
+    before: PreviousPlacement, after: PreviousPlacement, sizes: Sizes | None = None
+) -> Analysis[TransferPlan]:
+    """``sizes`` int64 [P]: bytes of a copy of each partition; None: not known, 0.
+
+    Raises ValueError for different numbers of partitions, or for a partition that names a node twice.
+    """
+    count = len(before.matrix)
+    if len(after.matrix) != count:
+        raise ValueError(f"{count} partitions before and {len(after.matrix)} after")
+    if sizes is not None and len(sizes) != count:
+        raise ValueError(f"{len(sizes)} sizes for {count} partitions")
+    nodes = tuple(sorted({*before.nodes, *after.nodes}))
+    old, new = (_numbered(each, nodes) for each in (before, after))
+    known = np.zeros(count, dtype=np.int64) if sizes is None else np.asarray(sizes, dtype=np.int64)
+    starts = range(0, count, PARTITIONS_PER_PIECE)
+    pieces = [
+        pa.RecordBatch.from_pylist(
+            [
+                {
+                    "first": at,
+                    "arrays": pack(
+                        {
+                            "before": old[at : at + PARTITIONS_PER_PIECE],
+                            "after": new[at : at + PARTITIONS_PER_PIECE],
+                            "sizes": known[at : at + PARTITIONS_PER_PIECE],
+                        }
+                    ),
+                }
+            ],
+            PIECES_SCHEMA,
+        )
+        for at in starts
+    ]
+    table = pa.Table.from_batches(pieces, PIECES_SCHEMA)
+    return Analysis(Kind.PLAN, table, _computed, lambda answer: _decoded(nodes, answer))
+
+
+def _numbered(placed: PreviousPlacement, nodes: tuple[str, ...]) -> npt.NDArray[np.int32]:
+    row = named_twice(placed.matrix)
+    if row is not None:
+        names = ", ".join(placed.nodes[at] for at in placed.matrix[row])
+        raise ValueError(f"partition {row} names a node twice: {names}")
+    return renumbered(placed.nodes, placed.matrix, nodes)
+
+
+def _computed(pieces: pa.Table) -> pa.Table:
+    return pa.Table.from_batches(transfer_batches(iter(pieces.to_batches())))
+
+
+def _decoded(nodes: tuple[str, ...], answer: pa.Table) -> TransferPlan:
+    ordered = answer.sort_by([("partition", "ascending")])
+    columns = (ordered.column(name).to_numpy() for name in ("partition", "donor", "stealer", "bytes"))
+    each = Transfers(*columns)
+    return TransferPlan(nodes, each, totals(each))

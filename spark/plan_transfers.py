@@ -14,7 +14,7 @@ from rebalance.ports.placement import PreviousPlacement
 from spark.analysis import Analysis
 from spark.arrays import pack
 from spark.frames import Kind
-from spark.plan_job import PIECES_SCHEMA, transfer_batches
+from spark.plan_job import PIECES_SCHEMA, TRANSFERS_SCHEMA, transfer_batches
 
 PARTITIONS_PER_PIECE = 1 << 16
 
@@ -75,7 +75,7 @@ def _numbered(placed: PreviousPlacement, nodes: tuple[str, ...]) -> npt.NDArray[
 
 
 def _computed(pieces: pa.Table) -> pa.Table:
-    return pa.Table.from_batches(transfer_batches(iter(pieces.to_batches())))
+    return pa.Table.from_batches(transfer_batches(iter(pieces.to_batches())), TRANSFERS_SCHEMA)
 
 
 def _decoded(nodes: tuple[str, ...], answer: pa.Table) -> TransferPlan:

@@ -15,7 +15,7 @@ from rebalance.kernels.rendezvous import place
 from rebalance.ports.placement import Engine, EngineState, PlacementRequest, PreviousPlacement
 from spark.engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
-from spark.what_if import Candidate
+from spark.what_if import Candidate, analysis
 from tests.bench.figures import ratio, report, timed
 
 SIZES = ((8, 3), (1_000, 100), (65_536, 100), (1_000_000, 100))
@@ -75,7 +75,7 @@ async def what_if(engine: SparkPlacementEngine) -> None:
         changed = (*(name for name in nodes if name not in gone), *joined)
         asked.append(Candidate(f"{number}: -{len(gone)} +{len(joined)}", replace(request, nodes=changed)))
     begun = time.perf_counter()
-    found, where = await engine.what_if(PreviousPlacement(nodes, placed.matrix, 3), asked)
+    found, where = await engine.answer(analysis(PreviousPlacement(nodes, placed.matrix, 3), asked))
     print(f"{'what-if: 200 topologies, 65,536 partitions, on Spark':<62} {time.perf_counter() - begun:.2f} s")
     assert where is Engine.SPARK
     print(f"  {found[0].candidate.name}: {found[0].reason}")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
+import sysconfig
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +21,8 @@ import pytest_asyncio
 from catalog.core.zone import ZoneId
 from rebalance.hosting.free_ports import free_block
 from rebalance.kernels.rendezvous import place
-from rebalance.ports.placement import Engine, EngineState, PlacementRequest
+from rebalance.ports.placement import Engine, EngineState, PlacementRequest, PreviousPlacement
+from spark import copies, plan_transfers, skew, what_if
 from spark.batch import place_locally
 from spark.engine import SparkPlacementEngine
 from spark.java import find_java
@@ -78,6 +82,16 @@ class Cluster:
                     child.kill()
 
 
+def stranger(directory: Path) -> Path:
+    """A Python as on another machine: the packages are there, Zonekeeper is not installed."""
+    packages = sysconfig.get_path("purelib")
+    path = directory / "python"
+    # Without `site` the installed packages are found by path, an editable install is not.
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     started = Cluster(tmp_path_factory.mktemp("spark-cluster"))
@@ -92,6 +106,7 @@ async def engine(
 ) -> AsyncIterator[SparkPlacementEngine]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("PYSPARK_PYTHON", str(stranger(tmp_path_factory.mktemp("python"))))
         config = DriverConfig(cluster.url, tmp_path_factory.mktemp("driver"))
         opened = SparkPlacementEngine(config, READY_LIMIT_S)
         await opened.start()
@@ -110,6 +125,29 @@ async def test_golden_vectors_on_executors(engine: SparkPlacementEngine) -> None
     for case, result in zip(cases, results, strict=True):
         assert result.engine is Engine.SPARK
         assert rows_of(result) == case.rows
+
+
+async def test_executors_run_the_code_that_they_are_sent(engine: SparkPlacementEngine, tmp_path: Path) -> None:
+    """No machine of a cluster needs Zonekeeper: every job runs where it cannot be imported from."""
+    done = subprocess.run(
+        [stranger(tmp_path), "-c", "import numpy, pyarrow; import rebalance"],
+        capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": ""},
+    )  # fmt: skip
+    assert "No module named 'rebalance'" in done.stderr
+    nodes = tuple(f"n{number}" for number in range(9))
+    even = PlacementRequest(ZoneId(2), nodes, 1_000, 3, 3, "balanced")
+    (placed,) = await engine.place([even])
+    assert placed.engine is Engine.SPARK
+    before = PreviousPlacement(nodes, placed.matrix, 3)
+    asked = (
+        what_if.analysis(before, [what_if.Candidate("one fewer", replace(even, nodes=nodes[1:]))]),
+        plan_transfers.analysis(before, PreviousPlacement(nodes, placed.matrix[:, ::-1], 3)),
+        skew.analysis(before, 10_000),
+        copies.analysis([copies.Copy(1, 0, name, "OWNING", 1, 1) for name in nodes]),
+    )
+    for analysis in asked:
+        _, where = await engine.answer(analysis)
+        assert where is Engine.SPARK
 
 
 async def test_a_lost_executor_costs_a_retry_and_no_result(

@@ -29,11 +29,12 @@ from rebalance.ports.placement import (
     PlacementResult,
     PreviousPlacement,
 )
+from spark import copies, plan_transfers, skew
 from spark.batch import place_locally
 from spark.engine import LocalPlacementEngine, SparkPlacementEngine
 from spark.errors import PlacementError
 from spark.supervisor import DriverConfig
-from spark.what_if import Candidate, assess_locally, encode, verdicts
+from spark.what_if import Candidate, analysis
 from tests.data.placement_golden import golden_cases, rows_of
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -173,11 +174,48 @@ async def test_what_if_on_spark_says_what_it_says_here(spark: SparkPlacementEngi
         for algorithm in ("balanced", "rendezvous")
     ]
     asked.append(Candidate("twice", PlacementRequest(ZoneId(0), ("a", "a"), 200, 3, 3)))
-    found, engine = await spark.what_if(before, asked)
+    asked_for = analysis(before, asked)
+    found, engine = await spark.answer(asked_for)
     assert engine is Engine.SPARK
-    assert found == verdicts(asked, assess_locally(encode(before, asked)))
+    assert found == asked_for.here()
     assert found[0].reason.startswith("best: ")
     assert found[-1].reason == "cannot be placed: nodes are named twice: 'a'"
+
+
+async def test_plan_skew_and_copies_on_spark_are_those_of_here(spark: SparkPlacementEngine) -> None:
+    """VOL-086, VOL-087, PME-088: the same figures, out of several tasks."""
+    nodes = tuple(f"n{number}" for number in range(9))
+    before = PreviousPlacement(nodes, place(nodes, range(150_000), 3), 3)
+    after = PreviousPlacement(nodes[1:], place(nodes[1:], range(150_000), 3), 3)
+    sizes = np.arange(150_000, dtype=np.int64)
+    planned = plan_transfers.analysis(before, after, sizes)
+    plan, engine = await spark.answer(planned)
+    here = planned.here()
+    assert engine is Engine.SPARK
+    assert plan.nodes == here.nodes
+    for mine, theirs in ((plan.each, here.each), (plan.total, here.total)):
+        for name in mine.__slots__:
+            assert np.array_equal(getattr(mine, name), getattr(theirs, name))
+    assert set(plan.total.donor.tolist()) == {0}
+
+    spreading = skew.analysis(before, 1_000_000, sizes)
+    spread, engine = await spark.answer(spreading)
+    assert engine is Engine.SPARK
+    expected = spreading.here().counts
+    assert set(spread.counts) == set(expected)
+    assert all(np.array_equal(spread.counts[name], expected[name]) for name in expected)
+
+    reported = [
+        copies.Copy(1, partition, node, "OWNING", 7 + (partition == 5 and node == "n2"), 100)
+        for partition in range(50)
+        for node in nodes[:3]
+    ]
+    comparing = copies.analysis(reported)
+    found, engine = await spark.answer(comparing)
+    assert engine is Engine.SPARK
+    assert found == comparing.here()
+    assert [each.partition for each in found] == [5]
+    assert await spark.answer(copies.analysis([])) == ([], Engine.SPARK)
 
 
 async def test_empty_batches_and_empty_zones(either: PlacementEngine) -> None:

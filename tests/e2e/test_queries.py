@@ -23,7 +23,8 @@ def ask(installation: Installation, sql: str) -> list[dict[str, Any]]:
 
 
 def test_select_show_explain(installation: Installation) -> None:
-    """IEP-011, IEP-015: questions see real groups; EXPLAIN changes nothing and says what then happens."""
+    """IEP-011, IEP-015, PME-076, PME-080: questions see real groups; EXPLAIN changes nothing and says what then
+    happens."""
     installation.execute("CREATE ZONE asked (PARTITIONS 2, REPLICAS 3)")
     states = "SELECT DISTINCT partition_state FROM global_zone_partition_states WHERE zone_name = 'ASKED'"
     assert ask(installation, states) == [{"PARTITION_STATE": "AVAILABLE"}]
@@ -33,6 +34,11 @@ def test_select_show_explain(installation: Installation) -> None:
     assert ask(installation, leaders) == [{"N": 2}]
     assert len(ask(installation, "EXPLAIN PARTITION asked.1")) == 3
 
+    (affinity,) = ask(
+        installation, "SELECT count(*) AS n FROM affinity WHERE zone_name = 'ASKED' AND ideal = effective"
+    )
+    assert affinity == {"N": 2}
+
     catalog, keys = catalog_dump(installation), etcd_dump(installation)
     explained = ask(installation, "EXPLAIN ALTER ZONE asked SET (REPLICAS 1)")
     assert sum(row["REPLICAS"] for row in explained if row["SECTION"] == "REMOVE") == 4
@@ -40,6 +46,12 @@ def test_select_show_explain(installation: Installation) -> None:
     assert etcd_dump(installation) == keys
 
     installation.execute("ALTER ZONE asked SET (REPLICAS 1)")
+    # Sizes are the groups' own, as the leaders' nodes report them.
+    grown = ask(installation, "EXPLAIN ALTER ZONE asked SET (REPLICAS 3)")
+    added = [row for row in grown if row["SECTION"] == "ADD"]
+    assert sum(row["REPLICAS"] for row in added) == 4
+    assert all(row["BYTES"] >= row["REPLICAS"] * 16_384 for row in added)
+    assert all(row["NOTE"] == "new replicas, copied within their groups" for row in added)
     stable = "SELECT node_name FROM assignments WHERE zone_name = 'ASKED' AND is_stable"
     assert len(ask(installation, stable)) == 2
     wait_for("the end of the operation", lambda: not ask(installation, "SELECT * FROM operations"), 30)

@@ -59,6 +59,7 @@ class MemoryMetastore:
         self._observers: list[Observer] = []
         self._watches: list[tuple[str, asyncio.Queue[WatchBatch]]] = []
         self._leases: dict[int, tuple[int, asyncio.TimerHandle]] = {}
+        self._leased: dict[int, list[str]] = {}
         self._lease_ids = 0
         self._paused = False
 
@@ -169,10 +170,11 @@ class MemoryMetastore:
         if found is None:
             return
         found[1].cancel()
-        held = [key for key, kv in self._items.items() if kv.lease == lease]
         events: list[KeyEvent] = []
-        for key in held:
-            self._delete(key, self._revision + 1, events)
+        for key in self._leased.pop(lease, ()):
+            held = self._items.get(key)
+            if held is not None and held.lease == lease:
+                self._delete(key, self._revision + 1, events)
         self._publish(events)
 
     def _below(self, prefix: str) -> Iterator[KeyValue]:
@@ -249,6 +251,8 @@ class MemoryMetastore:
         created, version = (before.create_revision, before.version + 1) if before else (revision, 1)
         item = KeyValue(put.key, put.value, created, revision, version, put.lease)
         self._items[put.key] = item
+        if put.lease:
+            self._leased.setdefault(put.lease, []).append(put.key)
         events.append(KeyEvent(put.key, item, revision))
 
     def _delete(self, key: str, revision: int, events: list[KeyEvent]) -> None:

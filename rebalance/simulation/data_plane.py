@@ -48,6 +48,10 @@ class DataPlane(Protocol):
         """What is still held for dropped zones; empty when nothing is."""
         ...
 
+    def end(self) -> None:
+        """The simulation is over; its processes are killed by their owner."""
+        ...
+
 
 class AgentPlane:
     """Each node is a real agent over modelled members."""
@@ -130,3 +134,7 @@ class AgentPlane:
                 if intents[partition.zone_id].dropped:
                     return f"{name} holds a member of {partition}, whose zone was dropped"
         return ""
+
+    def end(self) -> None:
+        for task in self._stops:
+            task.cancel()

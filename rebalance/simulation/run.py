@@ -19,6 +19,7 @@ import structlog
 from rebalance.core.keys import Keyspace
 from rebalance.groups.simulated_cluster import GroupRates, SimulatedCluster
 from rebalance.metastore.memory import MemoryMetastore
+from rebalance.simulation.bulk import BulkPlane
 from rebalance.simulation.convergence import unfinished
 from rebalance.simulation.data_plane import AgentPlane, DataPlane
 from rebalance.simulation.invariants import Auditor, InvariantBrokenError
@@ -32,6 +33,8 @@ STRATEGIES = ("queue",)
 AGENT_PARTITIONS_MAX = 1_000
 """Up to here each node is a real agent; above, nodes and groups are arrays."""
 CONTROLLERS = 2
+ZONE_PARTITIONS_MAX = 62_500
+"""About: a larger simulation has more zones."""
 CONVERGE_S = 900.0
 QUIET_S = 12.0
 """Without a fault and without an event, nothing may be written for so long."""
@@ -147,15 +150,15 @@ class _World:
 
     def _data_plane(self) -> DataPlane:
         nodes = [node_number(number) for number in range(self._simulation.nodes)]
-        return AgentPlane(self.environment, nodes)
+        return (BulkPlane if self._simulation.is_bulk else AgentPlane)(self.environment, nodes)
 
     async def live(self) -> None:
         simulation, rng = self._simulation, self._rng
         scenario = Scenario(rng, self.environment, self._controllers, self.plane, simulation.nodes)
         for controller in self._controllers:
             controller.start()
-        zones = min(rng.choice((1, 1, 2, 3)), simulation.partitions)
-        scenario.create_zones(simulation.partitions, zones)
+        zones = max(rng.choice((1, 1, 2, 3)), simulation.partitions // ZONE_PARTITIONS_MAX)
+        scenario.create_zones(simulation.partitions, min(zones, simulation.partitions))
         await asyncio.sleep(rng.uniform(0.0, 15.0))
         for _ in range(simulation.events):
             await asyncio.sleep(rng.choice((0.0, 0.05, 0.5, 3.0, 8.0)) * rng.uniform(0.2, 2.0))
@@ -219,6 +222,7 @@ class _World:
             )
 
     def end(self) -> None:
+        self.plane.end()
         for process in (*self._controllers, *self.plane.processes):
             process.kill()
 

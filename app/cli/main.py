@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from app.cli import check, demo, kv, place, plan, services, sql, status, up, whatif
+from app.cli import check, demo, kv, place, plan, services, simulate, sql, status, up, whatif
 from app.cli.exits import CliError, ExitCode
 
 app = typer.Typer(
@@ -43,6 +43,7 @@ app.command(rich_help_panel="Clients")(status.status)
 app.command(rich_help_panel="Without a server")(place.place)
 app.command(rich_help_panel="Without a server")(whatif.whatif)
 app.command(rich_help_panel="Without a server")(whatif.skew)
+app.command(rich_help_panel="Without a server")(simulate.simulate)
 app.command(rich_help_panel="Services")(services.serve)
 app.command(rich_help_panel="Services")(services.controller)
 app.command(rich_help_panel="Services")(services.node)

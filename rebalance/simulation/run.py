@@ -36,8 +36,11 @@ CONTROLLERS = 2
 ZONE_PARTITIONS_MAX = 62_500
 """About: a larger simulation has more zones."""
 CONVERGE_S = 900.0
+LONG_DELAY_S = 0.1
 QUIET_S = 12.0
 """Without a fault and without an event, nothing may be written for so long."""
+EVENT_GAPS_S = (0.0, 0.05, 0.5, 1.0, 3.0, 8.0)
+"""Between two events: bursts and pauses, times 0.2 to 2."""
 REASONS_SHOWN = 3
 
 
@@ -82,7 +85,7 @@ def simulate(simulation: Simulation) -> Report:
     if simulation.strategy not in STRATEGIES:
         raise ValueError(f"strategy {simulation.strategy!r} is not one of {', '.join(STRATEGIES)}")
     started = time.perf_counter()
-    with _silent_logs(), tempfile.TemporaryDirectory(prefix="zonekeeper-simulation-") as directory:
+    with silent_logs(), tempfile.TemporaryDirectory(prefix="zonekeeper-simulation-") as directory:
         world, broken, virtual_s = run_virtually(_run(simulation, Path(directory)))
     environment, auditor = world
     return Report(
@@ -136,12 +139,15 @@ class _World:
         self.auditor.configurations = self.plane
 
     def _fault_rates(self) -> FaultRates:
-        """Some seeds have a calm network and only what the events bring, some a bad one."""
+        """Some seeds have a calm network and only what the events bring, some a bad one; with long delays many
+        things happen between a read and the write that follows it."""
         severity = self._rng.choice((0.0, 0.3, 1.0, 3.0))
+        delay_s = self._rng.choice((0.002, 0.02, 0.15, 0.4))
         base = FaultRates()
         return replace(
             base,
-            slow=base.slow * severity,
+            delay_s=delay_s,
+            slow=base.slow * severity if delay_s < LONG_DELAY_S else 0.0,
             lost_request=base.lost_request * severity,
             lost_reply=base.lost_reply * severity,
             late_request=base.late_request * severity,
@@ -161,7 +167,7 @@ class _World:
         scenario.create_zones(simulation.partitions, min(zones, simulation.partitions))
         await asyncio.sleep(rng.uniform(0.0, 15.0))
         for _ in range(simulation.events):
-            await asyncio.sleep(rng.choice((0.0, 0.05, 0.5, 3.0, 8.0)) * rng.uniform(0.2, 2.0))
+            await asyncio.sleep(rng.choice(EVENT_GAPS_S) * rng.uniform(0.2, 2.0))
             await scenario.happen()
         await asyncio.sleep(rng.uniform(0.0, 20.0))
         await self._calm()
@@ -228,7 +234,7 @@ class _World:
 
 
 @contextmanager
-def _silent_logs() -> Iterator[None]:
+def silent_logs() -> Iterator[None]:
     """The product's log lines of thousands of virtual processes help nobody."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))

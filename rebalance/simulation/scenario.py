@@ -41,9 +41,9 @@ class Scenario:
         self._first_nodes = nodes
         self._next_node = nodes
         kinds: tuple[tuple[int, str, Callable[[], Awaitable[str]]], ...] = (
-            (6, "ALTER ZONE replicas", self._alter_replicas),
+            (10, "ALTER ZONE replicas", self._alter_replicas),
             (3, "ALTER ZONE quorum", self._alter_quorum),
-            (3, "ALTER ZONE filter", self._alter_filter),
+            (6, "ALTER ZONE filter", self._alter_filter),
             (1, "ALTER ZONE name", self._rename),
             (1, "ALTER ZONE algorithm", self._alter_algorithm),
             (1, "DROP ZONE", self._drop),

@@ -35,7 +35,8 @@ def _broken(report: Report) -> str:
         return ""
     return (
         f"seed {report.simulation.seed}, step {broken.step}, {broken.at_s:.3f} s: "
-        f"broken invariant: {broken.invariant}\n{broken.detail}\nto see it again: {command_of(report.simulation)}"
+        f"broken invariant: {broken.invariant}\n{broken.detail}\n"
+        f"to see it again: {command_of(report.simulation)}"
     )
 
 

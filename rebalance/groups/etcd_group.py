@@ -60,7 +60,7 @@ class _Led:
 
 
 class SteppedGroupHost:
-    """A host whose groups are changed one member at a time. ``new_member`` makes the handle of a reserved member.
+    """A host whose groups are changed one member at a time. ``new_member`` makes a reserved member's handle.
 
     What it keeps are terms, tokens, announcements and the running change; members come from a subclass.
     """

@@ -20,8 +20,8 @@ from rebalance.ports.groups import MemberEndpoints, MemberLife
 CALL_TIMEOUT_S = 2.0
 HEALTHY_AFTER_S = 5.0
 """etcd accepts a new member only when all voters have been connected for so long."""
-KNOWN_DOWN_S = 12.0
-"""By then every agent knows that a node is gone: lease, grace and a round."""
+KNOWN_DOWN_S = 40.0
+"""By then every agent knows that a node is gone, also one that was paused or cut off meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,9 +114,9 @@ class SimulatedMember:
 
     async def restart(self) -> None:
         replica = self.replica
-        if replica.group is not None and not replica.runs:
-            if asyncio.get_running_loop().time() >= replica.not_before:
-                self._cluster.restart(replica)
+        may_start = asyncio.get_running_loop().time() >= replica.not_before
+        if replica.group is not None and not replica.runs and may_start:
+            self._cluster.restart(replica)
 
     async def stop(self) -> None:
         if not self._owner.dead and self._partition in self._cluster.disk(self._owner.node):

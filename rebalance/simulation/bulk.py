@@ -1,8 +1,8 @@
 """Nodes and groups as arrays: for so many partitions that an object for each member would be too much.
 
-A group is a row: the nodes that vote, the nodes that pending asks for, the revision of pending and the moment at
-which the change to it is complete. A change is one step here: it takes the time of its catch-ups and needs its
-target's nodes and a majority of its voters alive at its end. Stable is switched as the product does it, by
+A group is a row: the nodes that vote, the nodes that pending asks for, the revision of pending and the moment
+at which the change to it is complete. A change is one step here: it takes the time of its catch-ups and needs
+its target's nodes and a majority of its voters alive at its end. Stable is switched as the product does it, by
 ``decide_on_configuration_applied`` on keys that are read for it, many partitions to a request.
 """
 

@@ -1,4 +1,4 @@
-"""What lies between a process and the metastore: delays, lost requests, lost replies, late requests, partitions.
+"""What lies between a process and the metastore: delays, lost requests and replies, late requests, partitions.
 
 Each client draws from a random stream of its own, so that what happens to one process does not depend on how
 often another one asked.
@@ -28,6 +28,7 @@ T = TypeVar("T")
 TIMEOUT_S = 2.0
 """When a client gives a request up. What it has sent may still arrive, up to ``LATE_S`` later."""
 LATE_S = 6.0
+HELD_S = 1.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class FaultRates:
     delay_s: float = 0.002
     slow: float = 0.01
     """The delay is a hundred times as long: requests overtake each other."""
+    held_write: float = 0.1
+    """A guarded write arrives up to ``HELD_S`` after what was read for it: others write in between."""
     lost_request: float = 0.002
     lost_reply: float = 0.004
     late_request: float = 0.002
@@ -45,7 +48,9 @@ class FaultRates:
     """The watch loses its place and begins with a snapshot again: events come twice."""
 
 
-NO_FAULTS = FaultRates(slow=0.0, lost_request=0.0, lost_reply=0.0, late_request=0.0, watch_reset=0.0)
+NO_FAULTS = FaultRates(
+    slow=0.0, held_write=0.0, lost_request=0.0, lost_reply=0.0, late_request=0.0, watch_reset=0.0
+)
 
 
 class SimulatedClient:
@@ -85,6 +90,9 @@ class SimulatedClient:
         return await self._call(lambda: self._store.range_now(prefix))
 
     async def commit(self, txn: Txn) -> TxnResult:
+        guarded = bool(txn.compares) or any(isinstance(each, Txn) for each in txn.success)
+        if guarded and self._rng.random() < self.rates.held_write:
+            await asyncio.sleep(self._rng.uniform(0.1, HELD_S))
         return await self._call(lambda: self._store.commit_now(txn))
 
     async def grant_lease(self, ttl_s: int) -> int:

@@ -28,7 +28,7 @@ RESTART_S = 2.0
 
 
 class SimulatedCatalog:
-    """The newest intent of each zone and the outbox; always there, as the SQL database's faults are not ours."""
+    """The newest intent of each zone and the outbox; always there: the SQL database's faults are not ours."""
 
     def __init__(self) -> None:
         self.intents: dict[ZoneId, ZoneIntent] = {}
@@ -115,7 +115,6 @@ class SimulatedProcess(ABC):
         """As ``kill -9``: from this moment on nothing that it does reaches anybody."""
         if self._task is not None and self.client is not None:
             task, self._task = self._task, None
-            self.client.kill()
             self.on_kill()
             task.cancel()
 
@@ -152,6 +151,8 @@ class SimulatedProcess(ABC):
 
     def on_kill(self) -> None:
         """What ends with the process, at once."""
+        if self.client is not None:
+            self.client.kill()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -208,6 +209,7 @@ class NodeProcess(SimulatedProcess):
         await agent.run()
 
     def on_kill(self) -> None:
+        super().on_kill()
         if self._host is not None:
             self._host.kill()
 

@@ -148,6 +148,7 @@ class _World:
             base,
             delay_s=delay_s,
             slow=base.slow * severity if delay_s < LONG_DELAY_S else 0.0,
+            held_write=base.held_write * severity,
             lost_request=base.lost_request * severity,
             lost_reply=base.lost_reply * severity,
             late_request=base.late_request * severity,

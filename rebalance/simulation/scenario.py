@@ -55,6 +55,7 @@ class Scenario:
             (3, "controller crashes", self._crash_controller),
             (2, "controller stops", self._stop_controller),
             (3, "controller pauses", self._pause_controller),
+            (4, "agents pause", self._pause_agent),
             (2, "client is cut off", self._cut),
             (2, "metastore pauses", self._pause_store),
         )
@@ -184,6 +185,12 @@ class Scenario:
         controller, pause_s = self._controller(), self._rng.choice((0.5, 4.0, 12.0, 30.0))
         controller.freeze_for(pause_s)
         return f"{controller.name} for {pause_s} s"
+
+    async def _pause_agent(self) -> str:
+        """The agent stands still, its members go on; what it was about to write comes late."""
+        process, pause_s = self._rng.choice(self._plane.processes), self._rng.choice((0.5, 2.0, 12.0))
+        process.freeze_for(pause_s)
+        return f"{process.name} for {pause_s} s"
 
     async def _cut(self) -> str:
         processes = [*self._controllers, *self._plane.processes]

@@ -125,8 +125,8 @@ def test_the_reason_names_who_is_waited_for() -> None:
 
 
 def test_the_record_of_a_member_that_left_does_not_hold_up_its_successor() -> None:
-    """The node has reserved anew while its mirror still shows the member that the group has removed: a report of
-    lost data would stay for good (found by the simulator)."""
+    """The node has reserved anew while its mirror still shows the member that the group has removed: a report
+    of lost data would stay for good (found by the simulator)."""
     later = MemberStatus(RESERVED, MemberEndpoints("http://a:2", "c"))
     left = view("b", "ab", started="ab", founded="ab", listed="b")
     assert decide_member(left, "a", later).duty is Duty.NOTHING

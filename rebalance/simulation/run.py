@@ -21,9 +21,9 @@ from rebalance.groups.simulated_cluster import GroupRates, SimulatedCluster
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.simulation.bulk import BulkPlane
 from rebalance.simulation.convergence import unfinished
-from rebalance.simulation.data_plane import AgentPlane, DataPlane
 from rebalance.simulation.invariants import Auditor, InvariantBrokenError
 from rebalance.simulation.network import NO_FAULTS, FaultRates
+from rebalance.simulation.planes import AgentPlane, DataPlane
 from rebalance.simulation.processes import ControllerProcess, Environment, SimulatedCatalog
 from rebalance.simulation.scenario import Scenario, node_number
 from rebalance.simulation.trace import Trace

@@ -10,7 +10,7 @@ from catalog.core.node_filter import may_use
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import EVERY_NODE, DistributionAlgorithm, Node, Zone, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
-from rebalance.simulation.data_plane import DataPlane
+from rebalance.simulation.planes import DataPlane
 from rebalance.simulation.processes import ControllerProcess, Environment
 
 RACKS = 3

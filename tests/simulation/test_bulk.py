@@ -16,9 +16,9 @@ from rebalance.groups.simulated_cluster import GroupRates, SimulatedCluster
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.simulation.bulk import BulkPlane
 from rebalance.simulation.convergence import unfinished
-from rebalance.simulation.data_plane import AgentPlane
 from rebalance.simulation.invariants import Auditor
 from rebalance.simulation.network import NO_FAULTS
+from rebalance.simulation.planes import AgentPlane
 from rebalance.simulation.processes import ControllerProcess, Environment, SimulatedCatalog
 from rebalance.simulation.run import silent_logs
 from rebalance.simulation.scenario import FILTERS, node_number

@@ -117,7 +117,7 @@ class AgentPlane:
     def heal(self) -> None:
         for process in self._nodes.values():
             process.heal()
-            if not process.is_running and not self._stops:
+            if not process.is_running and not process.is_stopping:
                 process.start()
 
     def living(self) -> Sequence[Node]:

@@ -94,11 +94,16 @@ class SimulatedProcess(ABC):
         self.environment = environment
         self.client: SimulatedClient | None = None
         self._starts = 0
+        self._stopping = False
         self._task: asyncio.Task[None] | None = None
 
     @property
     def is_running(self) -> bool:
         return self._task is not None
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping
 
     def start(self) -> None:
         self._starts += 1
@@ -122,8 +127,10 @@ class SimulatedProcess(ABC):
         """In order, as after Ctrl-C."""
         if self._task is not None:
             task, self._task = self._task, None
+            self._stopping = True
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+            self._stopping = False
 
     def start_after(self, delay_s: float) -> None:
         """Unless something else has started it by then."""
@@ -164,7 +171,10 @@ class SimulatedProcess(ABC):
         self.start_after(RESTART_S)
 
     def _start_again(self, starts: int) -> None:
-        if self._task is None and starts == self._starts:
+        if self._stopping:
+            # The old process still holds its directory.
+            asyncio.get_running_loop().call_later(RESTART_S, self._start_again, starts)
+        elif self._task is None and starts == self._starts:
             self.start()
 
 

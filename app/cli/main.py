@@ -7,7 +7,7 @@ import sys
 
 import typer
 
-from app.cli import analysis, check, demo, kv, place, plan, services, sql, status, up, whatif
+from app.cli import analysis, check, demo, kv, place, plan, services, simulate, sql, status, up, whatif
 from app.cli.exits import CliError, ExitCode
 
 app = typer.Typer(
@@ -45,6 +45,7 @@ app.command(rich_help_panel="Without a server")(whatif.whatif)
 app.command(rich_help_panel="Without a server")(analysis.skew)
 app.command(rich_help_panel="Without a server")(analysis.transfers)
 app.command(rich_help_panel="Without a server")(analysis.copies)
+app.command(rich_help_panel="Without a server")(simulate.simulate)
 app.command(rich_help_panel="Services")(services.serve)
 app.command(rich_help_panel="Services")(services.controller)
 app.command(rich_help_panel="Services")(services.node)

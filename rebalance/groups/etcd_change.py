@@ -9,7 +9,6 @@ from the list as it is then, and is right for that list.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 
@@ -34,8 +33,8 @@ from rebalance.core.group_steps import (
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole
 from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, FailureKind
-from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.etcd_tuning import EtcdTuning
+from rebalance.groups.member_calls import GroupMemberCalls
 from rebalance.ports.groups import (
     FailureCode,
     GroupListener,
@@ -108,7 +107,7 @@ class EtcdChange:
     def __init__(
         self,
         partition: PartitionId,
-        member: EtcdMember,
+        member: GroupMemberCalls,
         request: ChangeRequest,
         progress: Progress,
         listener: GroupListener,
@@ -169,7 +168,7 @@ class EtcdChange:
             raise AttemptEndedError(ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, detail))
         self._entries = await self._member.entries(linearizable=True)
         sights = self._listener.peers(self._partition)
-        announced_before = time.monotonic() - self._tuning.announce_s
+        announced_before = asyncio.get_running_loop().time() - self._tuning.announce_s
         members = tuple(
             ObservedMember(
                 peer_url=entry.peer_url,
@@ -238,7 +237,7 @@ class EtcdChange:
     async def _announce(self, peer_url: str) -> None:
         self._progress.announced_at[peer_url] = float("inf")
         if await self._publish():
-            self._progress.announced_at[peer_url] = time.monotonic()
+            self._progress.announced_at[peer_url] = asyncio.get_running_loop().time()
             await asyncio.sleep(self._tuning.announce_s)
         else:
             await asyncio.sleep(WAIT_S)
@@ -273,7 +272,7 @@ class EtcdChange:
 
     async def _wait(self, step: Step, code: FailureCode, peer_url: str) -> None:
         """A short pause; the attempt ends when the same step has waited for the whole catch-up time."""
-        now = time.monotonic()
+        now = asyncio.get_running_loop().time()
         if self._waiting_for != step:
             self._waiting_for, self._waiting_since = step, now
         waited_s = now - self._waiting_since

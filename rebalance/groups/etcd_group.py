@@ -8,6 +8,7 @@ the member list does, and a change continues from the list.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from rebalance.groups.etcd_api import CallFailedError, EtcdStatus
 from rebalance.groups.etcd_change import ChangeRequest, EtcdChange, Progress, group_members
 from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.etcd_tuning import EtcdTuning
+from rebalance.groups.member_calls import GroupMemberProcess, ReservationBook
 from rebalance.groups.reservations import Reservations
 from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.ports.groups import (
@@ -58,34 +60,32 @@ class _Led:
         return self.task is not None and not self.task.done()
 
 
-class EtcdGroupHost:
-    """``ports``: the node's own range, two ports a member. ``member_limit``: most members at once."""
+class SteppedGroupHost(ABC):
+    """A host whose groups are changed one member at a time. ``new_member`` makes a reserved member's handle.
+
+    What it keeps are terms, tokens, announcements and the running change; members come from a subclass.
+    """
 
     def __init__(
         self,
-        data_dir: Path,
-        ports: range,
-        *,
-        host: str = "127.0.0.1",
-        member_limit: int = 100,
-        tuning: EtcdTuning | None = None,
+        reservations: ReservationBook,
+        member_limit: int,
+        tuning: EtcdTuning,
     ) -> None:
-        self._reservations = Reservations(data_dir, ports, host)
+        self._reservations = reservations
         self._member_limit = member_limit
-        self._tuning = tuning or EtcdTuning()
-        self._members: dict[PartitionId, EtcdMember] = {}
+        self._tuning = tuning
+        self._members: dict[PartitionId, GroupMemberProcess] = {}
         self._led: dict[PartitionId, _Led] = {}
-        self._starts = asyncio.Semaphore(self._tuning.starts_at_once)
         self._node = ""
         self._listener: GroupListener | None = None
-        self._binary = ""
 
     def open(self, node: str, listener: GroupListener) -> None:
-        binary = find_etcd()
-        if binary.warning:
-            log.warning(binary.warning)
-        self._node, self._listener, self._binary = node, listener, binary.path
+        self._node, self._listener = node, listener
         self._reservations.open()
+
+    @abstractmethod
+    def new_member(self, partition: PartitionId) -> GroupMemberProcess: ...
 
     def partitions(self) -> frozenset[PartitionId]:
         return self._reservations.partitions()
@@ -220,7 +220,7 @@ class EtcdGroupHost:
             await self._end_change(partition)
         gate = asyncio.Semaphore(8)
 
-        async def stop(member: EtcdMember) -> None:
+        async def stop(member: GroupMemberProcess) -> None:
             async with gate:
                 await member.stop()
 
@@ -235,16 +235,14 @@ class EtcdGroupHost:
             raise RuntimeError("the group host is not open")
         return self._listener
 
-    def _member(self, partition: PartitionId) -> EtcdMember:
+    def _member(self, partition: PartitionId) -> GroupMemberProcess:
         member = self._members.get(partition)
         if member is None:
-            member = self._members[partition] = EtcdMember(
-                partition, self._node, self._reservations, self._binary, self._tuning, self._starts
-            )
+            member = self._members[partition] = self.new_member(partition)
         return member
 
     async def _note_leadership(
-        self, partition: PartitionId, member: EtcdMember, led: _Led, answer: EtcdStatus
+        self, partition: PartitionId, member: GroupMemberProcess, led: _Led, answer: EtcdStatus
     ) -> None:
         """``led.term`` is set only once the group carries its identity, so that a failure is tried again."""
         if answer.leader_id != answer.member_id:
@@ -270,6 +268,34 @@ class EtcdGroupHost:
         led.task.cancel()
         await asyncio.gather(led.task, return_exceptions=True)
         led.task = led.change = None
+
+
+class EtcdGroupHost(SteppedGroupHost):
+    """``ports``: the node's own range, two ports a member. ``member_limit``: most members at once."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        ports: range,
+        *,
+        host: str = "127.0.0.1",
+        member_limit: int = 100,
+        tuning: EtcdTuning | None = None,
+    ) -> None:
+        self._directories = Reservations(data_dir, ports, host)
+        super().__init__(self._directories, member_limit, tuning or EtcdTuning())
+        self._starts = asyncio.Semaphore(self._tuning.starts_at_once)
+        self._binary = ""
+
+    def open(self, node: str, listener: GroupListener) -> None:
+        binary = find_etcd()
+        if binary.warning:
+            log.warning(binary.warning)
+        self._binary = binary.path
+        super().open(node, listener)
+
+    def new_member(self, partition: PartitionId) -> GroupMemberProcess:
+        return EtcdMember(partition, self._node, self._directories, self._binary, self._tuning, self._starts)
 
 
 def _refusal(led: _Led, term: int, token: int) -> ChangeAnswer | None:

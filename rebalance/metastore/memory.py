@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import operator
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -43,16 +44,41 @@ _HOLDS: dict[CompareOp, Callable[[Any, Any], bool]] = {
 """The target of a comparison fixes the type of both sides."""
 
 
+Observer = Callable[[int, tuple[KeyEvent, ...]], None]
+
+
 class MemoryMetastore:
     """One store in one event loop. ``pause``/``resume`` stand for a metastore that does not answer."""
 
     def __init__(self) -> None:
         self._items: dict[str, KeyValue] = {}
+        self._keys: list[str] = []
+        self._unsorted: list[str] = []
+        self._deleted = False
         self._revision = 1
+        self._observers: list[Observer] = []
         self._watches: list[tuple[str, asyncio.Queue[WatchBatch]]] = []
         self._leases: dict[int, tuple[int, asyncio.TimerHandle]] = {}
+        self._leased: dict[int, list[str]] = {}
         self._lease_ids = 0
         self._paused = False
+
+    @property
+    def is_paused(self) -> bool:
+        return self._paused
+
+    @property
+    def revision(self) -> int:
+        return self._revision
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """``observer`` hears of each new revision before anybody else; the returned function ends that."""
+        self._observers.append(observer)
+        return lambda: self._observers.remove(observer)
+
+    def peek(self, key: str) -> KeyValue | None:
+        """What is stored, also while the store is paused: for those who look on."""
+        return self._items.get(key)
 
     def pause(self) -> None:
         self._paused = True
@@ -61,14 +87,23 @@ class MemoryMetastore:
         self._paused = False
 
     async def get(self, key: str) -> KeyValue | None:
+        return self.get_now(key)
+
+    async def range(self, prefix: str) -> Snapshot:
+        return self.range_now(prefix)
+
+    async def commit(self, txn: Txn) -> TxnResult:
+        return self.commit_now(txn)
+
+    def get_now(self, key: str) -> KeyValue | None:
         self._check_answers()
         return self._items.get(key)
 
-    async def range(self, prefix: str) -> Snapshot:
+    def range_now(self, prefix: str) -> Snapshot:
         self._check_answers()
         return Snapshot(self._revision, tuple(self._below(prefix)))
 
-    async def commit(self, txn: Txn) -> TxnResult:
+    def commit_now(self, txn: Txn) -> TxnResult:
         self._check_answers()
         count = operation_count(txn)
         if count > OPERATIONS_MAX:
@@ -93,12 +128,21 @@ class MemoryMetastore:
             self._watches.remove(entry)
 
     async def grant_lease(self, ttl_s: int) -> int:
+        return self.grant_lease_now(ttl_s)
+
+    async def keep_lease(self, lease: int) -> None:
+        self.keep_lease_now(lease)
+
+    async def revoke_lease(self, lease: int) -> None:
+        self.revoke_lease_now(lease)
+
+    def grant_lease_now(self, ttl_s: int) -> int:
         self._check_answers()
         self._lease_ids += 1
         self._leases[self._lease_ids] = (ttl_s, self._expiry(self._lease_ids, ttl_s))
         return self._lease_ids
 
-    async def keep_lease(self, lease: int) -> None:
+    def keep_lease_now(self, lease: int) -> None:
         self._check_answers()
         if lease not in self._leases:
             raise LeaseLostError(f"lease {lease} is no more")
@@ -106,7 +150,7 @@ class MemoryMetastore:
         timer.cancel()
         self._leases[lease] = (ttl_s, self._expiry(lease, ttl_s))
 
-    async def revoke_lease(self, lease: int) -> None:
+    def revoke_lease_now(self, lease: int) -> None:
         self._end_lease(lease)
 
     async def close(self) -> None:
@@ -126,14 +170,34 @@ class MemoryMetastore:
         if found is None:
             return
         found[1].cancel()
-        held = [key for key, kv in self._items.items() if kv.lease == lease]
         events: list[KeyEvent] = []
-        for key in held:
-            self._delete(key, self._revision + 1, events)
+        for key in self._leased.pop(lease, ()):
+            held = self._items.get(key)
+            if held is not None and held.lease == lease:
+                self._delete(key, self._revision + 1, events)
         self._publish(events)
 
     def _below(self, prefix: str) -> Iterator[KeyValue]:
-        return (self._items[key] for key in sorted(self._items, key=str.encode) if key.startswith(prefix))
+        keys = self._sorted_keys()
+        index = bisect_left(keys, prefix)
+        while index < len(keys) and keys[index].startswith(prefix):
+            yield self._items[keys[index]]
+            index += 1
+
+    def _sorted_keys(self) -> list[str]:
+        """Brought up to date when it is asked for: sorting a list that is sorted but for its end is cheap.
+        Code points sort as their UTF-8 does, which is the order of etcd."""
+        if self._deleted:
+            self._keys.extend(self._unsorted)
+            self._keys.sort()
+            # A key that was deleted and put again is in the list twice.
+            self._keys = [key for key in dict.fromkeys(self._keys) if key in self._items]
+        elif self._unsorted:
+            self._keys.extend(self._unsorted)
+            self._keys.sort()
+        self._unsorted.clear()
+        self._deleted = False
+        return self._keys
 
     def _run(
         self, txn: Txn, revision: int, events: list[KeyEvent]
@@ -151,7 +215,8 @@ class MemoryMetastore:
             case Delete(key):
                 self._delete(key, revision, events)
             case DeleteRange(start, end):
-                for key in [key for key in self._items if start.encode() <= key.encode() < end.encode()]:
+                keys = self._sorted_keys()
+                for key in keys[bisect_left(keys, start) : bisect_left(keys, end)]:
                     self._delete(key, revision, events)
             case DeletePrefix(prefix):
                 for item in tuple(self._below(prefix)):
@@ -181,19 +246,26 @@ class MemoryMetastore:
 
     def _put(self, put: Put, revision: int, events: list[KeyEvent]) -> None:
         before = self._items.get(put.key)
+        if before is None:
+            self._unsorted.append(put.key)
         created, version = (before.create_revision, before.version + 1) if before else (revision, 1)
         item = KeyValue(put.key, put.value, created, revision, version, put.lease)
         self._items[put.key] = item
+        if put.lease:
+            self._leased.setdefault(put.lease, []).append(put.key)
         events.append(KeyEvent(put.key, item, revision))
 
     def _delete(self, key: str, revision: int, events: list[KeyEvent]) -> None:
         if self._items.pop(key, None) is not None:
+            self._deleted = True
             events.append(KeyEvent(key, None, revision))
 
     def _publish(self, events: list[KeyEvent]) -> None:
         if not events:
             return
         self._revision += 1
+        for observer in tuple(self._observers):
+            observer(self._revision, tuple(events))
         for prefix, queue in self._watches:
             seen = tuple(event for event in events if event.key.startswith(prefix))
             if seen:

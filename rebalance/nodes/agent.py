@@ -123,13 +123,13 @@ class NodeAgent:
 
     def _on_partition_keys(self, changed: frozenset[str]) -> None:
         self._registration.saw(self.mirrors.partitions.revision)
-        for key in changed:
+        for key in sorted(changed):
             parsed = self._keyspace.parse_partition(key)
             if parsed is not None:
                 self._queue.add(parsed[0])
 
     def _on_member_keys(self, changed: frozenset[str]) -> None:
-        for key in changed:
+        for key in sorted(changed):
             parsed = self._keyspace.parse_member(key)
             if parsed is not None:
                 self._queue.add(parsed[0])

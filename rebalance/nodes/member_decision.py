@@ -52,7 +52,8 @@ def decide_member(view: PartitionView, node: str, status: MemberStatus | None) -
         case MemberLife.DATA_LOST:
             return MemberDecision(Duty.REPORT_DATA_LOST, status.reason)
         case MemberLife.RESERVED:
-            if own is not None and own.value.started and own.value.peer_url != own_url:
+            elsewhere = own is not None and own.value.started and own.value.peer_url != own_url
+            if own is not None and elsewhere and not _is_out(view, own.value.peer_url):
                 return MemberDecision(Duty.REPORT_DATA_LOST, "DATA_LOST: the member was started elsewhere")
             return _first_start(view, node, status)
         case MemberLife.REMOVED if view.configuration and view.listed(own_url) is not MemberRole.VOTER:

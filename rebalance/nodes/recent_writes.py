@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 
 from rebalance.metastore.mirror import KeyspaceMirror
 
@@ -15,7 +15,7 @@ class RecentWrites:
         self._written: dict[str, tuple[int, bytes | None, float]] = {}
 
     def note(self, key: str, revision: int, value: bytes | None) -> None:
-        self._written[key] = (revision, value, time.monotonic())
+        self._written[key] = (revision, value, asyncio.get_running_loop().time())
 
     def current(self, key: str, mirror: KeyspaceMirror) -> bytes | None:
         """The newest value of ``key`` that this process knows."""
@@ -38,7 +38,7 @@ class RecentWrites:
         if entry is None:
             return None
         revision, value, at = entry
-        if revision <= mirror.revision or time.monotonic() - at > TRUSTED_S:
+        if revision <= mirror.revision or asyncio.get_running_loop().time() - at > TRUSTED_S:
             del self._written[key]
             return None
         return revision, value

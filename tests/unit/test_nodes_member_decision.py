@@ -122,3 +122,14 @@ def test_lost_data_is_never_started_afresh(life: MemberLife | None) -> None:
 def test_the_reason_names_who_is_waited_for() -> None:
     """Every state names its cause."""
     assert decide_member(view("abc", reserved="a"), "a", member(RESERVED)).reason == "WAITING_FOR_MEMBERS: b, c"
+
+
+def test_the_record_of_a_member_that_left_does_not_hold_up_its_successor() -> None:
+    """The node has reserved anew while its mirror still shows the member that the group has removed: a report
+    of lost data would stay for good (found by the simulator)."""
+    later = MemberStatus(RESERVED, MemberEndpoints("http://a:2", "c"))
+    left = view("b", "ab", started="ab", founded="ab", listed="b")
+    assert decide_member(left, "a", later).duty is Duty.NOTHING
+    assert decide_member(left, "a", later).reason == "WAITING: the group's leader adds this member"
+    for still_counted in (view("ab", started="ab", listed="ab"), view("ab", started="ab")):
+        assert decide_member(still_counted, "a", later).duty is Duty.REPORT_DATA_LOST

@@ -1,0 +1,80 @@
+"""What ``zonectl simulate`` does once its options are read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from app.cli.exits import CliError, ExitCode
+from rebalance.simulation.run import Report, Simulation, simulate
+
+
+def simulate_and_print(simulation: Simulation, *, as_json: bool) -> int:
+    """Raises CliError for a broken invariant, after what happened was printed."""
+    report = simulate(simulation)
+    if as_json:
+        print(json.dumps(_document(report), ensure_ascii=False, indent=2))
+    else:
+        _print_text(report)
+    if report.broken is not None:
+        raise CliError(ExitCode.FAILED, _broken(report))
+    return ExitCode.OK
+
+
+def command_of(simulation: Simulation) -> str:
+    """The command line that shows the same run again."""
+    return (
+        f"zonectl simulate --seed {simulation.seed} --nodes {simulation.nodes} "
+        f"--partitions {simulation.partitions} --events {simulation.events} --strategy {simulation.strategy}"
+    )
+
+
+def _broken(report: Report) -> str:
+    broken = report.broken
+    if broken is None:
+        return ""
+    return (
+        f"seed {report.simulation.seed}, step {broken.step}, {broken.at_s:.3f} s: "
+        f"broken invariant: {broken.invariant}\n{broken.detail}\n"
+        f"to see it again: {command_of(report.simulation)}"
+    )
+
+
+def _print_text(report: Report) -> None:
+    for at_s, line in report.lines:
+        print(f"{at_s:10.3f} s  {line}")
+    groups = "nodes and groups as arrays" if report.simulation.is_bulk else "real agents"
+    verdict = "every invariant held" if report.broken is None else "an invariant is broken"
+    print(f"{verdict}: {report.steps} steps in {report.virtual_s:.1f} s of virtual time, {groups}")
+    print(f"{report.switches} switches of stable, {report.revision} revisions of the metastore")
+    print(f"digest {report.digest}")
+    print(f"took {report.elapsed_s:.1f} s and at most {report.memory_mb:.0f} MB")
+
+
+def _document(report: Report) -> dict[str, Any]:
+    simulation, broken = report.simulation, report.broken
+    return {
+        "seed": simulation.seed,
+        "nodes": simulation.nodes,
+        "partitions": simulation.partitions,
+        "strategy": simulation.strategy,
+        "bulk": simulation.is_bulk,
+        "digest": report.digest,
+        "steps": report.steps,
+        "switches": report.switches,
+        "revision": report.revision,
+        "virtual_s": round(report.virtual_s, 3),
+        "events": report.events,
+        "trace": [{"at_s": round(at_s, 3), "what": line} for at_s, line in report.lines],
+        "broken": None
+        if broken is None
+        else {
+            "invariant": broken.invariant,
+            "step": broken.step,
+            "at_s": round(broken.at_s, 3),
+            "detail": broken.detail,
+            "again": command_of(simulation),
+        },
+        "elapsed_s": round(report.elapsed_s, 3),
+        "memory_mb": round(report.memory_mb, 1),
+    }

@@ -1,0 +1,75 @@
+"""What the host and its change loop need of a member: in the product etcd gives it, in simulations a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from rebalance.core.keys import PartitionId
+from rebalance.groups.etcd_api import EtcdMemberEntry, EtcdStatus
+from rebalance.ports.groups import MemberEndpoints, MemberLife
+
+
+class GroupCalls(Protocol):
+    """Asked of the group through its member; each raises CallFailedError with the kind of the failure."""
+
+    async def status(self) -> EtcdStatus: ...
+
+    async def add_learner(self, peer_url: str) -> None: ...
+
+    async def promote(self, member_id: int) -> None: ...
+
+    async def remove(self, member_id: int) -> None: ...
+
+    async def move_leader(self, member_id: int) -> None: ...
+
+    async def claim_identity(self, identity: bytes) -> None: ...
+
+
+class GroupMemberCalls(Protocol):
+    @property
+    def api(self) -> GroupCalls:
+        """Raises MemberUnavailableError while no process runs."""
+        ...
+
+    async def entries(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
+        """The member list. Raises CallFailedError or MemberUnavailableError."""
+        ...
+
+
+class GroupMemberProcess(GroupMemberCalls, Protocol):
+    """A member of this node: its process, its data and what it answers."""
+
+    @property
+    def endpoints(self) -> MemberEndpoints: ...
+
+    async def start(self, token: str, initial: Mapping[str, str], state: str) -> None: ...
+
+    async def restart(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def destroy(self) -> None: ...
+
+    async def look(self) -> tuple[MemberLife, str, EtcdStatus | None]: ...
+
+    async def name_of(self, member_id: int) -> str: ...
+
+
+class ReservedMember(Protocol):
+    @property
+    def endpoints(self) -> MemberEndpoints: ...
+
+
+class ReservationBook(Protocol):
+    """What a node holds for its members: addresses that stay, and data."""
+
+    def open(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def partitions(self) -> frozenset[PartitionId]: ...
+
+    def get(self, partition: PartitionId) -> ReservedMember | None: ...
+
+    def reserve(self, partition: PartitionId) -> ReservedMember: ...

@@ -1,0 +1,334 @@
+"""Modelled replication groups: elections, catch-up, membership steps as etcd 3.5 accepts or refuses them.
+
+One ``SimulatedCluster`` holds the groups and the disks of all nodes of a simulation. Data itself is not there:
+a member's progress is the moment at which it has caught up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from catalog.core.quorum import majority
+from rebalance.core.keys import PartitionId
+from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, FailureKind
+from rebalance.ports.groups import MemberEndpoints, MemberLife
+
+CALL_TIMEOUT_S = 2.0
+HEALTHY_AFTER_S = 5.0
+"""etcd accepts a new member only when all voters have been connected for so long."""
+KNOWN_DOWN_S = 40.0
+"""By then every agent knows that a node is gone, also one that was paused or cut off meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRates:
+    """Times in seconds (lower and upper end) and probabilities per membership call."""
+
+    start_s: tuple[float, float] = (0.05, 0.4)
+    election_s: tuple[float, float] = (0.3, 2.0)
+    catch_up_s: tuple[float, float] = (0.1, 4.0)
+    restart_delay_s: float = 0.5
+    lost_call: float = 0.01
+    late_call: float = 0.01
+    lost_answer: float = 0.01
+    strict: bool = True
+    """Whether the group itself refuses a step that leaves too few connected voters (etcd's strict check)."""
+
+
+class GroupObserver(Protocol):
+    """Hears of each committed step, for the invariants."""
+
+    def on_step(self, group: SimulatedGroup, step: str) -> None: ...
+
+    def on_removal(self, group: SimulatedGroup, before: int, known_up: int, voters: int) -> None:
+        """``before``: living voters before, ``known_up``: voters left that nobody can know to be down."""
+        ...
+
+    def on_destroy(self, replica: SimulatedReplica) -> None:
+        """Called before the data of ``replica`` goes."""
+        ...
+
+
+@dataclass(slots=True)
+class SimulatedReplica:
+    """A member's directory on a node, and its process. ``down_since``: when the process ended last."""
+
+    node: str
+    partition: PartitionId
+    endpoints: MemberEndpoints
+    group: SimulatedGroup | None = None
+    member_id: int = 0
+    runs: bool = False
+    answers: bool = False
+    up_since: float = 0.0
+    down_since: float = 0.0
+    synced_at: float = float("inf")
+    not_before: float = 0.0
+    exit_reason: str = ""
+    removed: bool = False
+    starts: int = 0
+
+    @property
+    def life(self) -> MemberLife:
+        if self.removed:
+            return MemberLife.REMOVED
+        if self.group is None:
+            return MemberLife.RESERVED
+        return MemberLife.FAILED if self.exit_reason else MemberLife.STOPPED
+
+    @property
+    def reason(self) -> str:
+        return "removed by its group" if self.removed else self.exit_reason
+
+
+@dataclass(slots=True)
+class SimulatedGroup:
+    """One replication group: the committed member list, its leader and its term."""
+
+    partition: PartitionId
+    token: str
+    rng: random.Random
+    cluster: SimulatedCluster
+    entries: dict[int, EtcdMemberEntry] = field(default_factory=dict)
+    replicas: dict[int, SimulatedReplica] = field(default_factory=dict)
+    """Members that have a process or had one; a learner that never started has none."""
+    leader_id: int = 0
+    term: int = 1
+    applied: int = 0
+    identity: bytes = b""
+    electing: bool = False
+
+    @property
+    def voters(self) -> list[int]:
+        return [each.member_id for each in self.entries.values() if not each.is_learner]
+
+    def answers(self, member_id: int) -> bool:
+        replica = self.replicas.get(member_id)
+        return replica is not None and replica.answers
+
+    @property
+    def has_majority(self) -> bool:
+        voters = self.voters
+        return sum(map(self.answers, voters)) >= majority(len(voters))
+
+    @property
+    def has_leader(self) -> bool:
+        return self.leader_id in self.entries and self.answers(self.leader_id) and self.has_majority
+
+    @property
+    def nodes(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Names of the nodes that vote, and of those that learn; the peer URL where none was ever known."""
+        named = [(self.cluster.node_of(each.peer_url), each.is_learner) for each in self.entries.values()]
+        return (
+            frozenset(node for node, learns in named if not learns),
+            frozenset(node for node, learns in named if learns),
+        )
+
+    def check_leader(self) -> None:
+        if not self.has_leader:
+            raise CallFailedError(FailureKind.NO_LEADER, "no leader")
+
+    def add_learner(self, peer_url: str) -> None:
+        if any(each.peer_url == peer_url for each in self.entries.values()):
+            raise CallFailedError(FailureKind.ALREADY_DONE, "peer URL already exists")
+        if any(each.is_learner for each in self.entries.values()):
+            raise CallFailedError(FailureKind.LEARNER_SLOT_TAKEN, "too many learner members")
+        now = asyncio.get_running_loop().time()
+        for voter in self.voters:
+            if not self.answers(voter) or self.replicas[voter].up_since > now - HEALTHY_AFTER_S:
+                raise CallFailedError(FailureKind.UNHEALTHY, "unhealthy cluster")
+        member_id = self.cluster.new_member_id()
+        self.entries[member_id] = EtcdMemberEntry(member_id, "", peer_url, True)
+        self._committed(f"learner {self.cluster.node_of(peer_url)}")
+
+    def promote(self, member_id: int) -> None:
+        entry = self.entries.get(member_id)
+        if entry is None or not entry.is_learner:
+            raise CallFailedError(FailureKind.ALREADY_DONE, "can only promote a learner member")
+        replica = self.replicas.get(member_id)
+        now = asyncio.get_running_loop().time()
+        if replica is None or not replica.answers or replica.synced_at > now:
+            raise CallFailedError(FailureKind.NOT_IN_SYNC, "learner is not in sync with leader")
+        self.entries[member_id] = replace(entry, is_learner=False)
+        self._committed(f"voter {self.cluster.node_of(entry.peer_url)}")
+
+    def remove(self, member_id: int) -> None:
+        entry = self.entries.get(member_id)
+        if entry is None:
+            raise CallFailedError(FailureKind.ALREADY_DONE, "member not found")
+        before = sum(map(self.answers, self.voters))
+        if not entry.is_learner:
+            self._check_removal(member_id)
+        del self.entries[member_id]
+        if not entry.is_learner:
+            now = asyncio.get_running_loop().time()
+            known_up = sum(not self._known_down(each, now) for each in self.voters)
+            self.cluster.observer.on_removal(self, before, known_up, len(self.voters))
+        replica = self.replicas.pop(member_id, None)
+        if replica is not None:
+            self.cluster.expel(replica)
+        self._committed(f"gone {self.cluster.node_of(entry.peer_url)}")
+        if member_id == self.leader_id:
+            self.elect()
+
+    def move_leader(self, member_id: int) -> bool:
+        entry = self.entries.get(member_id)
+        if entry is None or entry.is_learner or not self.answers(member_id) or not self.has_leader:
+            return False
+        self.lead(member_id)
+        return True
+
+    def lead(self, member_id: int) -> None:
+        if member_id != self.leader_id:
+            self.term += 1
+            self.leader_id = member_id
+            self._committed(f"leader {self.replicas[member_id].node}")
+
+    def elect(self) -> None:
+        """An election unless one is under way; it takes its time and needs a majority."""
+        if not self.electing:
+            self.electing = True
+            delay_s = self.rng.uniform(*self.cluster.rates.election_s)
+            asyncio.get_running_loop().call_later(delay_s, self._elected)
+
+    def _elected(self) -> None:
+        self.electing = False
+        if self.has_leader or not self.has_majority:
+            return  # the next member that starts asks again
+        self.leader_id = 0
+        self.lead(self.rng.choice([each for each in self.voters if self.answers(each)]))
+
+    def _check_removal(self, member_id: int) -> None:
+        left = [each for each in self.voters if each != member_id]
+        connected = sum(map(self.answers, left))
+        if not left:
+            raise CallFailedError(FailureKind.OTHER, "the last member cannot be removed")
+        if self.cluster.rates.strict and self.answers(member_id) and connected < majority(len(left)):
+            raise CallFailedError(FailureKind.UNHEALTHY, "unhealthy cluster")
+
+    def _known_down(self, member_id: int, now: float) -> bool:
+        replica = self.replicas.get(member_id)
+        return replica is None or (not replica.runs and replica.down_since < now - KNOWN_DOWN_S)
+
+    def _committed(self, step: str) -> None:
+        self.applied += 1
+        self.cluster.observer.on_step(self, step)
+
+
+class SimulatedCluster:
+    """All groups and disks. ``observer`` is told of what happens to them."""
+
+    def __init__(self, seed: str, rates: GroupRates, observer: GroupObserver) -> None:
+        self.rates = rates
+        self.observer = observer
+        self.groups: dict[PartitionId, SimulatedGroup] = {}
+        self._seed = seed
+        self._rng = random.Random(f"{seed}/processes")
+        self._disks: dict[str, dict[PartitionId, SimulatedReplica]] = {}
+        self._nodes: dict[str, str] = {}
+        self._member_ids = 0
+        self._urls = 0
+
+    def disk(self, node: str) -> dict[PartitionId, SimulatedReplica]:
+        return self._disks.setdefault(node, {})
+
+    def node_of(self, peer_url: str) -> str:
+        return self._nodes.get(peer_url, peer_url)
+
+    def new_member_id(self) -> int:
+        self._member_ids += 1
+        return self._member_ids
+
+    def delay_s(self, replica: SimulatedReplica) -> float:
+        rng = replica.group.rng if replica.group is not None else self._rng
+        return rng.uniform(0.001, 0.01)
+
+    def reserve(self, node: str, partition: PartitionId) -> SimulatedReplica:
+        self._urls += 1
+        endpoints = MemberEndpoints(f"peer://{node}/{self._urls}", f"client://{node}/{self._urls}")
+        self._nodes[endpoints.peer_url] = node
+        replica = SimulatedReplica(node, partition, endpoints)
+        self.disk(node)[partition] = replica
+        return replica
+
+    def forget(self, node: str, partition: PartitionId) -> None:
+        replica = self.disk(node).get(partition)
+        if replica is not None:
+            self.observer.on_destroy(replica)
+            del self.disk(node)[partition]
+
+    def start(self, replica: SimulatedReplica, token: str, initial: Mapping[str, str], *, is_new: bool) -> None:
+        """The first start of a member: into a new group of ``initial``, or into the one that has added it."""
+        group = self.groups.get(replica.partition)
+        if is_new and (group is None or group.token != token):
+            group = self._found(replica.partition, token, initial)
+        own = replica.endpoints.peer_url
+        entry = next((each for each in group.entries.values() if each.peer_url == own), None) if group else None
+        if group is None or entry is None or (not is_new and len(initial) != len(group.entries)):
+            # As etcd: a member that does not know exactly the list of its group refuses to start.
+            self._fail(replica, "EXIT 1: member count is unequal")
+            return
+        replica.group, replica.member_id = group, entry.member_id
+        group.replicas[entry.member_id] = replica
+        if not is_new:
+            replica.synced_at = float("inf")
+        self.restart(replica)
+
+    def restart(self, replica: SimulatedReplica) -> None:
+        replica.runs, replica.removed, replica.exit_reason = True, False, ""
+        replica.starts += 1
+        delay_s = self._rng.uniform(*self.rates.start_s)
+        asyncio.get_running_loop().call_later(delay_s, self._started, replica, replica.starts)
+
+    def _started(self, replica: SimulatedReplica, start: int) -> None:
+        group = replica.group
+        if group is None or not replica.runs or replica.starts != start:
+            return
+        entry = group.entries.get(replica.member_id)
+        if entry is None:
+            self.expel(replica)
+            return
+        now = asyncio.get_running_loop().time()
+        replica.answers, replica.up_since = True, now
+        if not entry.name:
+            group.entries[entry.member_id] = replace(entry, name=replica.node)
+        replica.synced_at = now + (group.rng.uniform(*self.rates.catch_up_s) if entry.is_learner else 0.0)
+        if not group.has_leader:
+            group.elect()
+
+    def stop(self, replica: SimulatedReplica, reason: str = "") -> None:
+        """The process ends; ``reason`` says how when nobody asked it to."""
+        if replica.runs:
+            replica.down_since = asyncio.get_running_loop().time()
+        replica.runs = replica.answers = False
+        replica.exit_reason = reason
+        group = replica.group
+        if group is not None and group.leader_id == replica.member_id:
+            group.elect()
+
+    def stop_node(self, node: str) -> None:
+        for replica in self.disk(node).values():
+            self.stop(replica)
+
+    def expel(self, replica: SimulatedReplica) -> None:
+        """A member that learns that it was removed ends by itself."""
+        runs = replica.runs
+        self.stop(replica)
+        replica.removed = runs or replica.removed
+
+    def _fail(self, replica: SimulatedReplica, reason: str) -> None:
+        replica.exit_reason = reason
+        replica.not_before = asyncio.get_running_loop().time() + self.rates.restart_delay_s
+
+    def _found(self, partition: PartitionId, token: str, initial: Mapping[str, str]) -> SimulatedGroup:
+        group = SimulatedGroup(partition, token, random.Random(f"{self._seed}/{partition}/{token}"), self)
+        for name, peer_url in sorted(initial.items()):
+            member_id = self.new_member_id()
+            group.entries[member_id] = EtcdMemberEntry(member_id, name, peer_url, False)
+        self.groups[partition] = group
+        self.observer.on_step(group, "founded")
+        return group

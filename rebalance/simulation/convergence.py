@@ -1,0 +1,87 @@
+"""Whether the last target that was asked for is reached: the invariant of the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from catalog.core.node_filter import may_use
+from catalog.core.zone import Node, Zone, ZoneIntent
+from catalog.filters.json_path import JSON_PATH
+from rebalance.core.assignments import Assignments
+from rebalance.core.data_nodes import DataNodes
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.target import is_target_of
+from rebalance.metastore.memory import MemoryMetastore
+from rebalance.simulation.invariants import AppliedConfigurations, Auditor, ZoneFacts
+
+
+def unfinished(
+    store: MemoryMetastore,
+    keyspace: Keyspace,
+    auditor: Auditor,
+    configurations: AppliedConfigurations,
+    wanted: Iterable[ZoneIntent],
+    living: Iterable[Node],
+) -> Iterator[str]:
+    """What is missing until each zone is as ``wanted``, cheap checks first; nothing when all is done."""
+    nodes = tuple(living)
+    for intent in wanted:
+        zone_id = intent.zone.zone_id
+        if intent.dropped:
+            for prefix in (keyspace.zone_partitions(zone_id), keyspace.zone_members(zone_id)):
+                left = store.range_now(prefix).items
+                if left:
+                    yield f"dropped zone {zone_id}: {len(left)} keys are left, {left[0].key}"
+            continue
+        facts = auditor.zones.get(zone_id)
+        missing = _target_missing(store, keyspace, intent, facts, nodes)
+        if missing or facts is None:
+            yield f"zone {zone_id}: {missing}"
+        elif facts.pending.any():
+            yield f"zone {zone_id}: {int(facts.pending.sum())} partitions have pending"
+        else:
+            yield from _partitions(store, keyspace, intent.zone, facts, configurations)
+
+
+def _target_missing(
+    store: MemoryMetastore,
+    keyspace: Keyspace,
+    intent: ZoneIntent,
+    facts: ZoneFacts | None,
+    living: tuple[Node, ...],
+) -> str:
+    zone = intent.zone
+    stored = store.peek(keyspace.intent(zone.zone_id))
+    if stored is None or ZoneIntent.decode(stored.value).version != intent.version:
+        return f"version {intent.version} is not published"
+    data_nodes_key = store.peek(keyspace.data_nodes(zone.zone_id))
+    if facts is None or data_nodes_key is None:
+        return "no target"
+    data_nodes = DataNodes.decode(data_nodes_key.value)
+    absent = [
+        each.name for each in living if may_use(zone, each, JSON_PATH) and each.name not in data_nodes.nodes
+    ]
+    if absent:
+        return f"living nodes are not data nodes: {absent[:5]}"
+    if not is_target_of(facts.pointer, intent, data_nodes):
+        return f"target {facts.pointer.event_revision} is not that of version {intent.version}"
+    return ""
+
+
+def _partitions(
+    store: MemoryMetastore,
+    keyspace: Keyspace,
+    zone: Zone,
+    facts: ZoneFacts,
+    configurations: AppliedConfigurations,
+) -> Iterator[str]:
+    for number in range(zone.partitions):
+        partition = PartitionId(zone.zone_id, number)
+        keys, target = keyspace.partition(partition), facts.target(number)
+        stable = store.peek(keys.stable)
+        if stable is None or Assignments.decode(stable.value) != target:
+            yield f"{partition}: stable is not the target"
+        elif store.peek(keys.planned) is not None:
+            yield f"{partition}: planned is there"
+        elif configurations.applied(partition) != (frozenset(target.peers), frozenset(target.learners)):
+            yield f"{partition}: the group is not the target"

@@ -1,0 +1,231 @@
+"""The invariants of the protocol, checked after every step on what the step changed.
+
+Steps are revisions of the metastore and committed steps of groups. The first broken invariant ends the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from catalog.core.quorum import majority
+from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.core.assignments import Assignments
+from rebalance.core.guarded_write import decode_trigger
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.target import TargetPointer
+from rebalance.groups.simulated_cluster import SimulatedGroup, SimulatedReplica
+from rebalance.metastore.memory import MemoryMetastore
+from rebalance.ports.metastore import KeyEvent
+from rebalance.simulation.trace import Trace
+
+Voters = tuple[frozenset[str], frozenset[str]]
+"""Nodes that vote and nodes that learn, of a group's committed configuration."""
+
+
+class InvariantBrokenError(Exception):
+    """``step`` is the number of the step after which it was found."""
+
+    def __init__(self, invariant: str, step: int, at_s: float, detail: str) -> None:
+        super().__init__(f"{invariant} (step {step}, {at_s:.3f} s): {detail}")
+        self.invariant = invariant
+        self.step = step
+        self.at_s = at_s
+        self.detail = detail
+
+
+class AppliedConfigurations(Protocol):
+    def applied(self, partition: PartitionId) -> Voters | None:
+        """What the group has committed; None when there is no such group."""
+        ...
+
+
+@dataclass(slots=True)
+class ZoneFacts:
+    """The newest target of a zone, and per partition what must only grow and what is under way."""
+
+    pointer: TargetPointer
+    rows: npt.NDArray[np.int32]
+    triggers: npt.NDArray[np.int64]
+    pending: npt.NDArray[np.bool_]
+
+    def target(self, partition: int) -> Assignments:
+        names = [self.pointer.nodes[index] for index in self.rows[partition]]
+        return Assignments(tuple(names[: self.pointer.consensus]), tuple(names[self.pointer.consensus :]))
+
+
+class Auditor:
+    """Observes a store and, as a ``GroupObserver``, groups. ``broken`` is set at the first violation."""
+
+    def __init__(self, store: MemoryMetastore, keyspace: Keyspace, trace: Trace) -> None:
+        self._store = store
+        self._keyspace = keyspace
+        self._trace = trace
+        self.configurations: AppliedConfigurations | None = None
+        self.zones: dict[ZoneId, ZoneFacts] = {}
+        self.broken: asyncio.Future[InvariantBrokenError] = asyncio.get_running_loop().create_future()
+        self.last_work_s = 0.0
+        """When a key was last written that is neither a node's nor the leader's."""
+        self.switches = 0
+        self._versions: dict[ZoneId, int] = {}
+        self._terms: dict[PartitionId, int] = {}
+        store.observe(self.on_revision)
+
+    def fail(self, invariant: str, detail: str) -> None:
+        if not self.broken.done():
+            now = asyncio.get_running_loop().time()
+            self.broken.set_result(InvariantBrokenError(invariant, self._trace.steps, now, detail))
+
+    def on_revision(self, revision: int, events: tuple[KeyEvent, ...]) -> None:
+        keys = self._keyspace
+        self._trace.step(_content(keys, revision, events))
+        touched: dict[PartitionId, dict[str, KeyEvent]] = {}
+        for event in events:
+            key = event.key
+            if key.startswith(keys.partitions):
+                parsed = keys.parse_partition(key)
+                if parsed is not None:
+                    touched.setdefault(parsed[0], {})[parsed[1]] = event
+            elif key.startswith(keys.pointers):
+                self._on_pointer(ZoneId(int(key.removeprefix(keys.pointers))), event)
+            elif key.startswith(keys.intents) and event.current is not None:
+                self._on_intent(ZoneIntent.decode(event.current.value))
+            elif key.startswith((keys.nodes, f"{keys.prefix}leader/")):
+                continue
+            self.last_work_s = asyncio.get_running_loop().time()
+        for partition, fields in touched.items():
+            self._on_partition(partition, fields)
+
+    def on_step(self, group: SimulatedGroup, step: str) -> None:
+        now = asyncio.get_running_loop().time()
+        self._trace.step(f"{now:.6f} {group.partition} {group.term} {step}\n".encode())
+        self.last_work_s = now
+        leader = group.entries.get(group.leader_id)
+        if leader is not None and leader.is_learner:
+            self.fail("a learner never leads", f"{group.partition}: {leader.name}")
+        learners = [each for each in group.entries.values() if each.is_learner]
+        if len(learners) > 1:
+            self.fail("at most one change per group at a time", f"{group.partition}: {len(learners)} learners")
+        if group.term < self._terms.get(group.partition, 0) and step != "founded":
+            self.fail("a group's term never decreases", f"{group.partition}: {group.term}")
+        self._terms[group.partition] = group.term
+
+    def on_removal(self, group: SimulatedGroup, before: int, known_up: int, voters: int) -> None:
+        if before >= majority(voters + 1) and known_up < majority(voters):
+            detail = f"{group.partition}: {known_up} of {voters} voters left are not known to be down"
+            self.fail("voters never fall below a majority because of us", detail)
+
+    def on_destroy(self, replica: SimulatedReplica) -> None:
+        keys = self._keyspace.partition(replica.partition)
+        stable, pending = self._assignments(keys.stable), self._assignments(keys.pending)
+        group = replica.group
+        listed = group is not None and any(
+            each.peer_url == replica.endpoints.peer_url for each in group.entries.values()
+        )
+        needed = any(each is not None and replica.node in each.nodes for each in (stable, pending))
+        if listed and needed:
+            detail = f"{replica.partition} on {replica.node}"
+            self.fail("no member is stopped that stable or pending needs", detail)
+        elif listed and stable is not None:
+            self.fail("no member is destroyed that its group lists", f"{replica.partition} on {replica.node}")
+
+    def _on_intent(self, intent: ZoneIntent) -> None:
+        zone_id = intent.zone.zone_id
+        if intent.version <= self._versions.get(zone_id, 0):
+            self.fail("an intent only moves to a higher version", f"zone {zone_id}: {intent.version}")
+        self._versions[zone_id] = intent.version
+
+    def _on_pointer(self, zone_id: ZoneId, event: KeyEvent) -> None:
+        known = self.zones.get(zone_id)
+        if event.current is None:
+            self.zones.pop(zone_id, None)
+            return
+        pointer = TargetPointer.decode(event.current.value)
+        if known is not None and pointer.event_revision <= known.pointer.event_revision:
+            detail = f"zone {zone_id}: target {known.pointer.event_revision} to {pointer.event_revision}"
+            self.fail("an older event never overrides a newer one", detail)
+        prefix = self._keyspace.target(zone_id, pointer.event_revision)
+        chunks = [self._store.peek(f"{prefix}{number:05d}") for number in range(pointer.chunks)]
+        content = b"".join(each.value for each in chunks if each is not None)
+        if len(content) != 4 * pointer.partitions * pointer.replicas:
+            self.fail("a pointer names a whole target", f"zone {zone_id}: {len(content)} bytes")
+            return
+        rows = np.frombuffer(content, dtype="<i4").reshape(pointer.partitions, pointer.replicas)
+        self.zones[zone_id] = ZoneFacts(
+            pointer,
+            rows.astype(np.int32),
+            known.triggers if known else np.zeros(pointer.partitions, np.int64),
+            known.pending if known else np.zeros(pointer.partitions, np.bool_),
+        )
+
+    def _on_partition(self, partition: PartitionId, changed: dict[str, KeyEvent]) -> None:
+        keys = self._keyspace.partition(partition)
+        pending, stable = self._store.peek(keys.pending), self._store.peek(keys.stable)
+        zone = self.zones.get(partition.zone_id)
+        if zone is not None:
+            zone.pending[partition.partition] = pending is not None
+        if pending is None and self._store.peek(keys.planned) is not None:
+            self.fail("pending absent implies planned absent", f"{partition}")
+        if pending is None and self._store.peek(f"{keys.pending}.lock") is not None:
+            self.fail("the lock is there only while pending is", f"{partition}")
+        if stable is None and pending is not None:
+            self.fail("a partition with pending has stable", f"{partition}")
+        trigger = changed.get("assignments/change.trigger.revision")
+        if trigger is not None:
+            self._on_trigger(partition, trigger, changed, zone)
+        switched = changed.get("assignments/stable")
+        if switched is not None and switched.current is not None and trigger is None:
+            self._on_switch(partition, Assignments.decode(switched.current.value))
+
+    def _on_trigger(
+        self, partition: PartitionId, event: KeyEvent, changed: dict[str, KeyEvent], zone: ZoneFacts | None
+    ) -> None:
+        if event.current is None:
+            if self._store.peek(self._keyspace.partition(partition).stable) is not None:
+                self.fail("trigger revision never decreases", f"{partition}: deleted while stable is there")
+            return
+        if zone is None:
+            self.fail("an older event never overrides a newer one", f"{partition}: its zone has no target")
+            return
+        revision, number = decode_trigger(event.current.value), partition.partition
+        if revision <= zone.triggers[number]:
+            self.fail("trigger revision never decreases", f"{partition}: {zone.triggers[number]} to {revision}")
+        zone.triggers[number] = revision
+        if revision != zone.pointer.event_revision:
+            detail = f"{partition}: event {revision} after target {zone.pointer.event_revision}"
+            self.fail("an older event never overrides a newer one", detail)
+        for name in ("stable", "pending", "planned"):
+            written = changed.get(f"assignments/{name}")
+            if written is None or written.current is None:
+                continue
+            if Assignments.decode(written.current.value) != zone.target(number):
+                self.fail("an event writes its own target", f"{partition}: {name} of event {revision}")
+
+    def _on_switch(self, partition: PartitionId, stable: Assignments) -> None:
+        self.switches += 1
+        applied = self.configurations.applied(partition) if self.configurations else None
+        if applied != (frozenset(stable.peers), frozenset(stable.learners)):
+            detail = f"{partition}: stable {sorted(stable.nodes)}, the group has {_shown(applied)}"
+            self.fail("stable equals what the group applied last", detail)
+
+    def _assignments(self, key: str) -> Assignments | None:
+        found = self._store.peek(key)
+        return Assignments.decode(found.value) if found is not None else None
+
+
+def _shown(applied: Voters | None) -> str:
+    return f"voters {sorted(applied[0])} learners {sorted(applied[1])}" if applied else "nothing"
+
+
+def _content(keys: Keyspace, revision: int, events: tuple[KeyEvent, ...]) -> bytes:
+    """What of a revision is the same in each run of a seed: a node's record carries process and start ids."""
+    parts = [str(revision).encode()]
+    for event in events:
+        parts.append(event.key.encode())
+        if event.current is not None and not event.key.startswith(keys.nodes):
+            parts.append(event.current.value)
+    return b"\n".join(parts)

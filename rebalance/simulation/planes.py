@@ -1,0 +1,140 @@
+"""The nodes and groups of a simulation, in whichever form they are simulated."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+from catalog.core.zone import Node
+from rebalance.core.keys import PartitionId
+from rebalance.simulation.invariants import Voters
+from rebalance.simulation.processes import Environment, NodeProcess, SimulatedProcess
+
+
+class DataPlane(Protocol):
+    @property
+    def names(self) -> Sequence[str]:
+        """Every node that ever joined."""
+        ...
+
+    @property
+    def processes(self) -> Sequence[SimulatedProcess]: ...
+
+    def join(self, node: Node) -> None: ...
+
+    def leave(self, name: str, back_s: float) -> None:
+        """In order; the node comes back after ``back_s``."""
+        ...
+
+    def crash(self, name: str, back_s: float) -> None: ...
+
+    def crash_member(self, rng: random.Random) -> str: ...
+
+    def change_leader(self, rng: random.Random) -> str: ...
+
+    def pause_store(self, pause_s: float) -> None: ...
+
+    def heal(self) -> None:
+        """Every node runs, and no fault happens any more."""
+        ...
+
+    def living(self) -> Sequence[Node]: ...
+
+    def applied(self, partition: PartitionId) -> Voters | None: ...
+
+    def left_over(self) -> str:
+        """What is still held for dropped zones; empty when nothing is."""
+        ...
+
+    def end(self) -> None:
+        """The simulation is over; its processes are killed by their owner."""
+        ...
+
+
+class AgentPlane:
+    """Each node is a real agent over modelled members."""
+
+    def __init__(self, environment: Environment, nodes: Sequence[Node]) -> None:
+        self._environment = environment
+        self._nodes: dict[str, NodeProcess] = {}
+        self._stops: set[asyncio.Task[None]] = set()
+        for node in nodes:
+            self.join(node)
+
+    @property
+    def names(self) -> Sequence[str]:
+        return tuple(self._nodes)
+
+    @property
+    def processes(self) -> Sequence[SimulatedProcess]:
+        return tuple(self._nodes.values())
+
+    def join(self, node: Node) -> None:
+        process = self._nodes[node.name] = NodeProcess(node, self._environment)
+        process.start()
+
+    def leave(self, name: str, back_s: float) -> None:
+        task = asyncio.create_task(self._leave(self._nodes[name], back_s))
+        self._stops.add(task)
+        task.add_done_callback(self._stops.discard)
+
+    async def _leave(self, process: NodeProcess, back_s: float) -> None:
+        await process.stop()
+        process.start_after(back_s)
+
+    def crash(self, name: str, back_s: float) -> None:
+        self._nodes[name].kill()
+        self._nodes[name].start_after(back_s)
+
+    def crash_member(self, rng: random.Random) -> str:
+        running = [
+            replica
+            for name in self._nodes
+            for replica in self._environment.cluster.disk(name).values()
+            if replica.runs
+        ]
+        if not running:
+            return "none runs"
+        replica = rng.choice(running)
+        self._environment.cluster.stop(replica, "KILLED by signal 9")
+        return f"{replica.partition} on {replica.node}"
+
+    def change_leader(self, rng: random.Random) -> str:
+        groups = [each for each in self._environment.cluster.groups.values() if each.has_leader]
+        if not groups:
+            return "no group has one"
+        group = rng.choice(groups)
+        group.lead(rng.choice([each for each in group.voters if group.answers(each)]))
+        return f"{group.partition} to {group.replicas[group.leader_id].node}"
+
+    def pause_store(self, pause_s: float) -> None:
+        store = self._environment.store
+        store.pause()
+        asyncio.get_running_loop().call_later(pause_s, store.resume)
+
+    def heal(self) -> None:
+        for process in self._nodes.values():
+            process.heal()
+            if not process.is_running and not process.is_stopping:
+                process.start()
+
+    def living(self) -> Sequence[Node]:
+        return tuple(each.node for each in self._nodes.values() if each.is_running)
+
+    def applied(self, partition: PartitionId) -> Voters | None:
+        group = self._environment.cluster.groups.get(partition)
+        return group.nodes if group is not None else None
+
+    def left_over(self) -> str:
+        intents = self._environment.catalog.intents
+        for name in self._nodes:
+            for partition in self._environment.cluster.disk(name):
+                if intents[partition.zone_id].dropped:
+                    return f"{name} holds a member of {partition}, whose zone was dropped"
+        return ""
+
+    def end(self) -> None:
+        for task in self._stops:
+            task.cancel()

@@ -1,0 +1,245 @@
+"""One simulation from its seed to its end: events and faults, then calm, then everything must be as wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+import structlog
+
+from rebalance.core.keys import Keyspace
+from rebalance.groups.simulated_cluster import GroupRates, SimulatedCluster
+from rebalance.metastore.memory import MemoryMetastore
+from rebalance.simulation.bulk import BulkPlane
+from rebalance.simulation.convergence import unfinished
+from rebalance.simulation.invariants import Auditor, InvariantBrokenError
+from rebalance.simulation.network import NO_FAULTS, FaultRates
+from rebalance.simulation.planes import AgentPlane, DataPlane
+from rebalance.simulation.processes import ControllerProcess, Environment, SimulatedCatalog
+from rebalance.simulation.scenario import Scenario, node_number
+from rebalance.simulation.trace import Trace
+from rebalance.simulation.virtual_time import run_virtually
+
+STRATEGIES = ("queue",)
+AGENT_PARTITIONS_MAX = 1_000
+"""Up to here each node is a real agent; above, nodes and groups are arrays."""
+CONTROLLERS = 2
+ZONE_PARTITIONS_MAX = 62_500
+"""About: a larger simulation has more zones."""
+CONVERGE_S = 900.0
+LONG_DELAY_S = 0.1
+QUIET_S = 12.0
+"""Without a fault and without an event, nothing may be written for so long."""
+EVENT_GAPS_S = (0.0, 0.05, 0.5, 1.0, 3.0, 8.0)
+"""Between two events: bursts and pauses, times 0.2 to 2."""
+REASONS_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """``bulk`` None: nodes and groups are arrays from ``AGENT_PARTITIONS_MAX`` partitions on."""
+
+    seed: int
+    nodes: int = 5
+    partitions: int = 8
+    events: int = 12
+    strategy: str = "queue"
+    bulk: bool | None = None
+
+    @property
+    def is_bulk(self) -> bool:
+        return self.partitions > AGENT_PARTITIONS_MAX if self.bulk is None else self.bulk
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What happened. ``virtual_s`` is the simulation's time; ``elapsed_s`` and ``memory_mb`` (the most that the
+    process ever used) are real, everything else is the same in each run of the seed."""
+
+    simulation: Simulation
+    digest: str
+    steps: int
+    switches: int
+    revision: int
+    virtual_s: float
+    events: dict[str, int]
+    lines: list[tuple[float, str]] = field(repr=False)
+    broken: InvariantBrokenError | None
+    elapsed_s: float
+    memory_mb: float
+
+
+def simulate(simulation: Simulation) -> Report:
+    """Run it to its end or to the first broken invariant. Raises ValueError for what cannot be simulated."""
+    if simulation.nodes < 3 or simulation.partitions < 1 or simulation.events < 0:
+        raise ValueError("a simulation needs at least 3 nodes, 1 partition and no negative number of events")
+    if simulation.strategy not in STRATEGIES:
+        raise ValueError(f"strategy {simulation.strategy!r} is not one of {', '.join(STRATEGIES)}")
+    started = time.perf_counter()
+    with silent_logs(), tempfile.TemporaryDirectory(prefix="zonekeeper-simulation-") as directory:
+        world, broken, virtual_s = run_virtually(_run(simulation, Path(directory)))
+    environment, auditor = world
+    return Report(
+        simulation,
+        environment.trace.digest,
+        environment.trace.steps,
+        auditor.switches,
+        environment.store.revision,
+        virtual_s,
+        dict(sorted(environment.trace.events.items())),
+        environment.trace.lines,
+        broken,
+        time.perf_counter() - started,
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    )
+
+
+async def _run(
+    simulation: Simulation, directory: Path
+) -> tuple[tuple[Environment, Auditor], InvariantBrokenError | None, float]:
+    world = _World(simulation, directory)
+    life = asyncio.create_task(world.live())
+    try:
+        await asyncio.wait((life, world.auditor.broken), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        virtual_s = asyncio.get_running_loop().time()
+        life.cancel()
+        results = await asyncio.gather(life, return_exceptions=True)
+        world.end()
+    if isinstance(results[0], Exception):
+        raise results[0]
+    broken = world.auditor.broken.result() if world.auditor.broken.done() else None
+    return (world.environment, world.auditor), broken, virtual_s
+
+
+class _World:
+    def __init__(self, simulation: Simulation, directory: Path) -> None:
+        self._simulation = simulation
+        self._rng = random.Random(f"{simulation.seed}/scenario")
+        seed, store, keyspace, trace = str(simulation.seed), MemoryMetastore(), Keyspace(), Trace()
+        self.auditor = Auditor(store, keyspace, trace)
+        group_rates = GroupRates(strict=self._rng.random() < 0.7)
+        cluster = SimulatedCluster(seed, group_rates, self.auditor)
+        self.environment = Environment(
+            seed, store, keyspace, SimulatedCatalog(), cluster, trace, directory, self._fault_rates()
+        )
+        self._controllers = [
+            ControllerProcess(f"controller-{number}", self.environment) for number in range(CONTROLLERS)
+        ]
+        self.plane = self._data_plane()
+        self.auditor.configurations = self.plane
+
+    def _fault_rates(self) -> FaultRates:
+        """Some seeds have a calm network and only what the events bring, some a bad one; with long delays many
+        things happen between a read and the write that follows it."""
+        severity = self._rng.choice((0.0, 0.3, 1.0, 3.0))
+        delay_s = self._rng.choice((0.002, 0.02, 0.15, 0.4))
+        base = FaultRates()
+        return replace(
+            base,
+            delay_s=delay_s,
+            slow=base.slow * severity if delay_s < LONG_DELAY_S else 0.0,
+            held_write=base.held_write * severity,
+            lost_request=base.lost_request * severity,
+            lost_reply=base.lost_reply * severity,
+            late_request=base.late_request * severity,
+            watch_reset=base.watch_reset * severity,
+        )
+
+    def _data_plane(self) -> DataPlane:
+        nodes = [node_number(number) for number in range(self._simulation.nodes)]
+        return (BulkPlane if self._simulation.is_bulk else AgentPlane)(self.environment, nodes)
+
+    async def live(self) -> None:
+        simulation, rng = self._simulation, self._rng
+        scenario = Scenario(rng, self.environment, self._controllers, self.plane, simulation.nodes)
+        for controller in self._controllers:
+            controller.start()
+        zones = max(rng.choice((1, 1, 2, 3)), simulation.partitions // ZONE_PARTITIONS_MAX)
+        scenario.create_zones(simulation.partitions, min(zones, simulation.partitions))
+        await asyncio.sleep(rng.uniform(0.0, 15.0))
+        for _ in range(simulation.events):
+            await asyncio.sleep(rng.choice(EVENT_GAPS_S) * rng.uniform(0.2, 2.0))
+            await scenario.happen()
+        await asyncio.sleep(rng.uniform(0.0, 20.0))
+        await self._calm()
+        await self._converge()
+        await self._rest()
+
+    async def _calm(self) -> None:
+        self.environment.trace.note("faults stop", "")
+        self.environment.rates = NO_FAULTS
+        self.environment.failing_jobs = 0.0
+        cluster = self.environment.cluster
+        cluster.rates = replace(cluster.rates, lost_call=0.0, late_call=0.0, lost_answer=0.0)
+        self.environment.store.resume()
+        for controller in self._controllers:
+            controller.heal()
+            if not controller.is_running:
+                controller.start()
+        self.plane.heal()
+
+    async def _converge(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CONVERGE_S
+        while True:
+            await asyncio.sleep(1.0)
+            missing = self._unfinished()
+            if not missing:
+                return
+            if loop.time() > deadline:
+                self.auditor.fail("the last target is reached when events stop", "; ".join(missing))
+                await asyncio.sleep(0)
+                return
+
+    def _unfinished(self) -> list[str]:
+        environment = self.environment
+        found = unfinished(
+            environment.store,
+            environment.keyspace,
+            self.auditor,
+            self.plane,
+            environment.catalog.intents.values(),
+            self.plane.living(),
+        )
+        missing = list(islice(found, REASONS_SHOWN))
+        return missing or [each for each in (self.plane.left_over(),) if each]
+
+    async def _rest(self) -> None:
+        """Records and published configurations follow; then nothing may happen at all."""
+        await asyncio.sleep(QUIET_S)
+        settled_s = asyncio.get_running_loop().time()
+        await asyncio.sleep(QUIET_S)
+        missing = self._unfinished()
+        if missing:
+            self.auditor.fail("what was reached stays", "; ".join(missing))
+        if self.auditor.last_work_s > settled_s:
+            self.auditor.fail(
+                "no work is left when nothing is requested",
+                f"a key was written at {self.auditor.last_work_s:.3f} s",
+            )
+
+    def end(self) -> None:
+        self.plane.end()
+        for process in (*self._controllers, *self.plane.processes):
+            process.kill()
+
+
+@contextmanager
+def silent_logs() -> Iterator[None]:
+    """The product's log lines of thousands of virtual processes help nobody."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

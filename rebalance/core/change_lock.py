@@ -1,9 +1,10 @@
 """What a group's leader asks while it changes the group (I3A-011..027; decision 11), as pure decisions.
 
-``pending.lock`` divides a move in two. Before it pending may still be replaced (strategy ``update``) or given up
-(``cancel``), and the leader adds learners only. After it pending stays what it is until the stable switch or
+``pending.lock`` divides a move in two. Before it pending may still be replaced (strategy ``update``) or given
+up (``cancel``), and the leader adds learners only. After it pending stays what it is until the stable switch or
 until the group is back at rest, and the leader promotes and removes. Only a transaction on the lock and on
-pending's revision decides which came first: the group itself cannot, because its leader may have been replaced.
+pending's revision decides which came first: the group itself cannot, because its leader may have been
+replaced.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The guarded writes of a rebalance, as pure decisions (I3-016..026, I3-035..037, I3A-004..010; decisions 7-9).
 
 ``decide_on_trigger`` is step 1: an event wants ``target``. ``decide_on_configuration_applied`` is step 3: the
-group's leader reports what the group has committed. ``decide_on_forced_move`` is recovery's way past a move that
-cannot end. What the leader asks in between is in ``change_lock``. Each returns what to write and the name of what
-happened; the shell commits it, and a failed guard means: read again, decide again. Every key that a decision
-read is guarded by its revision.
+group's leader reports what the group has committed. ``decide_on_forced_move`` is recovery's way past a move
+that cannot end. What the leader asks in between is in ``change_lock``. Each returns what to write and the name
+of what happened; the shell commits it, and a failed guard means: read again, decide again. Every key that a
+decision read is guarded by its revision.
 """
 
 from __future__ import annotations

@@ -8,30 +8,17 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
-from rebalance.core.change_lock import (
-    decide_on_catch_up_finished,
-    decide_on_change_cancelled,
-    decide_on_change_ended,
-    decode_lock,
-    encode_lock,
-)
-from rebalance.core.guarded_write import (
-    Decision,
-    Observed,
-    Strategy,
-    decide_on_configuration_applied,
-    decide_on_forced_move,
-    decide_on_trigger,
-    decode_trigger,
-    encode_trigger,
-)
+from rebalance.core.change_lock import decode_lock, encode_lock
+from rebalance.core.guarded_write import Decision, Observed, Strategy, decode_trigger, encode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import Stage
 from rebalance.core.txn import KeyValue, Put, Txn
 from rebalance.metastore.memory import MemoryMetastore
 from tests.datadriven.runner import Block, run_script
+from tests.model.world import REAL, Decisions
 
 KEYS = Keyspace().partition(PartitionId(ZoneId(1), 0))
+PROTOCOL_SCRIPTS = ("guarded_write.txt", "strategies.txt", "forced_move.txt")
 FIELDS = ("stable", "pending", "planned", "trigger", "lock")
 
 
@@ -79,7 +66,7 @@ async def prepared(block: Block) -> MemoryMetastore:
     return store
 
 
-def decide(block: Block, observed: Observed) -> Decision:
+def decide(block: Block, observed: Observed, decisions: Decisions) -> Decision:
     """``token=old`` is the revision of a pending set that is no more."""
     arguments = block.arguments
     token = observed.pending.mod_revision if observed.pending and arguments.get("token") != "old" else 1
@@ -87,26 +74,26 @@ def decide(block: Block, observed: Observed) -> Decision:
         case "trigger":
             strategy = Strategy(arguments.get("strategy", "queue"))
             target, event = assignments(arguments["target"]), int(arguments["event"])
-            return decide_on_trigger(observed, target, event, strategy=strategy)
+            return decisions.on_trigger(observed, target, event, strategy=strategy)
         case "applied":
-            return decide_on_configuration_applied(observed, assignments(arguments["applied"]))
+            return decisions.on_applied(observed, assignments(arguments["applied"]))
         case "forced":
             then = assignments(arguments["then"]) if "then" in arguments else None
             target, event = assignments(arguments["target"]), int(arguments["event"])
-            return decide_on_forced_move(observed, target, event, then=then)
+            return decisions.on_forced(observed, target, event, then=then)
         case "caught-up":
-            return decide_on_catch_up_finished(observed, token)
+            return decisions.on_catch_up_finished(observed, token)
         case "cancelled":
             is_cancelled = arguments["answer"] != "TOO_LATE"
-            return decide_on_change_cancelled(observed, token, is_cancelled=is_cancelled)
+            return decisions.on_cancelled(observed, token, is_cancelled=is_cancelled)
         case "ended":
-            return decide_on_change_ended(observed, Stage(arguments["stage"]))
+            return decisions.on_ended(observed, Stage(arguments["stage"]))
     raise ValueError(f"{block.command} is no command of this script")
 
 
-async def execute(block: Block) -> str:
+async def execute(block: Block, decisions: Decisions = REAL) -> str:
     store = await prepared(block)
-    decision = decide(block, await observe(store))
+    decision = decide(block, await observe(store), decisions)
     if decision.transaction is not None:
         # Another writer may come between reading and writing: then nothing of ours may be written.
         interfering = block.arguments.get("meanwhile")
@@ -122,7 +109,7 @@ async def execute(block: Block) -> str:
     return f"{decision.outcome.value}\n{shown}"
 
 
-@pytest.mark.parametrize("script", ["guarded_write.txt", "strategies.txt", "forced_move.txt"])
+@pytest.mark.parametrize("script", PROTOCOL_SCRIPTS)
 def test_script(script: str) -> None:
     """I3-010, I3-016..026, I3-036, I3-037, I3A-004..010, I3A-014..027: every branch, and the guards of each;
     decisions 7, 8, 9, 10, 11."""

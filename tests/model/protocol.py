@@ -1,4 +1,4 @@
-"""What can happen next in the model: handlers, the group's leader and its agent, and everything that goes wrong.
+"""What can happen next in the model: handlers, the group's leader with its agent, and all that goes wrong.
 
 The decisions are the product's own, called and never written again; so is the order of the group's steps. Every
 transaction is read and decided in one step and committed in another. The rules are the protocol's invariants.
@@ -7,7 +7,7 @@ transaction is read and decided in one step and committed in another. The rules 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 
 from rebalance.core.assignments import Assignments
 from rebalance.core.group_steps import (
@@ -21,14 +21,14 @@ from rebalance.core.group_steps import (
     Step,
     stage_of,
 )
-from rebalance.core.guarded_write import Decision, decode_trigger
+from rebalance.core.guarded_write import Decision
 from rebalance.core.records import MemberRole, Stage
+from tests.model.rules import assigned, broken_rule
 from tests.model.store import (
     LOCK,
     PENDING,
     PLANNED,
     STABLE,
-    TRIGGER,
     Nodes,
     Store,
     commit,
@@ -59,12 +59,12 @@ class Protocol:
         self._scope = scope
         self._decisions = decisions
         self._locks = scope.strategy.locks_pending
-        self._decide = lru_cache(maxsize=None)(self._decided)
-        self._step = lru_cache(maxsize=None)(self._next_step)
+        self._decide = cache(self._decided)
+        self._step = cache(self._next_step)
 
     def successors(self, state: State) -> Iterator[Move]:
         for name, reached in self._moves(state):
-            broken = self._broken(state, reached)
+            broken = broken_rule(state, reached, locks=self._locks)
             yield name, broken, reached if broken else canonical(self._settled(reached))
 
     def _settled(self, state: State) -> State:
@@ -263,7 +263,7 @@ class Protocol:
 
     def _members(self, state: State) -> Iterator[tuple[str, State]]:
         """A node stops its member when neither the assignments nor the group name it."""
-        needed = _assigned(state.store) | state.voters | state.learners
+        needed = assigned(state.store) | state.voters | state.learners
         for node in sorted(state.running - needed):
             yield f"{node} stops", state._replace(running=state.running - {node})
 
@@ -348,45 +348,6 @@ class Protocol:
         stable = nodes_in(state.store[STABLE][0] or b"")
         return stage_of(state.voters, state.learners, stable, nodes_in(pending) if pending else None)
 
-    # The rules.
-
-    def _broken(self, before: State, after: State) -> str:
-        store = after.store
-        if after.newest < 0:
-            return "an older event overrides a newer one"
-        if _trigger(store) < _trigger(before.store):
-            return "the trigger goes back"
-        pending = store[PENDING][0]
-        if pending is None and store[PLANNED][0] is not None:
-            return "planned without pending"
-        if pending is None and store[LOCK][0] is not None:
-            return "locked without pending"
-        stable = store[STABLE][0]
-        if stable is None:
-            return "stable is gone"
-        if nodes_in(stable) != after.applied and (pending is None or nodes_in(pending) != after.applied):
-            return "stable is not what the group applied last"
-        if after.leader not in after.voters:
-            return "one that is no voter leads"
-        if len(after.voters & after.running) <= len(after.voters) // 2:
-            return "the voters have lost their majority"
-        if not (_assigned(store) & before.running <= after.running):
-            return "a member is stopped that stable or pending needs"
-        return self._broken_by_change(before, after)
-
-    def _broken_by_change(self, before: State, after: State) -> str:
-        """One change at a time: voters are touched for nothing but the pending that is there, and locked."""
-        if before.voters == after.voters or before.stale is not None:
-            return ""
-        change, (pending, token) = before.change, before.store[PENDING]
-        if change is None:
-            return "voters change and nobody changes them"
-        if change.token and change.token != token:
-            return "voters change for what is not pending any more"
-        if change.token and self._locks and before.store[LOCK][0] is None:
-            return "voters change and pending is not locked"
-        return ""
-
 
 def _with_handler(state: State, number: int, handler: Handler) -> State:
     one, two = state.handlers
@@ -426,20 +387,6 @@ def _landed(state: State, stale: StaleStep) -> State:
             change = state.change if leader == state.leader else None
             return state._replace(voters=voters, learners=state.learners - {node}, leader=leader, change=change)
     return state
-
-
-def _assigned(store: Store) -> Nodes:
-    return frozenset().union(*(nodes_in(value) for value, _ in store[: PENDING + 1] if value is not None))
-
-
-@lru_cache(maxsize=None)
-def _decoded_trigger(value: bytes) -> int:
-    return decode_trigger(value)
-
-
-def _trigger(store: Store) -> int:
-    value = store[TRIGGER][0]
-    return _decoded_trigger(value) if value is not None else 0
 
 
 def _nodes(target: bytes) -> str:

@@ -6,7 +6,7 @@ A store is five pairs (value, revision of the last write); (None, 0) is an absen
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from catalog.core.zone import ZoneId
@@ -38,14 +38,14 @@ def initial_store(stable: Assignments) -> Store:
     return (stable.encode(), 1), ABSENT, ABSENT, (encode_trigger(0), 2), ABSENT
 
 
-@lru_cache(maxsize=None)
+@cache
 def observed_in(store: Store) -> Observed:
     found = [KeyValue(getattr(KEYS, FIELDS[slot]), value, revision, revision, 1) if value is not None else None
              for slot, (value, revision) in enumerate(store)]  # fmt: skip
     return Observed(KEYS, *found)
 
 
-@lru_cache(maxsize=None)
+@cache
 def nodes_in(value: bytes) -> Nodes:
     return Assignments.decode(value).nodes
 

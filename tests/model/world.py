@@ -22,6 +22,7 @@ class Decisions:
     on_catch_up_finished: Callable[..., Decision]
     on_cancelled: Callable[..., Decision]
     on_ended: Callable[..., Decision]
+    on_forced: Callable[..., Decision]
     next_step: Callable[..., Any]
 
     @classmethod
@@ -32,6 +33,7 @@ class Decisions:
             lock.decide_on_catch_up_finished,
             lock.decide_on_change_cancelled,
             lock.decide_on_change_ended,
+            writes.decide_on_forced_move,
             group_steps.next_step,
         )
 
@@ -149,9 +151,7 @@ def initial_state(scope: Scope) -> State:
             agent=None,
             deposed=None,
             stale=None,
-            faults=Faults(
-                scope.replays, scope.unknowns, scope.stale_steps, scope.elections, scope.failures
-            ),
+            faults=Faults(scope.replays, scope.unknowns, scope.stale_steps, scope.elections, scope.failures),
         )
     )
 

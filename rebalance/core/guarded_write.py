@@ -197,10 +197,10 @@ def decide_on_forced_move(
         (keys.planned, observed.planned),
         (keys.trigger, observed.trigger),
     )
-    follows = then is not None and then != target
+    planned = None if then == target else then
     writes = (
         Put(keys.pending, replace(target, forced=True).encode()),
-        Put(keys.planned, then.encode()) if then is not None and follows else Delete(keys.planned),
+        Put(keys.planned, planned.encode()) if planned else Delete(keys.planned),
         Delete(keys.lock),
         Put(keys.trigger, encode_trigger(event_revision)),
     )
@@ -217,8 +217,9 @@ def after_move(observed: Observed, stable: Assignments | None) -> tuple[Operatio
     return Put(keys.pending, observed.planned.value), Delete(keys.planned)
 
 
-def is_same(found: KeyValue | None, assignments: Assignments | None) -> bool:
-    return found is not None and Assignments.decode(found.value) == assignments
+def is_same(found: KeyValue, assignments: Assignments | None) -> bool:
+    """By nodes and roles, never by bytes."""
+    return Assignments.decode(found.value) == assignments
 
 
 def guards_of(*read: tuple[str, KeyValue | None]) -> tuple[Compare, ...]:

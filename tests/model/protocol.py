@@ -161,7 +161,9 @@ class Protocol:
                 yield "agent reads what is wanted", state._replace(agent=Doing(Kind.ASK, token, wanted, None))
             ended = self._decide(Kind.ENDED, state.store, 0, self._stage(state).value.encode())
             if ended.write:
-                yield "agent finds the group at rest and locked", state._replace(agent=ended)
+                # A stale step may have undone what was applied: what the group reports now counts.
+                rested = state._replace(agent=ended, applied=state.voters)
+                yield "agent finds the group at rest and locked", rested
         elif change.token != token and not (change.cleared and self._locks and change.token):
             yield "agent reads what is wanted now", state._replace(agent=Doing(Kind.ASK, token, wanted, None))
         if self._scope.strategy.value == "cancel" and pending is not None:

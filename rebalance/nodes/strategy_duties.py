@@ -1,5 +1,5 @@
-"""What the agent beside a leader does for the strategies ``update`` and ``cancel``: the lock on pending, and the
-cancelled change. Reads the metastore itself, decides, commits; a failed guard means once more."""
+"""What the agent beside a leader does for the strategies ``update`` and ``cancel``: the lock on pending, and
+the cancelled change. Reads the metastore itself, decides, commits; a failed guard means once more."""
 
 from __future__ import annotations
 

@@ -14,11 +14,13 @@ class Assignments:
     """Voters and learners of one partition.
 
     Equal when the *sets with roles* are equal: the order is a preference (``peers[0]`` is the preferred
-    primary), and a reordering is no reason to move anything. Never compare stored bytes.
+    primary), and a reordering is no reason to move anything. Never compare stored bytes. ``forced`` marks a
+    pending set that recovery asked for; it is how a move is made, not where it goes, so it does not count.
     """
 
     peers: tuple[str, ...]
     learners: tuple[str, ...] = ()
+    forced: bool = False
 
     def __post_init__(self) -> None:
         if not self.peers:
@@ -48,7 +50,9 @@ class Assignments:
         return frozenset((*self.peers, *self.learners))
 
     def encode(self) -> bytes:
-        document = {"v": ASSIGNMENTS_FORMAT, "peers": self.peers, "learners": self.learners}
+        document: dict[str, object] = {"v": ASSIGNMENTS_FORMAT, "peers": self.peers, "learners": self.learners}
+        if self.forced:
+            document["forced"] = True
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod
@@ -59,7 +63,7 @@ class Assignments:
             raise ValueError(
                 f"assignments format {document['v']} is not known; this build reads {ASSIGNMENTS_FORMAT}"
             )
-        return cls(tuple(document["peers"]), tuple(document["learners"]))
+        return cls(tuple(document["peers"]), tuple(document["learners"]), document.get("forced", False))
 
 
 def nodes_of(*assignments: Assignments | None) -> frozenset[str]:

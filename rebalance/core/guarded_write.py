@@ -1,15 +1,16 @@
-"""The two guarded writes of a rebalance, as pure decisions (I3-016..026, I3-035..037; decisions 7-9).
+"""The guarded writes of a rebalance, as pure decisions (I3-016..026, I3-035..037, I3A-004..010; decisions 7-9).
 
 ``decide_on_trigger`` is step 1: an event wants ``target``. ``decide_on_configuration_applied`` is step 3: the
-group's leader reports what the group has committed. Each returns what to write and the name of what happened;
-the shell commits it, and a failed guard means: read again, decide again. Every key that a decision read is
-guarded by its revision.
+group's leader reports what the group has committed. ``decide_on_forced_move`` is recovery's way past a move
+that cannot end. What the leader asks in between is in ``change_lock``. Each returns what to write and the name
+of what happened; the shell commits it, and a failed guard means: read again, decide again. Every key that a
+decision read is guarded by its revision.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from rebalance.core.assignments import Assignments
@@ -19,12 +20,27 @@ from rebalance.core.txn import Compare, Delete, KeyValue, Operation, Put, Txn, u
 TRIGGER_FORMAT = 1
 
 
+class Strategy(Enum):
+    """What a new target does to a move that runs."""
+
+    QUEUE = "queue"  # it waits in planned until the move has ended
+    UPDATE = "update"  # it replaces pending until the leader has locked pending, then it waits in planned
+    CANCEL = "cancel"  # it waits in planned, and the leader cancels the move while that is possible
+
+    @property
+    def locks_pending(self) -> bool:
+        """A leader takes ``pending.lock`` before it touches a voter, because pending may change before that."""
+        return self is not Strategy.QUEUE
+
+
 class Outcome(Enum):
-    """What a decision came to; the first block answers a trigger, the second an applied configuration."""
+    """What a decision came to. Blocks: a trigger, an applied configuration, a catch-up that ended, a change
+    that was cancelled, a group that went back to rest, a forced move."""
 
     OUTDATED_UPDATE_RECEIVED = "OUTDATED_UPDATE_RECEIVED"
     STABLE_KEY_CREATED = "STABLE_KEY_CREATED"
     PENDING_KEY_UPDATED = "PENDING_KEY_UPDATED"
+    PENDING_KEY_REPLACED = "PENDING_KEY_REPLACED"
     PLANNED_KEY_UPDATED = "PLANNED_KEY_UPDATED"
     PLANNED_KEY_REMOVED_EQUALS_PENDING = "PLANNED_KEY_REMOVED_EQUALS_PENDING"
     PLANNED_KEY_REMOVED_EMPTY_PENDING = "PLANNED_KEY_REMOVED_EMPTY_PENDING"
@@ -34,6 +50,25 @@ class Outcome(Enum):
     FINISH_REBALANCE = "FINISH_REBALANCE"
     FINISH_REBALANCE_PLANNED_DROPPED = "FINISH_REBALANCE_PLANNED_DROPPED"
     SCHEDULE_PENDING_REBALANCE = "SCHEDULE_PENDING_REBALANCE"
+
+    PENDING_LOCKED = "PENDING_LOCKED"
+    PENDING_LOCKED_AGAIN = "PENDING_LOCKED_AGAIN"
+    PENDING_SUPERSEDED = "PENDING_SUPERSEDED"
+
+    CANCEL_TOO_LATE = "CANCEL_TOO_LATE"
+    CANCELLED_IS_NOT_PENDING = "CANCELLED_IS_NOT_PENDING"
+    NOTHING_PLANNED = "NOTHING_PLANNED"
+    CANCEL_PLANNED_SCHEDULED = "CANCEL_PLANNED_SCHEDULED"
+    CANCEL_PLANNED_DROPPED = "CANCEL_PLANNED_DROPPED"
+
+    NOTHING_LOCKED = "NOTHING_LOCKED"
+    LOCK_KEPT = "LOCK_KEPT"
+    LOCK_CLEARED = "LOCK_CLEARED"
+    LOCK_CLEARED_PLANNED_SCHEDULED = "LOCK_CLEARED_PLANNED_SCHEDULED"
+    LOCK_CLEARED_PLANNED_DROPPED = "LOCK_CLEARED_PLANNED_DROPPED"
+
+    NEVER_PLACED = "NEVER_PLACED"
+    PENDING_KEY_FORCED = "PENDING_KEY_FORCED"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +81,15 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The assignment keys of one partition, read at one revision; None where a key is absent."""
+    """The assignment keys of one partition, read at one revision; None where a key is absent. ``lock`` is read
+    for the strategies that lock pending."""
 
     keys: PartitionKeys
     stable: KeyValue | None = None
     pending: KeyValue | None = None
     planned: KeyValue | None = None
     trigger: KeyValue | None = None
+    lock: KeyValue | None = None
 
 
 def encode_trigger(event_revision: int) -> bytes:
@@ -67,25 +104,44 @@ def decode_trigger(value: bytes) -> int:
     return int(document["revision"])
 
 
-def decide_on_trigger(observed: Observed, target: Assignments, event_revision: int) -> Decision:
+def decide_on_trigger(
+    observed: Observed, target: Assignments, event_revision: int, *, strategy: Strategy = Strategy.QUEUE
+) -> Decision:
     """What an event with ``event_revision`` that wants ``target`` writes.
 
     Invariants: the trigger never goes back, an event is processed at most once, and every processed event
     advances the trigger, also one that changes nothing else (decision 8).
     """
-    if observed.trigger is not None and decode_trigger(observed.trigger.value) >= event_revision:
+    if _is_outdated(observed, event_revision):
         return Decision(Outcome.OUTDATED_UPDATE_RECEIVED)
-    outcome, writes = _writes_on_trigger(observed, target)
+    outcome, writes = _writes_on_trigger(observed, target, strategy)
+    guards = guards_of(
+        (observed.keys.stable, observed.stable),
+        (observed.keys.pending, observed.pending),
+        (observed.keys.planned, observed.planned),
+        (observed.keys.trigger, observed.trigger),
+    )
+    if strategy is Strategy.UPDATE:
+        guards = (*guards, *guards_of((observed.keys.lock, observed.lock)))
     trigger = Put(observed.keys.trigger, encode_trigger(event_revision))
-    return Decision(outcome, Txn(_guards(observed, with_trigger=True), (*writes, trigger)))
+    return Decision(outcome, Txn(guards, (*writes, trigger)))
 
 
-def _writes_on_trigger(observed: Observed, target: Assignments) -> tuple[Outcome, tuple[Operation, ...]]:
+def _is_outdated(observed: Observed, event_revision: int) -> bool:
+    return observed.trigger is not None and decode_trigger(observed.trigger.value) >= event_revision
+
+
+def _writes_on_trigger(
+    observed: Observed, target: Assignments, strategy: Strategy
+) -> tuple[Outcome, tuple[Operation, ...]]:
     keys = observed.keys
     if observed.pending is not None:
-        if Assignments.decode(observed.pending.value) != target:
-            return Outcome.PLANNED_KEY_UPDATED, (Put(keys.planned, target.encode()),)
-        return Outcome.PLANNED_KEY_REMOVED_EQUALS_PENDING, (Delete(keys.planned),)
+        if Assignments.decode(observed.pending.value) == target:
+            return Outcome.PLANNED_KEY_REMOVED_EQUALS_PENDING, (Delete(keys.planned),)
+        if strategy is Strategy.UPDATE and observed.lock is None:
+            # Planned can only be left from before: it is older than this target (decision 8).
+            return Outcome.PENDING_KEY_REPLACED, (Put(keys.pending, target.encode()), Delete(keys.planned))
+        return Outcome.PLANNED_KEY_UPDATED, (Put(keys.planned, target.encode()),)
     if observed.stable is None:
         # A partition that was never placed: its group starts with the target, nothing has to move.
         return Outcome.STABLE_KEY_CREATED, (Put(keys.stable, target.encode()),)
@@ -98,31 +154,74 @@ def decide_on_configuration_applied(observed: Observed, applied: Assignments) ->
     """The stable switch: the group has committed ``applied``.
 
     Called at least once per applied configuration; a repeat changes nothing (decision 10). A planned target
-    becomes pending in the same transaction, unless it equals what is stable then (decision 9).
+    becomes pending in the same transaction, unless it equals what is stable then (decision 9). The lock goes
+    with the pending set that it was taken for (I3A-019); it is deleted without having been read, because no
+    strategy may leave one behind.
     """
     if observed.pending is None:
         return Decision(Outcome.NOTHING_PENDING)
-    if Assignments.decode(observed.pending.value) != applied:
+    pending = Assignments.decode(observed.pending.value)
+    if pending != applied:
         return Decision(Outcome.APPLIED_IS_NOT_PENDING)
-    keys, guards = observed.keys, _guards(observed, with_trigger=False)
-    # Pending's own bytes keep the preference order, which the applied configuration does not know.
-    stable = Put(keys.stable, observed.pending.value)
+    keys = observed.keys
+    guards = guards_of(
+        (keys.stable, observed.stable), (keys.pending, observed.pending), (keys.planned, observed.planned)
+    )
+    # Pending's own order is kept: it is the preference, which the applied configuration does not know.
+    stable = Put(keys.stable, replace(pending, forced=False).encode())
+    writes = (stable, *after_move(observed, applied), Delete(keys.lock))
     if observed.planned is None:
-        return Decision(Outcome.FINISH_REBALANCE, Txn(guards, (stable, Delete(keys.pending))))
-    if Assignments.decode(observed.planned.value) == applied:
-        writes: tuple[Operation, ...] = (stable, Delete(keys.pending), Delete(keys.planned))
+        return Decision(Outcome.FINISH_REBALANCE, Txn(guards, writes))
+    if is_same(observed.planned, applied):
         return Decision(Outcome.FINISH_REBALANCE_PLANNED_DROPPED, Txn(guards, writes))
-    writes = (stable, Put(keys.pending, observed.planned.value), Delete(keys.planned))
     return Decision(Outcome.SCHEDULE_PENDING_REBALANCE, Txn(guards, writes))
 
 
-def _guards(observed: Observed, *, with_trigger: bool) -> tuple[Compare, ...]:
+def decide_on_forced_move(
+    observed: Observed, target: Assignments, event_revision: int, *, then: Assignments | None = None
+) -> Decision:
+    """Recovery wants ``target`` now, whatever runs, and ``then`` after it: pending is replaced and marked as
+    forced, planned and the lock go.
+
+    The trigger is checked and advanced as for any event, so that neither a repeat of the recovery nor an event
+    that it has overtaken changes anything.
+    """
     keys = observed.keys
-    read = [
+    if _is_outdated(observed, event_revision):
+        return Decision(Outcome.OUTDATED_UPDATE_RECEIVED)
+    if observed.stable is None:
+        return Decision(Outcome.NEVER_PLACED)
+    guards = guards_of(
         (keys.stable, observed.stable),
         (keys.pending, observed.pending),
         (keys.planned, observed.planned),
-    ]
-    if with_trigger:
-        read.append((keys.trigger, observed.trigger))
+        (keys.trigger, observed.trigger),
+    )
+    planned = None if then == target else then
+    writes = (
+        Put(keys.pending, replace(target, forced=True).encode()),
+        Put(keys.planned, planned.encode()) if planned else Delete(keys.planned),
+        Delete(keys.lock),
+        Put(keys.trigger, encode_trigger(event_revision)),
+    )
+    return Decision(Outcome.PENDING_KEY_FORCED, Txn(guards, writes))
+
+
+def after_move(observed: Observed, stable: Assignments | None) -> tuple[Operation, ...]:
+    """Planned becomes pending, unless nothing is planned or it equals ``stable``: then pending goes."""
+    keys = observed.keys
+    if observed.planned is None:
+        return (Delete(keys.pending),)
+    if is_same(observed.planned, stable):
+        return Delete(keys.pending), Delete(keys.planned)
+    return Put(keys.pending, observed.planned.value), Delete(keys.planned)
+
+
+def is_same(found: KeyValue, assignments: Assignments | None) -> bool:
+    """By nodes and roles, never by bytes."""
+    return Assignments.decode(found.value) == assignments
+
+
+def guards_of(*read: tuple[str, KeyValue | None]) -> tuple[Compare, ...]:
+    """Each of the keys is as it was read."""
     return tuple(unchanged(key, found.mod_revision if found else 0) for key, found in read)

@@ -29,6 +29,7 @@ class PartitionKeys:
     trigger: str
     group: str
     configuration: str
+    lock: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,7 @@ class Keyspace:
             trigger=f"{base}assignments/change.trigger.revision",
             group=f"{base}group",
             configuration=f"{base}configuration",
+            lock=f"{base}assignments/pending.lock",
         )
 
     def parse_partition(self, key: str) -> tuple[PartitionId, str] | None:

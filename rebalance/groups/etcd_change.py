@@ -123,6 +123,7 @@ class EtcdChange:
         self._waiting_for: Step | None = None
         self._waiting_since = 0.0
         self._entries: tuple[EtcdMemberEntry, ...] = ()
+        self._may_touch_voters = False
 
     async def run(self) -> None:
         """Calls exactly one of the two hooks, unless it is cancelled."""
@@ -153,12 +154,26 @@ class EtcdChange:
         while True:
             view = await self._observe()
             step = next_step(view, self.request.target_urls)
+            if _touches_voters(step, view) and not self._may_touch_voters:
+                await self._ask_to_touch_voters()
             if isinstance(step, Done):
                 await self._publish()
                 return
             if not isinstance(step, WaitStart | Promote):
                 log.info("step", partition=str(self._partition), step=repr(step), token=self.request.token)
             await self._take(step)
+
+    async def _ask_to_touch_voters(self) -> None:
+        request = self.request
+        self.in_call = True
+        try:
+            allowed = await self._listener.on_catch_up_finished(self._partition, request.term, request.token)
+        finally:
+            self.in_call = False
+        if not allowed:
+            detail = f"the target of token {request.token} is not to be finished"
+            raise AttemptEndedError(ReconfigurationFailure(FailureCode.SUPERSEDED, detail))
+        self._may_touch_voters = True
 
     async def _observe(self) -> GroupView:
         """The list as of now, or the end of the attempt when this member no longer leads in the same term."""
@@ -294,6 +309,12 @@ class EtcdChange:
             case WaitMajority(down):
                 return ReconfigurationFailure(FailureCode.NO_MAJORITY, "", down[0] if down else "")
         return None
+
+
+def _touches_voters(step: Step, view: GroupView) -> bool:
+    if isinstance(step, Remove | AnnounceLeaving):
+        return step.peer_url in {voter.peer_url for voter in view.voters}
+    return isinstance(step, Promote | MoveLeader | Done)
 
 
 _CODES: Mapping[FailureKind, FailureCode] = {

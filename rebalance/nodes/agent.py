@@ -14,11 +14,13 @@ from pathlib import Path
 import structlog
 
 from catalog.core.zone import Node
+from rebalance.core.guarded_write import Strategy
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
 from rebalance.nodes.member_duties import MemberDuties
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.registration import Registration
+from rebalance.nodes.strategy_duties import StrategyDuties
 from rebalance.nodes.work_queue import KeyedQueue
 from rebalance.ports.groups import (
     GroupHost,
@@ -63,6 +65,7 @@ class NodeAgent:
         lease_ttl_s: int = 5,
         attempts_max: int = 30,
         failure_handler: FailureHandler = log_failure,
+        strategy: Strategy = Strategy.QUEUE,
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
@@ -72,7 +75,14 @@ class NodeAgent:
         self._registration = Registration(metastore, keyspace, node, data_dir, lease_ttl_s)
         self._members = MemberDuties(node.name, metastore, keyspace, self.mirrors, host, self._registration)
         self._leader = LeaderDuties(
-            node.name, metastore, self.mirrors, host, self._queue.add, attempts_max, failure_handler
+            node.name,
+            metastore,
+            self.mirrors,
+            host,
+            self._queue.add,
+            attempts_max,
+            failure_handler,
+            StrategyDuties(metastore, keyspace, host, strategy),
         )
         self._jitter = random.Random(node.name)
 

@@ -18,10 +18,18 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.group_steps import stage_of
 from rebalance.core.guarded_write import Observed, Outcome, decide_on_configuration_applied
 from rebalance.core.keys import PartitionId
-from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole, MemberState, rounded_size
-from rebalance.core.txn import Compare, CompareOp, CompareTarget, Get, KeyValue, Put, Txn, unchanged
+from rebalance.core.records import (
+    ConfigurationRecord,
+    ConfiguredMember,
+    MemberRole,
+    MemberState,
+    Stage,
+    rounded_size,
+)
+from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.recent_writes import RecentWrites
+from rebalance.nodes.strategy_duties import StrategyDuties, read_assignments
 from rebalance.ports.groups import (
     ChangeAnswer,
     FailureCode,
@@ -40,6 +48,14 @@ RETRY_GROWTH = 1.5
 RETRY_MAX_S = 2.0
 ACTIVE_S = 0.1
 BLOCKED_S = 0.5
+
+MOVED_ON = (
+    Outcome.CANCEL_PLANNED_SCHEDULED,
+    Outcome.CANCEL_PLANNED_DROPPED,
+    Outcome.LOCK_CLEARED_PLANNED_SCHEDULED,
+    Outcome.LOCK_CLEARED_PLANNED_DROPPED,
+)
+"""Pending is another one now, or none: it is read again before anything is asked for."""
 
 FailureHandler = Callable[[PartitionId, ReconfigurationFailure], None]
 
@@ -80,6 +96,7 @@ class LeaderDuties:
         wake: Callable[[PartitionId], None],
         attempts_max: int,
         failure_handler: FailureHandler,
+        strategy: StrategyDuties | None = None,
     ) -> None:
         self._node = node
         self._metastore = metastore
@@ -88,6 +105,7 @@ class LeaderDuties:
         self._wake = wake
         self._attempts_max = attempts_max
         self._failure_handler = failure_handler
+        self._strategy = strategy or StrategyDuties(metastore, mirrors.keyspace, host)
         self._drives: dict[PartitionId, _Drive] = {}
         self._written = RecentWrites()
 
@@ -112,6 +130,8 @@ class LeaderDuties:
             stable = view.stable.value
             drive.failure, drive.failures = None, 0
             drive.obstacle = _obstacle(view, stable, _urls(view, stable), members)
+        elif view.pending is not None and self._is_planned(view) and await self._cancelled(view, status.term):
+            drive.elected, drive.asked = True, None
         elif not (status.changing and drive.asked == _wanted(view)):
             await self._drive(view, status, drive)
         size = rounded_size(status.size_bytes)
@@ -148,6 +168,17 @@ class LeaderDuties:
             return await self._publish(self._mirrors.view(partition), term, members, None)
         except MetastoreError as error:
             log.info("configuration not published yet", partition=str(partition), error=str(error))
+            return False
+
+    async def on_catch_up_finished(self, partition: PartitionId, term: int, token: int) -> bool:
+        """A change back to stable has no pending to lock."""
+        drive = self._drives.get(partition)
+        if drive is not None and drive.asked is not None and drive.asked.revision == 0:
+            return True
+        try:
+            return await self._strategy.may_touch_voters(partition, token)
+        except MetastoreError as error:
+            log.info("pending not locked yet", partition=str(partition), error=str(error))
             return False
 
     async def on_new_peers_configuration_applied(
@@ -195,11 +226,16 @@ class LeaderDuties:
         members = await self._host.configuration(view.partition, linearizable=True)
         voters = {each.peer_url for each in members if each.role is MemberRole.VOTER}
         if voters == set(urls.values()) and len(members) == len(target.peers) == len(urls):
-            if observed.pending is not None:
+            if observed.pending is not None and await self._strategy.may_touch_voters(view.partition, token):
                 await self.on_new_peers_configuration_applied(
                     view.partition, Assignments(target.peers), status.term, token
                 )
             return
+        if observed.lock is not None and not status.changing:
+            stage = _stage(observed, members)
+            if stage is Stage.NONE and await self._strategy.note_stage(view.partition, stage) in MOVED_ON:
+                drive.elected = True
+                return
         asked = _Wanted(target, observed.pending.mod_revision if observed.pending else 0, urls)
         if status.changing and drive.asked == asked:
             return
@@ -210,6 +246,12 @@ class LeaderDuties:
         if answer in (ChangeAnswer.RECEIVED, ChangeAnswer.ALREADY_RUNNING):
             drive.asked = asked
         self._note_answer(view.partition, drive, answer)
+
+    def _is_planned(self, view: PartitionView) -> bool:
+        return self._mirrors.partitions.get(view.keys.planned) is not None
+
+    async def _cancelled(self, view: PartitionView, term: int) -> bool:
+        return await self._strategy.cancel(view.partition, term) in MOVED_ON
 
     def _note_answer(self, partition: PartitionId, drive: _Drive, answer: ChangeAnswer) -> None:
         match answer:
@@ -243,14 +285,7 @@ class LeaderDuties:
                 return
 
     async def _read(self, partition: PartitionId) -> tuple[Observed, int]:
-        """The assignment keys at one revision, read from the metastore itself."""
-        keys = self._mirrors.keyspace.partition(partition)
-        names = (keys.stable, keys.pending, keys.planned)
-        result = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
-        found: list[KeyValue | None] = [
-            response[0] if isinstance(response, tuple) and response else None for response in result.responses
-        ]
-        return Observed(keys, *found), result.revision
+        return await read_assignments(self._metastore, self._mirrors.keyspace, partition)
 
     async def _publish(
         self,
@@ -312,6 +347,14 @@ def _configuration(
         },
         reason=reason,
     )
+
+
+def _stage(observed: Observed, members: tuple[GroupMember, ...]) -> Stage:
+    voters = [each.node for each in members if each.role is MemberRole.VOTER]
+    learners = [each.node for each in members if each.role is MemberRole.LEARNER]
+    stable = Assignments.decode(observed.stable.value).peers if observed.stable else ()
+    pending = Assignments.decode(observed.pending.value).peers if observed.pending else None
+    return stage_of(voters, learners, stable, pending)
 
 
 def _wanted(view: PartitionView) -> _Wanted | None:

@@ -117,6 +117,7 @@ class FailureCode(Enum):
 
     LEADER_STEPPED_DOWN = "LEADER_STEPPED_DOWN"
     CANCELLED = "CANCELLED"
+    SUPERSEDED = "SUPERSEDED"  # another target has come while the new members caught up
     UNHEALTHY_CLUSTER = "UNHEALTHY_CLUSTER"  # the group wants its members connected for 5 s first
     MEMBER_NOT_STARTED = "MEMBER_NOT_STARTED"
     CATCHING_UP = "CATCHING_UP"  # no failure: what a running change waits for
@@ -169,6 +170,11 @@ class GroupListener(Protocol):
         self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]
     ) -> bool:
         """After each step. True once it is published: a leaving member is removed only after that."""
+        ...
+
+    async def on_catch_up_finished(self, partition: PartitionId, term: int, token: int) -> bool:
+        """Once an attempt, before its first step that touches a voter or ends it (``tryCatchUpFinish``). False:
+        the target is no longer wanted, or nobody can tell now; the attempt ends."""
         ...
 
     async def on_new_peers_configuration_applied(

@@ -4,42 +4,55 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import (
-    Decision,
-    Observed,
-    decide_on_configuration_applied,
-    decide_on_trigger,
-    decode_trigger,
-    encode_trigger,
-)
+from rebalance.core.change_lock import decode_lock, encode_lock
+from rebalance.core.guarded_write import Decision, Observed, Strategy, decode_trigger, encode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.txn import Put, Txn
+from rebalance.core.records import Stage
+from rebalance.core.txn import KeyValue, Put, Txn
 from rebalance.metastore.memory import MemoryMetastore
 from tests.datadriven.runner import Block, run_script
+from tests.model.world import REAL, Decisions
 
 KEYS = Keyspace().partition(PartitionId(ZoneId(1), 0))
-FIELDS = ("stable", "pending", "planned", "trigger")
+PROTOCOL_SCRIPTS = ("guarded_write.txt", "strategies.txt", "forced_move.txt")
+FIELDS = ("stable", "pending", "planned", "trigger", "lock")
 
 
 def assignments(text: str) -> Assignments:
-    """``a,b+c`` is peers a and b with learner c."""
-    peers, _, learners = text.partition("+")
-    return Assignments(tuple(peers.split(",")), tuple(learners.split(",")) if learners else ())
+    """``a,b+c!`` is peers a and b with learner c, forced."""
+    members, forced = text.removesuffix("!"), text.endswith("!")
+    peers, _, learners = members.partition("+")
+    return Assignments(tuple(peers.split(",")), tuple(learners.split(",")) if learners else (), forced)
 
 
-def show(value: bytes | None, field: str) -> str:
-    if value is None:
+def encode(field: str, text: str, pending_revision: int) -> bytes:
+    """``lock=held`` is the lock of the pending set as it is, ``lock=other`` that of an earlier one."""
+    if field == "trigger":
+        return encode_trigger(int(text))
+    if field == "lock":
+        return encode_lock(pending_revision if text == "held" else 1)
+    return assignments(text).encode()
+
+
+def show(found: KeyValue | None, field: str, pending: KeyValue | None) -> str:
+    if found is None:
         return "-"
     if field == "trigger":
-        return str(decode_trigger(value))
-    found = Assignments.decode(value)
-    return ",".join(found.peers) + ("+" + ",".join(found.learners) if found.learners else "")
+        return str(decode_trigger(found.value))
+    if field == "lock":
+        return "held" if pending and decode_lock(found.value) == pending.mod_revision else "other"
+    read = Assignments.decode(found.value)
+    learners = "+" + ",".join(read.learners) if read.learners else ""
+    return ",".join(read.peers) + learners + ("!" if read.forced else "")
 
 
 async def observe(store: MemoryMetastore) -> Observed:
-    return Observed(KEYS, **{field: await store.get(getattr(KEYS, field)) for field in FIELDS})  # type: ignore[arg-type]
+    stable, pending, planned, trigger, lock = [await store.get(getattr(KEYS, field)) for field in FIELDS]
+    return Observed(KEYS, stable, pending, planned, trigger, lock)
 
 
 async def prepared(block: Block) -> MemoryMetastore:
@@ -47,22 +60,40 @@ async def prepared(block: Block) -> MemoryMetastore:
     for field in FIELDS:
         text = block.arguments.get(field, "-")
         if text != "-":
-            value = encode_trigger(int(text)) if field == "trigger" else assignments(text).encode()
+            pending = await store.get(KEYS.pending)
+            value = encode(field, text, pending.mod_revision if pending else 0)
             await store.commit(Txn((), (Put(getattr(KEYS, field), value),)))
     return store
 
 
-def decide(block: Block, observed: Observed) -> Decision:
-    if block.command == "trigger":
-        return decide_on_trigger(
-            observed, assignments(block.arguments["target"]), int(block.arguments["event"])
-        )
-    return decide_on_configuration_applied(observed, assignments(block.arguments["applied"]))
+def decide(block: Block, observed: Observed, decisions: Decisions) -> Decision:
+    """``token=old`` is the revision of a pending set that is no more."""
+    arguments = block.arguments
+    token = observed.pending.mod_revision if observed.pending and arguments.get("token") != "old" else 1
+    match block.command:
+        case "trigger":
+            strategy = Strategy(arguments.get("strategy", "queue"))
+            target, event = assignments(arguments["target"]), int(arguments["event"])
+            return decisions.on_trigger(observed, target, event, strategy=strategy)
+        case "applied":
+            return decisions.on_applied(observed, assignments(arguments["applied"]))
+        case "forced":
+            then = assignments(arguments["then"]) if "then" in arguments else None
+            target, event = assignments(arguments["target"]), int(arguments["event"])
+            return decisions.on_forced(observed, target, event, then=then)
+        case "caught-up":
+            return decisions.on_catch_up_finished(observed, token)
+        case "cancelled":
+            is_cancelled = arguments["answer"] != "TOO_LATE"
+            return decisions.on_cancelled(observed, token, is_cancelled=is_cancelled)
+        case "ended":
+            return decisions.on_ended(observed, Stage(arguments["stage"]))
+    raise ValueError(f"{block.command} is no command of this script")
 
 
-async def execute(block: Block) -> str:
+async def execute(block: Block, decisions: Decisions = REAL) -> str:
     store = await prepared(block)
-    decision = decide(block, await observe(store))
+    decision = decide(block, await observe(store), decisions)
     if decision.transaction is not None:
         # Another writer may come between reading and writing: then nothing of ours may be written.
         interfering = block.arguments.get("meanwhile")
@@ -74,12 +105,12 @@ async def execute(block: Block) -> str:
         if not result.succeeded:
             return f"{decision.outcome.value} refused by its guards"
     after = await observe(store)
-    shown = " ".join(
-        f"{field}={show(kv.value if (kv := getattr(after, field)) else None, field)}" for field in FIELDS
-    )
+    shown = " ".join(f"{field}={show(getattr(after, field), field, after.pending)}" for field in FIELDS)
     return f"{decision.outcome.value}\n{shown}"
 
 
-def test_script() -> None:
-    """I3-010, I3-016..026, I3-036, I3-037: every branch, and the guards of each; decisions 7, 8, 9, 10."""
-    run_script("guarded_write.txt", lambda block: asyncio.run(execute(block)))
+@pytest.mark.parametrize("script", PROTOCOL_SCRIPTS)
+def test_script(script: str) -> None:
+    """I3-010, I3-016..026, I3-036, I3-037, I3A-004..010, I3A-014..027: every branch, and the guards of each;
+    decisions 7, 8, 9, 10, 11."""
+    run_script(script, lambda block: asyncio.run(execute(block)))

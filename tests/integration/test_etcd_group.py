@@ -80,6 +80,9 @@ class Hosts:
                     await self.hosts[each.node].join(partition, peers)
         return True
 
+    async def on_catch_up_finished(self, partition: PartitionId, term: int, token: int) -> bool:
+        return True
+
     async def on_new_peers_configuration_applied(
         self, partition: PartitionId, applied: Assignments, term: int, token: int
     ) -> None:

@@ -8,7 +8,9 @@ from typing import cast
 import pytest
 
 from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.txn import Put, Txn
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.leader_duties import LeaderDuties
 from rebalance.nodes.partition_view import Mirrors
@@ -19,7 +21,7 @@ P0 = PartitionId(ZoneId(1), 0)
 
 class Told:
     def __init__(self, attempts_max: int) -> None:
-        metastore = MemoryMetastore()
+        metastore = self.metastore = MemoryMetastore()
         self.woken: list[PartitionId] = []
         self.failures: list[tuple[PartitionId, FailureCode]] = []
         self.duties = LeaderDuties(
@@ -61,3 +63,21 @@ async def test_a_leader_that_stepped_down_does_not_retry() -> None:
     told = Told(attempts_max=1)
     assert await told.fail(FailureCode.LEADER_STEPPED_DOWN) == -1.0
     assert told.failures == []
+
+
+async def test_a_silent_metastore_fails_no_node() -> None:
+    """S066, I3-035, I3-036: a switch that gets no answer is left; the next report does it."""
+    told, target = Told(attempts_max=1), Assignments(("n1", "n2"))
+    keys = Keyspace().partition(P0)
+    stable = Put(keys.stable, Assignments(("n1",)).encode())
+    await told.metastore.commit(Txn((), (stable, Put(keys.pending, target.encode()))))
+    told.metastore.pause()
+    await told.duties.on_new_peers_configuration_applied(P0, target, 3, 7)
+    told.metastore.resume()
+    assert await told.metastore.get(keys.pending) is not None
+    assert told.woken == [P0]
+    await told.duties.on_new_peers_configuration_applied(P0, target, 3, 7)
+    found = await told.metastore.get(keys.stable)
+    assert found is not None
+    assert Assignments.decode(found.value) == target
+    assert await told.metastore.get(keys.pending) is None

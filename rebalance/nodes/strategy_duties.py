@@ -1,0 +1,87 @@
+"""What the agent beside a leader does for the strategies ``update`` and ``cancel``: the lock on pending, and
+the cancelled change. Reads the metastore itself, decides, commits; a failed guard means once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from rebalance.core.change_lock import (
+    decide_on_catch_up_finished,
+    decide_on_change_cancelled,
+    decide_on_change_ended,
+)
+from rebalance.core.guarded_write import Decision, Observed, Outcome, Strategy
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import Stage
+from rebalance.core.txn import Get, KeyValue, Txn
+from rebalance.ports.groups import CancelAnswer, GroupHost
+from rebalance.ports.metastore import Metastore
+
+log = structlog.get_logger(__name__)
+
+
+async def read_assignments(
+    metastore: Metastore, keyspace: Keyspace, partition: PartitionId
+) -> tuple[Observed, int]:
+    """The assignment keys at one revision, and that revision; the trigger is left out."""
+    keys = keyspace.partition(partition)
+    names = (keys.stable, keys.pending, keys.planned, keys.lock)
+    result = await metastore.commit(Txn((), tuple(Get(name) for name in names)))
+    found: list[KeyValue | None] = [
+        response[0] if isinstance(response, tuple) and response else None for response in result.responses
+    ]
+    stable, pending, planned, lock = found
+    return Observed(keys, stable, pending, planned, lock=lock), result.revision
+
+
+class StrategyDuties:
+    """With ``Strategy.QUEUE`` nothing here asks the metastore. Methods raise MetastoreError."""
+
+    def __init__(
+        self, metastore: Metastore, keyspace: Keyspace, host: GroupHost, strategy: Strategy = Strategy.QUEUE
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._host = host
+        self.strategy = strategy
+
+    async def may_touch_voters(self, partition: PartitionId, token: int) -> bool:
+        """True once pending as of ``token`` is locked (I3A-014, I3A-015)."""
+        if not self.strategy.locks_pending:
+            return True
+        outcome = await self._commit(partition, lambda observed: decide_on_catch_up_finished(observed, token))
+        return outcome in (Outcome.PENDING_LOCKED, Outcome.PENDING_LOCKED_AGAIN)
+
+    async def note_stage(self, partition: PartitionId, stage: Stage) -> Outcome:
+        """No change runs and the group is at ``stage``: a lock that was left goes at NONE (I3A-018)."""
+        return await self._commit(partition, lambda observed: decide_on_change_ended(observed, stage))
+
+    async def cancel(self, partition: PartitionId, term: int) -> Outcome | None:
+        """Something is planned: give the running change up while that is possible (I3A-025..027). None when
+        there was nothing to cancel for, or this member does not lead."""
+        if self.strategy is not Strategy.CANCEL:
+            return None
+        observed, _ = await read_assignments(self._metastore, self._keyspace, partition)
+        if observed.pending is None or observed.planned is None or observed.lock is not None:
+            return None
+        token = observed.pending.mod_revision
+        answer = await self._host.cancel_change_peers(partition, term, token)
+        if answer is CancelAnswer.NOT_LEADER:
+            return None
+        is_cancelled = answer is not CancelAnswer.TOO_LATE
+        return await self._commit(
+            partition, lambda found: decide_on_change_cancelled(found, token, is_cancelled=is_cancelled)
+        )
+
+    async def _commit(self, partition: PartitionId, decide: Callable[[Observed], Decision]) -> Outcome:
+        while True:
+            observed, _ = await read_assignments(self._metastore, self._keyspace, partition)
+            decision = decide(observed)
+            if decision.transaction is None:
+                return decision.outcome
+            result = await self._metastore.commit(decision.transaction)
+            if result.succeeded:
+                log.info("pending lock", partition=str(partition), outcome=decision.outcome.value)
+                return decision.outcome

@@ -1,0 +1,399 @@
+"""What can happen next in the model: handlers, the group's leader with its agent, and all that goes wrong.
+
+The decisions are the product's own, called and never written again; so is the order of the group's steps. Every
+transaction is read and decided in one step and committed in another. The rules are the protocol's invariants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from rebalance.core.assignments import Assignments
+from rebalance.core.group_steps import (
+    AddLearner,
+    Done,
+    GroupView,
+    MoveLeader,
+    ObservedMember,
+    Promote,
+    Remove,
+    Step,
+    stage_of,
+)
+from rebalance.core.guarded_write import Decision
+from rebalance.core.records import MemberRole, Stage
+from tests.model.rules import assigned, broken_rule
+from tests.model.store import (
+    LOCK,
+    PENDING,
+    PLANNED,
+    STABLE,
+    Nodes,
+    Store,
+    commit,
+    highest,
+    nodes_in,
+    observed_in,
+    write_of,
+)
+from tests.model.world import (
+    REAL,
+    Change,
+    Decisions,
+    Doing,
+    Handler,
+    Kind,
+    Scope,
+    StaleStep,
+    State,
+    canonical,
+)
+
+Move = tuple[str, str, State]
+"""Its name, the rule that it breaks or "", and the state after it."""
+
+
+class Protocol:
+    def __init__(self, scope: Scope, decisions: Decisions = REAL) -> None:
+        self._scope = scope
+        self._decisions = decisions
+        self._locks = scope.strategy.locks_pending
+        self._decide = cache(self._decided)
+        self._step = cache(self._next_step)
+
+    def successors(self, state: State) -> Iterator[Move]:
+        for name, reached in self._moves(state):
+            broken = broken_rule(state, reached, locks=self._locks)
+            yield name, broken, reached if broken else canonical(self._settled(reached))
+
+    def _settled(self, state: State) -> State:
+        """Leaves out what can have no effect any more, so that states meet: a transaction with a guard on a
+        revision that is gone (revisions never come back), and an event that the decision calls outdated (the
+        trigger never goes back, which is a rule). Both would only be found out one step later."""
+        store = state.store
+        handlers = []
+        for handler in state.handlers:
+            todo = handler.todo
+            for event in range(state.published):
+                if todo & 1 << event and not self._decide(Kind.TRIGGER, store, event + 1, b"").write:
+                    todo &= ~(1 << event)
+            handlers.append(Handler(todo, handler.crashes, _alive(handler.doing, store)))
+        return state._replace(
+            handlers=(handlers[0], handlers[1]),
+            flight=_alive(state.flight, store),
+            agent=_alive(state.agent, store),
+            deposed=_alive(state.deposed, store),
+        )
+
+    def at_rest(self, state: State) -> str:
+        """No event is left, nothing runs: the last target must be what is stable, and nothing else is there."""
+        wanted = self._scope.targets[-1]
+        if Assignments.decode(state.store[STABLE][0] or b"") != wanted or state.voters != wanted.nodes:
+            return "the last target is not reached"
+        if any(state.store[slot][0] is not None for slot in (PENDING, PLANNED, LOCK)) or state.learners:
+            return "work is left when nothing is requested"
+        return "" if state.running == state.voters else "a member runs that nobody needs"
+
+    def _moves(self, state: State) -> Iterator[tuple[str, State]]:
+        yield from self._events(state)
+        for number in (0, 1):
+            yield from self._handler(state, number)
+        yield from self._agent(state)
+        yield from self._group(state)
+        yield from self._members(state)
+        yield from self._late(state)
+
+    # Events and the controllers that handle them.
+
+    def _events(self, state: State) -> Iterator[tuple[str, State]]:
+        if state.published < len(self._scope.targets):
+            told = [each._replace(todo=each.todo | 1 << state.published) for each in state.handlers]
+            published = state.published + 1
+            yield f"event {published}", state._replace(published=published, handlers=(told[0], told[1]))
+        if state.faults.replays:
+            faults = state.faults._replace(replays=state.faults.replays - 1)
+            for number, handler in enumerate(state.handlers):
+                for event in range(state.published):
+                    if not handler.todo & 1 << event:
+                        again = handler._replace(todo=handler.todo | 1 << event)
+                        yield (
+                            f"event {event + 1} told again to {number}",
+                            _with_handler(state, number, again)._replace(faults=faults),
+                        )
+
+    def _handler(self, state: State, number: int) -> Iterator[tuple[str, State]]:
+        handler = state.handlers[number]
+        doing = handler.doing
+        if handler.crashes and doing is not None:
+            # It starts again with every event that there was.
+            fresh = Handler((1 << state.published) - 1, handler.crashes - 1, None)
+            yield f"handler {number} crashes", _with_handler(state, number, fresh)
+        if doing is None:
+            for event in range(state.published):
+                if handler.todo & 1 << event:
+                    found = self._decide(Kind.TRIGGER, state.store, event + 1, b"")
+                    done = handler.todo & ~(1 << event)
+                    after = handler._replace(doing=found) if found.write else handler._replace(todo=done)
+                    yield f"handler {number} reads for event {event + 1}", _with_handler(state, number, after)
+            return
+        idle = handler._replace(doing=None)
+        yield from self._unknown(_with_handler(state, number, idle), doing, f"handler {number}")
+        committed = self._commit(state, doing)
+        if committed is None:
+            yield f"handler {number} is refused", _with_handler(state, number, idle)
+        else:
+            after = idle._replace(todo=handler.todo & ~(1 << (doing.number - 1)))
+            yield f"handler {number} commits {_name(doing)}", _with_handler(committed, number, after)
+
+    # The agent beside the leader: it reads pending, asks the group, and answers the group's questions.
+
+    def _agent(self, state: State) -> Iterator[tuple[str, State]]:
+        if state.agent is not None:
+            yield from self._agent_goes_on(state, state.agent)
+            return
+        pending, token = state.store[PENDING]
+        change = state.change
+        wanted = pending if pending is not None else state.store[STABLE][0]
+        assert wanted is not None
+        if change is None:
+            if pending is not None or state.learners or state.voters != nodes_in(wanted):
+                yield "agent reads what is wanted", state._replace(agent=Doing(Kind.ASK, token, wanted, None))
+            ended = self._decide(Kind.ENDED, state.store, 0, self._stage(state).value.encode())
+            if ended.write:
+                # A stale step may have undone what was applied: what the group reports now counts.
+                rested = state._replace(agent=ended, applied=state.voters)
+                yield "agent finds the group at rest and locked", rested
+        elif change.token != token and not (change.cleared and self._locks and change.token):
+            yield "agent reads what is wanted now", state._replace(agent=Doing(Kind.ASK, token, wanted, None))
+        if self._scope.strategy.value == "cancel" and pending is not None:
+            yield from self._cancel(state, token)
+
+    def _agent_goes_on(self, state: State, doing: Doing) -> Iterator[tuple[str, State]]:
+        idle = state._replace(agent=None)
+        if doing.kind == Kind.ASK:
+            yield f"agent asks for {_nodes(doing.target)}", self._ask(idle, doing)
+            return
+        yield from self._unknown(idle, doing, "agent")
+        committed = self._commit(idle, doing)
+        if committed is None:
+            yield "agent is refused", idle
+            return
+        if doing.kind == Kind.CAUGHT_UP and committed.change:
+            committed = committed._replace(change=committed.change._replace(cleared=True))
+        elif doing.kind == Kind.APPLIED:
+            committed = committed._replace(change=None)
+        yield f"agent commits {_name(doing)}", committed
+
+    def _ask(self, state: State, doing: Doing) -> State:
+        change = state.change
+        if change is not None:
+            busy = change.cleared and self._locks and change.token
+            if busy or doing.number < change.token:
+                return state
+        # On the way back to stable there is no pending to lock.
+        cleared = not self._locks or doing.number == 0
+        return state._replace(change=Change(doing.target, doing.number, cleared))
+
+    def _cancel(self, state: State, token: int) -> Iterator[tuple[str, State]]:
+        """On an update of planned: CANCELLED or NOTHING_RUNNING; TOO_LATE for a change that touches voters."""
+        if state.store[PLANNED][0] is None or (state.change is not None and state.change.cleared):
+            return
+        if state.change is not None:
+            state = state._replace(change=None, learners=frozenset())
+        yield "agent cancels", state._replace(agent=self._with_write(Kind.CANCELLED, state, token))
+
+    # The group.
+
+    def _group(self, state: State) -> Iterator[tuple[str, State]]:
+        if state.faults.elections:
+            yield from self._elections(state)
+        change = state.change
+        if change is None or state.agent is not None:
+            return
+        if state.faults.failures:
+            faults = state.faults._replace(failures=state.faults.failures - 1)
+            yield "the change fails", state._replace(change=None, faults=faults)
+        step = self._step(state.voters, state.learners, state.leader, change.target)
+        if _touches_voters(step, state.voters) and not change.cleared:
+            asked = self._decide(Kind.CAUGHT_UP, state.store, change.token, b"")
+            # Superseded: the change waits for the new list.
+            after = state._replace(agent=asked) if asked.write else state._replace(change=None)
+            yield "caught up", after
+        elif isinstance(step, Done):
+            yield from self._applied(state, change)
+        else:
+            yield repr(step), self._taken(state, step)
+
+    def _applied(self, state: State, change: Change) -> Iterator[tuple[str, State]]:
+        if not change.token:
+            yield "back at stable", state._replace(change=None)
+            return
+        found = self._decide(Kind.APPLIED, state.store, 0, change.target)
+        reported = state._replace(applied=nodes_in(change.target))
+        after = reported._replace(agent=found) if found.write else reported._replace(change=None)
+        yield f"{_nodes(change.target)} applied", after
+
+    def _taken(self, state: State, step: Step) -> State:
+        match step:
+            case AddLearner(node):
+                return state._replace(learners=state.learners | {node}, running=state.running | {node})
+            case Promote(node):
+                return state._replace(learners=state.learners - {node}, voters=state.voters | {node})
+            case Remove(node):
+                return state._replace(learners=state.learners - {node}, voters=state.voters - {node})
+            case MoveLeader(candidates):
+                return state._replace(leader=candidates[0], change=None)
+        raise AssertionError(f"nothing is down here, and {step} was asked for")
+
+    def _elections(self, state: State) -> Iterator[tuple[str, State]]:
+        """Another member leads, or the same one after a restart. What the old leader's agent had decided may
+        still be committed; one membership call of the old leader may still land."""
+        faults = state.faults._replace(elections=state.faults.elections - 1)
+        deposed = state.agent if state.agent is not None and state.agent.write else None
+        for leader in sorted(state.voters):
+            elected = state._replace(leader=leader, change=None, agent=None, deposed=deposed, faults=faults)
+            yield f"{leader} is elected", elected
+            if state.change is None or not faults.stale_steps:
+                continue
+            step = self._step(state.voters, state.learners, state.leader, state.change.target)
+            touches = _touches_voters(step, state.voters)
+            if isinstance(step, AddLearner | Promote | Remove) and (state.change.cleared or not touches):
+                left = faults._replace(stale_steps=faults.stale_steps - 1)
+                stale = StaleStep(type(step).__name__, step.peer_url)
+                yield f"{leader} is elected, {step} on its way", elected._replace(stale=stale, faults=left)
+
+    def _members(self, state: State) -> Iterator[tuple[str, State]]:
+        """A node stops its member when neither the assignments nor the group name it."""
+        needed = assigned(state.store) | state.voters | state.learners
+        for node in sorted(state.running - needed):
+            yield f"{node} stops", state._replace(running=state.running - {node})
+
+    # What comes late.
+
+    def _unknown(self, idle: State, doing: Doing, who: str) -> Iterator[tuple[str, State]]:
+        if idle.faults.unknowns and idle.flight is None:
+            faults = idle.faults._replace(unknowns=idle.faults.unknowns - 1)
+            yield f"{who} does not hear of {_name(doing)}", idle._replace(flight=doing, faults=faults)
+
+    def _late(self, state: State) -> Iterator[tuple[str, State]]:
+        for field, doing in (("flight", state.flight), ("deposed", state.deposed)):
+            if doing is None:
+                continue
+            without = state._replace(**{field: None})
+            yield f"{_name(doing)} of the {field} is lost", without
+            committed = self._commit(without, doing)
+            if committed is not None:
+                yield f"{_name(doing)} of the {field} lands", committed
+                yield from self._late_answer(committed, field, doing)
+        if state.stale is not None:
+            without = state._replace(stale=None)
+            yield "the stale step is refused", without
+            yield f"stale {state.stale}", _landed(without, state.stale)
+
+    def _late_answer(self, state: State, field: str, doing: Doing) -> Iterator[tuple[str, State]]:
+        """A deposed leader hears that it may go on, and its next call is on its way."""
+        if field != "deposed" or doing.kind != Kind.CAUGHT_UP or not state.faults.stale_steps:
+            return
+        faults = state.faults._replace(stale_steps=state.faults.stale_steps - 1)
+        for node in sorted(state.learners):
+            stale = StaleStep("Promote", node)
+            yield f"and goes on with {node}", state._replace(stale=stale, faults=faults)
+
+    # Decisions.
+
+    def _with_write(self, kind: str, state: State, number: int) -> Doing | None:
+        found = self._decide(kind, state.store, number, b"")
+        return found if found.write else None
+
+    def _decided(self, kind: str, store: Store, number: int, target: bytes) -> Doing:
+        return Doing(kind, number, target, write_of(self._call(kind, store, number, target)))
+
+    def _call(self, kind: str, store: Store, number: int, target: bytes) -> Decision:
+        observed, functions = observed_in(store), self._decisions
+        match kind:
+            case Kind.TRIGGER:
+                wanted = self._scope.targets[number - 1]
+                return functions.on_trigger(observed, wanted, number, strategy=self._scope.strategy)
+            case Kind.APPLIED:
+                return functions.on_applied(observed, Assignments.decode(target))
+            case Kind.CAUGHT_UP:
+                return functions.on_catch_up_finished(observed, number)
+            case Kind.CANCELLED:
+                return functions.on_cancelled(observed, number, is_cancelled=True)
+        return functions.on_ended(observed, Stage(target.decode()))
+
+    def _commit(self, state: State, doing: Doing) -> State | None:
+        assert doing.write is not None
+        guards = [revision for each in _doings(state) if each.write for _, revision in each.write.guards]
+        tokens = [each.number for each in _doings(state) if each.kind != Kind.TRIGGER]
+        token = state.change.token if state.change else 0
+        revision = max((highest(state.store), token, *guards, *tokens)) + 1
+        store = commit(state.store, doing.write, revision)
+        if store is None:
+            return None
+        newest = max(state.newest, doing.number) if doing.kind == Kind.TRIGGER else state.newest
+        if doing.kind == Kind.TRIGGER and doing.number <= state.newest:
+            newest = -1
+        return state._replace(store=store, newest=newest)
+
+    def _next_step(self, voters: Nodes, learners: Nodes, leader: str, target: bytes) -> Step:
+        members = [ObservedMember(node, MemberRole.VOTER, announced=True) for node in sorted(voters)]
+        members += [ObservedMember(node, MemberRole.LEARNER, announced=True) for node in sorted(learners)]
+        step: Step = self._decisions.next_step(
+            GroupView(tuple(members), leader), Assignments.decode(target).peers
+        )
+        return step
+
+    def _stage(self, state: State) -> Stage:
+        pending = state.store[PENDING][0]
+        stable = nodes_in(state.store[STABLE][0] or b"")
+        return stage_of(state.voters, state.learners, stable, nodes_in(pending) if pending else None)
+
+
+def _with_handler(state: State, number: int, handler: Handler) -> State:
+    one, two = state.handlers
+    return state._replace(handlers=(handler, two) if number == 0 else (one, handler))
+
+
+def _alive(doing: Doing | None, store: Store) -> Doing | None:
+    if doing is not None and doing.write is not None:
+        for slot, revision in doing.write.guards:
+            if revision and store[slot][1] != revision:
+                return None
+    return doing
+
+
+def _doings(state: State) -> list[Doing]:
+    found = (*(each.doing for each in state.handlers), state.flight, state.agent, state.deposed)
+    return [each for each in found if each is not None]
+
+
+def _touches_voters(step: Step, voters: Nodes) -> bool:
+    if isinstance(step, Remove):
+        return step.peer_url in voters
+    return isinstance(step, Promote | MoveLeader | Done)
+
+
+def _landed(state: State, stale: StaleStep) -> State:
+    """A call of a deposed leader, as the group takes it: by member, whatever the term."""
+    node, listed = stale.node, state.voters | state.learners
+    match stale.call:
+        case "AddLearner" if node not in listed and not state.learners:
+            return state._replace(learners=frozenset({node}), running=state.running | {node})
+        case "Promote" if node in state.learners:
+            return state._replace(learners=state.learners - {node}, voters=state.voters | {node})
+        case "Remove" if node in listed and state.voters != {node}:
+            voters = state.voters - {node}
+            leader = state.leader if state.leader in voters else min(voters)
+            change = state.change if leader == state.leader else None
+            return state._replace(voters=voters, learners=state.learners - {node}, leader=leader, change=change)
+    return state
+
+
+def _nodes(target: bytes) -> str:
+    return "".join(sorted(nodes_in(target)))
+
+
+def _name(doing: Doing) -> str:
+    return f"{doing.write.outcome.value}({doing.number})" if doing.write else doing.kind

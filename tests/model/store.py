@@ -1,0 +1,93 @@
+"""The metastore of the model: five keys of one partition, as values that hash, and transactions on them.
+
+A store is five pairs (value, revision of the last write); (None, 0) is an absent key, as a guard sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+from rebalance.core.guarded_write import Decision, Observed, Outcome, encode_trigger
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.txn import Compare, CompareOp, CompareTarget, Delete, KeyValue, Put
+
+KEYS = Keyspace().partition(PartitionId(ZoneId(1), 0))
+FIELDS = ("stable", "pending", "planned", "trigger", "lock")
+STABLE, PENDING, PLANNED, TRIGGER, LOCK = range(5)
+_SLOTS = {getattr(KEYS, field): slot for slot, field in enumerate(FIELDS)}
+
+Slot = tuple[bytes | None, int]
+Store = tuple[Slot, Slot, Slot, Slot, Slot]
+Nodes = frozenset[str]
+ABSENT: Slot = (None, 0)
+
+
+class Write(NamedTuple):
+    """A decision's transaction on the slots; ``guards`` are (slot, revision)."""
+
+    outcome: Outcome
+    guards: tuple[tuple[int, int], ...]
+    puts: tuple[tuple[int, bytes | None], ...]
+
+
+def initial_store(stable: Assignments) -> Store:
+    return (stable.encode(), 1), ABSENT, ABSENT, (encode_trigger(0), 2), ABSENT
+
+
+@cache
+def observed_in(store: Store) -> Observed:
+    found = [KeyValue(getattr(KEYS, FIELDS[slot]), value, revision, revision, 1) if value is not None else None
+             for slot, (value, revision) in enumerate(store)]  # fmt: skip
+    return Observed(KEYS, *found)
+
+
+@cache
+def nodes_in(value: bytes) -> Nodes:
+    return Assignments.decode(value).nodes
+
+
+def write_of(decision: Decision) -> Write | None:
+    """The transaction in terms of slots. The lock's value is left out: no decision reads it."""
+    if decision.transaction is None:
+        return None
+    assert not decision.transaction.failure
+    guards = tuple((_SLOTS[guard.key], _operand(guard)) for guard in decision.transaction.compares)
+    puts: list[tuple[int, bytes | None]] = []
+    for operation in decision.transaction.success:
+        assert isinstance(operation, Put | Delete)
+        slot = _SLOTS[operation.key]
+        value = operation.value if isinstance(operation, Put) else None
+        puts.append((slot, b"lock" if value is not None and slot == LOCK else value))
+    assert len({slot for slot, _ in puts}) == len(puts), "etcd refuses a key that is written twice"
+    return Write(decision.outcome, guards, tuple(puts))
+
+
+def _operand(guard: Compare) -> int:
+    assert guard.target is CompareTarget.MOD_REVISION
+    assert guard.op is CompareOp.EQUAL
+    assert isinstance(guard.operand, int)
+    return guard.operand
+
+
+def commit(store: Store, write: Write, next_revision: int) -> Store | None:
+    """None when a guard fails."""
+    if any(store[slot][1] != revision for slot, revision in write.guards):
+        return None
+    slots = list(store)
+    for slot, value in write.puts:
+        slots[slot] = ABSENT if value is None else (value, next_revision)
+    return slots[0], slots[1], slots[2], slots[3], slots[4]
+
+
+def highest(*stores: Store | None) -> int:
+    return max(revision for store in stores if store is not None for _, revision in store)
+
+
+def renumber(revisions: list[int]) -> Callable[[int], int]:
+    """Revisions only matter by their order: the same order becomes the same numbers, so that states meet."""
+    order = {revision: number for number, revision in enumerate(sorted({0, *revisions}))}
+    return order.__getitem__

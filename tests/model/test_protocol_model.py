@@ -1,0 +1,40 @@
+"""The protocol's model, explored to an empty frontier: some of the faults at a time; all of them in soak."""
+
+from __future__ import annotations
+
+import pytest
+
+from rebalance.core.guarded_write import Strategy
+from tests.model.explorer import Exploration, Explorer
+from tests.model.protocol import Protocol
+from tests.model.scopes import small, whole
+from tests.model.world import REAL, Decisions, Scope, initial_state
+
+SMALL = [
+    pytest.param(scope, id=f"{strategy.value}-{name}")
+    for strategy in Strategy
+    for name, scope in small(strategy)
+]
+
+
+def explore(scope: Scope, decisions: Decisions = REAL) -> Exploration:
+    protocol = Protocol(scope, decisions)
+    return Explorer(initial_state(scope), protocol.successors, protocol.at_rest).run()
+
+
+@pytest.mark.parametrize("scope", SMALL)
+def test_small_scope(scope: Scope) -> None:
+    """I3-004, I3-016..025, I3-035..037, I3-041, I3A-001..003, I3A-009, I3A-014..019, I3A-022..027: no order of
+    handlers, agents, elections and losses breaks an invariant; each run can come to rest at the last target."""
+    found = explore(scope)
+    assert found.violation is None, str(found.violation)
+    assert found.states > 500
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("strategy", list(Strategy), ids=lambda each: each.value)
+def test_whole_scope(strategy: Strategy) -> None:
+    """I3-004, I3-016..025, I3-035..037, I3A-001..028: the same with every fault in one run."""
+    found = explore(whole(strategy))
+    print(f"\n{strategy.value}: {found.states} states, {found.transitions} transitions, {found.seconds:.0f} s")
+    assert found.violation is None, str(found.violation)

@@ -1,0 +1,196 @@
+"""The states of the protocol's model: one partition's keys, two handlers of events, and its group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from rebalance.core import change_lock, group_steps, guarded_write
+from rebalance.core.assignments import Assignments
+from rebalance.core.guarded_write import Decision, Strategy
+from tests.model.store import Nodes, Store, Write, initial_store, renumber
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The functions under test; a mutation run puts changed ones in their place."""
+
+    on_trigger: Callable[..., Decision]
+    on_applied: Callable[..., Decision]
+    on_catch_up_finished: Callable[..., Decision]
+    on_cancelled: Callable[..., Decision]
+    on_ended: Callable[..., Decision]
+    on_forced: Callable[..., Decision]
+    next_step: Callable[..., Any]
+
+    @classmethod
+    def of(cls, writes: ModuleType, lock: ModuleType) -> Decisions:
+        return cls(
+            writes.decide_on_trigger,
+            writes.decide_on_configuration_applied,
+            lock.decide_on_catch_up_finished,
+            lock.decide_on_change_cancelled,
+            lock.decide_on_change_ended,
+            writes.decide_on_forced_move,
+            group_steps.next_step,
+        )
+
+
+REAL = Decisions.of(guarded_write, change_lock)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What is asked for, and how often each thing may go wrong in one run."""
+
+    strategy: Strategy
+    stable: Assignments
+    targets: tuple[Assignments, ...]
+    """One per event, in the order of their revisions."""
+    crashes: tuple[int, int] = (1, 1)
+    replays: int = 1
+    unknowns: int = 1
+    stale_steps: int = 1
+    elections: int = 1
+    failures: int = 1
+
+
+class Kind:
+    """What a transaction under way is for. Plain strings: they are hashed millions of times."""
+
+    TRIGGER = "trigger"
+    ASK = "ask"
+    CAUGHT_UP = "caught-up"
+    APPLIED = "applied"
+    ENDED = "ended"
+    CANCELLED = "cancelled"
+
+
+class Doing(NamedTuple):
+    """Something was read and decided, and is not committed yet. ``number``: an event, or a token."""
+
+    kind: str
+    number: int
+    target: bytes
+    write: Write | None
+
+
+class Handler(NamedTuple):
+    """A controller. ``todo``: events told and not yet handled, one bit each."""
+
+    todo: int
+    crashes: int
+    doing: Doing | None
+
+
+class Change(NamedTuple):
+    """The leader changes the group. ``cleared``: it may touch voters. ``token`` 0: back to stable."""
+
+    target: bytes
+    token: int
+    cleared: bool
+
+
+class StaleStep(NamedTuple):
+    """A membership call of a deposed leader that is still on its way."""
+
+    call: str
+    node: str
+
+
+class Faults(NamedTuple):
+    """How many may still come."""
+
+    replays: int
+    unknowns: int
+    stale_steps: int
+    elections: int
+    failures: int
+
+
+class State(NamedTuple):
+    store: Store
+    published: int
+    newest: int
+    """The newest event that has had an effect (not part of the system: to judge by)."""
+    applied: Nodes
+    """What the group reported last as applied (to judge by)."""
+    handlers: tuple[Handler, Handler]
+    flight: Doing | None
+    """A transaction whose outcome its sender does not know: it lands late, or never."""
+    voters: Nodes
+    learners: Nodes
+    leader: str
+    running: Nodes
+    change: Change | None
+    agent: Doing | None
+    deposed: Doing | None
+    """What the agent of the leader before this one has not committed yet."""
+    stale: StaleStep | None
+    faults: Faults
+
+
+def initial_state(scope: Scope) -> State:
+    nodes = scope.stable.nodes
+    handlers = tuple(Handler(0, crashes, None) for crashes in scope.crashes)
+    return canonical(
+        State(
+            store=initial_store(scope.stable),
+            published=0,
+            newest=0,
+            applied=nodes,
+            handlers=(handlers[0], handlers[1]),
+            flight=None,
+            voters=nodes,
+            learners=frozenset(),
+            leader=scope.stable.primary,
+            running=nodes,
+            change=None,
+            agent=None,
+            deposed=None,
+            stale=None,
+            faults=Faults(scope.replays, scope.unknowns, scope.stale_steps, scope.elections, scope.failures),
+        )
+    )
+
+
+def canonical(state: State) -> State:
+    """The same state with the smallest revision numbers, and with the handlers, which are alike, in order."""
+    doings = (state.handlers[0].doing, state.handlers[1].doing, state.flight, state.agent, state.deposed)
+    revisions = [revision for _, revision in state.store]
+    for doing in doings:
+        if doing is not None:
+            if doing.kind != Kind.TRIGGER:
+                revisions.append(doing.number)
+            if doing.write is not None:
+                revisions.extend(revision for _, revision in doing.write.guards)
+    if state.change is not None:
+        revisions.append(state.change.token)
+    new = renumber(revisions)
+
+    def moved(doing: Doing | None) -> Doing | None:
+        if doing is None:
+            return None
+        number = doing.number if doing.kind == Kind.TRIGGER else new(doing.number)
+        write = doing.write
+        if write is not None:
+            write = write._replace(guards=tuple((slot, new(revision)) for slot, revision in write.guards))
+        return Doing(doing.kind, number, doing.target, write)
+
+    store = tuple((value, new(revision)) for value, revision in state.store)
+    one, two = (each._replace(doing=moved(each.doing)) for each in state.handlers)
+    change = state.change and state.change._replace(token=new(state.change.token))
+    return state._replace(
+        store=store,
+        handlers=(one, two) if _order(one) <= _order(two) else (two, one),
+        flight=moved(state.flight),
+        agent=moved(state.agent),
+        deposed=moved(state.deposed),
+        change=change,
+    )
+
+
+def _order(handler: Handler) -> tuple[int, int, str]:
+    return handler.todo, handler.crashes, repr(handler.doing) if handler.doing else ""

@@ -1,0 +1,114 @@
+"""The lock and the cancel of a leader's agent, over a store, with a host that only answers."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+from rebalance.core.guarded_write import Outcome, Strategy
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import Stage
+from rebalance.core.txn import Put, Txn
+from rebalance.metastore.memory import MemoryMetastore
+from rebalance.nodes.strategy_duties import StrategyDuties
+from rebalance.ports.groups import CancelAnswer, GroupHost
+
+P0 = PartitionId(ZoneId(1), 0)
+KEYS = Keyspace().partition(P0)
+
+
+class AnsweringHost:
+    def __init__(self, answer: CancelAnswer) -> None:
+        self.answer = answer
+        self.asked: list[tuple[int, int]] = []
+
+    async def cancel_change_peers(self, partition: PartitionId, term: int, token: int) -> CancelAnswer:
+        self.asked.append((term, token))
+        return self.answer
+
+
+class Moving:
+    """Stable a, pending b, planned c; ``token`` is pending's revision."""
+
+    def __init__(self, strategy: Strategy, answer: CancelAnswer = CancelAnswer.CANCELLED) -> None:
+        self.store, self.host = MemoryMetastore(), AnsweringHost(answer)
+        self.duties = StrategyDuties(self.store, Keyspace(), cast(GroupHost, self.host), strategy)
+
+    async def begin(self) -> int:
+        puts = zip((KEYS.stable, KEYS.pending, KEYS.planned), "abc", strict=True)
+        result = await self.store.commit(
+            Txn((), tuple(Put(key, Assignments((node,)).encode()) for key, node in puts))
+        )
+        return result.revision
+
+    async def node_in(self, key: str) -> str:
+        found = await self.store.get(key)
+        return Assignments.decode(found.value).primary if found else "-"
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+async def test_the_lock_is_taken_before_voters_are_touched(strategy: Strategy) -> None:
+    """I3A-004, I3A-014, I3A-016: yes, and yes again; `queue` needs no lock."""
+    moving = Moving(strategy)
+    token = await moving.begin()
+    assert await moving.duties.may_touch_voters(P0, token)
+    assert await moving.duties.may_touch_voters(P0, token)
+    assert (await moving.store.get(KEYS.lock) is not None) is strategy.locks_pending
+
+
+async def test_another_pending_is_not_finished() -> None:
+    """I3A-015, I3A-017: the same nodes written again are another target."""
+    moving = Moving(Strategy.UPDATE)
+    token = await moving.begin()
+    result = await moving.store.commit(Txn((), (Put(KEYS.pending, Assignments(("b",)).encode()),)))
+    assert not await moving.duties.may_touch_voters(P0, token)
+    assert await moving.store.get(KEYS.lock) is None
+    assert await moving.duties.may_touch_voters(P0, result.revision)
+
+
+async def test_the_lock_goes_when_the_group_is_at_rest() -> None:
+    """I3A-018: not while voters may have been touched; what was planned goes on."""
+    moving = Moving(Strategy.UPDATE)
+    await moving.duties.may_touch_voters(P0, await moving.begin())
+    assert await moving.duties.note_stage(P0, Stage.JOINT) is Outcome.LOCK_KEPT
+    assert await moving.duties.note_stage(P0, Stage.NONE) is Outcome.LOCK_CLEARED_PLANNED_SCHEDULED
+    assert await moving.node_in(KEYS.pending) == "c"
+    assert await moving.store.get(KEYS.lock) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "pending"),
+    [
+        (CancelAnswer.CANCELLED, Outcome.CANCEL_PLANNED_SCHEDULED, "c"),
+        (CancelAnswer.NOTHING_RUNNING, Outcome.CANCEL_PLANNED_SCHEDULED, "c"),
+        (CancelAnswer.TOO_LATE, Outcome.CANCEL_TOO_LATE, "b"),
+        (CancelAnswer.NOT_LEADER, None, "b"),
+    ],
+)
+async def test_cancel(answer: CancelAnswer, outcome: Outcome | None, pending: str) -> None:
+    """I3A-020..027: planned becomes pending when the leader could cancel; else nothing is done."""
+    moving = Moving(Strategy.CANCEL, answer)
+    token = await moving.begin()
+    assert await moving.duties.cancel(P0, 3) is outcome
+    assert moving.host.asked == [(3, token)]
+    assert await moving.node_in(KEYS.pending) == pending
+
+
+async def test_a_locked_change_is_not_cancelled() -> None:
+    """I3A-021, I3A-026: its learner stays too."""
+    moving = Moving(Strategy.CANCEL)
+    await moving.duties.may_touch_voters(P0, await moving.begin())
+    assert await moving.duties.cancel(P0, 3) is None
+    assert moving.host.asked == []
+
+
+@pytest.mark.parametrize("strategy", [Strategy.QUEUE, Strategy.UPDATE])
+async def test_other_strategies_do_not_cancel(strategy: Strategy) -> None:
+    """I3A-001, I3A-025."""
+    moving = Moving(strategy)
+    await moving.begin()
+    assert await moving.duties.cancel(P0, 3) is None
+    assert moving.host.asked == []

@@ -48,6 +48,8 @@ def key_value(kv: Any) -> KeyValue:
 
 def compare_message(compare: Compare) -> Any:
     message = rpc.Compare(key=compare.key.encode(), result=_RESULTS[compare.op])
+    if compare.below:
+        message.range_end = range_end(compare.key)
     match compare.target:
         case CompareTarget.MOD_REVISION:
             message.target, message.mod_revision = rpc.Compare.MOD, compare.operand

@@ -6,7 +6,10 @@ import asyncio
 import operator
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
+
+from sortedcontainers import SortedDict
 
 from rebalance.core.txn import (
     OPERATIONS_MAX,
@@ -47,7 +50,7 @@ class MemoryMetastore:
     """One store in one event loop. ``pause``/``resume`` stand for a metastore that does not answer."""
 
     def __init__(self) -> None:
-        self._items: dict[str, KeyValue] = {}
+        self._items: SortedDict[str, KeyValue] = SortedDict()
         self._revision = 1
         self._watches: list[tuple[str, asyncio.Queue[WatchBatch]]] = []
         self._leases: dict[int, tuple[int, asyncio.TimerHandle]] = {}
@@ -62,7 +65,8 @@ class MemoryMetastore:
 
     async def get(self, key: str) -> KeyValue | None:
         self._check_answers()
-        return self._items.get(key)
+        found: KeyValue | None = self._items.get(key)
+        return found
 
     async def range(self, prefix: str) -> Snapshot:
         self._check_answers()
@@ -133,7 +137,9 @@ class MemoryMetastore:
         self._publish(events)
 
     def _below(self, prefix: str) -> Iterator[KeyValue]:
-        return (self._items[key] for key in sorted(self._items, key=str.encode) if key.startswith(prefix))
+        # Code points and UTF-8 bytes, by which etcd orders, give the same order.
+        following = self._items.irange(prefix)
+        return (self._items[key] for key in takewhile(lambda key: key.startswith(prefix), following))
 
     def _run(
         self, txn: Txn, revision: int, events: list[KeyEvent]
@@ -166,18 +172,10 @@ class MemoryMetastore:
         return None
 
     def _holds(self, compare: Compare) -> bool:
-        found = self._items.get(compare.key)
-        actual: int | bytes
-        match compare.target:
-            case CompareTarget.MOD_REVISION:
-                actual = found.mod_revision if found else 0
-            case CompareTarget.CREATE_REVISION:
-                actual = found.create_revision if found else 0
-            case CompareTarget.VALUE:
-                if found is None:
-                    return False
-                actual = found.value
-        return _HOLDS[compare.op](actual, compare.operand)
+        if not compare.below:
+            return _compares(compare, self._items.get(compare.key))
+        found = tuple(self._below(compare.key))
+        return all(_compares(compare, item) for item in found or (None,))
 
     def _put(self, put: Put, revision: int, events: list[KeyEvent]) -> None:
         before = self._items.get(put.key)
@@ -198,6 +196,20 @@ class MemoryMetastore:
             seen = tuple(event for event in events if event.key.startswith(prefix))
             if seen:
                 queue.put_nowait(WatchBatch(self._revision, seen))
+
+
+def _compares(compare: Compare, found: KeyValue | None) -> bool:
+    actual: int | bytes
+    match compare.target:
+        case CompareTarget.MOD_REVISION:
+            actual = found.mod_revision if found else 0
+        case CompareTarget.CREATE_REVISION:
+            actual = found.create_revision if found else 0
+        case CompareTarget.VALUE:
+            if found is None:
+                return False
+            actual = found.value
+    return _HOLDS[compare.op](actual, compare.operand)
 
 
 def _puts(txn: Txn) -> Iterator[Put]:

@@ -30,6 +30,8 @@ _RESULTS = {
     CompareOp.GREATER: rpc.Compare.GREATER,
 }
 
+_WITH_ANSWERS = frozenset((Get, GetPrefix, Txn))
+
 
 def range_end(prefix: str) -> bytes:
     """The first key after all keys with this prefix. Raises ValueError for a prefix without an end."""
@@ -102,7 +104,10 @@ def _fill_operation(message: Any, operation: Operation) -> None:
 def txn_result(txn: Txn, reply: Any, revision: int = 0) -> TxnResult:
     """``revision`` comes from the outermost reply: inner ones may leave it empty."""
     revision = revision or reply.header.revision
-    branch = txn.success if reply.succeeded else txn.failure
+    succeeded = reply.succeeded
+    branch = txn.success if succeeded else txn.failure
+    if _WITH_ANSWERS.isdisjoint(map(type, branch)):
+        return TxnResult(succeeded, revision, (None,) * len(branch))
     responses: list[TxnResult | tuple[KeyValue, ...] | None] = []
     for operation, response in zip(branch, reply.responses, strict=True):
         if isinstance(operation, Txn):
@@ -111,7 +116,7 @@ def txn_result(txn: Txn, reply: Any, revision: int = 0) -> TxnResult:
             responses.append(tuple(key_value(kv) for kv in response.response_range.kvs))
         else:
             responses.append(None)
-    return TxnResult(reply.succeeded, revision, tuple(responses))
+    return TxnResult(succeeded, revision, tuple(responses))
 
 
 def watch_request(prefix: str, start_revision: int) -> Any:

@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 
 import structlog
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.targets import NamedTarget
-from rebalance.core.assignments import Assignments
+from rebalance.core.bulk_write import BulkDecisions, ZoneKeys
 from rebalance.core.guarded_write import Decision, Observed, Outcome, decide_on_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import KeyValue, Txn, TxnResult, unchanged
-from rebalance.ports.metastore import Metastore
+from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
 
 log = structlog.get_logger(__name__)
 
-PARTITIONS_PER_REQUEST = 100
+PARTITIONS_PER_REQUEST = 120
+"""With the four guards of a partition that is not as usual: below ``OPERATIONS_MAX``."""
+REQUESTS_IN_FLIGHT = 4
+KEYS_PER_SLICE = 5_000
 ROUNDS_MAX = 10
 ASSIGNMENT_FIELDS = {
     "assignments/stable": "stable",
     "assignments/pending": "pending",
     "assignments/planned": "planned",
     "assignments/change.trigger.revision": "trigger",
+    "assignments/pending.lock": "lock",
 }
+
+Planned = tuple[int, Outcome, Txn]
+"""A partition's number, and what is decided about it."""
 
 
 class StaleTargetError(Exception):
@@ -56,61 +63,110 @@ class PartitionWriter:
     async def write(self, zone_id: ZoneId, named: NamedTarget) -> Counter[Outcome]:
         """Take every partition to ``named``; returns how often each outcome came.
 
+        A request whose outcome is unknown is resolved by reading its partitions back in the next round: what it
+        wrote counts as OUTDATED_UPDATE_RECEIVED then.
         Raises StaleTargetError when the zone's pointer moved on, ContendedError after ``ROUNDS_MAX`` rounds.
         """
-        targets = await asyncio.to_thread(lambda: dict(enumerate(named.target.assignments())))
+        decisions = await asyncio.to_thread(BulkDecisions, named.target)
+        left: Sequence[int] = range(named.target.pointer.partitions)
         outcomes: Counter[Outcome] = Counter()
         for _ in range(ROUNDS_MAX):
-            snapshot = await self._metastore.range(self._keyspace.zone_partitions(zone_id))
-            observed = observe(self._keyspace, snapshot.items)
-            targets = await self._write_round(zone_id, named, targets, observed, outcomes)
-            if not targets:
+            work = _ZoneRound(self._metastore, self._keyspace, zone_id, named, decisions)
+            left = await work.run(left, outcomes)
+            if not left:
                 return outcomes
-        raise ContendedError(f"{len(targets)} partitions of zone {zone_id} changed under every attempt")
+        raise ContendedError(f"{len(left)} partitions of zone {zone_id} changed under every attempt")
 
-    async def _write_round(
+
+class _ZoneRound:
+    """One attempt at each partition that is left, from one reading of the zone."""
+
+    def __init__(
         self,
+        metastore: Metastore,
+        keyspace: Keyspace,
         zone_id: ZoneId,
         named: NamedTarget,
-        targets: Mapping[int, Assignments],
-        observed: Mapping[PartitionId, Observed],
-        outcomes: Counter[Outcome],
-    ) -> dict[int, Assignments]:
-        """One attempt at each partition; returns those whose guards failed."""
-        again: dict[int, Assignments] = {}
-        batch: list[tuple[int, Decision, Txn]] = []
-        for number, target in targets.items():
-            partition = PartitionId(zone_id, number)
-            seen = observed.get(partition) or Observed(self._keyspace.partition(partition))
-            decision = decide_on_trigger(seen, target, named.target.pointer.event_revision)
+        decisions: BulkDecisions,
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._zone_id = zone_id
+        self._decisions = decisions
+        self._event_revision = named.target.pointer.event_revision
+        self._guard = unchanged(keyspace.target_pointer(zone_id), named.pointer_revision)
+        self._again: list[int] = []
+        self._outcomes: Counter[Outcome] = Counter()
+
+    async def run(self, numbers: Iterable[int], outcomes: Counter[Outcome]) -> list[int]:
+        """Adds to ``outcomes``; returns the partitions whose guards failed or whose outcome is unknown."""
+        self._outcomes = outcomes
+        keys = await self._read()
+        in_flight: set[asyncio.Task[None]] = set()
+        try:
+            for batch in self._batches(keys, numbers):
+                if len(in_flight) == REQUESTS_IN_FLIGHT:
+                    in_flight = await _one_done(in_flight)
+                in_flight.add(asyncio.create_task(self._commit(batch)))
+                # Lets the request out, and others have the loop, before the next batch is decided.
+                await asyncio.sleep(0)
+            while in_flight:
+                in_flight = await _one_done(in_flight)
+        finally:
+            for task in in_flight:
+                task.cancel()
+            await asyncio.gather(*in_flight, return_exceptions=True)
+        return self._again
+
+    async def _read(self) -> ZoneKeys:
+        prefix = self._keyspace.zone_partitions(self._zone_id)
+        snapshot = await self._metastore.range(prefix)
+        keys = ZoneKeys(prefix, snapshot.revision)
+        for start in range(0, len(snapshot.items), KEYS_PER_SLICE):
+            keys.add(snapshot.items[start : start + KEYS_PER_SLICE])
+            await asyncio.sleep(0)
+        return keys
+
+    def _batches(self, keys: ZoneKeys, numbers: Iterable[int]) -> Iterator[list[Planned]]:
+        batch: list[Planned] = []
+        for number in numbers:
+            decision = self._decisions.decide(keys, number) or self._decide_alone(keys, number)
             if decision.transaction is None:
-                outcomes[decision.outcome] += 1
+                self._outcomes[decision.outcome] += 1
                 continue
-            batch.append((number, decision, decision.transaction))
+            batch.append((number, decision.outcome, decision.transaction))
             if len(batch) == PARTITIONS_PER_REQUEST:
-                again.update(
-                    (each, targets[each]) for each in await self._commit(zone_id, named, batch, outcomes)
-                )
+                yield batch
                 batch = []
         if batch:
-            again.update((each, targets[each]) for each in await self._commit(zone_id, named, batch, outcomes))
-        return again
+            yield batch
 
-    async def _commit(
-        self,
-        zone_id: ZoneId,
-        named: NamedTarget,
-        batch: list[tuple[int, Decision, Txn]],
-        outcomes: Counter[Outcome],
-    ) -> list[int]:
-        guard = unchanged(self._keyspace.target_pointer(zone_id), named.pointer_revision)
-        result = await self._metastore.commit(Txn((guard,), tuple(transaction for _, _, transaction in batch)))
+    def _decide_alone(self, keys: ZoneKeys, number: int) -> Decision:
+        partition = PartitionId(self._zone_id, number)
+        observed = observe(self._keyspace, keys.of(number))
+        seen = observed.get(partition) or Observed(self._keyspace.partition(partition))
+        return decide_on_trigger(seen, self._decisions.target(number), self._event_revision)
+
+    async def _commit(self, batch: list[Planned]) -> None:
+        try:
+            result = await self._metastore.commit(Txn((self._guard,), tuple(each[2] for each in batch)))
+        except MetastoreUnavailableError as error:
+            if not error.outcome_unknown:
+                raise
+            self._again.extend(number for number, _, _ in batch)
+            return
         if not result.succeeded:
-            raise StaleTargetError(f"zone {zone_id}: target {named.target.pointer.event_revision} was replaced")
-        failed: list[int] = []
-        for (number, decision, _), response in zip(batch, result.responses, strict=True):
+            raise StaleTargetError(f"zone {self._zone_id}: target {self._event_revision} was replaced")
+        for (number, outcome, _), response in zip(batch, result.responses, strict=True):
             if isinstance(response, TxnResult) and response.succeeded:
-                outcomes[decision.outcome] += 1
+                self._outcomes[outcome] += 1
             else:
-                failed.append(number)
-        return failed
+                self._again.append(number)
+
+
+async def _one_done(tasks: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    """Waits for one at least; returns the others. Raises what failed."""
+    done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in done:
+        task.result()
+    return waiting

@@ -94,13 +94,18 @@ class StoredTarget:
     pointer: TargetPointer
     chunks: Sequence[bytes]
 
+    def rows(self) -> list[bytes]:
+        """The matrix, a partition each, for ``assignments_of``. Raises ValueError when chunks are missing."""
+        pointer, size = self.pointer, self.pointer.replicas * INDEX_BYTES
+        if sum(map(len, self.chunks)) != size * pointer.partitions:
+            raise ValueError(f"target {pointer.event_revision} is incomplete: {len(self.chunks)} chunks")
+        return [chunk[start : start + size] for chunk in self.chunks for start in range(0, len(chunk), size)]
+
+    def assignments_of(self, row: bytes) -> Assignments:
+        pointer = self.pointer
+        names = tuple(pointer.nodes[index] for index in struct.unpack(f"<{pointer.replicas}i", row))
+        return Assignments(names[: pointer.consensus], names[pointer.consensus :])
+
     def assignments(self) -> Iterator[Assignments]:
         """One per partition, in partition order. Raises ValueError when chunks are missing."""
-        pointer = self.pointer
-        row = struct.Struct(f"<{pointer.replicas}i")
-        if sum(map(len, self.chunks)) != row.size * pointer.partitions:
-            raise ValueError(f"target {pointer.event_revision} is incomplete: {len(self.chunks)} chunks")
-        for chunk in self.chunks:
-            for indexes in row.iter_unpack(chunk):
-                names = tuple(pointer.nodes[index] for index in indexes)
-                yield Assignments(names[: pointer.consensus], names[pointer.consensus :])
+        return map(self.assignments_of, self.rows())

@@ -41,15 +41,24 @@ class CompareOp(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Compare:
+    """``below``: ``key`` is a prefix, and every key below it is compared; where there is none, it is as with an
+    absent key."""
+
     key: str
     target: CompareTarget
     op: CompareOp
     operand: int | bytes
+    below: bool = False
 
 
 def unchanged(key: str, mod_revision: int) -> Compare:
     """Guard: the key was not written since it was read at ``mod_revision`` (0: it is still absent)."""
     return Compare(key, CompareTarget.MOD_REVISION, CompareOp.EQUAL, mod_revision)
+
+
+def not_written_below(prefix: str, read_revision: int) -> Compare:
+    """Guard: no key below ``prefix`` was put after ``read_revision``. It does not see that one was deleted."""
+    return Compare(prefix, CompareTarget.MOD_REVISION, CompareOp.LESS, read_revision + 1, below=True)
 
 
 def absent(key: str) -> Compare:

@@ -27,7 +27,10 @@ from rebalance.ports.metastore import (
 
 log = structlog.get_logger(__name__)
 
-PAGE_KEYS = 5_000
+PAGE_KEYS = 20_000
+"""etcd 3.4 walks the whole rest of a range for each page: few pages. One of them must fit into a message."""
+KEYS_PER_SLICE = 2_000
+"""Translated without a pause for the event loop."""
 RECONNECT_DELAY_S = 0.1
 RECONNECT_DELAY_MAX_S = 1.0
 RETRYABLE = frozenset(
@@ -76,7 +79,9 @@ class EtcdMetastore:
             request = rpc.RangeRequest(key=start, range_end=end, limit=PAGE_KEYS, revision=revision)
             reply = await self._read(request)
             revision = revision or reply.header.revision
-            items.extend(etcd_messages.key_value(kv) for kv in reply.kvs)
+            for first in range(0, len(reply.kvs), KEYS_PER_SLICE):
+                items.extend(map(etcd_messages.key_value, reply.kvs[first : first + KEYS_PER_SLICE]))
+                await asyncio.sleep(0)
             if not reply.more:
                 return Snapshot(revision, tuple(items))
             start = reply.kvs[-1].key + b"\0"

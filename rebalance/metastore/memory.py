@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
+
+from sortedcontainers import SortedDict
 
 from rebalance.core.txn import (
     OPERATIONS_MAX,
@@ -51,10 +53,7 @@ class MemoryMetastore:
     """One store in one event loop. ``pause``/``resume`` stand for a metastore that does not answer."""
 
     def __init__(self) -> None:
-        self._items: dict[str, KeyValue] = {}
-        self._keys: list[str] = []
-        self._unsorted: list[str] = []
-        self._deleted = False
+        self._items: SortedDict[str, KeyValue] = SortedDict()
         self._revision = 1
         self._observers: list[Observer] = []
         self._watches: list[tuple[str, asyncio.Queue[WatchBatch]]] = []
@@ -78,7 +77,8 @@ class MemoryMetastore:
 
     def peek(self, key: str) -> KeyValue | None:
         """What is stored, also while the store is paused: for those who look on."""
-        return self._items.get(key)
+        found: KeyValue | None = self._items.get(key)
+        return found
 
     def pause(self) -> None:
         self._paused = True
@@ -97,7 +97,8 @@ class MemoryMetastore:
 
     def get_now(self, key: str) -> KeyValue | None:
         self._check_answers()
-        return self._items.get(key)
+        found: KeyValue | None = self._items.get(key)
+        return found
 
     def range_now(self, prefix: str) -> Snapshot:
         self._check_answers()
@@ -178,26 +179,9 @@ class MemoryMetastore:
         self._publish(events)
 
     def _below(self, prefix: str) -> Iterator[KeyValue]:
-        keys = self._sorted_keys()
-        index = bisect_left(keys, prefix)
-        while index < len(keys) and keys[index].startswith(prefix):
-            yield self._items[keys[index]]
-            index += 1
-
-    def _sorted_keys(self) -> list[str]:
-        """Brought up to date when it is asked for: sorting a list that is sorted but for its end is cheap.
-        Code points sort as their UTF-8 does, which is the order of etcd."""
-        if self._deleted:
-            self._keys.extend(self._unsorted)
-            self._keys.sort()
-            # A key that was deleted and put again is in the list twice.
-            self._keys = [key for key in dict.fromkeys(self._keys) if key in self._items]
-        elif self._unsorted:
-            self._keys.extend(self._unsorted)
-            self._keys.sort()
-        self._unsorted.clear()
-        self._deleted = False
-        return self._keys
+        # Code points and UTF-8 bytes, by which etcd orders, give the same order.
+        following = self._items.irange(prefix)
+        return (self._items[key] for key in takewhile(lambda key: key.startswith(prefix), following))
 
     def _run(
         self, txn: Txn, revision: int, events: list[KeyEvent]
@@ -215,8 +199,7 @@ class MemoryMetastore:
             case Delete(key):
                 self._delete(key, revision, events)
             case DeleteRange(start, end):
-                keys = self._sorted_keys()
-                for key in keys[bisect_left(keys, start) : bisect_left(keys, end)]:
+                for key in tuple(self._items.irange(start, end, (True, False))):
                     self._delete(key, revision, events)
             case DeletePrefix(prefix):
                 for item in tuple(self._below(prefix)):
@@ -231,23 +214,13 @@ class MemoryMetastore:
         return None
 
     def _holds(self, compare: Compare) -> bool:
-        found = self._items.get(compare.key)
-        actual: int | bytes
-        match compare.target:
-            case CompareTarget.MOD_REVISION:
-                actual = found.mod_revision if found else 0
-            case CompareTarget.CREATE_REVISION:
-                actual = found.create_revision if found else 0
-            case CompareTarget.VALUE:
-                if found is None:
-                    return False
-                actual = found.value
-        return _HOLDS[compare.op](actual, compare.operand)
+        if not compare.below:
+            return _compares(compare, self._items.get(compare.key))
+        found = tuple(self._below(compare.key))
+        return all(_compares(compare, item) for item in found or (None,))
 
     def _put(self, put: Put, revision: int, events: list[KeyEvent]) -> None:
         before = self._items.get(put.key)
-        if before is None:
-            self._unsorted.append(put.key)
         created, version = (before.create_revision, before.version + 1) if before else (revision, 1)
         item = KeyValue(put.key, put.value, created, revision, version, put.lease)
         self._items[put.key] = item
@@ -257,7 +230,6 @@ class MemoryMetastore:
 
     def _delete(self, key: str, revision: int, events: list[KeyEvent]) -> None:
         if self._items.pop(key, None) is not None:
-            self._deleted = True
             events.append(KeyEvent(key, None, revision))
 
     def _publish(self, events: list[KeyEvent]) -> None:
@@ -270,6 +242,20 @@ class MemoryMetastore:
             seen = tuple(event for event in events if event.key.startswith(prefix))
             if seen:
                 queue.put_nowait(WatchBatch(self._revision, seen))
+
+
+def _compares(compare: Compare, found: KeyValue | None) -> bool:
+    actual: int | bytes
+    match compare.target:
+        case CompareTarget.MOD_REVISION:
+            actual = found.mod_revision if found else 0
+        case CompareTarget.CREATE_REVISION:
+            actual = found.create_revision if found else 0
+        case CompareTarget.VALUE:
+            if found is None:
+                return False
+            actual = found.value
+    return _HOLDS[compare.op](actual, compare.operand)
 
 
 def _puts(txn: Txn) -> Iterator[Put]:

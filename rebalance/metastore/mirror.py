@@ -7,8 +7,9 @@ read by revision, so a stale mirror costs a retry, never a wrong write.
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
+
+from sortedcontainers import SortedList
 
 from rebalance.core.txn import KeyValue
 from rebalance.ports.metastore import Metastore, WatchBatch, WatchReset
@@ -20,7 +21,7 @@ Listener = Callable[[frozenset[str]], None]
 class KeyspaceCopy:
     """Keys below ``prefix`` as of one ``revision``. A plain copy never changes: any thread may read it."""
 
-    def __init__(self, prefix: str, revision: int, items: dict[str, KeyValue], keys: list[str]) -> None:
+    def __init__(self, prefix: str, revision: int, items: dict[str, KeyValue], keys: SortedList) -> None:
         self.prefix = prefix
         self.revision = revision
         self._items = items
@@ -35,17 +36,17 @@ class KeyspaceCopy:
 
     def below(self, prefix: str) -> Iterator[KeyValue]:
         """In key order. Over a mirror, the caller must not yield to the loop while iterating."""
-        index = bisect_left(self._keys, prefix)
-        while index < len(self._keys) and self._keys[index].startswith(prefix):
-            yield self._items[self._keys[index]]
-            index += 1
+        for key in self._keys.irange(prefix):
+            if not key.startswith(prefix):
+                return
+            yield self._items[key]
 
 
 class KeyspaceMirror(KeyspaceCopy):
     """Keys below ``prefix``; ``run`` keeps them current until it is cancelled."""
 
     def __init__(self, metastore: Metastore, prefix: str) -> None:
-        super().__init__(prefix, 0, {}, [])
+        super().__init__(prefix, 0, {}, SortedList())
         self._metastore = metastore
         self._copy: KeyspaceCopy | None = None
         self._listeners: list[Listener] = []
@@ -92,7 +93,7 @@ class KeyspaceMirror(KeyspaceCopy):
 
     def _reset(self, reset: WatchReset) -> frozenset[str]:
         before, self._items = self._items, {item.key: item for item in reset.snapshot.items}
-        self._keys = sorted(self._items)
+        self._keys = SortedList(self._items)
         self.revision = reset.snapshot.revision
         keys = before.keys() | self._items.keys()
         return frozenset(key for key in keys if before.get(key) != self._items.get(key))
@@ -101,10 +102,10 @@ class KeyspaceMirror(KeyspaceCopy):
         for event in batch.events:
             if event.current is None:
                 if self._items.pop(event.key, None) is not None:
-                    del self._keys[bisect_left(self._keys, event.key)]
+                    self._keys.remove(event.key)
                 continue
             if event.key not in self._items:
-                insort(self._keys, event.key)
+                self._keys.add(event.key)
             self._items[event.key] = event.current
         self.revision = batch.revision
         return frozenset(event.key for event in batch.events)

@@ -11,7 +11,7 @@ import pytest
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.ports import OutboxRow
 from rebalance.controllers.outbox_relay import OutboxRelay
-from rebalance.controllers.partitions import ASSIGNMENT_FIELDS, StaleTargetError
+from rebalance.controllers.partitions import ASSIGNMENT_FIELDS, PARTITIONS_PER_REQUEST, StaleTargetError
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
@@ -238,6 +238,41 @@ async def test_a_controller_that_dies_is_continued(store: Metastore, keyspace: K
     assert await controller(store, keyspace).reconcile([ZONE.zone_id]) == {}
     assert await pointer_of(store, keyspace) == target, "continued, not computed again"
     assert len(await assignments(store, keyspace, "pending")) == 250
+
+
+class SilentMetastore:
+    """Another metastore whose answers to some large transactions are lost, before or after they are done."""
+
+    def __init__(self, inner: Metastore, lost: dict[int, bool]) -> None:
+        self._inner = inner
+        self._lost = lost
+        self.large = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    async def commit(self, txn: Txn) -> TxnResult:
+        if not any(isinstance(each, Txn) for each in txn.success):
+            return await self._inner.commit(txn)
+        self.large += 1
+        done = self._lost.get(self.large)
+        result = await self._inner.commit(txn) if done is not False else None
+        if done is not None or result is None:
+            raise MetastoreUnavailableError("no answer", outcome_unknown=True)
+        return result
+
+
+async def test_a_request_whose_outcome_is_unknown_is_read_back(store: Metastore, keyspace: Keyspace) -> None:
+    """I3-016: of five requests one was done and one was not, both unanswered: each key is written once."""
+    wide = replace(ZONE, partitions=5 * PARTITIONS_PER_REQUEST)
+    await publish(store, keyspace, ZoneIntent(1, wide))
+    silent = SilentMetastore(store, {2: True, 4: False})
+    assert await controller(silent, keyspace).reconcile([ZONE.zone_id]) == {}  # type: ignore[arg-type]
+    assert silent.large == 6, "only what was not done is sent again"
+    assert len(await assignments(store, keyspace, "stable")) == wide.partitions
+    items = (await store.range(keyspace.zone_partitions(ZONE.zone_id))).items
+    assert {item.version for item in items} == {1}
+    assert len(items) == 2 * wide.partitions
 
 
 class FailingEngine(LocalPlacementEngine):

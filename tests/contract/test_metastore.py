@@ -22,6 +22,7 @@ from rebalance.core.txn import (
     Txn,
     TxnResult,
     absent,
+    not_written_below,
     unchanged,
 )
 from rebalance.metastore.etcd import EtcdMetastore
@@ -85,6 +86,32 @@ async def test_compares_values(
 async def test_value_of_an_absent_key_equals_nothing(store: Metastore, keyspace: Keyspace) -> None:
     compare = Compare(f"{keyspace.prefix}a", CompareTarget.VALUE, CompareOp.NOT_EQUAL, b"x")
     assert not (await store.commit(Txn((compare,), ()))).succeeded
+
+
+async def test_a_compare_below_a_prefix_holds_for_every_key(store: Metastore, keyspace: Keyspace) -> None:
+    """One guard for a partition's keys: keys beside the prefix do not count, and none is as an absent one."""
+    below, beside = f"{keyspace.prefix}p/assignments/", f"{keyspace.prefix}p/assignments0"
+    read = await put(store, beside, b"1")
+
+    async def holds(compare: Compare) -> bool:
+        return (await store.commit(Txn((compare,), ()))).succeeded
+
+    assert await holds(not_written_below(below, read))
+    assert not await holds(Compare(below, CompareTarget.VALUE, CompareOp.NOT_EQUAL, b"x", below=True))
+    first = await put(store, f"{below}a", b"1")
+    assert not await holds(not_written_below(below, read))
+    assert await holds(not_written_below(below, first))
+    await put(store, beside, b"2")
+    await put(store, f"{keyspace.prefix}p/assignments", b"2")
+    assert await holds(not_written_below(below, first))
+    second = await put(store, f"{below}b", b"2")
+    assert not await holds(not_written_below(below, first))
+    assert await holds(not_written_below(below, second))
+    assert not await holds(Compare(below, CompareTarget.VALUE, CompareOp.EQUAL, b"1", below=True)), "b is 2"
+    created = Compare(below, CompareTarget.CREATE_REVISION, CompareOp.GREATER, first, below=True)
+    assert not await holds(created), "a was created at this revision"
+    await store.commit(Txn((), (Delete(f"{below}b"),)))
+    assert await holds(not_written_below(below, first)), "a deletion is not seen"
 
 
 async def test_nested_transactions_succeed_and_fail_on_their_own(store: Metastore, keyspace: Keyspace) -> None:

@@ -1,0 +1,111 @@
+"""Step 1 for a whole zone: the decisions of ``decide_on_trigger``, made faster where a partition is as usual.
+
+As usual means: nothing below its ``assignments/`` but, perhaps, stable and trigger. That is every partition of
+a zone that is created, or altered while nothing moves. Such a partition's guard is one compare over the range
+of its assignment keys. Any other one is for ``decide_on_trigger`` itself, with a guard for each key. A property
+test holds the two together (``tests/property/test_bulk_write.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rebalance.core.assignments import Assignments
+from rebalance.core.guarded_write import Decision, Outcome, decode_trigger, encode_trigger
+from rebalance.core.target import StoredTarget
+from rebalance.core.txn import KeyValue, Put, Txn, not_written_below
+
+ASSIGNMENTS = "assignments/"
+STABLE = "assignments/stable"
+TRIGGER = "assignments/change.trigger.revision"
+
+
+class ZoneKeys:
+    """The assignment keys of one zone, read at ``revision``, by partition number."""
+
+    def __init__(self, prefix: str, revision: int) -> None:
+        """``prefix``: of the zone's partitions, with the slash at its end."""
+        self.prefix = prefix
+        self.revision = revision
+        self._stable: dict[int, KeyValue] = {}
+        self._trigger: dict[int, KeyValue] = {}
+        self._others: dict[int, list[KeyValue]] = {}
+
+    def add(self, items: Iterable[KeyValue]) -> None:
+        start = len(self.prefix)
+        for item in items:
+            number, _, rest = item.key[start:].partition("/")
+            if rest == STABLE:
+                self._stable[int(number)] = item
+            elif rest == TRIGGER:
+                self._trigger[int(number)] = item
+            elif rest.startswith(ASSIGNMENTS):
+                self._others.setdefault(int(number), []).append(item)
+
+    def is_usual(self, number: int) -> bool:
+        return number not in self._others
+
+    def stable(self, number: int) -> KeyValue | None:
+        return self._stable.get(number)
+
+    def trigger(self, number: int) -> KeyValue | None:
+        return self._trigger.get(number)
+
+    def of(self, number: int) -> tuple[KeyValue, ...]:
+        """Every assignment key of a partition."""
+        found = self._stable.get(number), self._trigger.get(number)
+        return (*(item for item in found if item is not None), *self._others.get(number, ()))
+
+
+class BulkDecisions:
+    """Decisions of one event about a zone. What repeats among partitions is encoded and decoded once."""
+
+    def __init__(self, target: StoredTarget) -> None:
+        """Raises ValueError when chunks of ``target`` are missing."""
+        self.event_revision = target.pointer.event_revision
+        self._targets = target.rows()
+        self._trigger_value = encode_trigger(self.event_revision)
+        self._encoded: dict[bytes, bytes] = {}
+        self._stable: dict[bytes, Assignments] = {}
+        self._triggers: dict[bytes, int] = {}
+        self._target = target
+
+    def target(self, number: int) -> Assignments:
+        return self._target.assignments_of(self._targets[number])
+
+    def decide(self, keys: ZoneKeys, number: int) -> Decision | None:
+        """What ``decide_on_trigger`` decides; None when the partition is not as usual."""
+        if not keys.is_usual(number):
+            return None
+        trigger = keys.trigger(number)
+        if trigger is not None and self._processed(trigger.value) >= self.event_revision:
+            return Decision(Outcome.OUTDATED_UPDATE_RECEIVED)
+        base = f"{keys.prefix}{number}/{ASSIGNMENTS}"
+        outcome, writes = self._writes(base, keys.stable(number), self._targets[number])
+        # No assignment key goes away but with the zone's pointer, which guards the request: what this compare
+        # does not see cannot happen to the keys that were read.
+        guard = not_written_below(base, keys.revision)
+        processed = Put(f"{base}change.trigger.revision", self._trigger_value)
+        return Decision(outcome, Txn((guard,), (*writes, processed)))
+
+    def _writes(self, base: str, stable: KeyValue | None, row: bytes) -> tuple[Outcome, tuple[Put, ...]]:
+        value = self._encoded.get(row)
+        if value is None:
+            value = self._encoded[row] = self._target.assignments_of(row).encode()
+        if stable is None:
+            return Outcome.STABLE_KEY_CREATED, (Put(f"{base}stable", value),)
+        if stable.value == value or self._decoded(stable.value) == self._target.assignments_of(row):
+            return Outcome.PLANNED_KEY_REMOVED_EMPTY_PENDING, ()
+        return Outcome.PENDING_KEY_UPDATED, (Put(f"{base}pending", value),)
+
+    def _processed(self, value: bytes) -> int:
+        found = self._triggers.get(value)
+        if found is None:
+            found = self._triggers[value] = decode_trigger(value)
+        return found
+
+    def _decoded(self, value: bytes) -> Assignments:
+        found = self._stable.get(value)
+        if found is None:
+            found = self._stable[value] = Assignments.decode(value)
+        return found

@@ -54,6 +54,7 @@ def test_the_filter_chooses_the_data_nodes() -> None:
 
 
 def test_what_is_wrong_with_a_filter() -> None:
+    """S167: one that no living node matches is refused, and changes nothing."""
     kind, message = refusal("CREATE ZONE z (NODES FILTER '$[?(@.region = 3)]')", topology=NODES)
     assert kind is ErrorKind.FILTER_INVALID
     assert message == "NODES FILTER is not a JSONPath filter: unexpected token '=' (at character 14)"

@@ -11,8 +11,8 @@ from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.data_nodes import DataNodes
-from rebalance.core.data_nodes_history import DataNodesHistory
 from rebalance.core.keys import Keyspace
+from rebalance.core.node_history import DataNodesHistory
 from rebalance.core.records import NodeRecord
 from rebalance.core.topology import NO_HOLD, HoldRule, Topology
 from rebalance.core.txn import Delete, KeyValue, Put, Txn

@@ -13,8 +13,8 @@ from rebalance.controllers.clock import Clock, WallClock
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.topology import KnownTopology
 from rebalance.core.data_nodes import DataNodes, compute_data_nodes, next_change_ms
-from rebalance.core.data_nodes_history import DataNodesHistory
 from rebalance.core.keys import Keyspace
+from rebalance.core.node_history import DataNodesHistory
 from rebalance.core.txn import Get, KeyValue, Put, Txn, unchanged
 from rebalance.ports.metastore import Metastore
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import Node
-from rebalance.core.data_nodes_history import ENTRIES_MAX, NAMES_MAX, DataNodesHistory
+from rebalance.core.node_history import ENTRIES_MAX, NAMES_MAX, DataNodesHistory
 from rebalance.core.records import NodeRecord
 from rebalance.core.topology import DEPARTED_MAX, EVENTS_MAX, HoldRule, Topology, observe
 

@@ -102,6 +102,9 @@ class KeyspaceViews:
         if intent.dropped:
             return self._progress_of_drop(zone_id, intent)
         placed, data_nodes = self.placed(zone_id), self.data_nodes(zone_id)
+        if data_nodes is not None and not data_nodes.nodes:
+            total = intent.zone.partitions
+            return self._progress(zone_id, intent, Counter(WAITING=total), Counter(NO_DATA_NODES=total))
         if placed is None or data_nodes is None or not is_target_of(placed.pointer, intent, data_nodes):
             total = intent.zone.partitions
             return self._progress(

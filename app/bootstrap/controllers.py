@@ -11,9 +11,13 @@ from app.logs import configure
 from app.settings import Settings
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.keys import Keyspace
+from rebalance.core.topology import HoldRule
 from rebalance.ports.metastore import Metastore
 from spark.engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
+
+GRACE_LEASES = 2
+"""When most nodes disappear at once: how many leases the controllers wait for them."""
 
 
 async def control(settings: Settings) -> None:
@@ -31,4 +35,6 @@ def open_controllers(settings: Settings, metastore: Metastore, stack: AsyncExitS
     stack.push_async_callback(engine.close)
     name = f"{platform.node()}/{os.getpid()}"
     keyspace = Keyspace(settings.metastore_prefix)
-    return ControllerRuntime(metastore, keyspace, engine, name, settings.controller_lease_s)
+    lease_ms = 1_000 * settings.node_lease_s
+    hold = HoldRule(lease_ms, GRACE_LEASES * lease_ms)
+    return ControllerRuntime(metastore, keyspace, engine, name, settings.controller_lease_s, hold)

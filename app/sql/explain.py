@@ -104,7 +104,7 @@ def _of_zone(change: Change, snapshot: SystemSnapshot) -> Iterator[Row]:
     wanted = None
     if after is not None:
         intent = ZoneIntent(snapshot.catalog.version + 1, after)
-        wanted = compute_data_nodes(stored, snapshot.topology, intent, JSON_PATH)
+        wanted = compute_data_nodes(stored, snapshot.presence, intent, JSON_PATH, snapshot.taken_at_ms)
     yield from _parameters(before, after, stored, wanted)
     have, get = (", ".join(each.nodes) if each is not None else None for each in (stored, wanted))
     yield _row("DATA_NODES", "data nodes", have, get)

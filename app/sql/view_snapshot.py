@@ -26,6 +26,7 @@ from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import PartitionView
 from rebalance.core.records import ConfigurationRecord, NodeRecord
+from rebalance.core.topology import Topology, observe
 from rebalance.metastore.mirror import KeyspaceCopy
 
 
@@ -74,6 +75,13 @@ class SystemSnapshot:
     @cached_property
     def topology(self) -> tuple[Node, ...]:
         return tuple(record.node for _, record in sorted(self.live.items()))
+
+    @cached_property
+    def presence(self) -> Topology:
+        """Living nodes with their times, and those that left: the record, and what is not recorded yet."""
+        value = self.keys.value(self.keyspace.topology)
+        recorded = Topology.decode(value) if value is not None else Topology()
+        return observe(recorded, self.live.values(), self.taken_at_ms)
 
     def data_nodes(self, zone_id: ZoneId) -> DataNodes | None:
         return self.views.data_nodes(zone_id)

@@ -12,12 +12,10 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import AlterZone, CreateZone, Position, ZoneOption
 from catalog.core.quorum import consensus_size, effective_replicas, quorum_bounds
 from catalog.core.snapshot import Change, Topology
-from catalog.core.zone import TIMER_OFF, ConsistencyMode, Zone
+from catalog.core.zone import ConsistencyMode, Zone
 from catalog.core.zone_options import clause_position
 
 _NOT_YET: tuple[tuple[ZoneOption, str, Callable[[Zone], object], object], ...] = (
-    (ZoneOption.AUTO_SCALE_UP, "anything but 0", lambda zone: zone.auto_scale_up, 0),
-    (ZoneOption.AUTO_SCALE_DOWN, "anything but OFF", lambda zone: zone.auto_scale_down, TIMER_OFF),
     (
         ZoneOption.CONSISTENCY_MODE,
         ConsistencyMode.HIGH_AVAILABILITY.value,

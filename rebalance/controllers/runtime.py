@@ -8,11 +8,16 @@ import json
 import structlog
 
 from catalog.core.zone import Node, ZoneId
+from rebalance.controllers.clock import Clock, WallClock
+from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
+from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.leadership import Leadership
+from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.work_queue import WorkQueue
-from rebalance.controllers.zone import NotYetError, ZoneController
+from rebalance.controllers.zone import ZoneController
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import NodeRecord
+from rebalance.core.topology import HoldRule
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore, MetastoreError
@@ -22,6 +27,7 @@ log = structlog.get_logger(__name__)
 
 RESYNC_S = 30.0
 ENGINE_POLL_S = 0.5
+HOLD = HoldRule(lease_ms=5_000, grace_ms=10_000)
 
 
 def live_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
@@ -33,7 +39,14 @@ class ControllerRuntime:
     """Run several: one leads. ``name`` tells them apart in the leader key."""
 
     def __init__(
-        self, metastore: Metastore, keyspace: Keyspace, engine: PlacementEngine, name: str, lease_s: int
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        engine: PlacementEngine,
+        name: str,
+        lease_s: int,
+        hold: HoldRule = HOLD,
+        clock: Clock | None = None,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
@@ -42,9 +55,11 @@ class ControllerRuntime:
         self._nodes = KeyspaceMirror(metastore, keyspace.nodes)
         self._queue = WorkQueue()
         self._leadership = Leadership(metastore, keyspace, name, lease_s)
-        self._zones = ZoneController(
-            metastore, keyspace, engine, lambda: live_nodes(self._nodes, self._keyspace)
-        )
+        clock = clock or WallClock()
+        self._due = DueTimes(clock)
+        self._topology = TopologyKeeper(metastore, keyspace, clock, hold)
+        self._data_nodes = DataNodesKeeper(metastore, keyspace, lambda: self._topology.known, clock, self._due)
+        self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes)
 
     @property
     def is_leader(self) -> bool:
@@ -53,7 +68,7 @@ class ControllerRuntime:
     async def run(self) -> None:
         """Until cancelled."""
         self._intents.listen(self._on_intents)
-        self._nodes.listen(lambda _: self._enqueue_all())
+        self._nodes.listen(self._topology.notice)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._intents.run())
             tasks.create_task(self._nodes.run())
@@ -72,9 +87,13 @@ class ControllerRuntime:
         await self._intents.loaded()
         await self._nodes.loaded()
         self._zones.forget()
+        self._due.clear()
+        await self._topology.record()
         self._enqueue_all()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work())
+            tasks.create_task(self._topology.run(self._enqueue_all, self._settle_due))
+            tasks.create_task(self._due.run(self._on_due))
             tasks.create_task(self._resync())
             tasks.create_task(self._publish_engine())
 
@@ -96,7 +115,22 @@ class ControllerRuntime:
         """A safety net: watches are hints. Cheap for zones that are done (one read each)."""
         while True:
             await asyncio.sleep(RESYNC_S)
+            self._topology.notice()
             self._enqueue_all()
+
+    async def _settle_due(self, at_ms: int) -> None:
+        for zone_id in self._due.due(at_ms):
+            await self._on_due(zone_id)
+
+    async def _on_due(self, zone_id: ZoneId) -> None:
+        """The data nodes at once, as a placement job may be running; then the zone's turn to be placed."""
+        try:
+            await self._data_nodes.settle(zone_id)
+        except (NotYetError, MetastoreError) as error:
+            log.info("data nodes not written", zone=zone_id, error=repr(error))
+        except Exception as error:
+            log.warning("data nodes not written", zone=zone_id, error=repr(error))
+        self._queue.add(zone_id)
 
     async def _publish_engine(self) -> None:
         """Spark's state for every server's /readyz, under the leader's lease."""

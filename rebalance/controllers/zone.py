@@ -6,29 +6,24 @@ fails is tried again later and holds up no other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import structlog
 
-from catalog.core.node_filter import NodeFilters
-from catalog.core.zone import DistributionAlgorithm, Node, ZoneId, ZoneIntent
-from catalog.filters.json_path import JSON_PATH
+from catalog.core.zone import DistributionAlgorithm, ZoneId, ZoneIntent
+from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.partitions import PartitionWriter
 from rebalance.controllers.targets import NamedTarget, TargetStore
-from rebalance.core.data_nodes import DataNodes, compute_data_nodes, replica_counts
+from rebalance.core.data_nodes import DataNodes, replica_counts
 from rebalance.core.keys import Keyspace
 from rebalance.core.target import TargetPointer, is_target_of, surplus_of_others
-from rebalance.core.txn import Delete, DeletePrefix, Get, KeyValue, Operation, Put, Txn, unchanged
+from rebalance.core.txn import Delete, DeletePrefix, Get, KeyValue, Operation, Txn, unchanged
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementEngine, PlacementRequest, PlacementResult, PreviousPlacement
 
 log = structlog.get_logger(__name__)
-
-
-class NotYetError(Exception):
-    """A step cannot be taken now; the message says what is missing. The zone comes up again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +71,17 @@ class Event:
 
 
 class ZoneController:
-    """``live_nodes`` answers with the nodes whose lease lives, as last seen."""
-
     def __init__(
         self,
         metastore: Metastore,
         keyspace: Keyspace,
         engine: PlacementEngine,
-        live_nodes: Callable[[], Sequence[Node]],
-        filters: NodeFilters = JSON_PATH,
+        data_nodes: DataNodesKeeper,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._engine = engine
-        self._live_nodes = live_nodes
-        self._filters = filters
+        self._data_nodes = data_nodes
         self._targets = TargetStore(metastore, keyspace)
         self._partitions = PartitionWriter(metastore, keyspace)
         self._written: dict[ZoneId, int] = {}
@@ -131,33 +122,26 @@ class ZoneController:
         return failures
 
     async def _next_event(self, zone_id: ZoneId) -> Event | None:
-        """Intent, data nodes and pointer read together; data nodes are brought up to date first."""
+        """Intent, data nodes and pointer read together; data nodes are brought up to date first.
+
+        None: nothing to place, for the zone is dropped or has no data node now; what is placed stays.
+        """
         keys = self._keyspace
         names = keys.intent(zone_id), keys.data_nodes(zone_id), keys.target_pointer(zone_id)
         read = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
-        intent_key, data_nodes_key, pointer = (_only(response) for response in read.responses)
+        intent_key, data_nodes_key, pointer = (read.only(index) for index in range(len(names)))
         if intent_key is None:
             return None
         intent = ZoneIntent.decode(intent_key.value)
         if intent.dropped:
             self._pointers.pop(zone_id, None)
-            await self._clean_up(zone_id, intent_key)
+            await self._clean_up(zone_id, intent_key, data_nodes_key)
             return None
         if pointer is not None:
             self._remember(zone_id, TargetPointer.decode(pointer.value))
-        previous = DataNodes.decode(data_nodes_key.value) if data_nodes_key else None
-        wanted = compute_data_nodes(previous, self._live_nodes(), intent, self._filters)
+        wanted, revision = await self._data_nodes.bring_up_to_date(zone_id, intent_key, data_nodes_key)
         if not wanted.nodes:
-            zone = intent.zone
-            wanted_of_it = f"the profiles {zone.storage_profiles} and matches {zone.nodes_filter}"
-            raise NotYetError(f"no data node: no living node has {wanted_of_it}")
-        revision = data_nodes_key.mod_revision if data_nodes_key else 0
-        if wanted != previous:
-            guards = unchanged(names[0], intent_key.mod_revision), unchanged(names[1], revision)
-            written = await self._metastore.commit(Txn(guards, (Put(names[1], wanted.encode()),)))
-            if not written.succeeded:
-                raise NotYetError("intent or data nodes changed while they were read")
-            revision = written.revision
+            return None
         return Event(zone_id, intent, intent_key.mod_revision, wanted, revision, pointer)
 
     async def _place(
@@ -224,18 +208,20 @@ class ZoneController:
         if pointer.surplus:
             self._pointers[zone_id] = pointer
 
-    async def _clean_up(self, zone_id: ZoneId, intent: KeyValue) -> None:
+    async def _clean_up(self, zone_id: ZoneId, intent: KeyValue, data_nodes: KeyValue | None) -> None:
         """A dropped zone: all its keys but the intent go at once; the nodes then stop its members."""
         keys = self._keyspace
         prefixes = keys.zone_targets(zone_id), keys.zone_partitions(zone_id)
+        self._data_nodes.forget(zone_id)
         for prefix in prefixes:
-            if (await self._metastore.range(prefix)).items:
+            if data_nodes is not None or (await self._metastore.range(prefix)).items:
                 break
         else:
             return
         guard = unchanged(keys.intent(zone_id), intent.mod_revision)
         writes: tuple[Operation, ...] = (
             Delete(keys.data_nodes(zone_id)),
+            Delete(keys.data_nodes_history(zone_id)),
             Delete(keys.target_pointer(zone_id)),
             *(DeletePrefix(prefix) for prefix in prefixes),
         )
@@ -244,7 +230,3 @@ class ZoneController:
             raise NotYetError("the intent changed while the zone was cleaned up")
         self._written.pop(zone_id, None)
         log.info("dropped zone cleaned up", zone=zone_id)
-
-
-def _only(response: object) -> KeyValue | None:
-    return response[0] if isinstance(response, tuple) and response else None

@@ -1,18 +1,20 @@
-"""Which nodes a zone uses, and the quorum size that follows (decision 1; timers come with the protocol).
+"""Which nodes a zone uses, and the quorum size that follows (decision 1).
 
-For now a node that joins with all of the zone's profiles and matches its filter is a data node at once, and one
-that left stays, unless the filter was altered: a new filter recalculates from what lives.
+A zone's timers are not stored: what waits, and until when, follows from the topology's times, the zone's two
+settings and the data nodes as they are. So ALTER of a timer counts from the event that started it, a restart
+changes nothing, and there is nothing to cancel when a node comes back.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from catalog.core.node_filter import NodeFilters, may_use
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
-from catalog.core.zone import EVERY_NODE, DistributionAlgorithm, Node, Zone, ZoneIntent
+from catalog.core.zone import EVERY_NODE, TIMER_OFF, DistributionAlgorithm, Zone, ZoneIntent
+from rebalance.core.topology import Topology
 
 DATA_NODES_FORMAT = 1
 DEFAULT_WEIGHT = 1.0
@@ -72,53 +74,90 @@ class DataNodes:
 
 
 def compute_data_nodes(
-    previous: DataNodes | None, live: Iterable[Node], intent: ZoneIntent, filters: NodeFilters
+    previous: DataNodes | None, topology: Topology, intent: ZoneIntent, filters: NodeFilters, now_ms: int
 ) -> DataNodes:
-    """The zone's data nodes now: every living node with all of its profiles that matches its filter, and those
-    it had that do not live.
+    """The zone's data nodes at ``now_ms`` (wall clock, milliseconds), by its two timers.
 
-    A node that lives and does not match (any more) leaves at once (IEP-012); one that does not live stays, for
-    nothing is known of it, until the filter is altered, which recalculates from the living nodes. The derived
-    quorum is derived anew when REPLICAS or the filter are altered, and else only grows with the nodes: no
-    departure lowers it (decision 1). Raises FilterError for a filter that is none, which no catalog holds.
+    A node that lives, has all of the zone's profiles and matches its filter comes in ``auto_scale_up`` seconds
+    after it joined; one that left goes out ``auto_scale_down`` seconds after that, and not at all if it is back
+    by then. A new zone and an altered filter take what lives and matches, at once. A node that lives and does
+    not match (any more) leaves at once (IEP-012). One that is only *missing* changes nothing.
+
+    The derived quorum is derived anew when REPLICAS or the filter are altered, and else only grows with the
+    nodes: no departure lowers it (decision 1). Raises FilterError for a filter that is none, which no catalog
+    holds.
     """
     zone = intent.zone
-    live = tuple(live)
-    nodes = {node.name for node in live if may_use(zone, node, filters)}
-    if previous and previous.nodes_filter == zone.nodes_filter:
-        nodes |= set(previous.nodes).difference(node.name for node in live)
+    if previous is None or previous.nodes_filter != zone.nodes_filter:
+        nodes = {each.node.name for each in topology.seen if may_use(zone, each.node, filters)}
+    else:
+        nodes = set(previous.nodes)
+        for name, due_ms in _waiting_changes(previous, topology, zone, filters):
+            if due_ms <= now_ms:
+                nodes ^= {name}
     quorum = zone.quorum_size or default_quorum(zone.replicas, len(nodes))
     if previous and zone.quorum_size is None and previous.are_chosen_for(zone):
         quorum = max(quorum, previous.quorum)
     names = tuple(sorted(nodes))
-    weights, domains = node_traits(previous, live, zone, names)
+    weights, domains = node_traits(previous, topology, zone, names)
     return DataNodes(names, quorum, zone.replicas, zone.nodes_filter, weights, domains)
 
 
 def node_traits(
-    previous: DataNodes | None, live: Iterable[Node], zone: Zone, names: Sequence[str]
+    previous: DataNodes | None, topology: Topology, zone: Zone, names: Sequence[str]
 ) -> tuple[tuple[float, ...], tuple[str, ...]]:
     """Weights and failure domains of ``names``, each empty where it decides nothing (rendezvous zones too).
 
-    A node that does not live keeps what it had. One that names no domain is a domain of its own.
+    A node that left and is not remembered keeps what it had. One that names no domain is a domain of its own.
     """
     if zone.algorithm is not DistributionAlgorithm.BALANCED:
         return (), ()
-    had_weights = dict(zip(previous.nodes, previous.weights, strict=False)) if previous else {}
-    had_domains = dict(zip(previous.nodes, previous.domains, strict=False)) if previous else {}
-    lives = {node.name: node for node in live}
-    weights = tuple(
-        lives[name].weight if name in lives else had_weights.get(name, DEFAULT_WEIGHT) for name in names
-    )
     own = {name: f"{OWN_DOMAIN}{name}" for name in names}
-    domains = tuple(
-        (lives[name].failure_domain or own[name]) if name in lives else had_domains.get(name, own[name])
-        for name in names
-    )
+    weight_of, domain_of = dict.fromkeys(names, DEFAULT_WEIGHT), dict(own)
+    if previous is not None:
+        weight_of |= dict(zip(previous.nodes, previous.weights, strict=False))
+        domain_of |= dict(zip(previous.nodes, previous.domains, strict=False))
+    for each in topology.nodes:
+        node = each.node
+        weight_of[node.name] = node.weight
+        domain_of[node.name] = node.failure_domain or f"{OWN_DOMAIN}{node.name}"
+    weights, domains = tuple(weight_of[name] for name in names), tuple(domain_of[name] for name in names)
     return (
         weights if len(set(weights)) > 1 else (),
         domains if domains != tuple(own.values()) else (),
     )
+
+
+def next_change_ms(data_nodes: DataNodes, topology: Topology, zone: Zone, filters: NodeFilters) -> int | None:
+    """When ``data_nodes`` change next if nothing else happens; None: never. In the past: they are behind."""
+    return min((due_ms for _, due_ms in _waiting_changes(data_nodes, topology, zone, filters)), default=None)
+
+
+def _waiting_changes(
+    data_nodes: DataNodes, topology: Topology, zone: Zone, filters: NodeFilters
+) -> Iterator[tuple[str, int]]:
+    """``(node, when)`` of each node that will come in, or go out if it is in, however long ago it was due."""
+    current = frozenset(data_nodes.nodes)
+    for each in topology.nodes:
+        name = each.node.name
+        if each.left_ms is not None:
+            due_ms = _due_ms(each.left_ms, zone.auto_scale_down) if name in current else None
+        elif not each.is_seen:
+            continue
+        elif not may_use(zone, each.node, filters):
+            due_ms = each.joined_ms if name in current else None
+        else:
+            due_ms = None if name in current else _due_ms(each.joined_ms, zone.auto_scale_up)
+        if due_ms is not None:
+            yield name, due_ms
+    forgotten_ms = _due_ms(topology.forgotten_ms, zone.auto_scale_down)
+    if forgotten_ms is not None:
+        for name in current.difference(each.node.name for each in topology.nodes):
+            yield name, forgotten_ms
+
+
+def _due_ms(since_ms: int, timer_s: int) -> int | None:
+    return None if timer_s == TIMER_OFF else since_ms + 1_000 * timer_s
 
 
 def replica_counts(intent: ZoneIntent, data_nodes: DataNodes) -> tuple[int, int]:

@@ -63,6 +63,10 @@ class Keyspace:
         return f"{self.prefix}data_nodes/"
 
     @property
+    def topology(self) -> str:
+        return f"{self.prefix}topology"
+
+    @property
     def controller_leader(self) -> str:
         return f"{self.prefix}leader/controller"
 
@@ -78,6 +82,9 @@ class Keyspace:
 
     def data_nodes(self, zone_id: ZoneId) -> str:
         return f"{self.all_data_nodes}{zone_id}"
+
+    def data_nodes_history(self, zone_id: ZoneId) -> str:
+        return f"{self.prefix}data_nodes_history/{zone_id}"
 
     def target_pointer(self, zone_id: ZoneId) -> str:
         return f"{self.pointers}{zone_id}"

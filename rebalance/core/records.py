@@ -37,33 +37,36 @@ class NodeRecord:
     pid: int = 0
 
     def encode(self) -> bytes:
-        node = self.node
-        return _encode(
-            {
-                "name": node.name,
-                "attributes": dict(node.attributes),
-                "profiles": node.profiles,
-                "member_limit": node.member_limit,
-                "weight": node.weight,
-                "failure_domain": node.failure_domain,
-                "incarnation": self.incarnation,
-                "pid": self.pid,
-            }
-        )
+        return _encode({**node_fields(self.node), "incarnation": self.incarnation, "pid": self.pid})
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
         found = _decode(value)
-        attributes = tuple(sorted(found["attributes"].items()))
-        node = Node(
-            found["name"],
-            attributes,
-            tuple(found["profiles"]),
-            found["member_limit"],
-            found.get("weight", 1.0),
-            found.get("failure_domain", ""),
-        )
-        return cls(node, found["incarnation"], found["pid"])
+        return cls(node_from(found), found["incarnation"], found["pid"])
+
+
+def node_fields(node: Node) -> dict[str, Any]:
+    """What a node says of itself, as JSON fields; ``node_from`` reads them."""
+    return {
+        "name": node.name,
+        "attributes": dict(node.attributes),
+        "profiles": node.profiles,
+        "member_limit": node.member_limit,
+        "weight": node.weight,
+        "failure_domain": node.failure_domain,
+    }
+
+
+def node_from(found: dict[str, Any]) -> Node:
+    """Weight and failure domain may be missing: they came later than the rest."""
+    return Node(
+        found["name"],
+        tuple(sorted(found["attributes"].items())),
+        tuple(found["profiles"]),
+        found["member_limit"],
+        found.get("weight", 1.0),
+        found.get("failure_domain", ""),
+    )
 
 
 class MemberState(Enum):

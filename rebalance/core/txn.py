@@ -120,6 +120,11 @@ class TxnResult:
     revision: int
     responses: tuple[TxnResult | tuple[KeyValue, ...] | None, ...]
 
+    def only(self, index: int) -> KeyValue | None:
+        """The key that the ``Get`` at ``index`` read; None: it is absent."""
+        response = self.responses[index]
+        return response[0] if isinstance(response, tuple) and response else None
+
 
 def operation_count(txn: Txn) -> int:
     """Operations of one request by etcd's rule, to be compared with ``OPERATIONS_MAX``."""

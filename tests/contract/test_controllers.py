@@ -10,8 +10,10 @@ import pytest
 
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.ports import OutboxRow
+from rebalance.controllers.data_nodes import DataNodesKeeper
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.partitions import ASSIGNMENT_FIELDS, PARTITIONS_PER_REQUEST, StaleTargetError
+from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
@@ -38,7 +40,8 @@ async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> Asyn
 
 
 def controller(store: Metastore, keyspace: Keyspace, nodes: Sequence[Node] = NODES) -> ZoneController:
-    return ZoneController(store, keyspace, LocalPlacementEngine(), lambda: nodes)
+    data_nodes = DataNodesKeeper(store, keyspace, lambda: KnownTopology.of(*nodes))
+    return ZoneController(store, keyspace, LocalPlacementEngine(), data_nodes)
 
 
 async def publish(store: Metastore, keyspace: Keyspace, intent: ZoneIntent) -> None:
@@ -288,7 +291,9 @@ async def test_a_zone_that_fails_holds_up_no_other(store: Metastore, keyspace: K
     """I3-015 for zones: the failure is reported for its zone, the others are written."""
     for zone_id in (1, 2, 3):
         await publish(store, keyspace, ZoneIntent(zone_id, replace(ZONE, zone_id=ZoneId(zone_id))))
-    zones = ZoneController(store, keyspace, FailingEngine(), lambda: NODES)
+    zones = ZoneController(
+        store, keyspace, FailingEngine(), DataNodesKeeper(store, keyspace, lambda: KnownTopology.of(*NODES))
+    )
     failures = await zones.reconcile([ZoneId(1), ZoneId(2), ZoneId(3)])
     assert list(failures) == [2]
     written = {item.key for item in (await store.range(keyspace.pointers)).items}
@@ -315,11 +320,19 @@ async def test_a_joined_node_is_a_data_node_at_once_and_one_that_left_stays(
 
 
 async def test_without_a_data_node_nothing_is_written(store: Metastore, keyspace: Keyspace) -> None:
+    """Only that there is none: a node that comes later waits for the timer, and nothing is tried meanwhile."""
     await publish(store, keyspace, ZoneIntent(1, ZONE))
+    zones = controller(store, keyspace, ())
+    assert await zones.reconcile([ZONE.zone_id]) == {}
     before = await dump(store, keyspace)
-    failures = await controller(store, keyspace, ()).reconcile([ZONE.zone_id])
-    assert "no data node" in str(failures[ZONE.zone_id])
+    data_nodes = keyspace.data_nodes(ZONE.zone_id), keyspace.data_nodes_history(ZONE.zone_id)
+    assert set(before) == {keyspace.intent(ZONE.zone_id), *data_nodes}
+    assert DataNodes.decode(before[data_nodes[0]][0]).nodes == ()
+    assert await zones.reconcile([ZONE.zone_id]) == {}
     assert await dump(store, keyspace) == before
+    await publish(store, keyspace, ZoneIntent(2, ZONE, dropped=True))
+    assert await zones.reconcile([ZONE.zone_id]) == {}
+    assert list(await dump(store, keyspace)) == [keyspace.intent(ZONE.zone_id)]
 
 
 async def test_drop_removes_every_key_but_the_intent(store: Metastore, keyspace: Keyspace) -> None:

@@ -19,7 +19,9 @@ from app.views import KeyspaceViews
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId
 from catalog.store.migrate import migrate
+from rebalance.controllers.data_nodes import DataNodesKeeper
 from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.keys import Keyspace, PartitionId
@@ -58,7 +60,12 @@ class World:
         self.sandbox = sandbox or SandboxPool(QueryLimits())
         self.engine = SqlEngine(self.catalog, self.mirror, self.keyspace, self.sandbox, timeout_s)
         self.placement = LocalPlacementEngine()
-        self.zones = ZoneController(self.metastore, self.keyspace, self.placement, lambda: self.nodes)
+        self.zones = ZoneController(
+            self.metastore,
+            self.keyspace,
+            self.placement,
+            DataNodesKeeper(self.metastore, self.keyspace, lambda: KnownTopology.of(*self.nodes)),
+        )
 
     async def put(self, key: str, value: bytes) -> None:
         await self.metastore.commit(Txn((), (Put(key, value),)))

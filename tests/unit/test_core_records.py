@@ -26,6 +26,7 @@ from rebalance.core.records import (
     Stage,
 )
 from rebalance.core.target import CHUNK_BYTES, StoredTarget, TargetPointer, cut_into_chunks
+from rebalance.core.topology import Topology
 from rebalance.core.txn import Put, Txn, absent, operation_count
 
 NODE = Node("n1", (("region", "EU"),), ("default", "ssd"), 7)
@@ -106,15 +107,15 @@ def test_data_nodes_hold_all_profiles_and_never_lower_the_quorum() -> None:
     zone = Zone(ZoneId(1), "Z", 8, 5, None, ("default", "ssd"))
     nodes = [Node(f"n{n}", profiles=("default", "ssd")) for n in range(5)]
     first = compute_data_nodes(
-        None, [*nodes[:2], Node("x", profiles=("default",))], ZoneIntent(1, zone), JSON_PATH
+        None, Topology.of([*nodes[:2], Node("x", profiles=("default",))]), ZoneIntent(1, zone), JSON_PATH, 0
     )
     assert first == DataNodes(("n0", "n1"), 2, 5)
-    grown = compute_data_nodes(first, nodes, ZoneIntent(1, zone), JSON_PATH)
+    grown = compute_data_nodes(first, Topology.of(nodes), ZoneIntent(1, zone), JSON_PATH, 0)
     assert grown == DataNodes(("n0", "n1", "n2", "n3", "n4"), 3, 5)
-    assert compute_data_nodes(grown, nodes[:1], ZoneIntent(1, zone), JSON_PATH) == grown
+    assert compute_data_nodes(grown, Topology.of(nodes[:1]), ZoneIntent(1, zone), JSON_PATH, 0) == grown
     assert replica_counts(ZoneIntent(1, zone), grown) == (5, 5)
     # Four nodes would give learners, which are not built yet: the group gets its voters only.
-    four = compute_data_nodes(None, nodes[:4], ZoneIntent(1, zone), JSON_PATH)
+    four = compute_data_nodes(None, Topology.of(nodes[:4]), ZoneIntent(1, zone), JSON_PATH, 0)
     assert replica_counts(ZoneIntent(1, zone), four) == (3, 3)
 
 

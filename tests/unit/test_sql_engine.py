@@ -14,7 +14,7 @@ from app.sql.results import ColumnType, ResultSet, SessionContext
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.statements import ScriptError
 from catalog.core.errors import ErrorKind, StatementError
-from catalog.core.zone import Node
+from catalog.core.zone import TIMER_OFF, Node
 from parser.to_command import parse_ddl
 from tests.unit.sql_world import DEFAULT_NODES, World, opened
 
@@ -410,3 +410,19 @@ async def test_one_snapshot_for_all_views(world: World) -> None:
         assert row[0] == row[1]
         assert row[2] == row[3]
     await changing
+
+
+async def test_timers_are_stored_altered_and_shown(world: World) -> None:
+    """IEP-052: ALTER of a timer is stored, shown everywhere, explained, and moves nothing."""
+    await world.run("CREATE ZONE timed (PARTITIONS 1, REPLICAS 1, AUTO SCALE UP 5, AUTO SCALE DOWN 7)")
+    query = (
+        "SELECT data_nodes_auto_adjust_scale_up, data_nodes_auto_adjust_scale_down FROM zones "
+        "WHERE zone_name = 'TIMED'"
+    )
+    assert await rows(world, query) == [(5, 7)]
+    told = await explain(world, "EXPLAIN ALTER ZONE timed SET (AUTO SCALE UP 9)")
+    assert "9" in str(told)
+    await world.run("ALTER ZONE timed SET (AUTO SCALE UP 9, AUTO SCALE DOWN OFF)")
+    assert await rows(world, query) == [(9, TIMER_OFF)]
+    ((_, statement),) = await rows(world, "SHOW CREATE ZONE timed")
+    assert "AUTO SCALE UP 9" in statement

@@ -10,6 +10,7 @@ from app.sql.member_counts import MemberCounts
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from rebalance.core.data_nodes import DataNodes, compute_data_nodes
+from rebalance.core.topology import Topology
 
 LIVE = (
     Node("n1", (("region", "EU"),)),
@@ -23,31 +24,33 @@ EU = replace(ZONE, nodes_filter="$[?(@.region == 'EU')]")
 
 def test_an_altered_filter_is_followed_at_once() -> None:
     """IEP-012: who lives and no longer matches leaves; so do those that do not live."""
-    everywhere = compute_data_nodes(None, LIVE, ZoneIntent(1, ZONE), JSON_PATH)
+    everywhere = compute_data_nodes(None, Topology.of(LIVE), ZoneIntent(1, ZONE), JSON_PATH, 0)
     assert everywhere == DataNodes(("n1", "n2", "n3"), 2, 3)
-    filtered = compute_data_nodes(everywhere, LIVE, ZoneIntent(2, EU), JSON_PATH)
+    filtered = compute_data_nodes(everywhere, Topology.of(LIVE), ZoneIntent(2, EU), JSON_PATH, 0)
     assert filtered == DataNodes(("n1", "n2"), 2, 3, EU.nodes_filter)
-    assert compute_data_nodes(everywhere, LIVE[:1], ZoneIntent(2, EU), JSON_PATH).nodes == ("n1",)
+    assert compute_data_nodes(everywhere, Topology.of(LIVE[:1]), ZoneIntent(2, EU), JSON_PATH, 0).nodes == (
+        "n1",
+    )
     assert DataNodes.decode(filtered.encode()) == filtered
 
 
 def test_who_does_not_live_stays_while_the_filter_stays() -> None:
     """Decision 1: and no departure lowers the quorum, also of a node that came back without its attribute."""
-    filtered = compute_data_nodes(None, LIVE, ZoneIntent(2, EU), JSON_PATH)
-    assert compute_data_nodes(filtered, LIVE[1:], ZoneIntent(2, EU), JSON_PATH) == filtered
+    filtered = compute_data_nodes(None, Topology.of(LIVE), ZoneIntent(2, EU), JSON_PATH, 0)
+    assert compute_data_nodes(filtered, Topology.of(LIVE[1:]), ZoneIntent(2, EU), JSON_PATH, 0) == filtered
     moved = (Node("n1", (("region", "US"),)), *LIVE[1:])
-    assert compute_data_nodes(filtered, moved, ZoneIntent(2, EU), JSON_PATH) == DataNodes(
+    assert compute_data_nodes(filtered, Topology.of(moved), ZoneIntent(2, EU), JSON_PATH, 0) == DataNodes(
         ("n2",), 2, 3, EU.nodes_filter
     )
 
 
 def test_fewer_replicas_derive_a_smaller_quorum_a_new_name_does_not() -> None:
     """Decision 1: derived at ALTER of REPLICAS or of the filter, at nothing else."""
-    one_left = compute_data_nodes(None, LIVE, ZoneIntent(1, ZONE), JSON_PATH)
+    one_left = compute_data_nodes(None, Topology.of(LIVE), ZoneIntent(1, ZONE), JSON_PATH, 0)
     renamed = replace(ZONE, name="OTHER")
-    assert compute_data_nodes(one_left, LIVE, ZoneIntent(2, renamed), JSON_PATH) == one_left
+    assert compute_data_nodes(one_left, Topology.of(LIVE), ZoneIntent(2, renamed), JSON_PATH, 0) == one_left
     single = replace(ZONE, replicas=1)
-    assert compute_data_nodes(one_left, LIVE, ZoneIntent(2, single), JSON_PATH).quorum == 1
+    assert compute_data_nodes(one_left, Topology.of(LIVE), ZoneIntent(2, single), JSON_PATH, 0).quorum == 1
 
 
 def test_members_are_counted_where_the_filter_allows() -> None:

@@ -33,7 +33,7 @@ def outcome(expression: str, node: Node) -> bool | None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["filter"])
 def test_the_java_library_and_ours_agree(case: dict[str, Any]) -> None:
-    """IEP-012. Where that one throws, the text is not a filter."""
+    """IEP-012, S174. Where that one throws, the text is not a filter."""
     for name, node in NODES.items():
         expected = case[name] if isinstance(case[name], bool) else None
         assert outcome(case["filter"], node) is expected

@@ -54,6 +54,7 @@ def test_the_filter_chooses_the_data_nodes() -> None:
 
 
 def test_what_is_wrong_with_a_filter() -> None:
+    """S167: one that no living node matches is refused, and changes nothing."""
     kind, message = refusal("CREATE ZONE z (NODES FILTER '$[?(@.region = 3)]')", topology=NODES)
     assert kind is ErrorKind.FILTER_INVALID
     assert message == "NODES FILTER is not a JSONPath filter: unexpected token '=' (at character 14)"
@@ -98,9 +99,6 @@ def test_other_warnings() -> None:
 @pytest.mark.parametrize(
     ("option", "what"),
     [
-        ("AUTO SCALE UP 5", "anything but 0"),
-        ("AUTO SCALE UP OFF", "anything but 0"),
-        ("AUTO SCALE DOWN 5", "anything but OFF"),
         ("CONSISTENCY MODE 'HIGH_AVAILABILITY'", "HIGH_AVAILABILITY"),
     ],
 )
@@ -113,9 +111,17 @@ def test_what_the_engine_does_not_do_yet_is_refused_with_its_place(option: str, 
     assert error.value.column == 28
 
 
+@pytest.mark.parametrize("replicas", ["3", "ALL"])
+def test_timers_are_immediate_up_and_never_down_by_default(replicas: str) -> None:
+    """IEP-052, IEP-053: also with REPLICAS ALL."""
+    made = change(f"CREATE ZONE z (REPLICAS {replicas})", topology=NODES)
+    assert made.after is not None
+    assert (made.after.auto_scale_up, made.after.auto_scale_down) == (0, TIMER_OFF)
+
+
 def test_what_the_engine_does_is_not_refused() -> None:
     good = (
-        "CREATE ZONE z (AUTO SCALE UP 0, AUTO SCALE DOWN OFF, CONSISTENCY MODE 'STRONG_CONSISTENCY', "
+        "CREATE ZONE z (AUTO SCALE UP 5, AUTO SCALE DOWN 7, CONSISTENCY MODE 'STRONG_CONSISTENCY', "
         "DISTRIBUTION ALGORITHM 'rendezvous', NODES FILTER '$.region')"
     )
     check_engine_can(change(good, topology=NODES), NODES)

@@ -1,0 +1,42 @@
+"""Wall-clock time for timers, as something that tests replace."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Protocol
+
+LONGEST_SLEEP_S = 30.0
+"""A clock that is set forward is noticed by then."""
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        ...
+
+    async def sleep_until(self, at_ms: int) -> None:
+        """Returns at ``at_ms`` or earlier; the caller looks at the clock again."""
+        ...
+
+
+class WallClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    async def sleep_until(self, at_ms: int) -> None:
+        left_s = (at_ms - self.now_ms()) / 1_000
+        await asyncio.sleep(min(max(left_s, 0.0), LONGEST_SLEEP_S))
+
+
+async def sleep_unless(clock: Clock, until_ms: int | None, event: asyncio.Event) -> None:
+    """Until ``event`` is set, at the latest until ``until_ms``; it may return early."""
+    waiting: list[asyncio.Future[object]] = [asyncio.ensure_future(event.wait())]
+    if until_ms is not None:
+        waiting.append(asyncio.ensure_future(clock.sleep_until(until_ms)))
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)

@@ -1,0 +1,136 @@
+"""Records joins and leaves of nodes, once and with their times, before any zone acts on them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+import structlog
+
+from catalog.core.zone import Node
+from rebalance.controllers.clock import Clock, sleep_unless
+from rebalance.core.keys import Keyspace
+from rebalance.core.records import NodeRecord
+from rebalance.core.topology import HoldRule, Topology, observe
+from rebalance.core.txn import Put, Txn, unchanged
+from rebalance.ports.metastore import Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+QUIET_MS = 200
+MERGE_MAX_MS = 1_000
+"""Events that follow each other within ``QUIET_MS`` are recorded together, ``MERGE_MAX_MS`` after the first at
+the latest. Each keeps its own time."""
+RETRY_MS = 500
+
+Settle = Callable[[int], Awaitable[None]]
+"""Applies timers that are due at a time (milliseconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTopology:
+    """As read or written at ``mod_revision``; 0: none was recorded yet. After ``until_ms`` something happened
+    that is not recorded yet: no timer that is due later may be applied. None: nothing did."""
+
+    topology: Topology
+    mod_revision: int = 0
+    until_ms: int | None = None
+
+    @classmethod
+    def of(cls, *nodes: Node) -> KnownTopology:
+        """Nodes that live, of which nothing is recorded."""
+        return cls(Topology.of(nodes))
+
+
+class TopologyKeeper:
+    """``record`` writes what there is; ``run`` does so whenever ``notice`` is called, until it is cancelled."""
+
+    def __init__(self, metastore: Metastore, keyspace: Keyspace, clock: Clock, hold: HoldRule) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._clock = clock
+        self._hold = hold
+        self._noticed_ms: dict[str, int] = {}
+        self._wake = asyncio.Event()
+        self._known = KnownTopology(Topology())
+
+    @property
+    def known(self) -> KnownTopology:
+        return replace(self._known, until_ms=min(self._noticed_ms.values(), default=None))
+
+    def notice(self, changed: frozenset[str] = frozenset()) -> None:
+        """Keys of nodes changed now (or none: look again). Standing by or leading: the time is kept."""
+        now_ms = self._clock.now_ms()
+        for key in changed:
+            self._noticed_ms[key.removeprefix(self._keyspace.nodes)] = now_ms
+        self._wake.set()
+
+    async def record(self, settle: Settle | None = None) -> bool:
+        """Brings the record up to the nodes that live; True when it changed.
+
+        What is due is settled first: a timer that ran out before an event is not stopped by it. The record is
+        read before the nodes are, and its write is guarded: nothing older is ever written over it.
+        Raises MetastoreError.
+        """
+        while True:
+            noticed_ms = dict(self._noticed_ms)
+            found = await self._metastore.get(self._keyspace.topology)
+            before = Topology.decode(found.value) if found else Topology()
+            known = KnownTopology(before, found.mod_revision if found else 0)
+            moved = known.mod_revision != self._known.mod_revision
+            items = (await self._metastore.range(self._keyspace.nodes)).items
+            live = [NodeRecord.decode(item.value) for item in items]
+            now_ms = self._clock.now_ms()
+            after = observe(before, live, now_ms, self._hold, noticed_ms)
+            if after is not before or known.mod_revision == 0:
+                if settle is not None and not moved:
+                    await settle(min((now_ms, *noticed_ms.values())))
+                guard = unchanged(self._keyspace.topology, known.mod_revision)
+                put = Put(self._keyspace.topology, after.encode())
+                written = await self._metastore.commit(Txn((guard,), (put,)))
+                if not written.succeeded:
+                    settle = None
+                    continue
+                known, moved = KnownTopology(after, written.revision), True
+                _report(before, after)
+            self._known = known
+            self._forget(noticed_ms)
+            return moved
+
+    async def run(self, changed: Callable[[], None], settle: Settle) -> None:
+        """Calls ``changed`` after each record that differs."""
+        until_ms: int | None = None
+        while True:
+            await sleep_unless(self._clock, until_ms, self._wake)
+            if self._wake.is_set():
+                await self._merge()
+            self._wake.clear()
+            try:
+                if await self.record(settle):
+                    changed()
+                until_ms = self._known.topology.hold_until_ms
+            except MetastoreError as error:
+                log.info("topology not recorded", error=str(error))
+                until_ms = self._clock.now_ms() + RETRY_MS
+
+    async def _merge(self) -> None:
+        """Waits for the end of a burst."""
+        last_ms = self._clock.now_ms() + MERGE_MAX_MS
+        while self._wake.is_set() and (now_ms := self._clock.now_ms()) < last_ms:
+            self._wake.clear()
+            await sleep_unless(self._clock, min(now_ms + QUIET_MS, last_ms), self._wake)
+
+    def _forget(self, noticed_ms: Mapping[str, int]) -> None:
+        for name, at_ms in noticed_ms.items():
+            if self._noticed_ms.get(name) == at_ms:
+                del self._noticed_ms[name]
+
+
+def _report(before: Topology, after: Topology) -> None:
+    events = [each for each in after.events if each not in before.events]
+    shown = [f"{each.node} {each.kind.value}" for each in events]
+    log.info("topology recorded", version=after.version, events=shown)
+    if after.hold_until_ms is not None and before.hold_until_ms is None:
+        missing = [each.node.name for each in after.nodes if each.missing_ms is not None]
+        log.warning("most nodes are gone at once: waiting for them", nodes=missing)

@@ -1,0 +1,222 @@
+"""Which nodes are there, since when, and since when others are not: what scale-up and scale-down wait for.
+
+One document for the whole cluster. Every zone's timers follow from it: a join or a leave has one time,
+whichever zone or controller looks at it. Times are wall-clock milliseconds of the controller that noticed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from catalog.core.zone import Node
+from rebalance.core.records import NodeRecord, node_fields, node_from
+
+TOPOLOGY_FORMAT = 1
+DEPARTED_MAX = 1_000
+EVENTS_MAX = 100
+
+
+class EventKind(Enum):
+    JOINED = "JOINED"
+    LEFT = "LEFT"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyEvent:
+    at_ms: int
+    kind: EventKind
+    node: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """A node as last seen. ``left_ms`` is None while it lives; ``missing_ms`` says since when its lease is gone
+    while most leases are gone, which is not believed at once (``HoldRule``)."""
+
+    node: Node
+    incarnation: str
+    joined_ms: int
+    missing_ms: int | None = None
+    left_ms: int | None = None
+
+    @property
+    def has_left(self) -> bool:
+        return self.left_ms is not None
+
+    @property
+    def is_seen(self) -> bool:
+        return self.left_ms is None and self.missing_ms is None
+
+    @property
+    def absent_ms(self) -> int | None:
+        return self.left_ms if self.left_ms is not None else self.missing_ms
+
+
+@dataclass(frozen=True, slots=True)
+class HoldRule:
+    """More than half of the nodes gone within ``lease_ms``: the metastore paused, more likely than the nodes
+    died. They are missing, and count as left only after ``grace_ms``."""
+
+    lease_ms: int
+    grace_ms: int
+
+
+NO_HOLD = HoldRule(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """``nodes`` by name: those that live, and those that left, as far as they are remembered.
+
+    ``forgotten_ms``: whoever is not in here left at that time at the latest.
+    """
+
+    version: int = 0
+    nodes: tuple[Presence, ...] = ()
+    events: tuple[TopologyEvent, ...] = ()
+    forgotten_ms: int = 0
+    hold_until_ms: int | None = None
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node], joined_ms: int = 0) -> Topology:
+        """Nodes that all live since ``joined_ms``."""
+        present = (Presence(node, "", joined_ms) for node in nodes)
+        return cls(nodes=tuple(sorted(present, key=lambda each: each.node.name)))
+
+    @property
+    def seen(self) -> tuple[Presence, ...]:
+        return tuple(each for each in self.nodes if each.is_seen)
+
+    def encode(self) -> bytes:
+        document = {
+            "v": TOPOLOGY_FORMAT,
+            "version": self.version,
+            "forgotten_ms": self.forgotten_ms,
+            "hold_until_ms": self.hold_until_ms,
+            "nodes": [_encode_presence(each) for each in self.nodes],
+            "events": [[each.at_ms, each.kind.value, each.node, each.incarnation] for each in self.events],
+        }
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Topology:
+        """Raises ValueError for a format that this build does not know."""
+        found = json.loads(value)
+        if found["v"] != TOPOLOGY_FORMAT:
+            raise ValueError(f"topology format {found['v']} is not known; this build reads {TOPOLOGY_FORMAT}")
+        return cls(
+            found["version"],
+            tuple(map(_decode_presence, found["nodes"])),
+            tuple(TopologyEvent(at, EventKind(kind), *rest) for at, kind, *rest in found["events"]),
+            found["forgotten_ms"],
+            found["hold_until_ms"],
+        )
+
+
+def observe(
+    topology: Topology,
+    live: Iterable[NodeRecord],
+    now_ms: int,
+    hold: HoldRule = NO_HOLD,
+    noticed_ms: Mapping[str, int] | None = None,
+) -> Topology:
+    """The topology after seeing exactly ``live``; the same object when nothing changed.
+
+    ``noticed_ms`` has the time of the event for nodes whose change was noticed before ``now_ms``. A clock that
+    went back does not move a node's events back: each is at least as late as the one before.
+    A new incarnation under a known name is a leave and a join in one.
+    """
+    times = noticed_ms or {}
+    known = {each.node.name: each for each in topology.nodes}
+    found = {record.node.name: record for record in live}
+    nodes = dict(known)
+    events: list[TopologyEvent] = []
+    for name, record in found.items():
+        nodes[name] = _present(known.get(name), record, times.get(name, now_ms), events)
+    newly = {
+        name: max(times.get(name, now_ms), each.joined_ms)
+        for name, each in known.items()
+        if name not in found and each.is_seen
+    }
+    for name, at_ms in newly.items():
+        nodes[name] = replace(known[name], missing_ms=at_ms)
+    hold_until_ms = topology.hold_until_ms
+    if hold_until_ms is None and newly and _most_are_gone(nodes, now_ms, hold):
+        hold_until_ms = now_ms + hold.grace_ms
+    missing = [name for name, each in nodes.items() if each.missing_ms is not None]
+    if not missing:
+        hold_until_ms = None
+    elif hold_until_ms is None or hold_until_ms <= now_ms:
+        hold_until_ms = None
+        for name in missing:
+            nodes[name] = _departed(nodes[name], events)
+    changed = replace(topology, nodes=_in_order(nodes), hold_until_ms=hold_until_ms)
+    if changed == topology:
+        return topology
+    events.sort(key=lambda event: event.at_ms)
+    kept = (*topology.events, *events)[-EVENTS_MAX:]
+    return _forget(replace(changed, version=topology.version + 1, events=kept))
+
+
+def _present(before: Presence | None, record: NodeRecord, at_ms: int, events: list[TopologyEvent]) -> Presence:
+    if before is not None and not before.has_left and before.incarnation == record.incarnation:
+        return replace(before, node=record.node, missing_ms=None)
+    if before is not None:
+        at_ms = max(at_ms, before.joined_ms, before.absent_ms or 0)
+        if not before.has_left:
+            _departed(replace(before, missing_ms=before.missing_ms or at_ms), events)
+    events.append(TopologyEvent(at_ms, EventKind.JOINED, record.node.name, record.incarnation))
+    return Presence(record.node, record.incarnation, at_ms)
+
+
+def _departed(missing: Presence, events: list[TopologyEvent]) -> Presence:
+    left_ms = missing.joined_ms if missing.missing_ms is None else missing.missing_ms
+    events.append(TopologyEvent(left_ms, EventKind.LEFT, missing.node.name, missing.incarnation))
+    return replace(missing, missing_ms=None, left_ms=left_ms)
+
+
+def _most_are_gone(nodes: Mapping[str, Presence], now_ms: int, hold: HoldRule) -> bool:
+    """Of those that lived one lease ago, or joined since."""
+    if not hold.grace_ms:
+        return False
+    there = sum(each.is_seen for each in nodes.values())
+    gone = sum(
+        each.absent_ms is not None and each.absent_ms > now_ms - hold.lease_ms for each in nodes.values()
+    )
+    return gone > there
+
+
+def _forget(topology: Topology) -> Topology:
+    """Drops those that left first when there are too many to remember."""
+    departed = sorted((each.left_ms, each.node.name) for each in topology.nodes if each.left_ms is not None)
+    forgotten = departed[: max(0, len(departed) - DEPARTED_MAX)]
+    if not forgotten:
+        return topology
+    names = {name for _, name in forgotten}
+    kept = tuple(each for each in topology.nodes if each.node.name not in names)
+    return replace(topology, nodes=kept, forgotten_ms=max(topology.forgotten_ms, forgotten[-1][0]))
+
+
+def _in_order(nodes: Mapping[str, Presence]) -> tuple[Presence, ...]:
+    return tuple(nodes[name] for name in sorted(nodes))
+
+
+def _encode_presence(each: Presence) -> dict[str, Any]:
+    return {
+        **node_fields(each.node),
+        "incarnation": each.incarnation,
+        "joined_ms": each.joined_ms,
+        "missing_ms": each.missing_ms,
+        "left_ms": each.left_ms,
+    }
+
+
+def _decode_presence(found: dict[str, Any]) -> Presence:
+    return Presence(
+        node_from(found), found["incarnation"], found["joined_ms"], found["missing_ms"], found["left_ms"]
+    )

@@ -15,6 +15,7 @@ from rebalance.controllers.leadership import Leadership
 from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.work_queue import WorkQueue
 from rebalance.controllers.zone import ZoneController
+from rebalance.core.assignments import Strategy
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import NodeRecord
 from rebalance.core.topology import HoldRule
@@ -47,6 +48,7 @@ class ControllerRuntime:
         lease_s: int,
         hold: HoldRule = HOLD,
         clock: Clock | None = None,
+        strategy: Strategy = Strategy.QUEUE,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
@@ -59,7 +61,7 @@ class ControllerRuntime:
         self._due = DueTimes(clock)
         self._topology = TopologyKeeper(metastore, keyspace, clock, hold)
         self._data_nodes = DataNodesKeeper(metastore, keyspace, lambda: self._topology.known, clock, self._due)
-        self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes)
+        self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes, strategy)
 
     @property
     def is_leader(self) -> bool:

@@ -16,6 +16,7 @@ from catalog.core.zone import DistributionAlgorithm, ZoneId, ZoneIntent
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.partitions import PartitionWriter
 from rebalance.controllers.targets import NamedTarget, TargetStore
+from rebalance.core.assignments import Strategy
 from rebalance.core.data_nodes import DataNodes, replica_counts
 from rebalance.core.keys import Keyspace
 from rebalance.core.target import TargetPointer, is_target_of, surplus_of_others
@@ -71,19 +72,22 @@ class Event:
 
 
 class ZoneController:
+    """``strategy`` is that of the moves that begin."""
+
     def __init__(
         self,
         metastore: Metastore,
         keyspace: Keyspace,
         engine: PlacementEngine,
         data_nodes: DataNodesKeeper,
+        strategy: Strategy = Strategy.QUEUE,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._engine = engine
         self._data_nodes = data_nodes
         self._targets = TargetStore(metastore, keyspace)
-        self._partitions = PartitionWriter(metastore, keyspace)
+        self._partitions = PartitionWriter(metastore, keyspace, strategy)
         self._written: dict[ZoneId, int] = {}
         self._pointers: dict[ZoneId, TargetPointer] = {}
 

@@ -14,13 +14,11 @@ from pathlib import Path
 import structlog
 
 from catalog.core.zone import Node
-from rebalance.core.guarded_write import Strategy
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
 from rebalance.nodes.member_duties import MemberDuties
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.registration import Registration
-from rebalance.nodes.strategy_duties import StrategyDuties
 from rebalance.nodes.work_queue import KeyedQueue
 from rebalance.ports.groups import (
     GroupHost,
@@ -65,7 +63,6 @@ class NodeAgent:
         lease_ttl_s: int = 5,
         attempts_max: int = 30,
         failure_handler: FailureHandler = log_failure,
-        strategy: Strategy = Strategy.QUEUE,
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
@@ -82,7 +79,6 @@ class NodeAgent:
             self._queue.add,
             attempts_max,
             failure_handler,
-            StrategyDuties(metastore, keyspace, host, strategy),
         )
         self._jitter = random.Random(node.name)
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from catalog.core.zone import Node, ZoneId, ZoneIntent
 from catalog.ports import OutboxRow
 from rebalance.controllers.outbox_relay import OutboxRelay
-from rebalance.controllers.runtime import ControllerRuntime
+from rebalance.controllers.runtime import HOLD, ControllerRuntime
+from rebalance.core.assignments import Strategy
 from rebalance.core.keys import Keyspace
 from rebalance.groups.simulated_cluster import SimulatedCluster
 from rebalance.groups.simulated_group import SimulatedGroupHost
@@ -21,6 +22,7 @@ from rebalance.nodes.agent import NodeAgent
 from rebalance.ports.placement import EngineState, EngineStatus, PlacementRequest, PlacementResult
 from rebalance.simulation.network import FaultRates, SimulatedClient
 from rebalance.simulation.trace import Trace
+from rebalance.simulation.virtual_time import VirtualClock
 from spark.batch import place_locally
 
 RESTART_S = 2.0
@@ -63,6 +65,7 @@ class Environment:
     rates: FaultRates
     failing_jobs: float = 0.05
     lease_s: int = 5
+    strategy: Strategy = Strategy.QUEUE
 
 
 class SimulatedEngine:
@@ -196,7 +199,16 @@ class ControllerProcess(SimulatedProcess):
     async def work(self, client: SimulatedClient) -> None:
         shared = self.environment
         engine = SimulatedEngine(self.random("engine"), shared)
-        self._runtime = ControllerRuntime(client, shared.keyspace, engine, self.name, shared.lease_s)
+        self._runtime = ControllerRuntime(
+            client,
+            shared.keyspace,
+            engine,
+            self.name,
+            shared.lease_s,
+            HOLD,
+            VirtualClock(),
+            shared.strategy,
+        )
         relay = OutboxRelay(shared.catalog, client, shared.keyspace)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._runtime.run())

@@ -333,8 +333,9 @@ class Protocol:
         newest = max(state.newest, doing.number) if doing.kind == Kind.TRIGGER else state.newest
         if doing.kind == Kind.TRIGGER and doing.number <= state.newest:
             newest = -1
-        # A stale step may have undone what was applied: that the group is at rest is a report as well.
-        applied = state.voters if doing.kind == Kind.ENDED else state.applied
+        # A stale step may have undone what was applied: that the group is at rest, as it was when
+        # that was read, is a report as well.
+        applied = nodes_in(store[STABLE][0] or b"") if doing.kind == Kind.ENDED else state.applied
         return state._replace(store=store, newest=newest, applied=applied)
 
     def _next_step(self, voters: Nodes, learners: Nodes, leader: str, target: bytes) -> Step:

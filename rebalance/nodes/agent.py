@@ -63,13 +63,14 @@ class NodeAgent:
         lease_ttl_s: int = 5,
         attempts_max: int = 30,
         failure_handler: FailureHandler = log_failure,
+        incarnation: str = "",
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
         self._keyspace = keyspace
         self._host = host
         self._queue = KeyedQueue[PartitionId](self._round, CONCURRENCY)
-        self._registration = Registration(metastore, keyspace, node, data_dir, lease_ttl_s)
+        self._registration = Registration(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation)
         self._members = MemberDuties(node.name, metastore, keyspace, self.mirrors, host, self._registration)
         self._leader = LeaderDuties(
             node.name,

@@ -59,8 +59,15 @@ class Registration:
     """``register`` once, then ``keep`` until it is cancelled; ``withdraw`` at the end."""
 
     def __init__(
-        self, metastore: Metastore, keyspace: Keyspace, node: Node, data_dir: Path, lease_ttl_s: int = 5
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        node: Node,
+        data_dir: Path,
+        lease_ttl_s: int = 5,
+        incarnation: str = "",
     ) -> None:
+        """``incarnation``: of this start, never used before; empty: a random one."""
         self._metastore = metastore
         self._key = keyspace.node(node.name)
         self._node = node
@@ -70,7 +77,7 @@ class Registration:
         past = self._saved = NodeFile.read(self._path)
         self._past = past.incarnation
         self.revision_floor = past.revision
-        self.incarnation = uuid.uuid4().hex[:12]
+        self.incarnation = incarnation or uuid.uuid4().hex[:12]
 
     async def register(self) -> None:
         """Waits for the metastore as long as it takes. Raises NodeNameTakenError."""

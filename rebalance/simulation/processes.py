@@ -222,12 +222,22 @@ class NodeProcess(SimulatedProcess):
         super().__init__(node.name, environment)
         self.node = node
         self._host: SimulatedGroupHost | None = None
+        self._starts = 0
 
     async def work(self, client: SimulatedClient) -> None:
         shared = self.environment
         self._host = SimulatedGroupHost(shared.cluster, self.name)
         directory = shared.directory / self.name
-        agent = NodeAgent(self.node, client, shared.keyspace, self._host, directory, failure_handler=_unheard)
+        self._starts += 1
+        agent = NodeAgent(
+            self.node,
+            client,
+            shared.keyspace,
+            self._host,
+            directory,
+            failure_handler=_unheard,
+            incarnation=f"{self.name}-{self._starts}",
+        )
         await agent.run()
 
     def on_kill(self) -> None:

@@ -96,7 +96,10 @@ class _ZoneRound:
         self._zone_id = zone_id
         self._decisions = decisions
         self._event_revision = named.target.pointer.event_revision
-        self._guard = unchanged(keyspace.target_pointer(zone_id), named.pointer_revision)
+        self._guards = (
+            unchanged(keyspace.target_pointer(zone_id), named.pointer_revision),
+            *named.fences,
+        )
         self._again: list[int] = []
         self._outcomes: Counter[Outcome] = Counter()
 
@@ -151,7 +154,7 @@ class _ZoneRound:
 
     async def _commit(self, batch: list[Planned]) -> None:
         try:
-            result = await self._metastore.commit(Txn((self._guard,), tuple(each[2] for each in batch)))
+            result = await self._metastore.commit(Txn(self._guards, tuple(each[2] for each in batch)))
         except MetastoreUnavailableError as error:
             if not error.outcome_unknown:
                 raise

@@ -16,6 +16,7 @@ from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.work_queue import WorkQueue
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Strategy
+from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import NodeRecord
 from rebalance.core.topology import HoldRule
@@ -55,6 +56,8 @@ class ControllerRuntime:
         self._engine = engine
         self._intents = KeyspaceMirror(metastore, keyspace.intents)
         self._nodes = KeyspaceMirror(metastore, keyspace.nodes)
+        self._epochs = KeyspaceMirror(metastore, keyspace.epoch)
+        self._open = asyncio.Event()
         self._queue = WorkQueue()
         self._leadership = Leadership(metastore, keyspace, name, lease_s)
         clock = clock or WallClock()
@@ -69,12 +72,26 @@ class ControllerRuntime:
 
     async def run(self) -> None:
         """Until cancelled."""
+        self._epochs.listen(self._on_epoch)
         self._intents.listen(self._on_intents)
         self._nodes.listen(self._topology.notice)
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._epochs.run())
             tasks.create_task(self._intents.run())
             tasks.create_task(self._nodes.run())
             tasks.create_task(self._leadership.run(self._lead))
+
+    def _on_epoch(self, _changed: frozenset[str]) -> None:
+        """While the stores do not agree nothing is written. Afterwards all zones come up."""
+        record = EpochRecord.decode(self._epochs.value(self._keyspace.epoch))
+        if record.halted:
+            if self._open.is_set():
+                log.error("controllers write nothing", reason=record.halted)
+            self._open.clear()
+            return
+        self._zones.forget()
+        self._open.set()
+        self._enqueue_all()
 
     def _on_intents(self, changed: frozenset[str]) -> None:
         for key in changed:
@@ -86,6 +103,7 @@ class ControllerRuntime:
 
     async def _lead(self) -> None:
         await self._engine.start()
+        await self._open.wait()
         await self._intents.loaded()
         await self._nodes.loaded()
         self._zones.forget()
@@ -101,6 +119,7 @@ class ControllerRuntime:
 
     async def _work(self) -> None:
         while True:
+            await self._open.wait()
             batch = await self._queue.take()
             failures = await self._zones.reconcile(batch)
             for zone_id in batch:
@@ -126,6 +145,9 @@ class ControllerRuntime:
 
     async def _on_due(self, zone_id: ZoneId) -> None:
         """The data nodes at once, as a placement job may be running; then the zone's turn to be placed."""
+        if not self._open.is_set():
+            self._queue.add(zone_id)
+            return
         try:
             await self._data_nodes.settle(zone_id)
         except (NotYetError, MetastoreError) as error:

@@ -17,7 +17,7 @@ from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.keys import PartitionKeys
 from rebalance.core.txn import Compare, Delete, KeyValue, Operation, Put, Txn, unchanged
 
-TRIGGER_FORMAT = 1
+REVISION_FORMAT = 1
 
 
 class Outcome(Enum):
@@ -79,16 +79,26 @@ class Observed:
     lock: KeyValue | None = None
 
 
+def encode_revision(field: str, revision: int) -> bytes:
+    """A value that is one revision, as the trigger's and the lock's are."""
+    return json.dumps({"v": REVISION_FORMAT, field: revision}, separators=(",", ":")).encode()
+
+
+def decode_revision(field: str, value: bytes) -> int:
+    """Raises ValueError for an unknown format."""
+    document = json.loads(value)
+    if document["v"] != REVISION_FORMAT:
+        raise ValueError(f"format {document['v']} of {field} is not known; this build reads {REVISION_FORMAT}")
+    return int(document[field])
+
+
 def encode_trigger(event_revision: int) -> bytes:
-    return json.dumps({"v": TRIGGER_FORMAT, "revision": event_revision}, separators=(",", ":")).encode()
+    return encode_revision("revision", event_revision)
 
 
 def decode_trigger(value: bytes) -> int:
     """The event revision that was processed last. Raises ValueError for an unknown format."""
-    document = json.loads(value)
-    if document["v"] != TRIGGER_FORMAT:
-        raise ValueError(f"trigger format {document['v']} is not known; this build reads {TRIGGER_FORMAT}")
-    return int(document["revision"])
+    return decode_revision("revision", value)
 
 
 def decide_on_trigger(

@@ -55,7 +55,7 @@ async def kill_many(rig: FaultRig, kills: int) -> Tally:
         assert rig.intent is not None
         within_writes = chooser.random() < 0.5
         if within_writes:
-            rig.strike_at(chooser.randrange(1, PARTITIONS), lambda: kill(rig, tally))
+            rig.strike_at(chooser.randrange(1, PARTITIONS // 3), lambda: kill(rig, tally))
         if not rig.missing() or chooser.random() < 0.4:
             others = [each for each in REPLICAS if each != rig.intent.zone.replicas]
             await rig.alter(replicas=chooser.choice(others))

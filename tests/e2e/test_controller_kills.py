@@ -53,14 +53,12 @@ async def kill_many(rig: FaultRig, kills: int) -> Tally:
     while tally.kills < kills:
         await rig.until("a leader", lambda: rig.leader() is not None, LEADER_S)
         assert rig.intent is not None
-        within_writes = chooser.random() < 0.5
-        if within_writes:
-            rig.strike_at(chooser.randrange(1, PARTITIONS // 3), lambda: kill(rig, tally))
         if not rig.missing() or chooser.random() < 0.4:
             others = [each for each in REPLICAS if each != rig.intent.zone.replicas]
             await rig.alter(replicas=chooser.choice(others))
             tally.operations += 1
-        if within_writes:
+        if rig.triggered() < PARTITIONS and chooser.random() < 0.6:
+            rig.strike_at(chooser.randrange(1, PARTITIONS // 3), lambda: kill(rig, tally))
             await rig.until("a kill within the writes", lambda: rig.is_struck, FINISH_S)
             # What was on its way has arrived; the next leader is not there yet.
             await rig.sleep(ARRIVAL_S)

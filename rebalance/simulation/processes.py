@@ -184,6 +184,16 @@ def _cause(error: BaseException | None) -> str:
     return type(error).__name__ if error is not None else "finished"
 
 
+class LoopClock:
+    """Virtual time as a clock for timers: the wall's would make every run another one."""
+
+    def now_ms(self) -> int:
+        return round(1_000 * asyncio.get_running_loop().time())
+
+    async def sleep_until(self, at_ms: int) -> None:
+        await asyncio.sleep(max(at_ms - self.now_ms(), 0) / 1_000)
+
+
 class ControllerProcess(SimulatedProcess):
     """A controller of the product over the simulated engine, with the outbox relay of a server beside it."""
 
@@ -196,7 +206,9 @@ class ControllerProcess(SimulatedProcess):
     async def work(self, client: SimulatedClient) -> None:
         shared = self.environment
         engine = SimulatedEngine(self.random("engine"), shared)
-        self._runtime = ControllerRuntime(client, shared.keyspace, engine, self.name, shared.lease_s)
+        self._runtime = ControllerRuntime(
+            client, shared.keyspace, engine, self.name, shared.lease_s, clock=LoopClock()
+        )
         relay = OutboxRelay(shared.catalog, client, shared.keyspace)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._runtime.run())

@@ -235,10 +235,11 @@ def _shown(applied: Voters | None) -> str:
 
 
 def _content(keys: Keyspace, revision: int, events: tuple[KeyEvent, ...]) -> bytes:
-    """What of a revision is the same in each run of a seed: a node's record carries process and start ids."""
+    """What of a revision is the same in each run of a seed: a node's record carries process and start ids, and
+    the topology repeats them."""
     parts = [str(revision).encode()]
     for event in events:
         parts.append(event.key.encode())
-        if event.current is not None and not event.key.startswith(keys.nodes):
+        if event.current is not None and not event.key.startswith((keys.nodes, keys.topology)):
             parts.append(event.current.value)
     return b"\n".join(parts)

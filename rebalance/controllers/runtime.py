@@ -9,6 +9,7 @@ import structlog
 
 from catalog.core.zone import Node, ZoneId
 from rebalance.controllers.clock import Clock, WallClock
+from rebalance.controllers.contact import Contact
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.leadership import Leadership
@@ -62,7 +63,8 @@ class ControllerRuntime:
         self._leadership = Leadership(metastore, keyspace, name, lease_s)
         clock = clock or WallClock()
         self._due = DueTimes(clock)
-        self._topology = TopologyKeeper(metastore, keyspace, clock, hold)
+        self._contact = Contact(metastore, keyspace, clock, hold)
+        self._topology = TopologyKeeper(metastore, keyspace, clock, hold, self._contact.silent_ms)
         self._data_nodes = DataNodesKeeper(metastore, keyspace, lambda: self._topology.known, clock, self._due)
         self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes, strategy)
 
@@ -79,6 +81,7 @@ class ControllerRuntime:
             tasks.create_task(self._epochs.run())
             tasks.create_task(self._intents.run())
             tasks.create_task(self._nodes.run())
+            tasks.create_task(self._contact.run())
             tasks.create_task(self._leadership.run(self._lead))
 
     def _on_epoch(self, _changed: frozenset[str]) -> None:

@@ -44,13 +44,23 @@ class KnownTopology:
 
 
 class TopologyKeeper:
-    """``record`` writes what there is; ``run`` does so whenever ``notice`` is called, until it is cancelled."""
+    """``record`` writes what there is; ``run`` does so whenever ``notice`` is called, until it is cancelled.
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace, clock: Clock, hold: HoldRule) -> None:
+    ``silent_ms`` answers when the last silence of the metastore ended (``Contact``)."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        clock: Clock,
+        hold: HoldRule,
+        silent_ms: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._clock = clock
         self._hold = hold
+        self._silent_ms = silent_ms
         self._noticed_ms: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._known = KnownTopology(Topology())
@@ -82,7 +92,7 @@ class TopologyKeeper:
             items = (await self._metastore.range(self._keyspace.nodes)).items
             live = [NodeRecord.decode(item.value) for item in items]
             now_ms = self._clock.now_ms()
-            after = observe(before, live, now_ms, self._hold, noticed_ms)
+            after = observe(before, live, now_ms, self._hold, noticed_ms, self._silent_ms())
             if after is not before or known.mod_revision == 0:
                 if settle is not None and not moved:
                     await settle(min((now_ms, *noticed_ms.values())))
@@ -133,4 +143,4 @@ def _report(before: Topology, after: Topology) -> None:
     log.info("topology recorded", version=after.version, events=shown)
     if after.hold_until_ms is not None and before.hold_until_ms is None:
         missing = [each.node.name for each in after.nodes if each.missing_ms is not None]
-        log.warning("most nodes are gone at once: waiting for them", nodes=missing)
+        log.warning("nodes are missing, and not believed to have left yet: waiting for them", nodes=missing)

@@ -36,7 +36,7 @@ class TopologyEvent:
 @dataclass(frozen=True, slots=True)
 class Presence:
     """A node as last seen. ``left_ms`` is None while it lives; ``missing_ms`` says since when its lease is gone
-    while most leases are gone, which is not believed at once (``HoldRule``)."""
+    and it is not believed to have left yet (``HoldRule``)."""
 
     node: Node
     incarnation: str
@@ -59,8 +59,9 @@ class Presence:
 
 @dataclass(frozen=True, slots=True)
 class HoldRule:
-    """More than half of the nodes gone within ``lease_ms``: the metastore paused, more likely than the nodes
-    died. They are missing, and count as left only after ``grace_ms``."""
+    """Whom to believe gone. More than half of the nodes gone within ``lease_ms``: the metastore paused, more
+    likely than the nodes died. So it is with any node that is gone after the metastore was silent, also when
+    leases end one by one. They are missing, and count as left only after ``grace_ms``."""
 
     lease_ms: int
     grace_ms: int
@@ -124,11 +125,13 @@ def observe(
     now_ms: int,
     hold: HoldRule = NO_HOLD,
     noticed_ms: Mapping[str, int] | None = None,
+    silent_ms: int | None = None,
 ) -> Topology:
     """The topology after seeing exactly ``live``; the same object when nothing changed.
 
     ``noticed_ms`` has the time of the event for nodes whose change was noticed before ``now_ms``. A clock that
     went back does not move a node's events back: each is at least as late as the one before.
+    ``silent_ms``: when the metastore last began to answer again, after a time in which leases may have ended.
     A new incarnation under a known name is a leave and a join in one.
     """
     times = noticed_ms or {}
@@ -149,6 +152,8 @@ def observe(
     if hold_until_ms is None and newly and _most_are_gone(nodes, now_ms, hold):
         hold_until_ms = now_ms + hold.grace_ms
     missing = [name for name, each in nodes.items() if each.missing_ms is not None]
+    if missing and silent_ms is not None and silent_ms + hold.grace_ms > now_ms:
+        hold_until_ms = max(hold_until_ms or 0, silent_ms + hold.grace_ms)
     if not missing:
         hold_until_ms = None
     elif hold_until_ms is None or hold_until_ms <= now_ms:

@@ -3,6 +3,8 @@
 aetcd's own client has no time-outs, no paged or at-revision reads, no revision of a transaction and one
 endpoint; so this adapter speaks through its stubs. Every call has a time limit. Reads rotate through the
 endpoints until the limit; a transaction is sent once, and a lost answer is reported as outcome unknown.
+What is small (one key, a lease) shares its time among the endpoints, so that a member which accepts and never
+answers does not cost a lease.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class EtcdMetastore:
         self._current = 0
 
     async def get(self, key: str) -> KeyValue | None:
-        reply = await self._read(rpc.RangeRequest(key=key.encode()))
+        reply = await self._read(rpc.RangeRequest(key=key.encode()), small=True)
         return etcd_messages.key_value(reply.kvs[0]) if reply.kvs else None
 
     async def range(self, prefix: str) -> Snapshot:
@@ -92,10 +94,11 @@ class EtcdMetastore:
         if count > OPERATIONS_MAX:
             raise ValueError(f"a transaction of {count} operations: {OPERATIONS_MAX} is the most")
         request = etcd_messages.txn_request(txn)
+        endpoint, channel = self._connection()
         try:
-            reply = await rpc.KVStub(self._channel()).Txn(request, timeout=self._timeout_s)
+            reply = await rpc.KVStub(channel).Txn(request, timeout=self._timeout_s)
         except rpc.AioRpcError as error:
-            raise self._failed(error, outcome_unknown=True) from error
+            raise self._failed(error, endpoint, outcome_unknown=True) from error
         return etcd_messages.txn_result(txn, reply)
 
     async def watch(self, prefix: str) -> AsyncIterator[WatchReset | WatchBatch]:
@@ -116,14 +119,13 @@ class EtcdMetastore:
                     yield batch
             except (MetastoreError, rpc.AioRpcError) as error:
                 log.info("watch interrupted", prefix=prefix, revision=revision, error=_describe(error))
-                self._rotate()
                 await asyncio.sleep(delay_s)
                 delay_s = min(delay_s * 2, RECONNECT_DELAY_MAX_S)
 
     async def grant_lease(self, ttl_s: int) -> int:
         request = rpc.LeaseGrantRequest(TTL=ttl_s)
         reply = await self._retried(
-            lambda channel, limit: rpc.LeaseStub(channel).LeaseGrant(request, timeout=limit)
+            lambda channel, limit: rpc.LeaseStub(channel).LeaseGrant(request, timeout=limit), small=True
         )
         return int(reply.ID)
 
@@ -138,17 +140,18 @@ class EtcdMetastore:
                 return reply
             return None
 
-        reply = await self._retried(renew)
+        reply = await self._retried(renew, small=True)
         if reply is None or reply.TTL <= 0:
             raise LeaseLostError(f"lease {lease:x} is no more")
 
     async def revoke_lease(self, lease: int) -> None:
         request = rpc.LeaseRevokeRequest(ID=lease)
+        endpoint, channel = self._connection()
         try:
-            await rpc.LeaseStub(self._channel()).LeaseRevoke(request, timeout=self._timeout_s)
+            await rpc.LeaseStub(channel).LeaseRevoke(request, timeout=self._timeout_s)
         except rpc.AioRpcError as error:
             if error.code() != rpc.StatusCode.NOT_FOUND:
-                raise self._failed(error) from error
+                raise self._failed(error, endpoint) from error
 
     async def condition(self) -> Condition:
         """As the member that answers knows it; alarms are the same on all members."""
@@ -164,21 +167,30 @@ class EtcdMetastore:
         for channel in channels:
             await channel.close()
 
-    async def _read(self, request: Any) -> Any:
-        return await self._retried(lambda channel, limit: rpc.KVStub(channel).Range(request, timeout=limit))
+    async def _read(self, request: Any, *, small: bool = False) -> Any:
+        def read(channel: Any, limit: float) -> Any:
+            return rpc.KVStub(channel).Range(request, timeout=limit)
 
-    async def _retried(self, call: Callable[[Any, float], Awaitable[Any]]) -> Any:
-        """For calls that may be repeated: rotates through the endpoints until the time limit."""
+        return await self._retried(read, small=small)
+
+    async def _retried(self, call: Callable[[Any, float], Awaitable[Any]], *, small: bool = False) -> Any:
+        """For calls that may be repeated: rotates through the endpoints until the time limit.
+
+        A large one may need all of its time at one endpoint; a small one leaves some for each of the others.
+        """
         deadline = asyncio.get_running_loop().time() + self._timeout_s
+        shares = len(self._endpoints) if small else 1
         while True:
             remaining = deadline - asyncio.get_running_loop().time()
+            endpoint, channel = self._connection()
             try:
-                return await call(self._channel(), max(remaining, 0.05))
+                return await call(channel, max(remaining / shares, 0.05))
             except rpc.AioRpcError as error:
-                failure = self._failed(error)
+                failure = self._failed(error, endpoint)
                 out_of_time = asyncio.get_running_loop().time() + RECONNECT_DELAY_S >= deadline
                 if error.code() not in RETRYABLE or out_of_time:
                     raise failure from error
+            shares = max(shares - 1, 1)
             await asyncio.sleep(RECONNECT_DELAY_S)
 
     async def _history_went_back(self, prefix: str, revision: int) -> bool:
@@ -195,7 +207,8 @@ class EtcdMetastore:
             # The stream lives as long as the request side does.
             await closing.wait()
 
-        call = rpc.WatchStub(self._channel()).Watch(requests())
+        endpoint, channel = self._connection()
+        call = rpc.WatchStub(channel).Watch(requests())
         try:
             async for reply in call:
                 if reply.compact_revision:
@@ -206,23 +219,28 @@ class EtcdMetastore:
                 if reply.events:
                     yield etcd_messages.watch_batch(reply)
             raise MetastoreUnavailableError("watch stream ended")
+        except (MetastoreError, rpc.AioRpcError):
+            self._leave(endpoint)
+            raise
         finally:
             closing.set()
             call.cancel()
 
-    def _channel(self) -> Any:
+    def _connection(self) -> tuple[str, Any]:
         endpoint = self._endpoints[self._current]
         channel = self._channels.get(endpoint)
         if channel is None:
             channel = self._channels[endpoint] = rpc.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
-        return channel
+        return endpoint, channel
 
-    def _rotate(self) -> None:
-        self._current = (self._current + 1) % len(self._endpoints)
+    def _leave(self, endpoint: str) -> None:
+        """On to the next, unless another call that failed there has done so: together they would go round."""
+        if self._endpoints[self._current] == endpoint:
+            self._current = (self._current + 1) % len(self._endpoints)
 
-    def _failed(self, error: Any, *, outcome_unknown: bool = False) -> MetastoreError:
+    def _failed(self, error: Any, endpoint: str, *, outcome_unknown: bool = False) -> MetastoreError:
         if error.code() in RETRYABLE:
-            self._rotate()
+            self._leave(endpoint)
         if error.code() == rpc.StatusCode.NOT_FOUND and "lease" in (error.details() or ""):
             return LeaseLostError(error.details())
         if error.code() in RETRYABLE or error.code() == rpc.StatusCode.RESOURCE_EXHAUSTED:

@@ -107,9 +107,14 @@ class Registration:
             await asyncio.sleep(RETRY_S)
 
     async def keep(self) -> None:
-        """Renews the lease; registers again when it was lost. Raises NodeNameTakenError."""
+        """Renews the lease; registers again when it was lost. Raises NodeNameTakenError.
+
+        A renewal that failed took its time already: the next one must not wait as long as after a success.
+        """
+        pause_s = self._ttl_s / 3
         while True:
-            await asyncio.sleep(self._ttl_s / 3)
+            await asyncio.sleep(pause_s)
+            pause_s = self._ttl_s / 3
             try:
                 await self._metastore.keep_lease(self._lease)
                 found = await self._metastore.get(self._key)
@@ -121,6 +126,7 @@ class Registration:
                 log.warning("node's lease was lost, registering again", node=self._node.name)
             except MetastoreError as error:
                 log.warning("node's lease could not be renewed", node=self._node.name, error=str(error))
+                pause_s = RETRY_S
                 continue
             await self.register()
 

@@ -11,12 +11,11 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.target import is_target_of
-from rebalance.metastore.memory import MemoryMetastore
-from rebalance.simulation.invariants import AppliedConfigurations, Auditor, ZoneFacts
+from rebalance.simulation.invariants import AppliedConfigurations, Auditor, ObservedStore, ZoneFacts
 
 
 def unfinished(
-    store: MemoryMetastore,
+    store: ObservedStore,
     keyspace: Keyspace,
     auditor: Auditor,
     configurations: AppliedConfigurations,
@@ -44,7 +43,7 @@ def unfinished(
 
 
 def _target_missing(
-    store: MemoryMetastore,
+    store: ObservedStore,
     keyspace: Keyspace,
     intent: ZoneIntent,
     facts: ZoneFacts | None,
@@ -69,7 +68,7 @@ def _target_missing(
 
 
 def _partitions(
-    store: MemoryMetastore,
+    store: ObservedStore,
     keyspace: Keyspace,
     zone: Zone,
     facts: ZoneFacts,

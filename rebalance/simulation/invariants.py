@@ -6,6 +6,7 @@ Steps are revisions of the metastore and committed steps of groups. The first br
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,9 +19,9 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.target import TargetPointer
+from rebalance.core.txn import KeyValue
 from rebalance.groups.simulated_cluster import SimulatedGroup, SimulatedReplica
-from rebalance.metastore.memory import MemoryMetastore
-from rebalance.ports.metastore import KeyEvent
+from rebalance.ports.metastore import KeyEvent, Snapshot
 from rebalance.simulation.trace import Trace
 
 Voters = tuple[frozenset[str], frozenset[str]]
@@ -36,6 +37,18 @@ class InvariantBrokenError(Exception):
         self.step = step
         self.at_s = at_s
         self.detail = detail
+
+
+class ObservedStore(Protocol):
+    """A metastore as onlookers see it: the one in memory, or what a watch of a real one has brought."""
+
+    def observe(self, observer: Callable[[int, tuple[KeyEvent, ...]], None]) -> Callable[[], None]:
+        """``observer`` hears of each revision, in order; the returned function ends that."""
+        ...
+
+    def peek(self, key: str) -> KeyValue | None: ...
+
+    def range_now(self, prefix: str) -> Snapshot: ...
 
 
 class AppliedConfigurations(Protocol):
@@ -61,7 +74,7 @@ class ZoneFacts:
 class Auditor:
     """Observes a store and, as a ``GroupObserver``, groups. ``broken`` is set at the first violation."""
 
-    def __init__(self, store: MemoryMetastore, keyspace: Keyspace, trace: Trace) -> None:
+    def __init__(self, store: ObservedStore, keyspace: Keyspace, trace: Trace) -> None:
         self._store = store
         self._keyspace = keyspace
         self._trace = trace
@@ -222,10 +235,11 @@ def _shown(applied: Voters | None) -> str:
 
 
 def _content(keys: Keyspace, revision: int, events: tuple[KeyEvent, ...]) -> bytes:
-    """What of a revision is the same in each run of a seed: a node's record carries process and start ids."""
+    """What of a revision is the same in each run of a seed: a node's record carries process and start ids, and
+    the topology repeats them."""
     parts = [str(revision).encode()]
     for event in events:
         parts.append(event.key.encode())
-        if event.current is not None and not event.key.startswith(keys.nodes):
+        if event.current is not None and not event.key.startswith((keys.nodes, keys.topology)):
             parts.append(event.current.value)
     return b"\n".join(parts)

@@ -12,7 +12,7 @@ from pathlib import Path
 from catalog.core.zone import Node, ZoneId, ZoneIntent
 from catalog.ports import OutboxRow
 from rebalance.controllers.outbox_relay import OutboxRelay
-from rebalance.controllers.runtime import HOLD, ControllerRuntime
+from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.assignments import Strategy
 from rebalance.core.keys import Keyspace
 from rebalance.groups.simulated_cluster import SimulatedCluster
@@ -22,7 +22,6 @@ from rebalance.nodes.agent import NodeAgent
 from rebalance.ports.placement import EngineState, EngineStatus, PlacementRequest, PlacementResult
 from rebalance.simulation.network import FaultRates, SimulatedClient
 from rebalance.simulation.trace import Trace
-from rebalance.simulation.virtual_time import VirtualClock
 from spark.batch import place_locally
 
 RESTART_S = 2.0
@@ -187,6 +186,16 @@ def _cause(error: BaseException | None) -> str:
     return type(error).__name__ if error is not None else "finished"
 
 
+class LoopClock:
+    """Virtual time as a clock for timers: the wall's would make every run another one."""
+
+    def now_ms(self) -> int:
+        return round(1_000 * asyncio.get_running_loop().time())
+
+    async def sleep_until(self, at_ms: int) -> None:
+        await asyncio.sleep(max(at_ms - self.now_ms(), 0) / 1_000)
+
+
 class ControllerProcess(SimulatedProcess):
     """A controller of the product over the simulated engine, with the outbox relay of a server beside it."""
 
@@ -205,9 +214,8 @@ class ControllerProcess(SimulatedProcess):
             engine,
             self.name,
             shared.lease_s,
-            HOLD,
-            VirtualClock(),
-            shared.strategy,
+            clock=LoopClock(),
+            strategy=shared.strategy,
         )
         relay = OutboxRelay(shared.catalog, client, shared.keyspace)
         async with asyncio.TaskGroup() as tasks:

@@ -16,20 +16,6 @@ class NothingLeftError(Exception):
     """Every task waits for another one: in virtual time nobody will ever come."""
 
 
-EPOCH_MS = 1_700_000_000_000
-"""What the wall clock shows when a simulation begins."""
-
-
-class VirtualClock:
-    """The controllers' wall clock, in the loop's time."""
-
-    def now_ms(self) -> int:
-        return EPOCH_MS + round(asyncio.get_running_loop().time() * 1_000)
-
-    async def sleep_until(self, at_ms: int) -> None:
-        await asyncio.sleep(max(at_ms - self.now_ms(), 0) / 1_000)
-
-
 class _JumpingSelector(selectors.BaseSelector):
     """Knows the loop's own wake-up socket only; to wait for it means that time passes."""
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 
+from catalog.core.zone import Node
 from rebalance.core.keys import Keyspace
 from rebalance.core.txn import (
     OPERATIONS_MAX,
@@ -25,11 +27,14 @@ from rebalance.core.txn import (
     not_written_below,
     unchanged,
 )
+from rebalance.hosting.free_ports import free_port
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.nodes.registration import Registration
 from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreUnavailableError, WatchReset
 from tests.conftest import EtcdServer
+from tests.etcd_cluster import EtcdCluster
 
 
 @pytest.fixture(params=["etcd", "memory"])
@@ -252,3 +257,75 @@ async def test_range_pages_through_many_keys(metastore: EtcdMetastore, keyspace:
         await metastore.commit(Txn((), puts))
     snapshot = await metastore.range(keyspace.prefix)
     assert [item.key for item in snapshot.items] == [f"{keyspace.prefix}{n:05d}" for n in range(6_000)]
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
+    started = EtcdCluster(tmp_path)
+    yield started
+    started.stop()
+
+
+async def test_calls_go_to_another_endpoint(cluster: EtcdCluster, keyspace: Keyspace) -> None:
+    """I3-060: whichever member a client talks to is killed: it goes on with the next, also its watch. A
+    transaction that was under way is reported as unknown, once, and not repeated."""
+    store = EtcdMetastore(cluster.endpoints, timeout_s=5.0)
+    mirror = KeyspaceMirror(store, keyspace.prefix)
+    running = asyncio.create_task(mirror.run())
+    try:
+        lease = await store.grant_lease(60)
+        await put(store, f"{keyspace.prefix}0", b"0", lease)
+        for member in (0, 1):
+            cluster.kill(member)
+            assert await mirror.wait_until(lambda: mirror.is_loaded, 10)
+            found = await store.get(f"{keyspace.prefix}0")
+            assert found is not None
+            assert found.lease == lease
+            await store.keep_lease(lease)
+            await put_in_the_end(store, f"{keyspace.prefix}{member + 1}", b"x")
+            key = f"{keyspace.prefix}{member + 1}"
+            assert await mirror.wait_until(lambda key=key: mirror.value(key) == b"x", 15)
+            cluster.start(member)
+            await asyncio.to_thread(cluster.wait_for_leader)
+        assert len(list(mirror.below(keyspace.prefix))) == 3
+    finally:
+        running.cancel()
+        await store.close()
+
+
+async def test_calls_that_fail_together_leave_an_endpoint_once(
+    etcd_server: EtcdServer, keyspace: Keyspace
+) -> None:
+    """I3-060: two calls at an endpoint where nobody answers do not bring each other back to it."""
+    store = EtcdMetastore([f"127.0.0.1:{free_port()}", etcd_server.endpoint])
+    try:
+        calls = (put(store, f"{keyspace.prefix}{number}", b"x") for number in range(2))
+        failed = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(each) for each in failed] == [MetastoreUnavailableError] * 2
+        assert await put(store, f"{keyspace.prefix}a", b"x") > 0
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("of_leader", [0, 1], ids=["leader", "follower"])
+async def test_a_lease_outlives_a_frozen_member(
+    of_leader: int, cluster: EtcdCluster, keyspace: Keyspace, tmp_path: Path
+) -> None:
+    """I3-060: the member that a node talks to accepts and never answers. The others are asked in time: the node
+    keeps its lease."""
+    member = (await asyncio.to_thread(cluster.wait_for_leader) + of_leader) % 3
+    own = EtcdMetastore(cluster.endpoints[member:] + cluster.endpoints[:member])
+    onlooker = EtcdMetastore(cluster.endpoints[:member] + cluster.endpoints[member + 1 :])
+    entry = Registration(own, keyspace, Node("n1"), tmp_path / "n1", lease_ttl_s=3)
+    await entry.register()
+    keeping = asyncio.create_task(entry.keep())
+    try:
+        before = await onlooker.get(keyspace.node("n1"))
+        cluster.freeze(member)
+        await asyncio.sleep(6)
+        assert before is not None
+        assert await onlooker.get(keyspace.node("n1")) == before
+    finally:
+        keeping.cancel()
+        await own.close()
+        await onlooker.close()

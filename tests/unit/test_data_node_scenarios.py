@@ -94,3 +94,27 @@ def test_most_nodes_gone_at_once_are_waited_for() -> None:
     assert [each.joined_ms for each in returned.nodes] == [33_000, 33_000, 0, 0, 0]
     topology = observe(topology, [records["e"]], 34_000, hold)
     assert [each.left_ms for each in topology.nodes] == [20_000, 22_000, 24_000, 30_000, None]
+
+
+def test_after_a_silence_nobody_is_believed_gone_for_the_grace_period() -> None:
+    """I3-061: leases that end one by one, each less than a majority, after the metastore was silent."""
+    hold = HoldRule(lease_ms=5_000, grace_ms=10_000)
+    records = {name: NodeRecord(Node(name), "1") for name in "abcde"}
+    before = observe(Topology(), records.values(), 0, hold)
+
+    def see(topology: Topology, names: str, now_ms: int, silent_ms: int | None) -> Topology:
+        return observe(topology, [records[name] for name in names], now_ms, hold, None, silent_ms)
+
+    topology = see(before, "abcd", 101_000, 100_000)
+    assert topology.hold_until_ms == 110_000
+    topology = see(topology, "abc", 103_000, 100_000)
+    assert topology.hold_until_ms == 110_000
+    assert topology.events == before.events
+    # All back: nothing happened. Silent again: the time begins anew. Over: they left when they went missing.
+    assert see(topology, "abcde", 105_000, 100_000).nodes == before.nodes
+    assert see(topology, "abc", 109_000, 108_000).hold_until_ms == 118_000
+    over = see(topology, "abc", 110_000, 100_000)
+    assert [(each.node, each.at_ms) for each in over.events[5:]] == [("e", 101_000), ("d", 103_000)]
+    # Long after the silence, or without one, a departure is one at once.
+    for silent_ms in (None, 100_000):
+        assert see(before, "abcd", 110_000, silent_ms).hold_until_ms is None

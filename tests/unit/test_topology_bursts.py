@@ -105,3 +105,22 @@ async def test_every_lease_lost_and_back_moves_nothing() -> None:
     assert key.version == 2
     topology = await world.topology()
     assert [(each.kind.value, each.node) for each in topology.events[3:]] == [("LEFT", "C")]
+
+
+async def test_after_a_silence_not_even_one_node_has_left() -> None:
+    """I3-061: a store that did not answer for longer than half a lease, and then shows a node less."""
+    store = MemoryMetastore()
+    world = TimerWorld(store, KEYS, HoldRule(lease_ms=200, grace_ms=3_600_000))
+    for name in "ABC":
+        await world.join(name)
+    await world.publish(replace(ZONE, auto_scale_down=0))
+    async with leading(world, LocalPlacementEngine()) as until:
+        await until(lambda _, nodes: nodes == ("A", "B", "C"))
+        store.pause()
+        await asyncio.sleep(0.3)
+        store.resume()
+        await world.leave("C")
+        await until(lambda topology, _: topology.hold_until_ms is not None)
+    topology = await world.topology()
+    assert [each.node.name for each in topology.nodes if each.missing_ms is not None] == ["C"]
+    assert [each.kind.value for each in topology.events] == ["JOINED"] * 3

@@ -1,0 +1,86 @@
+"""A real metastore of three members on this machine, whose members are killed, brought back, and frozen."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+
+from rebalance.hosting.child import spawn
+from rebalance.hosting.etcd_binary import find_etcd
+from rebalance.hosting.free_ports import free_block
+
+MEMBERS = 3
+START_S = 30.0
+
+
+class EtcdCluster:
+    """Members are numbers from 0 on. ``start`` brings a killed one back with its data."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        ports = free_block(2 * MEMBERS)
+        self._client_ports, self._peer_ports = ports[:MEMBERS], ports[MEMBERS:]
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        for member in range(MEMBERS):
+            self.start(member)
+        self.wait_for_leader()
+
+    @property
+    def endpoints(self) -> list[str]:
+        return [f"127.0.0.1:{port}" for port in self._client_ports]
+
+    def start(self, member: int) -> None:
+        client = f"http://127.0.0.1:{self._client_ports[member]}"
+        peer = f"http://127.0.0.1:{self._peer_ports[member]}"
+        peers = ",".join(f"m{each}=http://127.0.0.1:{port}" for each, port in enumerate(self._peer_ports))
+        data = self._directory / f"m{member}"
+        command = [
+            *(find_etcd().path, "--name", f"m{member}", "--data-dir", str(data)),
+            *("--listen-client-urls", client, "--advertise-client-urls", client),
+            *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+            *("--initial-cluster", peers, "--log-level", "warn"),
+        ]
+        self._processes[member] = spawn(command, log=self._directory / f"m{member}.log")
+
+    def kill(self, member: int) -> None:
+        process = self._processes.pop(member)
+        process.kill()
+        process.wait()
+
+    def freeze(self, member: int) -> None:
+        self._processes[member].send_signal(signal.SIGSTOP)
+
+    def leader(self) -> int | None:
+        """The member that says of itself that it leads."""
+        for member in self._processes:
+            found = self._status(member)
+            if found and found["leader"] == found["header"]["member_id"]:
+                return member
+        return None
+
+    def wait_for_leader(self, members: int = MEMBERS) -> int:
+        """Once ``members`` know of one. Blocks."""
+        deadline = time.monotonic() + START_S
+        while True:
+            known = [found.get("leader", "0") for each in self._processes if (found := self._status(each))]
+            leader = self.leader()
+            if leader is not None and len([each for each in known if each != "0"]) >= members:
+                return leader
+            assert time.monotonic() < deadline, f"no leader within {START_S} s: {self._directory}"
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        for member in tuple(self._processes):
+            self.kill(member)
+
+    def _status(self, member: int) -> dict[str, dict[str, str]] | None:
+        url = f"http://{self.endpoints[member]}/v3/maintenance/status"
+        try:
+            answer = httpx.post(url, json={}, trust_env=False, timeout=1)
+        except httpx.TransportError:
+            return None
+        return answer.json() if answer.status_code == 200 else None

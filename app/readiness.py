@@ -1,4 +1,4 @@
-"""``/readyz``: catalog and metastore answer now and belong together; Spark and the leading controller are told besides."""
+"""``/readyz``: catalog and metastore answer and belong together; Spark and the leading controller are told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/readyz``: catalog and metastore answer now; Spark and the leading controller are told besides."""
+"""``/readyz``: catalog and metastore answer and belong together; Spark and the leading controller are told."""
 
 from __future__ import annotations
 
@@ -40,11 +40,12 @@ class Readiness:
         )
         if metastore == "ok" and not self._mirror.is_loaded:
             metastore = "loading"
-        if metastore == "ok":
+        answers = metastore == "ok"
+        if answers:
             metastore = self._agreement()
         leader = self._mirror.value(leader_key)
         engine = self._mirror.value(self._keyspace.engine_status)
-        spark = json.loads(engine) if engine is not None else {}
+        spark = json.loads(engine) if engine is not None and answers else {}
         return {
             "ready": catalog == "ok" and metastore == "ok",
             "catalog": catalog,

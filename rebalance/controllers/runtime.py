@@ -30,6 +30,7 @@ log = structlog.get_logger(__name__)
 
 RESYNC_S = 30.0
 ENGINE_POLL_S = 0.5
+WENT_BACK_S = 3.0
 HOLD = HoldRule(lease_ms=5_000, grace_ms=10_000)
 
 
@@ -59,6 +60,8 @@ class ControllerRuntime:
         self._nodes = KeyspaceMirror(metastore, keyspace.nodes)
         self._epochs = KeyspaceMirror(metastore, keyspace.epoch)
         self._open = asyncio.Event()
+        self._waits_for_servers = False
+        self._seen_revision = 0
         self._queue = WorkQueue()
         self._leadership = Leadership(metastore, keyspace, name, lease_s)
         clock = clock or WallClock()
@@ -87,6 +90,8 @@ class ControllerRuntime:
     def _on_epoch(self, _changed: frozenset[str]) -> None:
         """While the stores do not agree nothing is written. Afterwards all zones come up."""
         record = EpochRecord.decode(self._epochs.value(self._keyspace.epoch))
+        if self._waits_for_servers:
+            return
         if record.halted:
             if self._open.is_set():
                 log.error("controllers write nothing", reason=record.halted)
@@ -97,8 +102,23 @@ class ControllerRuntime:
         self._enqueue_all()
 
     def _on_intents(self, changed: frozenset[str]) -> None:
+        if self._intents.revision < self._seen_revision:
+            self._wait_for_servers()
+        self._seen_revision = self._intents.revision
         for key in changed:
             self._queue.add(ZoneId(int(key.removeprefix(self._keyspace.intents))))
+
+    def _wait_for_servers(self) -> None:
+        """The metastore went back in time: the servers, which have the catalog, get the time to say so."""
+        log.warning("the metastore went back in time", seen=self._seen_revision, now=self._intents.revision)
+        self._open.clear()
+        self._waits_for_servers = True
+
+        def look_again() -> None:
+            self._waits_for_servers = False
+            self._on_epoch(frozenset())
+
+        asyncio.get_running_loop().call_later(WENT_BACK_S, look_again)
 
     def _enqueue_all(self) -> None:
         for item in self._intents.below(self._keyspace.intents):

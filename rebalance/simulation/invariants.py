@@ -235,11 +235,10 @@ def _shown(applied: Voters | None) -> str:
 
 
 def _content(keys: Keyspace, revision: int, events: tuple[KeyEvent, ...]) -> bytes:
-    """What of a revision is the same in each run of a seed: a node's record carries process and start ids, and
-    the topology repeats them."""
+    """What of a revision is the same in each run of a seed: a node's record carries process ids."""
     parts = [str(revision).encode()]
     for event in events:
         parts.append(event.key.encode())
-        if event.current is not None and not event.key.startswith((keys.nodes, keys.topology)):
+        if event.current is not None and not event.key.startswith(keys.nodes):
             parts.append(event.current.value)
     return b"\n".join(parts)

@@ -15,6 +15,7 @@ import pytest
 
 from catalog.core.zone import Node, ZoneId
 from rebalance.core.assignments import Assignments
+from rebalance.core.epoch import EpochRecord
 from rebalance.core.guarded_write import Strategy
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, NodeRecord, Stage
@@ -98,6 +99,12 @@ class NodeCluster:
 
     async def write_pending(self, partition: PartitionId, *peers: str) -> None:
         await self.put(self.keyspace.partition(partition).pending, Assignments(peers).encode())
+
+    async def halt(self, reason: str) -> None:
+        """As a server does; returns when every agent has seen it."""
+        await self.put(self.keyspace.epoch, EpochRecord(1, reason).encode())
+        agents = [node.agent for node in self.nodes.values()]
+        await self.until(lambda: all(agent.halted for agent in agents))
 
     async def drop(self, partition: PartitionId) -> None:
         keys = self.keyspace.partition(partition)

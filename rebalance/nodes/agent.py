@@ -137,6 +137,11 @@ class NodeAgent:
             self._queue.add(partition)
 
     @property
+    def halted(self) -> bool:
+        """Catalog and metastore do not agree: this node follows no assignment."""
+        return bool(self._epoch.halted)
+
+    @property
     def _epoch(self) -> EpochRecord:
         return EpochRecord.decode(self._epochs.value(self._keyspace.epoch))
 
@@ -159,7 +164,7 @@ class NodeAgent:
                 self._queue.add(parsed[0])
 
     async def _round(self, partition: PartitionId) -> float | None:
-        if self._epoch.halted:
+        if self.halted:
             return await self._keep_running(partition)
         view = self.mirrors.view(partition)
         concerned = self.node.name in view.assigned or self.node.name in view.records

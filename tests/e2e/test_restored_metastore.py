@@ -6,7 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.installation import Installation, wait_for
+
+pytestmark = pytest.mark.timeout(400)
 
 MOVED = ("grown", "shrunk", "late")
 

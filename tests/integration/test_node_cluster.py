@@ -15,6 +15,7 @@ import pytest
 
 from catalog.core.zone import Node, ZoneId
 from rebalance.core.assignments import Assignments, Strategy
+from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, NodeRecord, Stage
 from rebalance.core.txn import Delete, Put, Txn
@@ -97,6 +98,12 @@ class NodeCluster:
         await self.put(
             self.keyspace.partition(partition).pending, Assignments(peers, strategy=strategy).encode()
         )
+
+    async def halt(self, reason: str) -> None:
+        """As a server does; returns when every agent has seen it."""
+        await self.put(self.keyspace.epoch, EpochRecord(1, reason).encode())
+        agents = [node.agent for node in self.nodes.values()]
+        await self.until(lambda: all(agent.halted for agent in agents))
 
     async def drop(self, partition: PartitionId) -> None:
         keys = self.keyspace.partition(partition)

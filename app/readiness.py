@@ -1,4 +1,4 @@
-"""``/readyz``: catalog and metastore answer now; Spark and the leading controller are told besides."""
+"""``/readyz``: catalog and metastore answer and belong together; Spark and the leading controller are told."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from catalog.core.snapshot import CatalogSnapshot
+from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
@@ -24,7 +25,9 @@ class Readiness:
         metastore: Metastore,
         mirror: KeyspaceMirror,
         keyspace: Keyspace,
+        stores: StoreGuard,
     ) -> None:
+        self._stores = stores
         self._snapshot = snapshot
         self._metastore = metastore
         self._mirror = mirror
@@ -37,9 +40,12 @@ class Readiness:
         )
         if metastore == "ok" and not self._mirror.is_loaded:
             metastore = "loading"
+        answers = metastore == "ok"
+        if answers:
+            metastore = self._agreement()
         leader = self._mirror.value(leader_key)
         engine = self._mirror.value(self._keyspace.engine_status)
-        spark = json.loads(engine) if engine is not None and metastore == "ok" else {}
+        spark = json.loads(engine) if engine is not None and answers else {}
         return {
             "ready": catalog == "ok" and metastore == "ok",
             "catalog": catalog,
@@ -50,6 +56,14 @@ class Readiness:
             "spark_driver_pid": spark.get("driver_pid"),
             "controller": leader.decode() if leader is not None else None,
         }
+
+    def _agreement(self) -> str:
+        state = self._stores.state
+        if state is None:
+            return "not compared with the catalog yet"
+        if state.divergence is not None:
+            return f"diverged: {state.divergence.reason} (`zonectl metastore adopt`)"
+        return f"full: {state.full}" if state.full else "ok"
 
 
 async def _state_of(question: Awaitable[object]) -> str:

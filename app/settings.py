@@ -7,6 +7,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from rebalance.core.assignments import Strategy
+
 DEFAULT_DATA_DIR = Path("zonekeeper-data")
 
 
@@ -33,6 +35,11 @@ class Settings(BaseSettings):
     )
 
     default_partitions: int = Field(25, ge=1, le=65000, description="PARTITIONS of a zone that names none")
+    rebalance_strategy: Strategy = Field(
+        Strategy.QUEUE,
+        description="what a new target does while a partition moves: queue (it waits), update (it replaces the "
+        "running one until the new voters have caught up), cancel (the move is given up if no voter moved)",
+    )
     controller_lease_s: int = Field(5, ge=2, description="lease of the leading controller, seconds")
 
     query_timeout_s: float = Field(10.0, gt=0, description="time limit of a query, seconds")

@@ -34,6 +34,7 @@ class EtcdServer:
     client_port: int
     peer_port: int
     process: subprocess.Popen[bytes]
+    options: tuple[str, ...] = ()
 
     @property
     def endpoint(self) -> str:
@@ -44,10 +45,12 @@ class EtcdServer:
         self.process.wait()
 
     def restart(self) -> None:
-        self.process = _start_etcd(self.directory, self.client_port, self.peer_port)
+        self.process = _start_etcd(self.directory, self.client_port, self.peer_port, self.options)
 
 
-def _start_etcd(directory: Path, client_port: int, peer_port: int) -> subprocess.Popen[bytes]:
+def _start_etcd(
+    directory: Path, client_port: int, peer_port: int, options: tuple[str, ...]
+) -> subprocess.Popen[bytes]:
     client, peer = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
     process = spawn(
         [
@@ -55,6 +58,7 @@ def _start_etcd(directory: Path, client_port: int, peer_port: int) -> subprocess
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", f"test={peer}", "--log-level", "warn"),
+            *options,
         ],
         log=directory / "etcd.log",
     )
@@ -71,10 +75,12 @@ def _start_etcd(directory: Path, client_port: int, peer_port: int) -> subprocess
         time.sleep(0.05)
 
 
-def start_etcd_server() -> EtcdServer:
+def start_etcd_server(*options: str) -> EtcdServer:
+    """``options`` for etcd's command line."""
     directory = Path(tempfile.mkdtemp(prefix="zonekeeper-etcd-"))
     ports = free_block(2)
-    return EtcdServer(directory, ports[0], ports[1], _start_etcd(directory, ports[0], ports[1]))
+    process = _start_etcd(directory, ports[0], ports[1], options)
+    return EtcdServer(directory, ports[0], ports[1], process, options)
 
 
 def stop_etcd_server(server: EtcdServer) -> None:

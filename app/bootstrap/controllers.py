@@ -37,4 +37,12 @@ def open_controllers(settings: Settings, metastore: Metastore, stack: AsyncExitS
     keyspace = Keyspace(settings.metastore_prefix)
     lease_ms = 1_000 * settings.node_lease_s
     hold = HoldRule(lease_ms, GRACE_LEASES * lease_ms)
-    return ControllerRuntime(metastore, keyspace, engine, name, settings.controller_lease_s, hold)
+    return ControllerRuntime(
+        metastore,
+        keyspace,
+        engine,
+        name,
+        settings.controller_lease_s,
+        hold,
+        strategy=settings.rebalance_strategy,
+    )

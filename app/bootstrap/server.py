@@ -26,6 +26,7 @@ from app.zone_directory import ZoneDirectory
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
 from rebalance.groups.router import Router
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -54,7 +55,9 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         catalog = CatalogExecutor(
             settings.catalog, ZoneDefaults(partitions=settings.default_partitions), _member_counts(views)
         )
-        relay = OutboxRelay(catalog, metastore, keyspace)
+        relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed)
+        guard = StoreGuard(catalog, metastore, mirror, keyspace, relay.relay_once)
+        catalog.guard(guard.require_writable)
         await catalog.open(relay.wake)
         stack.push_async_callback(catalog.close)
         router = Router(MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace)))
@@ -72,13 +75,14 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             run_guarded=engine.run_guarded,
             plan=engine.plan,
             snapshot=catalog.snapshot,
-            readiness=Readiness(catalog.snapshot, metastore, mirror, keyspace).report,
+            readiness=Readiness(catalog.snapshot, metastore, mirror, keyspace, guard).report,
             zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),
             views=views,
             mirror=mirror,
             router=router,
             engine=LowerCaseNames(engine),
             jobs=jobs,
+            stores=guard,
         )
         served = asyncio.Event()
 
@@ -88,7 +92,8 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             # After the first answer can be given; before somebody waits for a query.
             asyncio.get_running_loop().call_later(SANDBOX_WARM_UP_S, sandbox.warm)
 
-        work = [mirror.run(), relay.run(), jobs.run(), serve_http(build_app(services), listener, started)]
+        api = serve_http(build_app(services), listener, started)
+        work = [mirror.run(), guard.run(), relay.run(), jobs.run(), api]
         if controllers:
             work.append(_control(settings, metastore, stack, served))
         await _run_together(work)

@@ -10,6 +10,8 @@ import asyncio
 import time
 from typing import Any
 
+from sortedcontainers import SortedList
+
 from app.sql.metadata_views import registry_with_metadata
 from app.sql.results import ResultSet
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
@@ -32,7 +34,7 @@ def answer(query: Query, catalog: CatalogSnapshot, topology: Topology) -> dict[s
     for node in topology:
         key = KEYSPACE.node(node.name)
         items[key] = KeyValue(key, NodeRecord(node, "check").encode(), 1, 1, 1)
-    keys = KeyspaceCopy(KEYSPACE.prefix, 1, items, sorted(items))
+    keys = KeyspaceCopy(KEYSPACE.prefix, 1, items, SortedList(items))
     snapshot = SystemSnapshot(catalog, keys, KEYSPACE, time.time_ns() // 1_000_000)
     registry = registry_with_metadata()
     prepared = prepare_query(query.text, lambda name: registry.find(name).relation)

@@ -25,6 +25,8 @@ STATEMENT_TIMEOUT_S = 60.0
 # The server itself repeats a put for up to 15 s before it says that the outcome is unknown.
 DATA_TIMEOUT_S = 25.0
 READ_TIMEOUT_S = 10.0
+# Every zone is published again, one after the other.
+ADOPT_TIMEOUT_S = 600.0
 
 
 class RequestError(CliError):
@@ -147,6 +149,14 @@ class ApiClient:
         if body is None or "ready" not in body:
             raise UnreachableError(self.address, f"/readyz answered HTTP {response.status_code}")
         return body
+
+    def metastore(self) -> JsonObject:
+        """Whether catalog and metastore belong together."""
+        return self._call("GET", "/api/v1/metastore")
+
+    def adopt_metastore(self) -> JsonObject:
+        """Repeating it does nothing more once both stores agree."""
+        return self._call("POST", "/api/v1/metastore/adopt", ADOPT_TIMEOUT_S)
 
     def put(self, zone: str, key: str, value: str, operation_id: str) -> JsonObject:
         """Repeating it with the same operation id changes nothing more."""

@@ -7,7 +7,21 @@ import sys
 
 import typer
 
-from app.cli import analysis, check, demo, kv, place, plan, services, simulate, sql, status, up, whatif
+from app.cli import (
+    analysis,
+    check,
+    demo,
+    kv,
+    metastore,
+    place,
+    plan,
+    services,
+    simulate,
+    sql,
+    status,
+    up,
+    whatif,
+)
 from app.cli.exits import CliError, ExitCode
 
 app = typer.Typer(
@@ -40,6 +54,7 @@ app.command(rich_help_panel="Clients")(plan.plan)
 app.command(rich_help_panel="Clients")(plan.apply)
 app.add_typer(kv.app, name="kv", rich_help_panel="Clients")
 app.command(rich_help_panel="Clients")(status.status)
+app.add_typer(metastore.app, name="metastore", rich_help_panel="Clients")
 app.command(rich_help_panel="Without a server")(place.place)
 app.command(rich_help_panel="Without a server")(whatif.whatif)
 app.command(rich_help_panel="Without a server")(analysis.skew)

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,14 @@ from app.cli.options import (
     SparkOption,
     make_settings,
 )
+
+
+class RebalanceStrategy(StrEnum):
+    """``rebalance.core.assignments.Strategy``, which --help does without."""
+
+    QUEUE = "queue"
+    UPDATE = "update"
+    CANCEL = "cancel"
 
 
 def serve(
@@ -71,9 +80,22 @@ def controller(
     catalog_url: CatalogOption = None,
     metastore: MetastoreOption = None,
     spark_master: SparkOption = None,
+    rebalance_strategy: Annotated[
+        RebalanceStrategy | None,
+        typer.Option(
+            "--rebalance-strategy",
+            envvar="ZONEKEEPER_REBALANCE_STRATEGY",
+            help="What a new target does while a partition moves.",
+            show_default="queue",
+        ),
+    ] = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
     """Run the controllers: they turn catalog changes into moves of data. Several may run, one leads.
+
+    A new target waits while a partition moves (`queue`), replaces the running one until its
+    new voters have caught up (`update`), or makes the leader give the running move up as
+    long as no voter was touched (`cancel`). A move keeps the strategy that it began with.
 
     \b
     Example:
@@ -82,7 +104,11 @@ def controller(
     from app.bootstrap.controllers import control
 
     settings = make_settings(
-        catalog_url=catalog_url, metastore=metastore, spark_master=spark_master, data_dir=data_dir
+        catalog_url=catalog_url,
+        metastore=metastore,
+        spark_master=spark_master,
+        rebalance_strategy=rebalance_strategy.value if rebalance_strategy else None,
+        data_dir=data_dir,
     )
     return _run_until_stopped(control(settings))
 

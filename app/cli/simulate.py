@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-
-class SimulatedStrategy(StrEnum):
-    QUEUE = "queue"
+from app.cli.services import RebalanceStrategy
 
 
 class SimulationFormat(StrEnum):
@@ -32,9 +30,9 @@ def simulate(
         ),
     ] = 12,
     strategy: Annotated[
-        SimulatedStrategy,
-        typer.Option("--strategy", help="What a new target does while a move runs: `queue` lets it wait."),
-    ] = SimulatedStrategy.QUEUE,
+        RebalanceStrategy,
+        typer.Option("--strategy", help="What a new target does while a move runs: wait, or take its place."),
+    ] = RebalanceStrategy.QUEUE,
     form: Annotated[
         SimulationFormat, typer.Option("--format", help="`json` is one object, for scripts.")
     ] = SimulationFormat.TEXT,

@@ -15,6 +15,7 @@ from app.sql.statement_ids import next_statement_id
 from app.sql.statements import StatementResult, StatementRunner, engine_limits
 from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import StatementError
+from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
 from catalog.core.quorum import default_quorum
 from catalog.core.snapshot import (
     CatalogSnapshot,
@@ -24,7 +25,7 @@ from catalog.core.snapshot import (
     apply_command,
     data_nodes_of,
 )
-from catalog.core.zone import Zone
+from catalog.core.zone import Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import OutboxRow, VersionRecord
 from catalog.service import CatalogService
@@ -38,7 +39,7 @@ T = TypeVar("T")
 
 
 class CatalogExecutor:
-    """One server's catalog; implements the relay's ``AsyncOutbox`` too.
+    """One server's catalog; implements the relay's ``AsyncOutbox`` and the guard's ``AsyncMarks`` too.
 
     ``counts`` answers how many members zones need, for the limit of each node.
     """
@@ -49,6 +50,11 @@ class CatalogExecutor:
         self._counts = counts
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
         self._history: list[VersionRecord] = []
+        self._require_writable: Callable[[], None] = lambda: None
+
+    def guard(self, require_writable: Callable[[], None]) -> None:
+        """``require_writable`` raises StoreError while statements may change nothing."""
+        self._require_writable = require_writable
 
     async def open(self, on_commit: Callable[[], None]) -> None:
         """``on_commit`` is called in the event loop after each commit. Raises StoreError."""
@@ -66,7 +72,10 @@ class CatalogExecutor:
         self._runner = StatementRunner(self._service, self._checks)
 
     async def run(self, sql: str, topology: Topology, base_version: int | None = None) -> list[StatementResult]:
-        """``base_version``: only if the catalog is at it still. Raises ScriptError."""
+        """``base_version``: only if the catalog is at it still.
+
+        Raises ScriptError, and StoreError while nothing may be written."""
+        self._require_writable()
         return await self._call(partial(self._runner.run, sql, topology, base_version=base_version))
 
     async def plan(self, files: Sequence[DdlFile], topology: Topology, *, prune: bool) -> CatalogPlan:
@@ -97,6 +106,15 @@ class CatalogExecutor:
 
     async def mark_sent(self, rows: Sequence[OutboxRow]) -> None:
         await self._call(self._store.outbox.mark_sent, tuple(rows))
+
+    async def truth(self, newest: ZoneIntent | None) -> CatalogTruth:
+        return await self._call(self._store.metastore_marks.truth, newest)
+
+    async def record_mark(self, mark: MetastoreMark) -> None:
+        await self._call(self._store.metastore_marks.record, mark)
+
+    async def adopt(self, intents: Sequence[ZoneIntent], mark: MetastoreMark) -> AdoptedVersion:
+        return await self._call(self._store.metastore_marks.adopt, intents, mark)
 
     async def close(self) -> None:
         await self._call(self._store.close)

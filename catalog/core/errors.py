@@ -245,6 +245,22 @@ class ErrorKind(Enum):
         ProtocolType.EXTERNAL,
     )
 
+    METASTORE_DIVERGED = ErrorRow(
+        7004,
+        "55000",
+        503,
+        "Catalog and metastore do not belong together",
+        "Restore the matching backup, or run `zonectl metastore adopt`.",
+        ProtocolType.EXTERNAL,
+    )
+    METASTORE_FULL = ErrorRow(
+        7005,
+        "53100",
+        503,
+        "The metastore is full",
+        "Compact and defragment etcd, disarm its NOSPACE alarm, and try again.",
+        ProtocolType.INSUFFICIENT_RESOURCES,
+    )
     PARTITION_UNAVAILABLE = ErrorRow(
         7003,
         "58000",

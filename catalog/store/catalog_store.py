@@ -11,6 +11,7 @@ from sqlalchemy import Engine
 
 from catalog.ports import VersionRecord
 from catalog.store.engine import open_engine, parse_url, reading, writer_lock
+from catalog.store.metastore_mark import SqlMetastoreMarks
 from catalog.store.migrate import require_current
 from catalog.store.outbox import SqlOutbox
 from catalog.store.repository import read_history
@@ -37,6 +38,7 @@ class CatalogStore:
         self.unit_of_work = SqlUnitOfWork(engine, now_us, self._tell)
         self.outbox = SqlOutbox(engine, now_us)
         self.statements = SqlStatementLog(engine, now_us)
+        self.metastore_marks = SqlMetastoreMarks(engine, now_us)
 
     @classmethod
     def open(cls, url: str, now_us: Callable[[], int] = utc_now_us) -> CatalogStore:

@@ -32,9 +32,19 @@ class AsyncOutbox(Protocol):
 
 
 class OutboxRelay:
-    """``wake`` makes it look at once; without one it looks every ``IDLE_POLL_S``, for other servers' rows."""
+    """``wake`` makes it look at once; without one it looks every ``IDLE_POLL_S``, for other servers' rows.
 
-    def __init__(self, outbox: AsyncOutbox, metastore: Metastore, keyspace: Keyspace) -> None:
+    ``may_publish``: whether ``run`` may send now; rows wait while it answers no.
+    """
+
+    def __init__(
+        self,
+        outbox: AsyncOutbox,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        may_publish: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._may_publish = may_publish
         self._outbox = outbox
         self._metastore = metastore
         self._keyspace = keyspace
@@ -46,7 +56,8 @@ class OutboxRelay:
     async def run(self) -> None:
         while True:
             try:
-                await self.relay_once()
+                if self._may_publish():
+                    await self.relay_once()
             except Exception as error:
                 # Whatever failed (catalog or metastore away), the rows are still there: try again.
                 log.warning("outbox not relayed", error=str(error), kind=type(error).__name__)

@@ -10,8 +10,9 @@ import structlog
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.targets import NamedTarget
+from rebalance.core.assignments import Strategy
 from rebalance.core.bulk_write import BulkDecisions, ZoneKeys
-from rebalance.core.guarded_write import Decision, Observed, Outcome, decide_on_trigger
+from rebalance.core.guarded_write import Decision, Observed, Outcome
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import KeyValue, Txn, TxnResult, unchanged
 from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
@@ -54,11 +55,12 @@ def observe(keyspace: Keyspace, items: Iterable[KeyValue]) -> dict[PartitionId, 
 
 
 class PartitionWriter:
-    """Commits the decisions of ``decide_on_trigger``."""
+    """Commits the decisions of ``decide_on_trigger``; the moves that begin have ``strategy``."""
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
+    def __init__(self, metastore: Metastore, keyspace: Keyspace, strategy: Strategy = Strategy.QUEUE) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
+        self._strategy = strategy
 
     async def write(self, zone_id: ZoneId, named: NamedTarget) -> Counter[Outcome]:
         """Take every partition to ``named``; returns how often each outcome came.
@@ -67,7 +69,7 @@ class PartitionWriter:
         wrote counts as OUTDATED_UPDATE_RECEIVED then.
         Raises StaleTargetError when the zone's pointer moved on, ContendedError after ``ROUNDS_MAX`` rounds.
         """
-        decisions = await asyncio.to_thread(BulkDecisions, named.target)
+        decisions = await asyncio.to_thread(BulkDecisions, named.target, self._strategy)
         left: Sequence[int] = range(named.target.pointer.partitions)
         outcomes: Counter[Outcome] = Counter()
         for _ in range(ROUNDS_MAX):
@@ -94,7 +96,10 @@ class _ZoneRound:
         self._zone_id = zone_id
         self._decisions = decisions
         self._event_revision = named.target.pointer.event_revision
-        self._guard = unchanged(keyspace.target_pointer(zone_id), named.pointer_revision)
+        self._guards = (
+            unchanged(keyspace.target_pointer(zone_id), named.pointer_revision),
+            *named.fences,
+        )
         self._again: list[int] = []
         self._outcomes: Counter[Outcome] = Counter()
 
@@ -145,11 +150,11 @@ class _ZoneRound:
         partition = PartitionId(self._zone_id, number)
         observed = observe(self._keyspace, keys.of(number))
         seen = observed.get(partition) or Observed(self._keyspace.partition(partition))
-        return decide_on_trigger(seen, self._decisions.target(number), self._event_revision)
+        return self._decisions.decide_alone(seen, number)
 
     async def _commit(self, batch: list[Planned]) -> None:
         try:
-            result = await self._metastore.commit(Txn((self._guard,), tuple(each[2] for each in batch)))
+            result = await self._metastore.commit(Txn(self._guards, tuple(each[2] for each in batch)))
         except MetastoreUnavailableError as error:
             if not error.outcome_unknown:
                 raise

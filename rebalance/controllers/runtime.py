@@ -16,6 +16,8 @@ from rebalance.controllers.leadership import Leadership
 from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.work_queue import WorkQueue
 from rebalance.controllers.zone import ZoneController
+from rebalance.core.assignments import Strategy
+from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import NodeRecord
 from rebalance.core.topology import HoldRule
@@ -28,6 +30,7 @@ log = structlog.get_logger(__name__)
 
 RESYNC_S = 30.0
 ENGINE_POLL_S = 0.5
+WENT_BACK_S = 3.0
 HOLD = HoldRule(lease_ms=5_000, grace_ms=10_000)
 
 
@@ -48,12 +51,17 @@ class ControllerRuntime:
         lease_s: int,
         hold: HoldRule = HOLD,
         clock: Clock | None = None,
+        strategy: Strategy = Strategy.QUEUE,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._engine = engine
         self._intents = KeyspaceMirror(metastore, keyspace.intents)
         self._nodes = KeyspaceMirror(metastore, keyspace.nodes)
+        self._epochs = KeyspaceMirror(metastore, keyspace.epoch)
+        self._open = asyncio.Event()
+        self._waits_for_servers = False
+        self._seen_revision = 0
         self._queue = WorkQueue()
         self._leadership = Leadership(metastore, keyspace, name, lease_s)
         clock = clock or WallClock()
@@ -61,7 +69,7 @@ class ControllerRuntime:
         self._contact = Contact(metastore, keyspace, clock, hold)
         self._topology = TopologyKeeper(metastore, keyspace, clock, hold, self._contact.silent_ms)
         self._data_nodes = DataNodesKeeper(metastore, keyspace, lambda: self._topology.known, clock, self._due)
-        self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes)
+        self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes, strategy)
 
     @property
     def is_leader(self) -> bool:
@@ -69,17 +77,48 @@ class ControllerRuntime:
 
     async def run(self) -> None:
         """Until cancelled."""
+        self._epochs.listen(self._on_epoch)
         self._intents.listen(self._on_intents)
         self._nodes.listen(self._topology.notice)
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._epochs.run())
             tasks.create_task(self._intents.run())
             tasks.create_task(self._nodes.run())
             tasks.create_task(self._contact.run())
             tasks.create_task(self._leadership.run(self._lead))
 
+    def _on_epoch(self, _changed: frozenset[str]) -> None:
+        """While the stores do not agree nothing is written. Afterwards all zones come up."""
+        record = EpochRecord.decode(self._epochs.value(self._keyspace.epoch))
+        if self._waits_for_servers:
+            return
+        if record.halted:
+            if self._open.is_set():
+                log.error("controllers write nothing", reason=record.halted)
+            self._open.clear()
+            return
+        self._zones.forget()
+        self._open.set()
+        self._enqueue_all()
+
     def _on_intents(self, changed: frozenset[str]) -> None:
+        if self._intents.revision < self._seen_revision:
+            self._wait_for_servers()
+        self._seen_revision = self._intents.revision
         for key in changed:
             self._queue.add(ZoneId(int(key.removeprefix(self._keyspace.intents))))
+
+    def _wait_for_servers(self) -> None:
+        """The metastore went back in time: the servers, which have the catalog, get the time to say so."""
+        log.warning("the metastore went back in time", seen=self._seen_revision, now=self._intents.revision)
+        self._open.clear()
+        self._waits_for_servers = True
+
+        def look_again() -> None:
+            self._waits_for_servers = False
+            self._on_epoch(frozenset())
+
+        asyncio.get_running_loop().call_later(WENT_BACK_S, look_again)
 
     def _enqueue_all(self) -> None:
         for item in self._intents.below(self._keyspace.intents):
@@ -87,6 +126,7 @@ class ControllerRuntime:
 
     async def _lead(self) -> None:
         await self._engine.start()
+        await self._open.wait()
         await self._intents.loaded()
         await self._nodes.loaded()
         self._zones.forget()
@@ -102,6 +142,7 @@ class ControllerRuntime:
 
     async def _work(self) -> None:
         while True:
+            await self._open.wait()
             batch = await self._queue.take()
             failures = await self._zones.reconcile(batch)
             for zone_id in batch:
@@ -127,6 +168,9 @@ class ControllerRuntime:
 
     async def _on_due(self, zone_id: ZoneId) -> None:
         """The data nodes at once, as a placement job may be running; then the zone's turn to be placed."""
+        if not self._open.is_set():
+            self._queue.add(zone_id)
+            return
         try:
             await self._data_nodes.settle(zone_id)
         except (NotYetError, MetastoreError) as error:

@@ -16,10 +16,12 @@ from rebalance.ports.placement import PlacementResult
 
 @dataclass(frozen=True, slots=True)
 class NamedTarget:
-    """A stored target and the revision of the pointer that names it: the guard of every write made from it."""
+    """A stored target and the revision of the pointer that names it: the guard of every write made from it.
+    ``fences`` are further guards of all of them."""
 
     target: StoredTarget
     pointer_revision: int
+    fences: tuple[Compare, ...] = ()
 
 
 class TargetStore:

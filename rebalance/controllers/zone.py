@@ -16,10 +16,12 @@ from catalog.core.zone import DistributionAlgorithm, ZoneId, ZoneIntent
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.partitions import PartitionWriter
 from rebalance.controllers.targets import NamedTarget, TargetStore
+from rebalance.core.assignments import Strategy
 from rebalance.core.data_nodes import DataNodes, replica_counts
+from rebalance.core.epoch import EpochRecord, event_revision, split_event_revision
 from rebalance.core.keys import Keyspace
 from rebalance.core.target import TargetPointer, is_target_of, surplus_of_others
-from rebalance.core.txn import Delete, DeletePrefix, Get, KeyValue, Operation, Txn, unchanged
+from rebalance.core.txn import Compare, Delete, DeletePrefix, Get, KeyValue, Operation, Txn, unchanged
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementEngine, PlacementRequest, PlacementResult, PreviousPlacement
 
@@ -36,18 +38,23 @@ class Event:
     data_nodes: DataNodes
     data_nodes_revision: int
     pointer: KeyValue | None
+    epoch: int
+    fence: Compare
 
     @property
     def revision(self) -> int:
         """The event revision: what partitions' triggers are compared with."""
-        return max(self.intent_revision, self.data_nodes_revision)
+        return event_revision(self.epoch, max(self.intent_revision, self.data_nodes_revision))
 
     @property
     def is_placed(self) -> bool:
-        """The newest target is this event's, or would be the same (after a rename, say)."""
+        """The newest target is this event's, or would be the same (after a rename, say). One of an earlier
+        epoch is computed again: what the partitions made of it may be lost."""
         if self.pointer is None:
             return False
         pointer = TargetPointer.decode(self.pointer.value)
+        if split_event_revision(pointer.event_revision)[0] != self.epoch:
+            return False
         return pointer.event_revision >= self.revision or is_target_of(pointer, self.intent, self.data_nodes)
 
     @property
@@ -71,19 +78,22 @@ class Event:
 
 
 class ZoneController:
+    """``strategy`` is that of the moves that begin."""
+
     def __init__(
         self,
         metastore: Metastore,
         keyspace: Keyspace,
         engine: PlacementEngine,
         data_nodes: DataNodesKeeper,
+        strategy: Strategy = Strategy.QUEUE,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._engine = engine
         self._data_nodes = data_nodes
         self._targets = TargetStore(metastore, keyspace)
-        self._partitions = PartitionWriter(metastore, keyspace)
+        self._partitions = PartitionWriter(metastore, keyspace, strategy)
         self._written: dict[ZoneId, int] = {}
         self._pointers: dict[ZoneId, TargetPointer] = {}
 
@@ -105,7 +115,8 @@ class ZoneController:
                     to_place.append(event)
                 elif event.pointer is not None and self._written.get(zone_id) != event.pointer.mod_revision:
                     target = await self._targets.read(zone_id, event.pointer)
-                    placed.append((zone_id, NamedTarget(target, event.pointer.mod_revision)))
+                    named = NamedTarget(target, event.pointer.mod_revision, (event.fence,))
+                    placed.append((zone_id, named))
             except Exception as error:
                 failures[zone_id] = error
         placed.extend(await self._place(to_place, failures))
@@ -117,8 +128,8 @@ class ZoneController:
             else:
                 self._written[zone_id] = named.pointer_revision
                 counts = {outcome.value: count for outcome, count in outcomes.items()}
-                revision = named.target.pointer.event_revision
-                log.info("target written", zone=zone_id, event_revision=revision, **counts)
+                written = named.target.pointer.event_revision
+                log.info("target written", zone=zone_id, event_revision=written, **counts)
         return failures
 
     async def _next_event(self, zone_id: ZoneId) -> Event | None:
@@ -127,9 +138,12 @@ class ZoneController:
         None: nothing to place, for the zone is dropped or has no data node now; what is placed stays.
         """
         keys = self._keyspace
-        names = keys.intent(zone_id), keys.data_nodes(zone_id), keys.target_pointer(zone_id)
+        names = keys.intent(zone_id), keys.data_nodes(zone_id), keys.target_pointer(zone_id), keys.epoch
         read = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
-        intent_key, data_nodes_key, pointer = (read.only(index) for index in range(len(names)))
+        intent_key, data_nodes_key, pointer, epoch_key = (read.only(index) for index in range(len(names)))
+        epoch = EpochRecord.decode(epoch_key.value if epoch_key else None)
+        if epoch.halted:
+            raise NotYetError(f"nothing is written: {epoch.halted}")
         if intent_key is None:
             return None
         intent = ZoneIntent.decode(intent_key.value)
@@ -142,7 +156,8 @@ class ZoneController:
         wanted, revision = await self._data_nodes.bring_up_to_date(zone_id, intent_key, data_nodes_key)
         if not wanted.nodes:
             return None
-        return Event(zone_id, intent, intent_key.mod_revision, wanted, revision, pointer)
+        fence = unchanged(keys.epoch, epoch_key.mod_revision if epoch_key else 0)
+        return Event(zone_id, intent, intent_key.mod_revision, wanted, revision, pointer, epoch.epoch, fence)
 
     async def _place(
         self, events: Sequence[Event], failures: dict[ZoneId, Exception]
@@ -194,6 +209,7 @@ class ZoneController:
         guards = (
             unchanged(self._keyspace.intent(event.zone_id), event.intent_revision),
             unchanged(self._keyspace.data_nodes(event.zone_id), event.data_nodes_revision),
+            event.fence,
         )
         named = await self._targets.write(
             result, event.intent, event.revision, event.data_nodes, event.pointer, guards
@@ -201,7 +217,7 @@ class ZoneController:
         if named is None:
             raise NotYetError("a newer event came while the target was computed")
         self._remember(event.zone_id, named.target.pointer)
-        return named
+        return replace(named, fences=(event.fence,))
 
     def _remember(self, zone_id: ZoneId, pointer: TargetPointer) -> None:
         """What balanced zones hold is what the next placement of another one looks at."""

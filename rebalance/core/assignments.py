@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
 ASSIGNMENTS_FORMAT = 1
+
+
+class Strategy(Enum):
+    """What a new target does to a move that runs."""
+
+    QUEUE = "queue"  # it waits in planned until the move has ended
+    UPDATE = "update"  # it replaces pending until the leader has locked pending, then it waits in planned
+    CANCEL = "cancel"  # it waits in planned, and the leader cancels the move while that is possible
+
+    @property
+    def locks_pending(self) -> bool:
+        """A leader takes ``pending.lock`` before it touches a voter, because pending may change before that."""
+        return self is not Strategy.QUEUE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -15,12 +29,14 @@ class Assignments:
 
     Equal when the *sets with roles* are equal: the order is a preference (``peers[0]`` is the preferred
     primary), and a reordering is no reason to move anything. Never compare stored bytes. ``forced`` marks a
-    pending set that recovery asked for; it is how a move is made, not where it goes, so it does not count.
+    pending set that recovery asked for, ``strategy`` is how the move to it treats later targets; both say how a
+    move is made, not where it goes, so they do not count.
     """
 
     peers: tuple[str, ...]
     learners: tuple[str, ...] = ()
     forced: bool = False
+    strategy: Strategy = Strategy.QUEUE
 
     def __post_init__(self) -> None:
         if not self.peers:
@@ -53,6 +69,8 @@ class Assignments:
         document: dict[str, object] = {"v": ASSIGNMENTS_FORMAT, "peers": self.peers, "learners": self.learners}
         if self.forced:
             document["forced"] = True
+        if self.strategy is not Strategy.QUEUE:
+            document["strategy"] = self.strategy.value
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod
@@ -63,7 +81,13 @@ class Assignments:
             raise ValueError(
                 f"assignments format {document['v']} is not known; this build reads {ASSIGNMENTS_FORMAT}"
             )
-        return cls(tuple(document["peers"]), tuple(document["learners"]), document.get("forced", False))
+        strategy = Strategy(document.get("strategy", Strategy.QUEUE.value))
+        peers, learners = tuple(document["peers"]), tuple(document["learners"])
+        return cls(peers, learners, document.get("forced", False), strategy)
+
+    def at_rest(self) -> Assignments:
+        """What stable holds once the move is over: the same, without the marks of a move."""
+        return replace(self, forced=False, strategy=Strategy.QUEUE)
 
 
 def nodes_of(*assignments: Assignments | None) -> frozenset[str]:

@@ -9,9 +9,17 @@ test holds the two together (``tests/property/test_bulk_write.py``).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import Decision, Outcome, decode_trigger, encode_trigger
+from rebalance.core.assignments import Assignments, Strategy
+from rebalance.core.guarded_write import (
+    Decision,
+    Observed,
+    Outcome,
+    decide_on_trigger,
+    decode_trigger,
+    encode_trigger,
+)
 from rebalance.core.target import StoredTarget
 from rebalance.core.txn import KeyValue, Put, Txn, not_written_below
 
@@ -60,18 +68,23 @@ class ZoneKeys:
 class BulkDecisions:
     """Decisions of one event about a zone. What repeats among partitions is encoded and decoded once."""
 
-    def __init__(self, target: StoredTarget) -> None:
-        """Raises ValueError when chunks of ``target`` are missing."""
+    def __init__(self, target: StoredTarget, strategy: Strategy = Strategy.QUEUE) -> None:
+        """``strategy``: of the moves that begin. Raises ValueError when chunks of ``target`` are missing."""
         self.event_revision = target.pointer.event_revision
         self._targets = target.rows()
         self._trigger_value = encode_trigger(self.event_revision)
-        self._encoded: dict[bytes, bytes] = {}
+        self._strategy = strategy
+        self._encoded: dict[bytes, tuple[bytes, bytes]] = {}
         self._stable: dict[bytes, Assignments] = {}
         self._triggers: dict[bytes, int] = {}
         self._target = target
 
     def target(self, number: int) -> Assignments:
         return self._target.assignments_of(self._targets[number])
+
+    def decide_alone(self, observed: Observed, number: int) -> Decision:
+        """For a partition that is not as usual."""
+        return decide_on_trigger(observed, self.target(number), self.event_revision, strategy=self._strategy)
 
     def decide(self, keys: ZoneKeys, number: int) -> Decision | None:
         """What ``decide_on_trigger`` decides; None when the partition is not as usual."""
@@ -89,14 +102,17 @@ class BulkDecisions:
         return Decision(outcome, Txn((guard,), (*writes, processed)))
 
     def _writes(self, base: str, stable: KeyValue | None, row: bytes) -> tuple[Outcome, tuple[Put, ...]]:
-        value = self._encoded.get(row)
-        if value is None:
-            value = self._encoded[row] = self._target.assignments_of(row).encode()
+        encoded = self._encoded.get(row)
+        if encoded is None:
+            target = self._target.assignments_of(row)
+            encoded = target.encode(), replace(target, strategy=self._strategy).encode()
+            self._encoded[row] = encoded
+        at_rest, moving = encoded
         if stable is None:
-            return Outcome.STABLE_KEY_CREATED, (Put(f"{base}stable", value),)
-        if stable.value == value or self._decoded(stable.value) == self._target.assignments_of(row):
+            return Outcome.STABLE_KEY_CREATED, (Put(f"{base}stable", at_rest),)
+        if stable.value == at_rest or self._decoded(stable.value) == self._target.assignments_of(row):
             return Outcome.PLANNED_KEY_REMOVED_EMPTY_PENDING, ()
-        return Outcome.PENDING_KEY_UPDATED, (Put(f"{base}pending", value),)
+        return Outcome.PENDING_KEY_UPDATED, (Put(f"{base}pending", moving),)
 
     def _processed(self, value: bytes) -> int:
         found = self._triggers.get(value)

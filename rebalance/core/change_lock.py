@@ -9,27 +9,29 @@ replaced.
 
 from __future__ import annotations
 
-import json
-
 from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import Decision, Observed, Outcome, after_move, guards_of, is_same
+from rebalance.core.guarded_write import (
+    Decision,
+    Observed,
+    Outcome,
+    after_move,
+    decode_revision,
+    encode_revision,
+    guards_of,
+    is_same,
+)
 from rebalance.core.records import Stage
 from rebalance.core.txn import Delete, Put, Txn
-
-LOCK_FORMAT = 1
 
 
 def encode_lock(pending_revision: int) -> bytes:
     """``pending_revision``: of the pending set that the lock was taken for."""
-    return json.dumps({"v": LOCK_FORMAT, "pending": pending_revision}, separators=(",", ":")).encode()
+    return encode_revision("pending", pending_revision)
 
 
 def decode_lock(value: bytes) -> int:
     """The revision of the pending set that was locked. Raises ValueError for an unknown format."""
-    document = json.loads(value)
-    if document["v"] != LOCK_FORMAT:
-        raise ValueError(f"lock format {document['v']} is not known; this build reads {LOCK_FORMAT}")
-    return int(document["pending"])
+    return decode_revision("pending", value)
 
 
 def decide_on_catch_up_finished(observed: Observed, token: int) -> Decision:

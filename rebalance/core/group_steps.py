@@ -162,7 +162,8 @@ def _decrease(view: GroupView, target: Sequence[str], wanted: frozenset[str]) ->
 
 def _majority_lives_without(view: GroupView, removed: ObservedMember) -> bool:
     remaining = [voter for voter in view.voters if voter is not removed]
-    living = sum(not voter.down for voter in remaining)
+    # A founding member whose process never started has no vote to give, however well its node is.
+    living = sum(voter.started and not voter.down for voter in remaining)
     return living >= majority(len(remaining))
 
 

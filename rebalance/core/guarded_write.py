@@ -13,24 +13,11 @@ import json
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from rebalance.core.assignments import Assignments
+from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.keys import PartitionKeys
 from rebalance.core.txn import Compare, Delete, KeyValue, Operation, Put, Txn, unchanged
 
-TRIGGER_FORMAT = 1
-
-
-class Strategy(Enum):
-    """What a new target does to a move that runs."""
-
-    QUEUE = "queue"  # it waits in planned until the move has ended
-    UPDATE = "update"  # it replaces pending until the leader has locked pending, then it waits in planned
-    CANCEL = "cancel"  # it waits in planned, and the leader cancels the move while that is possible
-
-    @property
-    def locks_pending(self) -> bool:
-        """A leader takes ``pending.lock`` before it touches a voter, because pending may change before that."""
-        return self is not Strategy.QUEUE
+REVISION_FORMAT = 1
 
 
 class Outcome(Enum):
@@ -92,16 +79,26 @@ class Observed:
     lock: KeyValue | None = None
 
 
+def encode_revision(field: str, revision: int) -> bytes:
+    """A value that is one revision, as the trigger's and the lock's are."""
+    return json.dumps({"v": REVISION_FORMAT, field: revision}, separators=(",", ":")).encode()
+
+
+def decode_revision(field: str, value: bytes) -> int:
+    """Raises ValueError for an unknown format."""
+    document = json.loads(value)
+    if document["v"] != REVISION_FORMAT:
+        raise ValueError(f"format {document['v']} of {field} is not known; this build reads {REVISION_FORMAT}")
+    return int(document[field])
+
+
 def encode_trigger(event_revision: int) -> bytes:
-    return json.dumps({"v": TRIGGER_FORMAT, "revision": event_revision}, separators=(",", ":")).encode()
+    return encode_revision("revision", event_revision)
 
 
 def decode_trigger(value: bytes) -> int:
     """The event revision that was processed last. Raises ValueError for an unknown format."""
-    document = json.loads(value)
-    if document["v"] != TRIGGER_FORMAT:
-        raise ValueError(f"trigger format {document['v']} is not known; this build reads {TRIGGER_FORMAT}")
-    return int(document["revision"])
+    return decode_revision("revision", value)
 
 
 def decide_on_trigger(
@@ -111,17 +108,20 @@ def decide_on_trigger(
 
     Invariants: the trigger never goes back, an event is processed at most once, and every processed event
     advances the trigger, also one that changes nothing else (decision 8).
+
+    ``strategy`` is that of the move to ``target``, and is written with it: a running move is treated by its
+    own, whatever the setting is by now.
     """
     if _is_outdated(observed, event_revision):
         return Decision(Outcome.OUTDATED_UPDATE_RECEIVED)
-    outcome, writes = _writes_on_trigger(observed, target, strategy)
+    outcome, writes = _writes_on_trigger(observed, replace(target, strategy=strategy))
     guards = guards_of(
         (observed.keys.stable, observed.stable),
         (observed.keys.pending, observed.pending),
         (observed.keys.planned, observed.planned),
         (observed.keys.trigger, observed.trigger),
     )
-    if strategy is Strategy.UPDATE:
+    if _is_update(observed.pending):
         guards = (*guards, *guards_of((observed.keys.lock, observed.lock)))
     trigger = Put(observed.keys.trigger, encode_trigger(event_revision))
     return Decision(outcome, Txn(guards, (*writes, trigger)))
@@ -131,20 +131,22 @@ def _is_outdated(observed: Observed, event_revision: int) -> bool:
     return observed.trigger is not None and decode_trigger(observed.trigger.value) >= event_revision
 
 
-def _writes_on_trigger(
-    observed: Observed, target: Assignments, strategy: Strategy
-) -> tuple[Outcome, tuple[Operation, ...]]:
+def _is_update(pending: KeyValue | None) -> bool:
+    return pending is not None and Assignments.decode(pending.value).strategy is Strategy.UPDATE
+
+
+def _writes_on_trigger(observed: Observed, target: Assignments) -> tuple[Outcome, tuple[Operation, ...]]:
     keys = observed.keys
     if observed.pending is not None:
         if Assignments.decode(observed.pending.value) == target:
             return Outcome.PLANNED_KEY_REMOVED_EQUALS_PENDING, (Delete(keys.planned),)
-        if strategy is Strategy.UPDATE and observed.lock is None:
+        if _is_update(observed.pending) and observed.lock is None:
             # Planned can only be left from before: it is older than this target (decision 8).
             return Outcome.PENDING_KEY_REPLACED, (Put(keys.pending, target.encode()), Delete(keys.planned))
         return Outcome.PLANNED_KEY_UPDATED, (Put(keys.planned, target.encode()),)
     if observed.stable is None:
         # A partition that was never placed: its group starts with the target, nothing has to move.
-        return Outcome.STABLE_KEY_CREATED, (Put(keys.stable, target.encode()),)
+        return Outcome.STABLE_KEY_CREATED, (Put(keys.stable, target.at_rest().encode()),)
     if Assignments.decode(observed.stable.value) != target:
         return Outcome.PENDING_KEY_UPDATED, (Put(keys.pending, target.encode()),)
     return Outcome.PLANNED_KEY_REMOVED_EMPTY_PENDING, (Delete(keys.planned),)
@@ -155,8 +157,8 @@ def decide_on_configuration_applied(observed: Observed, applied: Assignments) ->
 
     Called at least once per applied configuration; a repeat changes nothing (decision 10). A planned target
     becomes pending in the same transaction, unless it equals what is stable then (decision 9). The lock goes
-    with the pending set that it was taken for (I3A-019); it is deleted without having been read, because no
-    strategy may leave one behind.
+    with the pending set that it was taken for (I3A-019), and is guarded: a switch that lands late must fail
+    once the lock was cleared, because the group has gone back to rest then.
     """
     if observed.pending is None:
         return Decision(Outcome.NOTHING_PENDING)
@@ -165,10 +167,13 @@ def decide_on_configuration_applied(observed: Observed, applied: Assignments) ->
         return Decision(Outcome.APPLIED_IS_NOT_PENDING)
     keys = observed.keys
     guards = guards_of(
-        (keys.stable, observed.stable), (keys.pending, observed.pending), (keys.planned, observed.planned)
+        (keys.stable, observed.stable),
+        (keys.pending, observed.pending),
+        (keys.planned, observed.planned),
+        (keys.lock, observed.lock),
     )
     # Pending's own order is kept: it is the preference, which the applied configuration does not know.
-    stable = Put(keys.stable, replace(pending, forced=False).encode())
+    stable = Put(keys.stable, pending.at_rest().encode())
     writes = (stable, *after_move(observed, applied), Delete(keys.lock))
     if observed.planned is None:
         return Decision(Outcome.FINISH_REBALANCE, Txn(guards, writes))
@@ -199,7 +204,7 @@ def decide_on_forced_move(
     )
     planned = None if then == target else then
     writes = (
-        Put(keys.pending, replace(target, forced=True).encode()),
+        Put(keys.pending, replace(target.at_rest(), forced=True).encode()),
         Put(keys.planned, planned.encode()) if planned else Delete(keys.planned),
         Delete(keys.lock),
         Put(keys.trigger, encode_trigger(event_revision)),

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
+from rebalance.core.epoch import FIRST_EPOCH, split_event_revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,15 @@ class Keyspace:
         return f"{self.prefix}topology"
 
     @property
+    def epoch(self) -> str:
+        return f"{self.prefix}epoch"
+
+    @property
+    def mark(self) -> str:
+        """What the catalog remembers the metastore by."""
+        return f"{self.prefix}mark"
+
+    @property
     def controller_leader(self) -> str:
         return f"{self.prefix}leader/controller"
 
@@ -93,8 +103,10 @@ class Keyspace:
         return f"{self.prefix}targets/{zone_id}/"
 
     def target(self, zone_id: ZoneId, event_revision: int) -> str:
-        """Prefix of a stored target's chunks; twelve digits keep the events of a zone in order."""
-        return f"{self.zone_targets(zone_id)}{event_revision:012d}/"
+        """Prefix of a stored target's chunks, whose order is that of the events of the zone."""
+        epoch, revision = split_event_revision(event_revision)
+        later = "" if epoch == FIRST_EPOCH else f"e{epoch:05d}-"
+        return f"{self.zone_targets(zone_id)}{later}{revision:012d}/"
 
     def target_chunk(self, zone_id: ZoneId, event_revision: int, chunk: int) -> str:
         return f"{self.target(zone_id, event_revision)}{chunk:05d}"

@@ -173,7 +173,7 @@ class SteppedGroupHost(ABC):
         if led.change is not None and led.is_changing:
             if led.change.request == request:
                 return ChangeAnswer.ALREADY_RUNNING
-            if led.change.in_call:
+            if led.change.in_call or (led.progress.voters_touched and not target.forced):
                 return ChangeAnswer.BUSY
             await self._end_change(partition)
         if token != led.token:

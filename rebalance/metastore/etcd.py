@@ -19,6 +19,7 @@ from aetcd import rpc
 from rebalance.core.txn import OPERATIONS_MAX, KeyValue, Txn, TxnResult, operation_count
 from rebalance.metastore import etcd_messages
 from rebalance.ports.metastore import (
+    Condition,
     LeaseLostError,
     MetastoreError,
     MetastoreUnavailableError,
@@ -151,6 +152,15 @@ class EtcdMetastore:
         except rpc.AioRpcError as error:
             if error.code() != rpc.StatusCode.NOT_FOUND:
                 raise self._failed(error, endpoint) from error
+
+    async def condition(self) -> Condition:
+        """As the member that answers knows it; alarms are the same on all members."""
+        request = rpc.StatusRequest()
+        reply = await self._retried(
+            lambda channel, limit: rpc.MaintenanceStub(channel).Status(request, timeout=limit)
+        )
+        full = [each for each in reply.errors if "NOSPACE" in each]
+        return Condition(f"{reply.header.cluster_id:x}", "; ".join(full))
 
     async def close(self) -> None:
         channels, self._channels = list(self._channels.values()), {}

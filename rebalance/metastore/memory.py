@@ -29,6 +29,7 @@ from rebalance.core.txn import (
     operation_count,
 )
 from rebalance.ports.metastore import (
+    Condition,
     KeyEvent,
     LeaseLostError,
     MetastoreUnavailableError,
@@ -153,6 +154,9 @@ class MemoryMetastore:
 
     def revoke_lease_now(self, lease: int) -> None:
         self._end_lease(lease)
+
+    async def condition(self) -> Condition:
+        return Condition(f"{id(self):x}")
 
     async def close(self) -> None:
         for _, timer in self._leases.values():

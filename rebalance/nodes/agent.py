@@ -14,16 +14,17 @@ from pathlib import Path
 import structlog
 
 from catalog.core.zone import Node
-from rebalance.core.guarded_write import Strategy
+from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
 from rebalance.nodes.member_duties import MemberDuties
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.registration import Registration
-from rebalance.nodes.strategy_duties import StrategyDuties
 from rebalance.nodes.work_queue import KeyedQueue
 from rebalance.ports.groups import (
     GroupHost,
+    MemberLife,
     MemberStatus,
     MemberUnavailableError,
     ReconfigurationFailure,
@@ -34,6 +35,7 @@ log = structlog.get_logger(__name__)
 
 IDLE_S = 1.5
 FOLLOWING_S = 0.15
+HALTED_S = 1.0
 CONCURRENCY = 24
 
 
@@ -65,14 +67,15 @@ class NodeAgent:
         lease_ttl_s: int = 5,
         attempts_max: int = 30,
         failure_handler: FailureHandler = log_failure,
-        strategy: Strategy = Strategy.QUEUE,
+        incarnation: str = "",
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
+        self._epochs = KeyspaceMirror(metastore, keyspace.epoch)
         self._keyspace = keyspace
         self._host = host
         self._queue = KeyedQueue[PartitionId](self._round, CONCURRENCY)
-        self._registration = Registration(metastore, keyspace, node, data_dir, lease_ttl_s)
+        self._registration = Registration(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation)
         self._members = MemberDuties(node.name, metastore, keyspace, self.mirrors, host, self._registration)
         self._leader = LeaderDuties(
             node.name,
@@ -82,7 +85,6 @@ class NodeAgent:
             self._queue.add,
             attempts_max,
             failure_handler,
-            StrategyDuties(metastore, keyspace, host, strategy),
         )
         self._jitter = random.Random(node.name)
 
@@ -113,7 +115,10 @@ class NodeAgent:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._registration.keep(), name="keep node registered")
                 tasks.create_task(mirrors.run(), name="mirrors")
+                self._epochs.listen(self._on_epoch)
+                tasks.create_task(self._epochs.run(), name="epoch")
                 await mirrors.loaded()
+                await self._epochs.loaded()
                 mirrors.partitions.listen(self._on_partition_keys)
                 mirrors.members.listen(self._on_member_keys)
                 self._add_everything()
@@ -131,6 +136,15 @@ class NodeAgent:
         for partition in self._host.partitions():
             self._queue.add(partition)
 
+    @property
+    def _epoch(self) -> EpochRecord:
+        return EpochRecord.decode(self._epochs.value(self._keyspace.epoch))
+
+    def _on_epoch(self, _changed: frozenset[str]) -> None:
+        self._registration.adopted(self._epoch.epoch, self._epochs.revision)
+        for partition in self._host.partitions():
+            self._queue.add(partition)
+
     def _on_partition_keys(self, changed: frozenset[str]) -> None:
         self._registration.saw(self.mirrors.partitions.revision)
         for key in sorted(changed):
@@ -145,6 +159,8 @@ class NodeAgent:
                 self._queue.add(parsed[0])
 
     async def _round(self, partition: PartitionId) -> float | None:
+        if self._epoch.halted:
+            return await self._keep_running(partition)
         view = self.mirrors.view(partition)
         concerned = self.node.name in view.assigned or self.node.name in view.records
         if not concerned and partition not in self._host.partitions():
@@ -156,6 +172,13 @@ class NodeAgent:
         if delay_s is not None:
             return delay_s
         return await self._beside_running_member(view, status)
+
+    async def _keep_running(self, partition: PartitionId) -> float:
+        """Catalog and metastore do not agree: no assignment counts, but the data stays served."""
+        status = await self._host.status(partition)
+        if status is not None and status.life in (MemberLife.STOPPED, MemberLife.FAILED):
+            await self._host.restart(partition)
+        return HALTED_S
 
     async def _beside_running_member(self, view: PartitionView, status: MemberStatus) -> float:
         if not status.is_leader:

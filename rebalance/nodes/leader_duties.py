@@ -96,7 +96,6 @@ class LeaderDuties:
         wake: Callable[[PartitionId], None],
         attempts_max: int,
         failure_handler: FailureHandler,
-        strategy: StrategyDuties | None = None,
     ) -> None:
         self._node = node
         self._metastore = metastore
@@ -105,7 +104,7 @@ class LeaderDuties:
         self._wake = wake
         self._attempts_max = attempts_max
         self._failure_handler = failure_handler
-        self._strategy = strategy or StrategyDuties(metastore, mirrors.keyspace, host)
+        self._strategy = StrategyDuties(metastore, mirrors.keyspace, host)
         self._drives: dict[PartitionId, _Drive] = {}
         self._written = RecentWrites()
 
@@ -130,7 +129,7 @@ class LeaderDuties:
             stable = view.stable.value
             drive.failure, drive.failures = None, 0
             drive.obstacle = _obstacle(view, stable, _urls(view, stable), members)
-        elif view.pending is not None and self._is_planned(view) and await self._cancelled(view, status.term):
+        elif await self._cancelled(view, status.term):
             drive.elected, drive.asked = True, None
         elif not (status.changing and drive.asked == _wanted(view)):
             await self._drive(view, status, drive)
@@ -173,10 +172,12 @@ class LeaderDuties:
     async def on_catch_up_finished(self, partition: PartitionId, term: int, token: int) -> bool:
         """A change back to stable has no pending to lock."""
         drive = self._drives.get(partition)
-        if drive is not None and drive.asked is not None and drive.asked.revision == 0:
+        if drive is None or drive.asked is None:
+            return False
+        if drive.asked.revision == 0:
             return True
         try:
-            return await self._strategy.may_touch_voters(partition, token)
+            return await self._strategy.may_touch_voters(partition, token, drive.asked.target.strategy)
         except MetastoreError as error:
             log.info("pending not locked yet", partition=str(partition), error=str(error))
             return False
@@ -226,7 +227,9 @@ class LeaderDuties:
         members = await self._host.configuration(view.partition, linearizable=True)
         voters = {each.peer_url for each in members if each.role is MemberRole.VOTER}
         if voters == set(urls.values()) and len(members) == len(target.peers) == len(urls):
-            if observed.pending is not None and await self._strategy.may_touch_voters(view.partition, token):
+            if observed.pending is not None and await self._strategy.may_touch_voters(
+                view.partition, token, target.strategy
+            ):
                 await self.on_new_peers_configuration_applied(
                     view.partition, Assignments(target.peers), status.term, token
                 )
@@ -247,11 +250,11 @@ class LeaderDuties:
             drive.asked = asked
         self._note_answer(view.partition, drive, answer)
 
-    def _is_planned(self, view: PartitionView) -> bool:
-        return self._mirrors.partitions.get(view.keys.planned) is not None
-
     async def _cancelled(self, view: PartitionView, term: int) -> bool:
-        return await self._strategy.cancel(view.partition, term) in MOVED_ON
+        """Whether a planned target took the running one's place."""
+        if view.pending is None or self._mirrors.partitions.get(view.keys.planned) is None:
+            return False
+        return await self._strategy.cancel(view.partition, term, view.pending.value.strategy) in MOVED_ON
 
     def _note_answer(self, partition: PartitionId, drive: _Drive, answer: ChangeAnswer) -> None:
         match answer:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import structlog
 
 from rebalance.core.assignments import Assignments
+from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import GroupRecord, MemberRecord, MemberState
-from rebalance.core.txn import Compare, Delete, Get, KeyValue, Put, Txn, TxnResult, absent, unchanged
+from rebalance.core.txn import Compare, Delete, Get, Put, Txn, absent, unchanged
+from rebalance.nodes.adopted_store import why_kept
 from rebalance.nodes.member_decision import Duty, MemberDecision, decide_member
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.recent_writes import RecentWrites
@@ -26,6 +28,7 @@ _STATES = {
     MemberLife.FAILED: MemberState.FAILED,
     MemberLife.DATA_LOST: MemberState.FAILED,
 }
+DATALESS = frozenset((MemberLife.RESERVED, MemberLife.REMOVED, MemberLife.DATA_LOST))
 ACTED_S = 0.1
 PAUSE_S = 0.5
 
@@ -59,7 +62,7 @@ class MemberDuties:
             case Duty.NOTHING if status is None:
                 return None, None
             case Duty.CLEAN_UP:
-                return None, await self._clean_up(view)
+                return await self._clean_up(view, status)
             case Duty.REINCARNATE:
                 return None, await self._reincarnate(partition)
             case Duty.RESERVE:
@@ -127,14 +130,24 @@ class MemberDuties:
         await self._host.stop(partition, destroy=True)
         return 0.0
 
-    async def _clean_up(self, view: PartitionView) -> float | None:
+    async def _clean_up(
+        self, view: PartitionView, status: MemberStatus | None
+    ) -> tuple[MemberStatus | None, float | None]:
         """Destroys only what both keys, read at one revision, do not ask for (I3-049)."""
-        partition = view.partition
+        partition, keys = view.partition, self._keyspace
+        names = (
+            *(view.keys.stable, view.keys.pending, keys.epoch),
+            *(view.keys.configuration, keys.intent(partition.zone_id)),
+        )
+        result = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
+        found = [result.only(index) for index in (0, 1)]
+        epoch_key = result.only(2)
+        self._registration.adopted(
+            EpochRecord.decode(epoch_key.value if epoch_key else None).epoch, result.revision
+        )
         seen = self._registration.revision_floor
-        result = await self._metastore.commit(Txn((), (Get(view.keys.stable), Get(view.keys.pending))))
-        found = [_single(result, index) for index in (0, 1)]
         if any(item and self._node in Assignments.decode(item.value).nodes for item in found):
-            return ACTED_S
+            return None, ACTED_S
         if result.revision < seen:
             log.error(
                 "the metastore went back in time, no member is destroyed on its word",
@@ -142,17 +155,32 @@ class MemberDuties:
                 revision=result.revision,
                 seen=seen,
             )
-            return PAUSE_S * 10
+            return None, PAUSE_S * 10
+        if status is not None and status.life not in DATALESS:
+            why = why_kept(status.endpoints.peer_url, epoch_key, result.only(3), result.only(4))
+            if why:
+                return await self._keep(partition, status, why)
         guards = tuple(
             unchanged(key, item.mod_revision if item else 0)
             for key, item in zip((view.keys.stable, view.keys.pending), found, strict=True)
         )
         if not await self._delete_record(partition, guards):
-            return ACTED_S
+            return None, ACTED_S
         if partition in self._host.partitions():
             await self._host.stop(partition, destroy=True)
             log.info("member destroyed", partition=str(partition))
-        return None
+        return None, None
+
+    async def _keep(
+        self, partition: PartitionId, status: MemberStatus, why: str
+    ) -> tuple[MemberStatus | None, float | None]:
+        """It goes on, and leads if it does: nobody else can publish what its group looks like."""
+        if status.life is MemberLife.RUNNING:
+            return status, None
+        log.info("member kept", partition=str(partition), reason=why)
+        if status.life in (MemberLife.STOPPED, MemberLife.FAILED):
+            await self._host.restart(partition)
+        return None, PAUSE_S * 4
 
     async def _delete_record(self, partition: PartitionId, guards: tuple[Compare, ...]) -> bool:
         key = self._keyspace.member(partition, self._node)
@@ -189,8 +217,3 @@ def _record(
     elif status.life is MemberLife.RESERVED and started:
         state = MemberState.STARTING
     return MemberRecord(state, status.endpoints.peer_url, status.endpoints.client_url, started, reason)
-
-
-def _single(result: TxnResult, index: int) -> KeyValue | None:
-    found = result.responses[index]
-    return found[0] if isinstance(found, tuple) and found else None

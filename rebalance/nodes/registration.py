@@ -12,12 +12,13 @@ import json
 import os
 import uuid
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import structlog
 
 from catalog.core.zone import Node
+from rebalance.core.epoch import FIRST_EPOCH
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Delete, KeyValue, Put, Txn, unchanged
@@ -35,23 +36,25 @@ class NodeNameTakenError(Exception):
 @dataclass(frozen=True, slots=True)
 class NodeFile:
     """``node.json`` in the data directory. ``revision``: the metastore was seen at this revision; a store that
-    is behind it was restored or replaced, and nothing is destroyed on its word."""
+    is behind it was restored or replaced, and nothing is destroyed on its word before it is adopted, which
+    raises its ``epoch``."""
 
     incarnation: str = ""
     revision: int = 0
+    epoch: int = FIRST_EPOCH
 
     @classmethod
     def read(cls, path: Path) -> NodeFile:
         try:
             document = json.loads(path.read_text())
-            return cls(document["incarnation"], document["revision"])
+            return cls(document["incarnation"], document["revision"], document.get("epoch", FIRST_EPOCH))
         except (OSError, ValueError, KeyError):
             return cls()
 
     def write(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps({"v": 1, "incarnation": self.incarnation, "revision": self.revision}))
+        draft.write_text(json.dumps({"v": 1, **asdict(self)}))
         draft.replace(path)
 
 
@@ -59,8 +62,15 @@ class Registration:
     """``register`` once, then ``keep`` until it is cancelled; ``withdraw`` at the end."""
 
     def __init__(
-        self, metastore: Metastore, keyspace: Keyspace, node: Node, data_dir: Path, lease_ttl_s: int = 5
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        node: Node,
+        data_dir: Path,
+        lease_ttl_s: int = 5,
+        incarnation: str = "",
     ) -> None:
+        """``incarnation``: of this start, never used before; empty: a random one."""
         self._metastore = metastore
         self._key = keyspace.node(node.name)
         self._node = node
@@ -70,7 +80,8 @@ class Registration:
         past = self._saved = NodeFile.read(self._path)
         self._past = past.incarnation
         self.revision_floor = past.revision
-        self.incarnation = uuid.uuid4().hex[:12]
+        self.epoch = past.epoch
+        self.incarnation = incarnation or uuid.uuid4().hex[:12]
 
     async def register(self) -> None:
         """Waits for the metastore as long as it takes. Raises NodeNameTakenError."""
@@ -151,8 +162,15 @@ class Registration:
         """The metastore showed this revision; a lower one later means that it went back in time."""
         self.revision_floor = max(self.revision_floor, revision)
 
+    def adopted(self, epoch: int, revision: int) -> None:
+        """The metastore is in ``epoch`` at ``revision``: one that went back and was adopted counts anew."""
+        if epoch > self.epoch:
+            log.warning("the metastore was adopted", epoch=epoch, revision=revision, seen=self.revision_floor)
+            self.epoch, self.revision_floor = epoch, revision
+            self._save()
+
     def _save(self) -> None:
-        current = NodeFile(self.incarnation, self.revision_floor)
+        current = NodeFile(self.incarnation, self.revision_floor, self.epoch)
         if current != self._saved:
             current.write(self._path)
             self._saved = current

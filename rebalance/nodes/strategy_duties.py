@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import structlog
 
+from rebalance.core.assignments import Strategy
 from rebalance.core.change_lock import (
     decide_on_catch_up_finished,
     decide_on_change_cancelled,
     decide_on_change_ended,
 )
-from rebalance.core.guarded_write import Decision, Observed, Outcome, Strategy
+from rebalance.core.guarded_write import Decision, Observed, Outcome
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import Stage
 from rebalance.core.txn import Get, KeyValue, Txn
@@ -37,19 +38,17 @@ async def read_assignments(
 
 
 class StrategyDuties:
-    """With ``Strategy.QUEUE`` nothing here asks the metastore. Methods raise MetastoreError."""
+    """``strategy`` is that of the running move, which its pending key names; for ``Strategy.QUEUE`` nothing
+    here asks the metastore. Methods raise MetastoreError."""
 
-    def __init__(
-        self, metastore: Metastore, keyspace: Keyspace, host: GroupHost, strategy: Strategy = Strategy.QUEUE
-    ) -> None:
+    def __init__(self, metastore: Metastore, keyspace: Keyspace, host: GroupHost) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._host = host
-        self.strategy = strategy
 
-    async def may_touch_voters(self, partition: PartitionId, token: int) -> bool:
+    async def may_touch_voters(self, partition: PartitionId, token: int, strategy: Strategy) -> bool:
         """True once pending as of ``token`` is locked (I3A-014, I3A-015)."""
-        if not self.strategy.locks_pending:
+        if not strategy.locks_pending:
             return True
         outcome = await self._commit(partition, lambda observed: decide_on_catch_up_finished(observed, token))
         return outcome in (Outcome.PENDING_LOCKED, Outcome.PENDING_LOCKED_AGAIN)
@@ -58,10 +57,10 @@ class StrategyDuties:
         """No change runs and the group is at ``stage``: a lock that was left goes at NONE (I3A-018)."""
         return await self._commit(partition, lambda observed: decide_on_change_ended(observed, stage))
 
-    async def cancel(self, partition: PartitionId, term: int) -> Outcome | None:
+    async def cancel(self, partition: PartitionId, term: int, strategy: Strategy) -> Outcome | None:
         """Something is planned: give the running change up while that is possible (I3A-025..027). None when
         there was nothing to cancel for, or this member does not lead."""
-        if self.strategy is not Strategy.CANCEL:
+        if strategy is not Strategy.CANCEL:
             return None
         observed, _ = await read_assignments(self._metastore, self._keyspace, partition)
         if observed.pending is None or observed.planned is None or observed.lock is not None:

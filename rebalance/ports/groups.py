@@ -98,7 +98,7 @@ class ChangeAnswer(Enum):
 
     RECEIVED = "RECEIVED"
     ALREADY_RUNNING = "ALREADY_RUNNING"  # the very same request is under way
-    BUSY = "BUSY"  # an earlier change is inside a step that cannot be interrupted: ask again
+    BUSY = "BUSY"  # an earlier change has touched voters, or is inside a call: ask again (forced ones need not)
     NOT_LEADER = "NOT_LEADER"
     OLD_TERM = "OLD_TERM"  # the sender speaks for an earlier leadership and must stop
     STALE_TOKEN = "STALE_TOKEN"  # a newer target was asked for already

@@ -94,3 +94,18 @@ class Metastore(Protocol):
     async def revoke_lease(self, lease: int) -> None: ...
 
     async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """``cluster_id`` is the store's own name, which a restored one usually changes. ``full`` is the alarm that
+    refuses writes, in the store's words; empty when there is room."""
+
+    cluster_id: str
+    full: str = ""
+
+
+class MetastoreCondition(Protocol):
+    """What a store tells of itself besides its keys."""
+
+    async def condition(self) -> Condition: ...

@@ -13,6 +13,7 @@ from catalog.core.zone import Node, ZoneId, ZoneIntent
 from catalog.ports import OutboxRow
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.runtime import ControllerRuntime
+from rebalance.core.assignments import Strategy
 from rebalance.core.keys import Keyspace
 from rebalance.groups.simulated_cluster import SimulatedCluster
 from rebalance.groups.simulated_group import SimulatedGroupHost
@@ -63,6 +64,7 @@ class Environment:
     rates: FaultRates
     failing_jobs: float = 0.05
     lease_s: int = 5
+    strategy: Strategy = Strategy.QUEUE
 
 
 class SimulatedEngine:
@@ -207,7 +209,13 @@ class ControllerProcess(SimulatedProcess):
         shared = self.environment
         engine = SimulatedEngine(self.random("engine"), shared)
         self._runtime = ControllerRuntime(
-            client, shared.keyspace, engine, self.name, shared.lease_s, clock=LoopClock()
+            client,
+            shared.keyspace,
+            engine,
+            self.name,
+            shared.lease_s,
+            clock=LoopClock(),
+            strategy=shared.strategy,
         )
         relay = OutboxRelay(shared.catalog, client, shared.keyspace)
         async with asyncio.TaskGroup() as tasks:
@@ -222,12 +230,22 @@ class NodeProcess(SimulatedProcess):
         super().__init__(node.name, environment)
         self.node = node
         self._host: SimulatedGroupHost | None = None
+        self._starts = 0
 
     async def work(self, client: SimulatedClient) -> None:
         shared = self.environment
         self._host = SimulatedGroupHost(shared.cluster, self.name)
         directory = shared.directory / self.name
-        agent = NodeAgent(self.node, client, shared.keyspace, self._host, directory, failure_handler=_unheard)
+        self._starts += 1
+        agent = NodeAgent(
+            self.node,
+            client,
+            shared.keyspace,
+            self._host,
+            directory,
+            failure_handler=_unheard,
+            incarnation=f"{self.name}-{self._starts}",
+        )
         await agent.run()
 
     def on_kill(self) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import structlog
 
+from rebalance.core.assignments import Strategy
 from rebalance.core.keys import Keyspace
 from rebalance.groups.simulated_cluster import GroupRates, SimulatedCluster
 from rebalance.metastore.memory import MemoryMetastore
@@ -29,7 +30,7 @@ from rebalance.simulation.scenario import Scenario, node_number
 from rebalance.simulation.trace import Trace
 from rebalance.simulation.virtual_time import run_virtually
 
-STRATEGIES = ("queue",)
+STRATEGIES = tuple(each.value for each in Strategy)
 AGENT_PARTITIONS_MAX = 1_000
 """Up to here each node is a real agent; above, nodes and groups are arrays."""
 CONTROLLERS = 2
@@ -84,6 +85,8 @@ def simulate(simulation: Simulation) -> Report:
         raise ValueError("a simulation needs at least 3 nodes, 1 partition and no negative number of events")
     if simulation.strategy not in STRATEGIES:
         raise ValueError(f"strategy {simulation.strategy!r} is not one of {', '.join(STRATEGIES)}")
+    if simulation.is_bulk and simulation.strategy != Strategy.QUEUE.value:
+        raise ValueError(f"above {AGENT_PARTITIONS_MAX} partitions only the strategy queue is simulated")
     started = time.perf_counter()
     with silent_logs(), tempfile.TemporaryDirectory(prefix="zonekeeper-simulation-") as directory:
         world, broken, virtual_s = run_virtually(_run(simulation, Path(directory)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -29,13 +30,14 @@ def assignments(text: str) -> Assignments:
     return Assignments(tuple(peers.split(",")), tuple(learners.split(",")) if learners else (), forced)
 
 
-def encode(field: str, text: str, pending_revision: int) -> bytes:
+def encode(field: str, text: str, pending_revision: int, strategy: Strategy) -> bytes:
     """``lock=held`` is the lock of the pending set as it is, ``lock=other`` that of an earlier one."""
     if field == "trigger":
         return encode_trigger(int(text))
     if field == "lock":
         return encode_lock(pending_revision if text == "held" else 1)
-    return assignments(text).encode()
+    found = assignments(text)
+    return (found if field == "stable" else replace(found, strategy=strategy)).encode()
 
 
 def show(found: KeyValue | None, field: str, pending: KeyValue | None) -> str:
@@ -61,13 +63,15 @@ async def prepared(block: Block) -> MemoryMetastore:
         text = block.arguments.get(field, "-")
         if text != "-":
             pending = await store.get(KEYS.pending)
-            value = encode(field, text, pending.mod_revision if pending else 0)
+            strategy = Strategy(block.arguments.get("running", block.arguments.get("strategy", "queue")))
+            value = encode(field, text, pending.mod_revision if pending else 0, strategy)
             await store.commit(Txn((), (Put(getattr(KEYS, field), value),)))
     return store
 
 
 def decide(block: Block, observed: Observed, decisions: Decisions) -> Decision:
-    """``token=old`` is the revision of a pending set that is no more."""
+    """``strategy`` is that of the target, and of what is pending, unless ``running`` says another.
+    ``token=old`` is the revision of a pending set that is no more."""
     arguments = block.arguments
     token = observed.pending.mod_revision if observed.pending and arguments.get("token") != "old" else 1
     match block.command:

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import Strategy
+from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, NodeRecord, Stage
 from rebalance.core.txn import Delete, Put, Txn
@@ -71,17 +70,13 @@ class NodeCluster:
             self._ports[name] = free_block(2 * pairs)
         return self._ports[name]
 
-    def start(
-        self, *names: str, tuning: EtcdTuning = QUICK, lease_ttl_s: int = 3, strategy: Strategy = Strategy.QUEUE
-    ) -> None:
+    def start(self, *names: str, tuning: EtcdTuning = QUICK, lease_ttl_s: int = 3) -> None:
         for name in names:
             data_dir = self.directory / name
             data_dir.mkdir(parents=True, exist_ok=True)
             host = EtcdGroupHost(data_dir, self.ports(name), tuning=tuning)
             metastore = EtcdMetastore([self.endpoint])
-            agent = NodeAgent(
-                Node(name), metastore, self.keyspace, host, data_dir, lease_ttl_s=lease_ttl_s, strategy=strategy
-            )
+            agent = NodeAgent(Node(name), metastore, self.keyspace, host, data_dir, lease_ttl_s=lease_ttl_s)
             self.nodes[name] = RunningNode(agent, host, metastore, asyncio.create_task(agent.run()))
 
     async def stop(self, name: str) -> None:
@@ -96,8 +91,12 @@ class NodeCluster:
     async def write_stable(self, partition: PartitionId, *peers: str) -> None:
         await self.put(self.keyspace.partition(partition).stable, Assignments(peers).encode())
 
-    async def write_pending(self, partition: PartitionId, *peers: str) -> None:
-        await self.put(self.keyspace.partition(partition).pending, Assignments(peers).encode())
+    async def write_pending(
+        self, partition: PartitionId, *peers: str, strategy: Strategy = Strategy.QUEUE
+    ) -> None:
+        await self.put(
+            self.keyspace.partition(partition).pending, Assignments(peers, strategy=strategy).encode()
+        )
 
     async def drop(self, partition: PartitionId) -> None:
         keys = self.keyspace.partition(partition)

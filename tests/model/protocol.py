@@ -161,9 +161,7 @@ class Protocol:
                 yield "agent reads what is wanted", state._replace(agent=Doing(Kind.ASK, token, wanted, None))
             ended = self._decide(Kind.ENDED, state.store, 0, self._stage(state).value.encode())
             if ended.write:
-                # A stale step may have undone what was applied: what the group reports now counts.
-                rested = state._replace(agent=ended, applied=state.voters)
-                yield "agent finds the group at rest and locked", rested
+                yield "agent finds the group at rest and locked", state._replace(agent=ended)
         elif change.token != token and not (change.cleared and self._locks and change.token):
             yield "agent reads what is wanted now", state._replace(agent=Doing(Kind.ASK, token, wanted, None))
         if self._scope.strategy.value == "cancel" and pending is not None:
@@ -335,7 +333,10 @@ class Protocol:
         newest = max(state.newest, doing.number) if doing.kind == Kind.TRIGGER else state.newest
         if doing.kind == Kind.TRIGGER and doing.number <= state.newest:
             newest = -1
-        return state._replace(store=store, newest=newest)
+        # A stale step may have undone what was applied: that the group is at rest, as it was when
+        # that was read, is a report as well.
+        applied = nodes_in(store[STABLE][0] or b"") if doing.kind == Kind.ENDED else state.applied
+        return state._replace(store=store, newest=newest, applied=applied)
 
     def _next_step(self, voters: Nodes, learners: Nodes, leader: str, target: bytes) -> Step:
         members = [ObservedMember(node, MemberRole.VOTER, announced=True) for node in sorted(voters)]

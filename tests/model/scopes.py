@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import Strategy
+from rebalance.core.assignments import Assignments, Strategy
 from tests.model.world import Scope
 
 S, A, B = (Assignments(tuple(nodes)) for nodes in ("a", "b", "ab"))

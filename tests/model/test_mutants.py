@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rebalance.core.guarded_write import Strategy
+from rebalance.core.assignments import Strategy
 from tests.datadriven.runner import SCRIPTS, Block, read_blocks
 from tests.datadriven.test_guarded_write import PROTOCOL_SCRIPTS, execute
 from tests.model.mutants import Mutant, mutants

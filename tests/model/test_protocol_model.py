@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rebalance.core.guarded_write import Strategy
+from rebalance.core.assignments import Strategy
 from tests.model.explorer import Exploration, Explorer
 from tests.model.protocol import Protocol
 from tests.model.scopes import small, whole

@@ -8,8 +8,8 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from rebalance.core import change_lock, group_steps, guarded_write
-from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import Decision, Strategy
+from rebalance.core.assignments import Assignments, Strategy
+from rebalance.core.guarded_write import Decision
 from tests.model.store import Nodes, Store, Write, initial_store, renumber
 
 

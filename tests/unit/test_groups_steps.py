@@ -58,6 +58,8 @@ def learner(name: str, **known: bool) -> ObservedMember:
         (view(voter("a"), voter("b"), voter("c", down=True, announced=True)), "abd", Remove("c")),
         # With c dead, taking b away would leave {a, c} without a majority.
         (view(voter("a"), voter("b"), voter("c", down=True)), "ac", WaitMajority(("c",))),
+        # So would it when c never started (found by the simulator): its node lives, its vote does not.
+        (view(voter("a"), voter("b"), voter("c", started=False)), "ac", WaitMajority(())),
         (view(voter("a"), leader=""), "ab", WaitLeader()),
     ],
 )

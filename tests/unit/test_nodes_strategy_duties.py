@@ -7,8 +7,8 @@ from typing import cast
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import Outcome, Strategy
+from rebalance.core.assignments import Assignments, Strategy
+from rebalance.core.guarded_write import Outcome
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import Stage
 from rebalance.core.txn import Put, Txn
@@ -35,7 +35,8 @@ class Moving:
 
     def __init__(self, strategy: Strategy, answer: CancelAnswer = CancelAnswer.CANCELLED) -> None:
         self.store, self.host = MemoryMetastore(), AnsweringHost(answer)
-        self.duties = StrategyDuties(self.store, Keyspace(), cast(GroupHost, self.host), strategy)
+        self.strategy = strategy
+        self.duties = StrategyDuties(self.store, Keyspace(), cast(GroupHost, self.host))
 
     async def begin(self) -> int:
         puts = zip((KEYS.stable, KEYS.pending, KEYS.planned), "abc", strict=True)
@@ -43,6 +44,12 @@ class Moving:
             Txn((), tuple(Put(key, Assignments((node,)).encode()) for key, node in puts))
         )
         return result.revision
+
+    async def may_touch_voters(self, token: int) -> bool:
+        return await self.duties.may_touch_voters(P0, token, self.strategy)
+
+    async def cancel(self, term: int) -> Outcome | None:
+        return await self.duties.cancel(P0, term, self.strategy)
 
     async def node_in(self, key: str) -> str:
         found = await self.store.get(key)
@@ -54,8 +61,8 @@ async def test_the_lock_is_taken_before_voters_are_touched(strategy: Strategy) -
     """I3A-004, I3A-014, I3A-016: yes, and yes again; `queue` needs no lock."""
     moving = Moving(strategy)
     token = await moving.begin()
-    assert await moving.duties.may_touch_voters(P0, token)
-    assert await moving.duties.may_touch_voters(P0, token)
+    assert await moving.may_touch_voters(token)
+    assert await moving.may_touch_voters(token)
     assert (await moving.store.get(KEYS.lock) is not None) is strategy.locks_pending
 
 
@@ -64,15 +71,15 @@ async def test_another_pending_is_not_finished() -> None:
     moving = Moving(Strategy.UPDATE)
     token = await moving.begin()
     result = await moving.store.commit(Txn((), (Put(KEYS.pending, Assignments(("b",)).encode()),)))
-    assert not await moving.duties.may_touch_voters(P0, token)
+    assert not await moving.may_touch_voters(token)
     assert await moving.store.get(KEYS.lock) is None
-    assert await moving.duties.may_touch_voters(P0, result.revision)
+    assert await moving.may_touch_voters(result.revision)
 
 
 async def test_the_lock_goes_when_the_group_is_at_rest() -> None:
     """I3A-018: not while voters may have been touched; what was planned goes on."""
     moving = Moving(Strategy.UPDATE)
-    await moving.duties.may_touch_voters(P0, await moving.begin())
+    await moving.may_touch_voters(await moving.begin())
     assert await moving.duties.note_stage(P0, Stage.JOINT) is Outcome.LOCK_KEPT
     assert await moving.duties.note_stage(P0, Stage.NONE) is Outcome.LOCK_CLEARED_PLANNED_SCHEDULED
     assert await moving.node_in(KEYS.pending) == "c"
@@ -92,7 +99,7 @@ async def test_cancel(answer: CancelAnswer, outcome: Outcome | None, pending: st
     """I3A-020..027: planned becomes pending when the leader could cancel; else nothing is done."""
     moving = Moving(Strategy.CANCEL, answer)
     token = await moving.begin()
-    assert await moving.duties.cancel(P0, 3) is outcome
+    assert await moving.cancel(3) is outcome
     assert moving.host.asked == [(3, token)]
     assert await moving.node_in(KEYS.pending) == pending
 
@@ -100,8 +107,8 @@ async def test_cancel(answer: CancelAnswer, outcome: Outcome | None, pending: st
 async def test_a_locked_change_is_not_cancelled() -> None:
     """I3A-021, I3A-026: its learner stays too."""
     moving = Moving(Strategy.CANCEL)
-    await moving.duties.may_touch_voters(P0, await moving.begin())
-    assert await moving.duties.cancel(P0, 3) is None
+    await moving.may_touch_voters(await moving.begin())
+    assert await moving.cancel(3) is None
     assert moving.host.asked == []
 
 
@@ -110,5 +117,5 @@ async def test_other_strategies_do_not_cancel(strategy: Strategy) -> None:
     """I3A-001, I3A-025."""
     moving = Moving(strategy)
     await moving.begin()
-    assert await moving.duties.cancel(P0, 3) is None
+    assert await moving.cancel(3) is None
     assert moving.host.asked == []

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
+from rebalance.controllers.data_nodes import DataNodesKeeper
+from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
@@ -24,7 +26,8 @@ def zone(number: int, replicas: int, quorum: int | None = None) -> Zone:
 async def handle(store: MemoryMetastore, version: int, wanted: Zone) -> None:
     intent = ZoneIntent(version, wanted)
     await store.commit(Txn((), (Put(KEYSPACE.intent(wanted.zone_id), intent.encode()),)))
-    zones = ZoneController(store, KEYSPACE, LocalPlacementEngine(), lambda: NODES)
+    data_nodes = DataNodesKeeper(store, KEYSPACE, lambda: KnownTopology.of(*NODES))
+    zones = ZoneController(store, KEYSPACE, LocalPlacementEngine(), data_nodes)
     assert await zones.reconcile([wanted.zone_id]) == {}
 
 

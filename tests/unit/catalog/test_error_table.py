@@ -12,6 +12,7 @@ RETRYABLE = (
     ErrorKind.OUTCOME_UNKNOWN,
     ErrorKind.CATALOG_UNAVAILABLE,
     ErrorKind.METASTORE_UNAVAILABLE,
+    ErrorKind.METASTORE_DIVERGED,
     ErrorKind.PARTITION_UNAVAILABLE,
 )
 """Something outside is to blame: clients see it by the type."""
@@ -72,6 +73,8 @@ def test_sqlstates_and_statuses() -> None:
         ErrorKind.CATALOG_VERSION_CONFLICT: ("40001", 409),
         ErrorKind.CATALOG_UNAVAILABLE: ("58000", 503),
         ErrorKind.METASTORE_UNAVAILABLE: ("58000", 503),
+        ErrorKind.METASTORE_DIVERGED: ("55000", 503),
+        ErrorKind.METASTORE_FULL: ("53100", 503),
         ErrorKind.KEY_NOT_FOUND: ("02000", 404),
         ErrorKind.OUTCOME_UNKNOWN: ("40003", 504),
         ErrorKind.INTERNAL_ERROR: ("XX000", 500),

@@ -1,0 +1,110 @@
+"""``zonectl metastore``: what to do when etcd or the catalog was restored from a backup."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from app.cli.exits import CliError, ExitCode, UsageError
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
+
+app = typer.Typer(
+    no_args_is_help=True, help="Whether catalog and etcd belong together, and how to go on when they do not."
+)
+
+
+@app.command()
+def status(
+    form: FormatOption = OutputFormat.TABLE,
+    url: UrlOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Compare catalog and etcd now.
+
+    Exit code 1 when nothing is written: one of them was restored from an older
+    backup (DIVERGED), or etcd has no space left (FULL).
+
+    \b
+    Examples:
+      zonectl metastore status
+      zonectl metastore status --format json | jq -r .reason
+    """
+    from app.cli.address import find_address
+    from app.cli.client import ApiClient, ProblemError
+    from app.cli.problems import render_problem
+
+    _one_object(form)
+    with ApiClient(find_address(url, data_dir)) as client:
+        try:
+            found = client.metastore()
+        except ProblemError as error:
+            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+    if form is OutputFormat.TABLE:
+        epoch = f"epoch {found['epoch']}, catalog version {found['catalog_version']}"
+        print(f"{found['state']}: {epoch}, etcd cluster {found['cluster_id']} at revision {found['revision']}")
+        if found["reason"]:
+            print(found["reason"])
+    else:
+        print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+    return ExitCode.OK if found["state"] == "AGREED" else ExitCode.FAILED
+
+
+@app.command()
+def adopt(
+    yes: Annotated[
+        bool, typer.Option("--yes", envvar="ZONEKEEPER_YES", help="Do not ask whether it is meant.")
+    ] = False,
+    form: FormatOption = OutputFormat.TABLE,
+    url: UrlOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Take what catalog and etcd hold now for the truth, and go on.
+
+    For the time after etcd or the catalog was restored from an older backup and
+    the matching backup of the other is not to be had. The epoch is raised, every
+    zone of the catalog is published again, and zones that only etcd knows are
+    dropped WITH THEIR DATA. When both agree, nothing is done.
+
+    \b
+    Examples:
+      zonectl metastore status
+      zonectl metastore adopt
+      zonectl metastore adopt --yes --format json
+    """
+    from app.cli.address import find_address
+    from app.cli.client import ApiClient, ProblemError
+    from app.cli.problems import render_problem
+
+    _one_object(form)
+    with ApiClient(find_address(url, data_dir)) as client:
+        try:
+            if not yes:
+                found = client.metastore()
+                if found["state"] == "DIVERGED":
+                    _ask(found["kind"], found["reason"])
+            done = client.adopt_metastore()
+        except ProblemError as error:
+            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+    if form is not OutputFormat.TABLE:
+        print(json.dumps(done, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+    elif not done["adopted"]:
+        print(f"catalog and etcd agree (epoch {done['epoch']}): nothing was done")
+    else:
+        dropped = f", dropped: {', '.join(done['dropped'])}" if done["dropped"] else ""
+        print(f"epoch {done['epoch']}: {done['published']} zones published again{dropped}")
+    return ExitCode.OK
+
+
+def _ask(kind: str, reason: str) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError("nobody can be asked here whether it is meant: look first, then add --yes")
+    print(f"{kind}: {reason}", file=sys.stderr)
+    typer.confirm("Publish the catalog anew, and drop zones that only etcd knows?", abort=True, err=True)
+
+
+def _one_object(form: OutputFormat) -> None:
+    if form is OutputFormat.CSV:
+        raise UsageError("metastore prints one object, csv holds rows: choose json or jsonl")

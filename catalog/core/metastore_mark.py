@@ -1,0 +1,71 @@
+"""What the catalog remembers of the metastore, so that each can tell when the other went back in time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from catalog.core.versions import CatalogSnapshot, EntryKind, ZoneEntry
+from catalog.core.zone import ZoneId, ZoneIntent
+
+
+@dataclass(frozen=True, slots=True)
+class MetastoreMark:
+    """``nonce`` was written to the metastore at ``revision``, the highest that was seen, in ``epoch``.
+
+    ``cluster_id`` is the metastore's own name for itself. Epochs count from 1.
+    """
+
+    epoch: int
+    revision: int
+    nonce: str
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SentIntent:
+    """Which version of which zone."""
+
+    zone_id: ZoneId
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogTruth:
+    """The catalog's side, read at one moment. ``mark``: None before the first meeting of the two stores.
+    ``knows_intent``: the catalog itself wrote the intent that was asked about. ``sent`` is the newest intent
+    that was published."""
+
+    mark: MetastoreMark | None
+    version: int
+    knows_intent: bool = True
+    sent: SentIntent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedVersion:
+    """The catalog version by which a metastore is adopted: every zone again, and the end of unknown ones."""
+
+    snapshot: CatalogSnapshot
+    entries: tuple[ZoneEntry, ...]
+
+    @property
+    def dropped(self) -> tuple[ZoneEntry, ...]:
+        return tuple(entry for entry in self.entries if entry.kind is EntryKind.DROPPED)
+
+
+def adopt_intents(catalog: CatalogSnapshot, intents: Sequence[ZoneIntent]) -> AdoptedVersion:
+    """The version that puts ``catalog`` above all ``intents`` which the metastore holds.
+
+    Intents only ever move to a higher version, so it jumps over the highest of them. Ids of zones that only the
+    metastore knows are never given again; such zones end.
+    """
+    version = max((catalog.version, *(intent.version for intent in intents))) + 1
+    known = {zone.zone_id for zone in catalog.zones}
+    lost = [each.zone for each in intents if not each.dropped and each.zone.zone_id not in known]
+    next_zone_id = max((catalog.next_zone_id, *(ZoneId(each.zone.zone_id + 1) for each in intents)))
+    entries = (
+        *(ZoneEntry(EntryKind.WRITTEN, zone) for zone in catalog.zones),
+        *(ZoneEntry(EntryKind.DROPPED, zone) for zone in lost),
+    )
+    return AdoptedVersion(replace(catalog, version=version, next_zone_id=next_zone_id), entries)

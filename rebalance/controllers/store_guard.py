@@ -1,0 +1,314 @@
+"""Watches over two stores that must tell one truth: the catalog's database and the metastore.
+
+Every server looks each second whether the two still belong together. When one of them went back in time (it was
+restored from a backup), this server refuses statements, publishes no intent, and writes into the ``epoch`` key
+that nothing may be written, which controllers and other servers follow. That ends when the right store is back,
+or when an operator adopts what is there: ``adopt`` raises the epoch and publishes every zone anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from catalog.core.errors import ErrorKind, StoreError
+from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
+from catalog.core.zone import ZoneIntent
+from rebalance.core.epoch import FIRST_EPOCH, Divergence, EpochRecord, MetastoreTruth, find_divergence
+from rebalance.core.keys import Keyspace
+from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import Condition, Metastore, MetastoreCondition, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+CHECK_S = 1.0
+MIRROR_S = 10.0
+MARK_CHECKS = 5
+"""A changed store is marked with every so many checks: each mark is a write to both stores."""
+
+
+class AsyncMarks(Protocol):
+    """The catalog's memory of the metastore as the guard needs it. Raises StoreError."""
+
+    async def truth(self, newest: ZoneIntent | None) -> CatalogTruth: ...
+
+    async def record_mark(self, mark: MetastoreMark) -> None: ...
+
+    async def adopt(self, intents: Sequence[ZoneIntent], mark: MetastoreMark) -> AdoptedVersion: ...
+
+
+class Watched(Metastore, MetastoreCondition, Protocol):
+    """A metastore that also tells how it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """What the last check found. ``full`` is the metastore's own words, empty when there is room."""
+
+    epoch: int = FIRST_EPOCH
+    catalog_version: int = 0
+    revision: int = 0
+    cluster_id: str = ""
+    divergence: Divergence | None = None
+    full: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """What ``adopt`` did: ``published`` intents at ``catalog_version``; those of the zones in ``dropped`` say
+    that the zone is no more, for the catalog does not have it."""
+
+    epoch: int
+    catalog_version: int
+    published: int
+    dropped: tuple[str, ...]
+
+
+class StoreGuard:
+    """``publish`` sends every unsent intent to the metastore. ``mirror`` is one of the whole keyspace."""
+
+    def __init__(
+        self,
+        marks: AsyncMarks,
+        metastore: Watched,
+        mirror: KeyspaceMirror,
+        keyspace: Keyspace,
+        publish: Callable[[], Awaitable[int]],
+    ) -> None:
+        self._marks = marks
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._publish = publish
+        self._newest = NewestIntent(mirror, keyspace)
+        self._state: StoreState | None = None
+        self._one_at_a_time = asyncio.Lock()
+        self._wake = asyncio.Event()
+        self._unmarked = 0
+        self._mirror = mirror
+        mirror.listen(self._on_change)
+
+    @property
+    def state(self) -> StoreState | None:
+        """None until both stores have answered once."""
+        return self._state
+
+    @property
+    def is_agreed(self) -> bool:
+        """Both stores have answered and belong together: intents may be published."""
+        return self._state is not None and self._state.divergence is None
+
+    def require_writable(self) -> None:
+        """Raises StoreError with what stops statements now."""
+        if self._state is None:
+            message = "etcd has not answered since this server started"
+            raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, message)
+        if self._state.divergence is not None:
+            message = (
+                f"nothing is written, for {self._state.divergence.reason}. Restore the backup that matches, or "
+                "go on with what is there: `zonectl metastore adopt`"
+            )
+            raise StoreError(ErrorKind.METASTORE_DIVERGED, message)
+        if self._state.full:
+            message = (
+                f"etcd has no space left ({self._state.full}): compact and defragment it, then disarm the "
+                "alarm (`etcdctl alarm disarm`)"
+            )
+            raise StoreError(ErrorKind.METASTORE_FULL, message)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.check()
+            except (MetastoreError, StoreError) as error:
+                log.info("the stores were not compared", error=str(error))
+            except Exception as error:
+                log.warning("the stores were not compared", error=repr(error))
+            try:
+                async with asyncio.timeout(CHECK_S):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+
+    async def check(self) -> StoreState:
+        """Compares the stores now. Raises StoreError and MetastoreError when one does not answer."""
+        async with self._one_at_a_time:
+            return await self._check()
+
+    async def adopt(self) -> Adoption | None:
+        """Takes what both stores hold for the truth from now on; None when they agree already.
+
+        The catalog's database goes first and the ``epoch`` key last: whatever is interrupted in between leaves
+        two stores that disagree, and is done again by the next call. Raises StoreError, MetastoreError.
+        """
+        async with self._one_at_a_time:
+            state = await self._check()
+            if state.divergence is None:
+                return None
+            log.warning("metastore is adopted", reason=state.divergence.reason)
+            items = (await self._metastore.range(self._keyspace.intents)).items
+            intents = [ZoneIntent.decode(item.value) for item in items]
+            known = await self._marks.truth(None)
+            epoch_key = await self._metastore.get(self._keyspace.epoch)
+            before = EpochRecord.decode(epoch_key.value if epoch_key else None)
+            epoch = max(before.epoch, known.mark.epoch if known.mark else FIRST_EPOCH) + 1
+            mark = MetastoreMark(epoch, 0, "", state.cluster_id)
+            adopted = await self._marks.adopt(intents, mark)
+            while await self._publish():
+                pass
+            await self._open_epoch(epoch)
+            await self._mirror.wait_until(lambda: self._seen_epoch() >= epoch, MIRROR_S)
+            after = await self._check()
+            if after.divergence is not None:
+                raise StoreError(ErrorKind.METASTORE_DIVERGED, f"adopted, but {after.divergence.reason}")
+            dropped = tuple(entry.zone.name for entry in adopted.dropped)
+            version = adopted.snapshot.version
+            log.warning("metastore adopted", epoch=epoch, catalog_version=version, dropped=dropped)
+            return Adoption(epoch, version, len(adopted.entries), dropped)
+
+    async def _check(self) -> StoreState:
+        truth, store, condition, divergence = await self._compare()
+        if divergence is not None:
+            # Somebody else may have adopted the store between the two readings.
+            truth, store, condition, divergence = await self._compare()
+        epoch = store.only(0)
+        state = StoreState(
+            EpochRecord.decode(epoch.value if epoch else None).epoch,
+            truth.version,
+            store.revision,
+            condition.cluster_id,
+            divergence,
+            condition.full,
+        )
+        self._report(state)
+        self._state = state
+        if divergence is not None:
+            await self._halt(epoch, divergence)
+        elif not state.full:
+            await self._agree(truth, store, condition.cluster_id)
+        return state
+
+    async def _compare(self) -> tuple[CatalogTruth, TxnResult, Condition, Divergence | None]:
+        newest = self._newest.intent
+        truth = await self._marks.truth(newest)
+        condition = await self._metastore.condition()
+        keys = self._keyspace
+        names = [keys.epoch, keys.mark]
+        if newest is not None:
+            names.append(keys.intent(newest.zone.zone_id))
+        if truth.sent is not None:
+            names.append(keys.intent(truth.sent.zone_id))
+        store = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
+        epoch, mark = store.only(0), store.only(1)
+        if newest is not None and _intent(store.only(2)) != newest:
+            # The mirror was behind, or the intent has moved on: the next look will tell.
+            newest = None
+        sent = _intent(store.only(len(names) - 1)) if truth.sent is not None else None
+        found = MetastoreTruth(
+            EpochRecord.decode(epoch.value).epoch if epoch else None,
+            mark.mod_revision if mark else 0,
+            mark.value.decode() if mark else "",
+            condition.cluster_id,
+            sent.version if sent is not None else 0,
+        )
+        return truth, store, condition, find_divergence(truth, found, newest)
+
+    async def _halt(self, epoch: KeyValue | None, divergence: Divergence) -> None:
+        record = EpochRecord.decode(epoch.value if epoch else None)
+        if record.halted != divergence.reason:
+            await self._write_epoch(epoch, EpochRecord(record.epoch, divergence.reason))
+
+    async def _agree(self, truth: CatalogTruth, store: TxnResult, cluster_id: str) -> None:
+        """Opens the store when it was halted, and marks it when it has changed since it was last marked."""
+        epoch, mark = store.only(0), store.only(1)
+        record = EpochRecord.decode(epoch.value if epoch else None)
+        if epoch is None or record.halted:
+            await self._write_epoch(epoch, EpochRecord(record.epoch))
+        self._unmarked += 1
+        changed = mark is None or store.revision > mark.mod_revision
+        if truth.mark is None or (changed and self._unmarked >= MARK_CHECKS):
+            self._unmarked = 0
+            nonce = uuid.uuid4().hex
+            guard = unchanged(self._keyspace.mark, mark.mod_revision if mark else 0)
+            written = await self._metastore.commit(Txn((guard,), (Put(self._keyspace.mark, nonce.encode()),)))
+            if written.succeeded:
+                await self._marks.record_mark(MetastoreMark(record.epoch, written.revision, nonce, cluster_id))
+
+    async def _open_epoch(self, epoch: int) -> None:
+        """Raises StoreError when others keep writing the key."""
+        for _ in range(10):
+            found = await self._metastore.get(self._keyspace.epoch)
+            record = EpochRecord.decode(found.value if found else None)
+            if (record.epoch >= epoch and not record.halted) or await self._write_epoch(
+                found, EpochRecord(epoch)
+            ):
+                return
+        raise StoreError(ErrorKind.METASTORE_DIVERGED, "other servers keep changing the epoch: try again")
+
+    def _seen_epoch(self) -> int:
+        return EpochRecord.decode(self._mirror.value(self._keyspace.epoch)).epoch
+
+    async def _write_epoch(self, found: KeyValue | None, record: EpochRecord) -> bool:
+        guard = unchanged(self._keyspace.epoch, found.mod_revision if found else 0)
+        put = Put(self._keyspace.epoch, record.encode())
+        return (await self._metastore.commit(Txn((guard,), (put,)))).succeeded
+
+    def _report(self, state: StoreState) -> None:
+        before = self._state or StoreState()
+        if state.divergence is not None and state.divergence != before.divergence:
+            reason, kind = state.divergence.reason, state.divergence.kind.value
+            log.error("catalog and metastore do not belong together", kind=kind, reason=reason)
+        elif state.divergence is None and before.divergence is not None:
+            log.warning("catalog and metastore belong together again", epoch=state.epoch)
+        if bool(state.full) != bool(before.full):
+            report = log.error if state.full else log.warning
+            report("metastore is full" if state.full else "metastore has space again", alarm=state.full)
+
+    def _on_change(self, _changed: frozenset[str]) -> None:
+        if self._newest.went_back:
+            self._wake.set()
+
+
+class NewestIntent:
+    """The intent of the highest version in a mirror, kept as it changes."""
+
+    def __init__(self, mirror: KeyspaceMirror, keyspace: Keyspace) -> None:
+        self._mirror = mirror
+        self._prefix = keyspace.intents
+        self._versions: dict[str, int] = {}
+        self._revision = 0
+        self.went_back = False
+        """The mirror's last change led to an earlier revision."""
+        mirror.listen(self._on_change)
+
+    @property
+    def intent(self) -> ZoneIntent | None:
+        """None when there is none, or the mirror is not loaded."""
+        if not self._versions:
+            return None
+        key = max(self._versions, key=self._versions.__getitem__)
+        value = self._mirror.value(key)
+        return None if value is None else ZoneIntent.decode(value)
+
+    def _on_change(self, changed: frozenset[str]) -> None:
+        self.went_back = self._mirror.revision < self._revision
+        self._revision = self._mirror.revision
+        for key in changed:
+            if not key.startswith(self._prefix):
+                continue
+            value = self._mirror.value(key)
+            if value is None:
+                self._versions.pop(key, None)
+            else:
+                self._versions[key] = ZoneIntent.decode(value).version
+
+
+def _intent(item: KeyValue | None) -> ZoneIntent | None:
+    return ZoneIntent.decode(item.value) if item is not None else None

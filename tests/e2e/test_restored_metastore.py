@@ -1,0 +1,61 @@
+"""``zonectl up`` on an etcd that was restored from an older backup: no data is lost, everything converges."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from tests.e2e.installation import Installation, wait_for
+
+MOVED = ("grown", "shrunk", "late")
+
+
+def test_a_restored_etcd_is_adopted_and_no_data_is_lost(tmp_path: Path) -> None:
+    """I3-049, I3-050: groups grew, shrank and were founded after the backup. Members that it does not know keep
+    their data while nothing is written, and after the adoption until their group has spoken."""
+    installation = Installation(tmp_path / "data")
+    etcd, backup = installation.directory / "etcd", tmp_path / "backup"
+    try:
+        installation.start()
+        installation.execute("CREATE ZONE grown (PARTITIONS 2, REPLICAS 1)")
+        installation.execute("CREATE ZONE shrunk (PARTITIONS 2, REPLICAS 3)")
+        installation.stop()
+        shutil.copytree(etcd, backup)
+
+        installation.start()
+        installation.execute("ALTER ZONE grown SET (REPLICAS 3)")
+        installation.execute("ALTER ZONE shrunk SET (REPLICAS 1)")
+        installation.execute("CREATE ZONE late (PARTITIONS 2, REPLICAS 3)")
+        for zone in MOVED:
+            for number in range(8):
+                done = installation.zonectl("kv", "put", zone, f"key-{number}", f"{zone} {number}")
+                assert done.returncode == 0, done.stderr
+        installation.stop()
+        shutil.rmtree(etcd)
+        shutil.copytree(backup, etcd)
+
+        installation.start_diverged()
+        refused = installation.zonectl("sql", "-e", "CREATE ZONE more")
+        assert refused.returncode == 1
+        assert "METASTORE_DIVERGED" in refused.stderr
+        assert "zonectl metastore adopt" in refused.stderr
+        assert "diverged" in installation.zonectl("status").stdout
+
+        adopted = installation.zonectl("metastore", "adopt", "--yes", "--format", "json")
+        assert adopted.returncode == 0, adopted.stderr
+        version = json.loads(adopted.stdout)["catalog_version"]
+        ids = {each["name"]: each["zone_id"] for each in installation.get("/api/v1/zones")["zones"]}
+        for zone in MOVED:
+            result = {"zone_id": ids[zone.upper()], "catalog_version": version}
+            wait_for(f"convergence of {zone}", lambda result=result: installation.converged(result), 120)
+        for zone, replicas in zip(MOVED, (3, 1, 3), strict=True):
+            stable = [each["stable"] for each in installation.partitions(zone)]
+            assert [len(each["peers"]) for each in stable] == [replicas] * 2
+            for number in range(8):
+                found = installation.zonectl("kv", "get", zone, f"key-{number}", "--format", "json")
+                assert found.returncode == 0, found.stderr
+                assert json.loads(found.stdout)["value"] == f"{zone} {number}"
+    finally:
+        installation.kill_up()
+        installation.assert_nothing_is_left(20)

@@ -1,0 +1,102 @@
+"""Who asks for a change, and how clients follow the group: with real members."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import PartitionId
+from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.ports.groups import ChangeAnswer
+from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
+
+P0 = PartitionId(ZoneId(11), 0)
+
+
+@pytest.fixture
+async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]:
+    async with node_cluster(etcd_server.endpoint, keyspace, tmp_path) as running:
+        yield running
+
+
+def accepted_requests(cluster: NodeCluster) -> list[tuple[str, int, int, Assignments]]:
+    """Node, term, token and target of each change of peers that a group takes up from now on."""
+    found: list[tuple[str, int, int, Assignments]] = []
+    for name, node in cluster.nodes.items():
+        ask = node.host.change_peers_and_learners
+
+        async def recorded(
+            partition: PartitionId, term: int, token: int, target: Assignments, urls: Any, name=name, ask=ask
+        ) -> ChangeAnswer:
+            answer = await ask(partition, term, token, target, urls)
+            if answer is ChangeAnswer.RECEIVED:
+                found.append((name, term, token, target))
+            return answer
+
+        node.host.change_peers_and_learners = recorded
+    return found
+
+
+async def test_one_node_asks_for_one_change(cluster: NodeCluster) -> None:
+    """I3-005, I3-033, I3A-011: whoever leads asks, the followers do not; every attempt of a move is the same
+    request: one term's leader, pending's revision, pending's peers."""
+    cluster.start("n1", "n2", "n3")
+    await cluster.write_stable(P0, "n1", "n2")
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
+    accepted = accepted_requests(cluster)
+    await cluster.write_pending(P0, "n1", "n2", "n3")
+    pending = await cluster.metastore.get(cluster.keyspace.partition(P0).pending)
+    assert pending is not None
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
+    assert accepted
+    leaders = {(name, term) for name, term, _, _ in accepted}
+    assert len(leaders) == len({term for _, term in leaders})
+    moves = {(token, target) for _, _, token, target in accepted}
+    assert moves == {(pending.mod_revision, Assignments(("n1", "n2", "n3")))}
+
+
+async def test_clients_follow_the_group(cluster: NodeCluster) -> None:
+    """I3-038, I3-039, I3-048: the published configuration wakes whoever waits for new addresses; after a move
+    clients list the new members and no connection to an old one is left."""
+    cluster.start("n1", "n2", "n3")
+    await cluster.write_stable(P0, "n1", "n2")
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
+    source = MirroredEndpoints(cluster.mirrors)
+    async with writing(cluster, P0) as writer:
+        before = source.endpoints(P0)
+        waiting = asyncio.create_task(source.wait_for_change(P0, before, 60))
+        await cluster.write_pending(P0, "n2", "n3")
+        await waiting
+        assert source.endpoints(P0) != before
+        await cluster.until(lambda: cluster.settled(P0, "n2", "n3"))
+    await writer.check()
+    records = [cluster.record(P0, name) for name in ("n2", "n3")]
+    after = {record.client_url for record in records if record is not None}
+    assert set(source.endpoints(P0)) == after
+    assert len(set(before) - after) == 1
+    await cluster.router.get(P0, "k")
+    connected = set(cluster.router._connections._channels)
+    assert connected <= after
+
+
+async def test_a_move_goes_on_beside_whoever_leads(cluster: NodeCluster) -> None:
+    """I3-042, decided: there is no lease of its own for the primary; the group's leader drives a change, also
+    when the preferred primary is another node, and keeps leading if it stays."""
+    cluster.start("n1", "n2", "n3", "n4")
+    await cluster.write_stable(P0, "n1", "n2", "n3")
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
+    found = cluster.configuration(P0)
+    assert found is not None
+    successor = next(name for name in ("n2", "n3") if name != found.leader)
+    assert await cluster.nodes[found.leader].host.transfer_leadership(P0, successor)
+    await cluster.until(lambda: getattr(cluster.configuration(P0), "leader", "") == successor)
+    await cluster.write_pending(P0, "n1", "n2", "n3", "n4")
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3", "n4"))
+    after = cluster.configuration(P0)
+    assert after is not None
+    assert after.leader == successor

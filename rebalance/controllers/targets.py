@@ -9,7 +9,7 @@ from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import Keyspace
 from rebalance.core.target import StoredTarget, TargetPointer, cut_into_chunks
-from rebalance.core.txn import Compare, DeleteRange, KeyValue, Put, Txn, absent, unchanged
+from rebalance.core.txn import Compare, DeleteRange, Get, KeyValue, Put, Txn, absent, unchanged
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult
 
@@ -48,16 +48,24 @@ class TargetStore:
     ) -> NamedTarget | None:
         """Store ``result`` and point to it; None when ``guards`` or the previous pointer no longer hold.
 
-        Chunks are put if absent: of two controllers that computed the same event, the second uses what the
-        first has stored.
+        The transaction that names the target is guarded by each of its chunks. Two controllers that place the
+        same event may come to different results (a balanced zone looks at what other zones hold), so one must
+        not name what the other has written over.
         """
         zone_id, keyspace = result.zone_id, self._keyspace
         partitions, replicas = result.matrix.shape
         matrix = await asyncio.to_thread(lambda: result.matrix.astype("<i4").tobytes())
         chunks = cut_into_chunks(matrix, replicas)
+        key = keyspace.target_pointer(zone_id)
+        not_named = unchanged(key, previous.mod_revision if previous else 0)
+        stored: list[Compare] = []
         for number, chunk in enumerate(chunks):
-            key = keyspace.target_chunk(zone_id, event_revision, number)
-            await self._metastore.commit(Txn((absent(key),), (Put(key, chunk),)))
+            guard = await self._store_chunk(
+                keyspace.target_chunk(zone_id, event_revision, number), chunk, not_named
+            )
+            if guard is None:
+                return None
+            stored.append(guard)
         pointer = TargetPointer(
             event_revision,
             intent.version,
@@ -72,14 +80,23 @@ class TargetStore:
             data_nodes.weights,
             data_nodes.domains,
         )
-        key = keyspace.target_pointer(zone_id)
         older = DeleteRange(keyspace.zone_targets(zone_id), keyspace.target(zone_id, event_revision))
         named = await self._metastore.commit(
-            Txn(
-                (*guards, unchanged(key, previous.mod_revision if previous else 0)),
-                (Put(key, pointer.encode()), older),
-            )
+            Txn((*guards, not_named, *stored), (Put(key, pointer.encode()), older))
         )
         if not named.succeeded:
             return None
         return NamedTarget(StoredTarget(pointer, chunks), named.revision)
+
+    async def _store_chunk(self, key: str, chunk: bytes, not_named: Compare) -> Compare | None:
+        """The guard that ``key`` still holds ``chunk``; None when another target was named meanwhile, or
+        another controller writes this one as well."""
+        put = await self._metastore.commit(Txn((absent(key),), (Put(key, chunk),), (Get(key),)))
+        if put.succeeded:
+            return unchanged(key, put.revision)
+        found = put.only(0)
+        if found is not None and found.value != chunk:
+            guards = not_named, unchanged(key, found.mod_revision)
+            put = await self._metastore.commit(Txn(guards, (Put(key, chunk),)))
+            return unchanged(key, put.revision) if put.succeeded else None
+        return unchanged(key, found.mod_revision) if found is not None else None

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
@@ -13,6 +14,7 @@ from catalog.ports import OutboxRow
 from rebalance.controllers.data_nodes import DataNodesKeeper
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.partitions import ASSIGNMENT_FIELDS, PARTITIONS_PER_REQUEST, StaleTargetError
+from rebalance.controllers.targets import TargetStore
 from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Assignments
@@ -20,11 +22,11 @@ from rebalance.core.data_nodes import DataNodes
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.target import TargetPointer
-from rebalance.core.txn import Put, Txn, TxnResult
+from rebalance.core.txn import Compare, Put, Txn, TxnResult
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
-from rebalance.ports.placement import PlacementRequest, PlacementResult
+from rebalance.ports.placement import Engine, PlacementRequest, PlacementResult
 from spark.engine import LocalPlacementEngine
 from tests.conftest import EtcdServer
 
@@ -285,6 +287,41 @@ class FailingEngine(LocalPlacementEngine):
         if any(request.zone_id == 2 for request in batch):
             raise RuntimeError("zone 2 cannot be placed")
         return await super().place(batch)
+
+
+async def test_two_results_of_one_event_are_not_mixed(store: Metastore, keyspace: Keyspace) -> None:
+    """I3-004: what another controller stored for the event and did not name is written over; whoever was
+    written over cannot name it any more. The partitions get what is stored."""
+    zones = controller(store, keyspace)
+    await publish(store, keyspace, ZoneIntent(1, ZONE))
+    assert await zones.reconcile([ZONE.zone_id]) == {}
+    created = await pointer_of(store, keyspace)
+    foreign = np.tile(np.array([2, 1, 0], dtype="<i4"), (ZONE.partitions, 1)).tobytes()
+    targets, pointer = TargetStore(store, keyspace), await store.get(keyspace.target_pointer(ZONE.zone_id))
+    nodes = DataNodes(("n1", "n2", "n3"), 2, 3)
+    mine = PlacementResult(ZONE.zone_id, nodes.nodes, np.array([[0, 1, 2]] * 8, np.int32), 3, Engine.LOCAL)
+    wanted = ZoneIntent(2, replace(ZONE, replicas=3))
+    event = created.event_revision + 1_000
+    first = keyspace.target_chunk(ZONE.zone_id, event, 0)
+    await store.commit(Txn((), (Put(first, foreign),)))
+    named = await targets.write(mine, wanted, event, nodes, pointer, ())
+    assert named is not None
+    found = await store.get(first)
+    assert found is not None
+    assert found.value == mine.matrix.astype("<i4").tobytes()
+
+    # Written over between storing and naming: nobody may name it.
+    pointer = await store.get(keyspace.target_pointer(ZONE.zone_id))
+    late = keyspace.target_chunk(ZONE.zone_id, event + 1, 0)
+
+    class Overwritten(TargetStore):
+        async def _store_chunk(self, key: str, chunk: bytes, not_named: Compare) -> Compare | None:
+            guard = await super()._store_chunk(key, chunk, not_named)
+            await store.commit(Txn((), (Put(late, foreign),)))
+            return guard
+
+    assert await Overwritten(store, keyspace).write(mine, wanted, event + 1, nodes, pointer, ()) is None
+    assert (await pointer_of(store, keyspace)).event_revision == event
 
 
 async def test_a_zone_that_fails_holds_up_no_other(store: Metastore, keyspace: Keyspace) -> None:

@@ -1,0 +1,67 @@
+"""Standing learners: copies of a partition that a node keeps beside its voters' groups, read-only.
+
+A standing learner is no member of the group. It is a *mirror*: a store of its own that holds what the group
+held at some revision and then repeats each of the group's revisions as one transaction, so that a key has the
+same revision here as there. One ``MirrorHost`` per node; a node may hold a mirror and a member of the same
+partition for a while, when its role changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from rebalance.core.keys import PartitionId
+from rebalance.ports.groups import MemberLife
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorStatus:
+    """What the node knows of its mirror of one partition.
+
+    ``life``: RESERVED (nothing copied yet), STARTING (the first copy is fetched, or the store starts), RUNNING
+    (it may be read), STOPPED, FAILED (``reason`` says why; following goes on being tried).
+    """
+
+    life: MemberLife
+    client_url: str = ""
+    safe_revision: int = 0
+    """It may be read up to here: the revision of the last event of the group that was repeated."""
+    safe_time_ms: int = 0
+    """Time that the group's leader had written before ``safe_revision``; 0 before the first one."""
+    size_bytes: int = 0
+    reason: str = ""
+    source: str = ""
+    """Client URL of the voter that it follows, empty while it follows none."""
+
+
+class MirrorHost(Protocol):
+    """The mirrors of one node. Every call is bounded in time; the copying goes on behind it."""
+
+    def open(self, node: str) -> None:
+        """Find the mirrors that the node's data directory holds."""
+        ...
+
+    def partitions(self) -> frozenset[PartitionId]:
+        """Partitions that this node has a mirror of, running or not."""
+        ...
+
+    async def follow(self, partition: PartitionId, group: str, sources: tuple[str, ...]) -> None:
+        """Keep a mirror of ``partition`` that follows one of ``sources`` (client URLs of its voters).
+
+        Idempotent; new sources take effect without a new copy. ``group`` is the group's token: a mirror of
+        another group (the zone was dropped and the id used again) is removed first. Raises NoPlaceError.
+        """
+        ...
+
+    async def status(self, partition: PartitionId) -> MirrorStatus | None:
+        """None when the node holds no mirror of it."""
+        ...
+
+    async def stop(self, partition: PartitionId, *, destroy: bool) -> None:
+        """End following and the store; ``destroy`` removes data and ports."""
+        ...
+
+    async def close(self) -> None:
+        """Stop every mirror in order. Data stays, and the next ``open`` continues from it."""
+        ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import Coroutine, Iterator
@@ -249,6 +250,7 @@ def _run_until_stopped(service: Coroutine[object, object, None]) -> int:
 
         loop.add_signal_handler(signal.SIGTERM, end, ExitCode.OK)
         loop.add_signal_handler(signal.SIGINT, end, ExitCode.INTERRUPTED)
+        _collect_garbage_less_often()
         await service
 
     try:
@@ -259,3 +261,11 @@ def _run_until_stopped(service: Coroutine[object, object, None]) -> int:
             raise
     sys.stdout.flush()
     return ended_by[0] if ended_by else ExitCode.OK
+
+
+def _collect_garbage_less_often() -> None:
+    """A service keeps what it imported for good, and a mirror holds a hundred thousand small objects that are no
+    garbage: looking through them all the time costs a large zone a tenth to a fifth of its processor time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)

@@ -264,8 +264,8 @@ def _run_until_stopped(service: Coroutine[object, object, None]) -> int:
 
 
 def _collect_garbage_less_often() -> None:
-    """A service keeps what it imported for good, and a mirror holds a hundred thousand small objects that are no
-    garbage: looking through them all the time costs a large zone a tenth to a fifth of its processor time."""
+    """A service keeps what it imported for good, and a mirror holds a hundred thousand small objects that are
+    no garbage: looking through them all the time costs a large zone a tenth of its processor time or more."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

@@ -10,6 +10,7 @@ from app.node_settings import member_ports, node_of
 from app.settings import Settings
 from rebalance.core.keys import Keyspace
 from rebalance.groups.etcd_group import EtcdGroupHost
+from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.nodes.agent import NodeAgent
 
 
@@ -24,6 +25,7 @@ async def run_node(settings: Settings) -> None:
             member_ports(settings),
             host=settings.node_host,
             member_limit=settings.node_member_limit,
+            tuning=EtcdTuning(tls=settings.tls),
         )
         keyspace = Keyspace(settings.metastore_prefix)
         agent = NodeAgent(node, metastore, keyspace, host, settings.data_dir, lease_ttl_s=settings.node_lease_s)

@@ -60,7 +60,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         catalog.guard(guard.require_writable)
         await catalog.open(relay.wake)
         stack.push_async_callback(catalog.close)
-        router = Router(MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace)))
+        router = Router(MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace)), tls=settings.tls)
         stack.push_async_callback(router.close)
         sandbox = SandboxPool(QueryLimits(settings.query_timeout_s, settings.query_rows_max))
         stack.push_async_callback(sandbox.close)

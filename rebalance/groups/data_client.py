@@ -17,6 +17,7 @@ from aetcd import rpc
 
 from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, classify, open_channel
+from rebalance.hosting.tls import TlsFiles
 
 DATUM_PREFIX = b"d/"
 OPERATION_PREFIX = b"o/"
@@ -41,7 +42,8 @@ class Datum:
 class Connections:
     """One channel per client URL, shared by all partitions; closed when no partition lists the URL any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: TlsFiles | None = None) -> None:
+        self._tls = tls
         self._channels: dict[str, Any] = {}
         self._listed: dict[PartitionId, frozenset[str]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -49,7 +51,7 @@ class Connections:
     def channel(self, url: str) -> Any:
         found = self._channels.get(url)
         if found is None:
-            found = self._channels[url] = open_channel(url)
+            found = self._channels[url] = open_channel(url, self._tls)
         return found
 
     def use(self, partition: PartitionId, urls: Iterable[str]) -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 from aetcd import rpc
 
+from rebalance.hosting.tls import TlsFiles
+
 CALL_TIMEOUT_S = 2.0
 MEMBERSHIP_TIMEOUT_S = 5.0
 
@@ -104,15 +106,23 @@ class EtcdStatus:
     is_learner: bool
 
 
-def open_channel(client_url: str) -> Any:
-    return rpc.insecure_channel(client_url.removeprefix("http://"), options=CHANNEL_OPTIONS)
+def open_channel(client_url: str, tls: TlsFiles | None = None) -> Any:
+    """To ``http://host:port`` or, with ``tls``, to ``https://host:port``. Raises CallFailedError when the
+    member speaks TLS and this process was given no certificate."""
+    scheme, _, address = client_url.partition("://")
+    if scheme != "https":
+        return rpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+    if tls is None:
+        message = f"{client_url} speaks TLS: this process needs ZONEKEEPER_TLS_CA, _CERTIFICATE and _KEY"
+        raise CallFailedError(FailureKind.OTHER, message)
+    return rpc.secure_channel(address, tls.credentials(), options=CHANNEL_OPTIONS)
 
 
 class EtcdApi:
     """Calls to the member at ``client_url``. Belongs to one event loop; ``close`` it."""
 
-    def __init__(self, client_url: str) -> None:
-        self._channel = open_channel(client_url)
+    def __init__(self, client_url: str, tls: TlsFiles | None = None) -> None:
+        self._channel = open_channel(client_url, tls)
         self._kv = rpc.KVStub(self._channel)
         self._cluster = rpc.ClusterStub(self._channel)
         self._maintenance = rpc.MaintenanceStub(self._channel)

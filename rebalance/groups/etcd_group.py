@@ -282,8 +282,9 @@ class EtcdGroupHost(SteppedGroupHost):
         member_limit: int = 100,
         tuning: EtcdTuning | None = None,
     ) -> None:
-        self._directories = Reservations(data_dir, ports, host)
-        super().__init__(self._directories, member_limit, tuning or EtcdTuning())
+        tuning = tuning or EtcdTuning()
+        self._directories = Reservations(data_dir, ports, host, scheme="https" if tuning.tls else "http")
+        super().__init__(self._directories, member_limit, tuning)
         self._starts = asyncio.Semaphore(self._tuning.starts_at_once)
         self._binary = ""
 

@@ -24,6 +24,7 @@ from rebalance.groups.etcd_tuning import (
 )
 from rebalance.groups.reservations import Reservation, Reservations
 from rebalance.hosting import child
+from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberUnavailableError
 
 log = structlog.get_logger(__name__)
@@ -87,14 +88,15 @@ class EtcdMember:
     async def start(self, token: str, initial: Mapping[str, str], state: str) -> None:
         """First start of a reserved member. Repeated with another ``initial`` as long as etcd wrote nothing: a
         member that joins must know exactly the list that its group has."""
-        if self._runs() or time.monotonic() < self._not_before:
+        if self._runs() or self._lacks_tls or time.monotonic() < self._not_before:
             return
         self._reservations.prepare(self.partition, token, dict(initial), state)
         await self._spawn()
 
     async def restart(self) -> None:
         has_data = self.reservation.launched and self._reservations.has_log(self.partition)
-        if has_data and not self._runs() and time.monotonic() >= self._not_before:
+        may_run = not self._lacks_tls and time.monotonic() >= self._not_before
+        if has_data and may_run and not self._runs():
             await self._spawn()
 
     async def stop(self) -> None:
@@ -113,6 +115,12 @@ class EtcdMember:
 
     async def look(self) -> tuple[MemberLife, str, EtcdStatus | None]:
         """The member's life, the reason for it, and its status when it answers."""
+        if self._lacks_tls:
+            return (
+                MemberLife.FAILED,
+                "NO_CERTIFICATE: it speaks TLS, and its node was given no certificate",
+                None,
+            )
         if not self._runs():
             return (*self._life_without_process(), None)
         try:
@@ -147,12 +155,17 @@ class EtcdMember:
         if held.wrote_log or held.state != "existing" or ran_s < STUCK_AFTER_S or self._unstuck:
             return
         process = self._process
-        if process is None or not await asyncio.to_thread(_lists_itself, held.endpoints.peer_url, self._node):
+        peer_url, tls = held.endpoints.peer_url, self._tuning.tls
+        if process is None or not await asyncio.to_thread(_lists_itself, peer_url, self._node, tls):
             return
         self._unstuck = True
         log.info("member joined by a snapshot, restarted to serve", partition=str(self.partition))
         await self.stop()
         await self._spawn()
+
+    @property
+    def _lacks_tls(self) -> bool:
+        return self.reservation.scheme == "https" and self._tuning.tls is None
 
     def _runs(self) -> bool:
         if self._process is None:
@@ -218,7 +231,7 @@ class EtcdMember:
             self._process = child.spawn(command, log=self.log_path, env=MEMBER_ENVIRONMENT)
             self._started_at = time.monotonic()
             self._exit_code = None
-            self._api = EtcdApi(held.endpoints.client_url)
+            self._api = EtcdApi(held.endpoints.client_url, self._tuning.tls)
             # The start of a process is the expensive part: the next one waits until this one has read its data.
             await asyncio.sleep(0.05)
         log.info(
@@ -235,10 +248,11 @@ class EtcdMember:
             await api.close()
 
 
-def _lists_itself(peer_url: str, name: str) -> bool:
+def _lists_itself(peer_url: str, name: str, tls: TlsFiles | None) -> bool:
     """True when the member, asked on its peer port, has applied its own announcement. Blocks for up to 1 s."""
     try:
-        with urllib.request.urlopen(f"{peer_url}/members", timeout=1.0) as answer:
+        context = tls.context() if tls else None
+        with urllib.request.urlopen(f"{peer_url}/members", timeout=1.0, context=context) as answer:
             members = json.load(answer)
     except (OSError, ValueError):
         return False

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import MemberEndpoints
 
 LOG_BYTES_MAX = 1 << 20
@@ -28,6 +29,9 @@ class EtcdTuning:
     announce_s: float = 0.15
     """Between publishing a member as leaving and removing it: clients turn away in this time."""
     starts_at_once: int = 4
+    tls: TlsFiles | None = None
+    """Members of groups speak TLS with each other and with clients. Not to be changed for members that exist:
+    their addresses are in their groups' membership."""
 
 
 def member_command(
@@ -67,7 +71,22 @@ def member_command(
         "log-level": "warn",
         "log-outputs": "stderr",
     }
-    return [binary, *(f"--{flag}={value}" for flag, value in flags.items())]
+    tls = _tls_flags(tuning.tls) if tuning.tls else {}
+    return [binary, *(f"--{flag}={value}" for flag, value in {**flags, **tls}.items())]
+
+
+def _tls_flags(files: TlsFiles) -> dict[str, object]:
+    """Clients and peers show a certificate too."""
+    return {
+        f"{peer}{flag}": value
+        for peer in ("", "peer-")
+        for flag, value in {
+            "trusted-ca-file": files.ca,
+            "cert-file": files.certificate,
+            "key-file": files.key,
+            "client-cert-auth": "true",
+        }.items()
+    }
 
 
 MEMBER_ENVIRONMENT = {"GOMAXPROCS": "2"}

@@ -37,23 +37,33 @@ class Reservation:
     state: str = "new"
     launched: bool = False
     wrote_log: bool = False
+    scheme: str = "http"
+    """https for a member that speaks TLS, for all its life: its peer URL is in the membership."""
 
     @property
     def endpoints(self) -> MemberEndpoints:
-        return MemberEndpoints(f"http://{self.host}:{self.peer_port}", f"http://{self.host}:{self.client_port}")
+        base = f"{self.scheme}://{self.host}"
+        return MemberEndpoints(f"{base}:{self.peer_port}", f"{base}:{self.client_port}")
 
 
 class Reservations:
     """All reservations of one node below ``<data dir>/members``. Ports come in pairs from ``ports``."""
 
     def __init__(
-        self, data_dir: Path, ports: range, host: str, probe: Callable[[int, str], bool] = is_free
+        self,
+        data_dir: Path,
+        ports: range,
+        host: str,
+        probe: Callable[[int, str], bool] = is_free,
+        *,
+        scheme: str = "http",
     ) -> None:
         if len(ports) < 2:
             raise ValueError(f"a port range of at least two ports is needed, not {ports}")
         self._root = data_dir / "members"
         self._ports = ports
         self._host = host
+        self._scheme = scheme
         self._probe = probe
         self._held: dict[PartitionId, Reservation] = {}
         self._next = 0
@@ -99,7 +109,7 @@ class Reservations:
         held = self._held.get(partition)
         if held is None:
             peer_port = self._free_pair()
-            held = Reservation(self._host, peer_port, peer_port + 1)
+            held = Reservation(self._host, peer_port, peer_port + 1, scheme=self._scheme)
             self._store(partition, held)
         return held
 

@@ -19,6 +19,7 @@ from rebalance.core.keys import PartitionId
 from rebalance.groups.data_client import Connections, Datum, PartitionClient, WrongGroupError
 from rebalance.groups.etcd_api import CallFailedError, FailureKind
 from rebalance.groups.key_hash import partition_of
+from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import EndpointSource, OutcomeUnknownError, ValueRefusedError
 
 log = structlog.get_logger(__name__)
@@ -46,10 +47,12 @@ class PutResult:
 class Router:
     """One per process and event loop. ``close`` it at the end."""
 
-    def __init__(self, source: EndpointSource, *, time_limit_s: float = TIME_LIMIT_S) -> None:
+    def __init__(
+        self, source: EndpointSource, *, time_limit_s: float = TIME_LIMIT_S, tls: TlsFiles | None = None
+    ) -> None:
         self._source = source
         self._time_limit_s = time_limit_s
-        self._connections = Connections()
+        self._connections = Connections(tls)
         self._clients: dict[PartitionId, PartitionClient] = {}
         self._failed_at: dict[str, float] = {}
         self._random = random.Random()

@@ -29,7 +29,7 @@ class Settings(BaseSettings):
     tls_ca: Path | None = Field(
         None,
         description="PEM file of the authority that members of groups and their clients trust; with "
-        "certificate and key: the members of this node's groups speak TLS, and so does every connection to them",
+        "certificate and key: the members of this node's groups speak TLS, and so do their clients",
     )
     tls_certificate: Path | None = Field(None, description="PEM file: this machine's certificate")
     tls_key: Path | None = Field(None, description="PEM file: its key")

@@ -357,7 +357,8 @@ async def test_a_joined_node_is_a_data_node_at_once_and_one_that_left_stays(
 
 
 async def test_without_a_data_node_nothing_is_written(store: Metastore, keyspace: Keyspace) -> None:
-    """Only that there is none: a node that comes later waits for the timer, and nothing is tried meanwhile."""
+    """S025: only that there is none: a node that comes later waits for the timer, and nothing is tried
+    meanwhile."""
     await publish(store, keyspace, ZoneIntent(1, ZONE))
     zones = controller(store, keyspace, ())
     assert await zones.reconcile([ZONE.zone_id]) == {}

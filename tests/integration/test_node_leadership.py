@@ -43,8 +43,8 @@ def accepted_requests(cluster: NodeCluster) -> list[tuple[str, int, int, Assignm
 
 
 async def test_one_node_asks_for_one_change(cluster: NodeCluster) -> None:
-    """I3-005, I3-033, I3A-011: whoever leads asks, the followers do not; every attempt of a move is the same
-    request: one term's leader, pending's revision, pending's peers."""
+    """S091, I3-005, I3-033, I3A-011: whoever leads asks, the followers do not; every attempt of a move is the
+    same request: one term's leader, pending's revision, pending's peers."""
     cluster.start("n1", "n2", "n3")
     await cluster.write_stable(P0, "n1", "n2")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))

@@ -24,8 +24,9 @@ def explore(scope: Scope, decisions: Decisions = REAL) -> Exploration:
 
 @pytest.mark.parametrize("scope", SMALL)
 def test_small_scope(scope: Scope) -> None:
-    """I3-004, I3-016..025, I3-035..037, I3-041, I3A-001..003, I3A-009, I3A-014..019, I3A-022..027: no order of
-    handlers, agents, elections and losses breaks an invariant; each run can come to rest at the last target."""
+    """S053, I3-004, I3-016..025, I3-035..037, I3-041, I3A-001..003, I3A-009, I3A-014..019, I3A-022..027: no
+    order of handlers, agents, elections and losses breaks an invariant; each run can come to rest at the last
+    target."""
     found = explore(scope)
     assert found.violation is None, str(found.violation)
     assert found.states > 500

@@ -17,8 +17,8 @@ from rebalance.simulation.run import Simulation, simulate
 
 @pytest.mark.parametrize("seed", range(6))
 def test_invariants_hold_with_agents(seed: int) -> None:
-    """I3-019, I3-049: crashes, pauses, lost answers and late requests break no invariant, and the last target
-    is reached when they stop."""
+    """S090, I3-019, I3-049: crashes, pauses, lost answers and late requests break no invariant, and the last
+    target is reached when they stop."""
     report = simulate(Simulation(seed, nodes=5, partitions=8, events=10))
     assert report.broken is None
     assert report.switches > 0

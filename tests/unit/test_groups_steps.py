@@ -64,7 +64,7 @@ def learner(name: str, **known: bool) -> ObservedMember:
     ],
 )
 def test_next_step(group: GroupView, target: str, step: Step) -> None:
-    """I3-028, I3-060: increase first, decrease last, the leader hands over before anything is removed."""
+    """S087, I3-028, I3-060: increase first, decrease last, the leader hands over before anything is removed."""
     assert next_step(group, tuple(target)) == step
 
 

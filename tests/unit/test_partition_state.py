@@ -58,6 +58,7 @@ def view(
     ],
 )
 def test_voters_alone_make_a_quorum(peers: str, learners: str, alive: str, expected: GlobalState) -> None:
+    """S239, S240: learners are replicas that should be there, but never votes."""
     assert global_state(view(peers, learners), frozenset(alive)) is expected
 
 

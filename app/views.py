@@ -76,6 +76,7 @@ class KeyspaceViews:
             "replicas": "ALL" if zone.replicas == ALL_REPLICAS else zone.replicas,
             "quorum_size": data_nodes.quorum if data_nodes else zone.quorum_size,
             "storage_profiles": list(zone.storage_profiles),
+            "rebalance_strategy": zone.strategy.value if zone.strategy else None,
             "catalog_version": self.version_of(zone, catalog_version),
             "data_nodes": list(data_nodes.nodes) if data_nodes else [],
         }

@@ -116,6 +116,9 @@ class ZoneBody(BaseModel):
     replicas: int | Literal["ALL"]
     quorum_size: int | None = Field(description="the effective one")
     storage_profiles: list[str]
+    rebalance_strategy: Literal["queue", "update", "cancel"] | None = Field(
+        description="of moves that begin; null: as the controllers are set"
+    )
     catalog_version: int
     data_nodes: list[str]
 

@@ -97,6 +97,8 @@ def controller(
     A new target waits while a partition moves (`queue`), replaces the running one until its
     new voters have caught up (`update`), or makes the leader give the running move up as
     long as no voter was touched (`cancel`). A move keeps the strategy that it began with.
+    This is for zones that say nothing; SQL gives a zone its own:
+    ALTER ZONE orders SET REBALANCE STRATEGY 'update'.
 
     \b
     Example:

@@ -19,6 +19,7 @@ from app.sql.show import replicas_text, result
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.snapshot import Change
 from catalog.core.zone import TIMER_OFF, DistributionAlgorithm, Zone, ZoneIntent
+from catalog.core.zone_options import strategy_text
 from catalog.filters.json_path import JSON_PATH
 from rebalance.core.data_nodes import DataNodes, compute_data_nodes, replica_counts
 from rebalance.core.target import INDEX_BYTES, TargetPointer, surplus_of_others
@@ -146,6 +147,7 @@ def _parameters_of(zone: Zone | None, data_nodes: DataNodes | None) -> Mapping[s
         "storage_profiles": ", ".join(zone.storage_profiles),
         "consistency_mode": zone.consistency_mode.value,
         "distribution_algorithm": zone.algorithm.value,
+        "rebalance_strategy": strategy_text(zone),
     }
 
 

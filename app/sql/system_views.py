@@ -127,6 +127,7 @@ def _zones(snapshot: SystemSnapshot) -> Iterator[Row]:
             zone.nodes_filter,
             zone == snapshot.default_zone,
             zone.consistency_mode.value,
+            zone.strategy.value if zone.strategy else None,
         )
 
 
@@ -199,6 +200,7 @@ SYSTEM_VIEWS = (
             "DATA_NODES_FILTER": VARCHAR,
             "IS_DEFAULT_ZONE": BOOLEAN,
             "ZONE_CONSISTENCY_MODE": VARCHAR,
+            "ZONE_REBALANCE_STRATEGY": VARCHAR,
         },
         _zones,
     ),

@@ -55,21 +55,23 @@ def observe(keyspace: Keyspace, items: Iterable[KeyValue]) -> dict[PartitionId, 
 
 
 class PartitionWriter:
-    """Commits the decisions of ``decide_on_trigger``; the moves that begin have ``strategy``."""
+    """Commits the decisions of ``decide_on_trigger``."""
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace, strategy: Strategy = Strategy.QUEUE) -> None:
+    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
-        self._strategy = strategy
 
-    async def write(self, zone_id: ZoneId, named: NamedTarget) -> Counter[Outcome]:
-        """Take every partition to ``named``; returns how often each outcome came.
+    async def write(
+        self, zone_id: ZoneId, named: NamedTarget, strategy: Strategy = Strategy.QUEUE
+    ) -> Counter[Outcome]:
+        """Take every partition to ``named``; returns how often each outcome came. The moves that begin have
+        ``strategy``.
 
         A request whose outcome is unknown is resolved by reading its partitions back in the next round: what it
         wrote counts as OUTDATED_UPDATE_RECEIVED then.
         Raises StaleTargetError when the zone's pointer moved on, ContendedError after ``ROUNDS_MAX`` rounds.
         """
-        decisions = await asyncio.to_thread(BulkDecisions, named.target, self._strategy)
+        decisions = await asyncio.to_thread(BulkDecisions, named.target, strategy)
         left: Sequence[int] = range(named.target.pointer.partitions)
         outcomes: Counter[Outcome] = Counter()
         for _ in range(ROUNDS_MAX):

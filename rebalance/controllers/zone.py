@@ -78,7 +78,7 @@ class Event:
 
 
 class ZoneController:
-    """``strategy`` is that of the moves that begin."""
+    """``strategy`` is that of the moves that begin in zones that have none of their own."""
 
     def __init__(
         self,
@@ -93,7 +93,8 @@ class ZoneController:
         self._engine = engine
         self._data_nodes = data_nodes
         self._targets = TargetStore(metastore, keyspace)
-        self._partitions = PartitionWriter(metastore, keyspace, strategy)
+        self._partitions = PartitionWriter(metastore, keyspace)
+        self._strategy = strategy
         self._written: dict[ZoneId, int] = {}
         self._pointers: dict[ZoneId, TargetPointer] = {}
 
@@ -105,7 +106,7 @@ class ZoneController:
         """Take the next steps of each zone; returns the zones that failed, with the reason."""
         failures: dict[ZoneId, Exception] = {}
         to_place: list[Event] = []
-        placed: list[tuple[ZoneId, NamedTarget]] = []
+        placed: list[tuple[Event, NamedTarget]] = []
         for zone_id in zone_ids:
             try:
                 event = await self._next_event(zone_id)
@@ -116,13 +117,16 @@ class ZoneController:
                 elif event.pointer is not None and self._written.get(zone_id) != event.pointer.mod_revision:
                     target = await self._targets.read(zone_id, event.pointer)
                     named = NamedTarget(target, event.pointer.mod_revision, (event.fence,))
-                    placed.append((zone_id, named))
+                    placed.append((event, named))
             except Exception as error:
                 failures[zone_id] = error
         placed.extend(await self._place(to_place, failures))
-        for zone_id, named in placed:
+        for event, named in placed:
+            zone_id = event.zone_id
             try:
-                outcomes = await self._partitions.write(zone_id, named)
+                outcomes = await self._partitions.write(
+                    zone_id, named, event.intent.zone.strategy or self._strategy
+                )
             except Exception as error:
                 failures[zone_id] = error
             else:
@@ -161,7 +165,7 @@ class ZoneController:
 
     async def _place(
         self, events: Sequence[Event], failures: dict[ZoneId, Exception]
-    ) -> list[tuple[ZoneId, NamedTarget]]:
+    ) -> list[tuple[Event, NamedTarget]]:
         """One job for all events; when it fails, each alone, so that one zone cannot hold up the others."""
         if not events:
             return []
@@ -173,10 +177,10 @@ class ZoneController:
                 failures[events[0].zone_id] = error
                 return []
             return [each for event in events for each in await self._place([event], failures)]
-        placed: list[tuple[ZoneId, NamedTarget]] = []
+        placed: list[tuple[Event, NamedTarget]] = []
         for event, result in results:
             try:
-                placed.append((event.zone_id, await self._store(event, result)))
+                placed.append((event, await self._store(event, result)))
             except Exception as error:
                 failures[event.zone_id] = error
         return placed

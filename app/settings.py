@@ -63,6 +63,9 @@ class Settings(BaseSettings):
         None, description="port range of this node's members, first-last; two ports a member"
     )
     node_member_limit: int = Field(100, ge=1, description="most replication-group members on this node")
+    node_member_quota_mb: int = Field(
+        1_024, ge=16, le=8_192, description="most that one member's store may grow to, MiB"
+    )
     node_weight: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="this node's share of balanced zones, against others' 1"
     )

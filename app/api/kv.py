@@ -15,7 +15,7 @@ from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import Zone
 from rebalance.core.keys import PartitionId
 from rebalance.groups.key_hash import partition_of
-from rebalance.ports.groups import OutcomeUnknownError, ValueRefusedError
+from rebalance.ports.groups import GroupFullError, OutcomeUnknownError, ValueRefusedError
 
 router = APIRouter(prefix="/api/v1", tags=["keys and values"])
 
@@ -32,7 +32,9 @@ OperationId = Annotated[
 ]
 
 
-@router.put("/zones/{zone}/kv/{key:path}", response_model=PutResult, responses=documented(400, 404, 503, 504))
+@router.put(
+    "/zones/{zone}/kv/{key:path}", response_model=PutResult, responses=documented(400, 404, 503, 504, 507)
+)
 async def put(
     zone: ZoneName, key: Key, body: PutRequest, services: ServicesOf, operation_id: OperationId = None
 ) -> Response:
@@ -46,6 +48,8 @@ async def put(
         stored = await services.router.put(partition, key, body.value.encode(), operation)
     except OutcomeUnknownError as error:
         raise StoreError(ErrorKind.OUTCOME_UNKNOWN, str(error)) from error
+    except GroupFullError as error:
+        raise StoreError(ErrorKind.PARTITION_FULL, str(error)) from error
     except ValueRefusedError as error:
         raise RefusedError(ErrorKind.INVALID_REQUEST, str(error)) from error
     return JSONResponse(

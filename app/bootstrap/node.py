@@ -25,7 +25,7 @@ async def run_node(settings: Settings) -> None:
             member_ports(settings),
             host=settings.node_host,
             member_limit=settings.node_member_limit,
-            tuning=EtcdTuning(tls=settings.tls),
+            tuning=EtcdTuning(quota_bytes=settings.node_member_quota_mb << 20, tls=settings.tls),
         )
         keyspace = Keyspace(settings.metastore_prefix)
         agent = NodeAgent(node, metastore, keyspace, host, settings.data_dir, lease_ttl_s=settings.node_lease_s)

@@ -261,6 +261,14 @@ class ErrorKind(Enum):
         "Compact and defragment etcd, disarm its NOSPACE alarm, and try again.",
         ProtocolType.INSUFFICIENT_RESOURCES,
     )
+    PARTITION_FULL = ErrorRow(
+        7006,
+        "53100",
+        507,
+        "The partition's store is full",
+        "Nothing was written. It tidies up by itself; if it stays full, move data away or raise the quota.",
+        ProtocolType.INSUFFICIENT_RESOURCES,
+    )
     PARTITION_UNAVAILABLE = ErrorRow(
         7003,
         "58000",

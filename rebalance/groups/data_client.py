@@ -104,6 +104,8 @@ class PartitionClient:
             failed = classify(error)
             if failed.kind is FailureKind.LEASE_NOT_FOUND and self._lease == lease:
                 self._lease = 0
+            if failed.kind is FailureKind.NO_SPACE and await self._is_marked(url, mark, timeout_s):
+                return True  # the very put that reached the quota is applied and answered with an error
             raise failed from error
         if reply.succeeded:
             return True
@@ -123,6 +125,13 @@ class PartitionClient:
         found, identity = (each.response_range.kvs for each in reply.responses)
         self._check_identity(url, identity)
         return Datum(found[0].value, found[0].mod_revision) if found else Datum(None, 0)
+
+    async def _is_marked(self, url: str, mark: bytes, timeout_s: float) -> bool:
+        try:
+            reply = await self._kv(url).Range(rpc.RangeRequest(key=mark), timeout=timeout_s)
+        except rpc.AioRpcError as error:
+            raise classify(error) from error
+        return bool(reply.kvs)
 
     async def _current_lease(self, url: str, timeout_s: float) -> int:
         async with self._lease_lock:

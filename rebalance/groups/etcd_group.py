@@ -134,6 +134,7 @@ class SteppedGroupHost(ABC):
         return MemberStatus(
             life=life,
             endpoints=member.endpoints,
+            reason=reason,
             member_id=f"{answer.member_id:x}",
             role=MemberRole.LEARNER if answer.is_learner else MemberRole.VOTER,
             is_leader=led.term != 0,

@@ -15,6 +15,7 @@ import structlog
 
 from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdMemberEntry, EtcdStatus
+from rebalance.groups.etcd_space import SpaceKeeper
 from rebalance.groups.etcd_tuning import (
     MEMBER_ENVIRONMENT,
     EtcdTuning,
@@ -62,6 +63,7 @@ class EtcdMember:
         self._not_before = 0.0
         self._names: dict[int, str] = {}
         self._unstuck = False
+        self._space = SpaceKeeper(partition, tuning.quota_bytes)
 
     @property
     def reservation(self) -> Reservation:
@@ -130,7 +132,7 @@ class EtcdMember:
             return MemberLife.STARTING, str(failure), None
         self._reservations.note_log(self.partition)
         bound_log(self.log_path)
-        return MemberLife.RUNNING, "", status
+        return MemberLife.RUNNING, self._space.look(self.api, status), status
 
     async def entries(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
         """The member list. Raises CallFailedError or MemberUnavailableError."""
@@ -243,6 +245,7 @@ class EtcdMember:
         )
 
     async def _close_api(self) -> None:
+        await self._space.stop()
         api, self._api = self._api, None
         if api is not None:
             await api.close()

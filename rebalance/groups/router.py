@@ -20,7 +20,7 @@ from rebalance.groups.data_client import Connections, Datum, PartitionClient, Wr
 from rebalance.groups.etcd_api import CallFailedError, FailureKind
 from rebalance.groups.key_hash import partition_of
 from rebalance.hosting.tls import TlsFiles
-from rebalance.ports.groups import EndpointSource, OutcomeUnknownError, ValueRefusedError
+from rebalance.ports.groups import EndpointSource, GroupFullError, OutcomeUnknownError, ValueRefusedError
 
 log = structlog.get_logger(__name__)
 
@@ -137,6 +137,8 @@ class Router:
     ) -> None:
         if isinstance(failed, CallFailedError) and failed.kind is FailureKind.TOO_LARGE:
             raise ValueRefusedError(str(failed)) from failed
+        if isinstance(failed, CallFailedError) and failed.kind is FailureKind.NO_SPACE:
+            raise GroupFullError(f"partition {partition}: {failed}") from failed
         if isinstance(failed, CallFailedError) and failed.kind is FailureKind.LEASE_NOT_FOUND:
             return  # the member is fine: the same one with a new lease
         self._failed_at[url] = time.monotonic()

@@ -63,7 +63,9 @@ def decide_member(view: PartitionView, node: str, status: MemberStatus | None) -
             return MemberDecision(Duty.REINCARNATE)
         case MemberLife.STOPPED | MemberLife.FAILED | MemberLife.REMOVED:
             return MemberDecision(Duty.RESTART, status.reason)
-        case MemberLife.STARTING | MemberLife.RUNNING:
+        case MemberLife.RUNNING:
+            return MemberDecision(Duty.NOTHING, status.reason)
+        case MemberLife.STARTING:
             return MemberDecision(Duty.NOTHING)
 
 

@@ -24,7 +24,8 @@ class GroupError(Exception):
     ├── MemberUnavailableError  the own member gave no usable answer; asking again is right
     ├── DataDirectoryInUseError another process holds this node's data directory
     ├── OutcomeUnknownError     40003: a put was repeated until its time limit; it may have been applied
-    └── ValueRefusedError       the group will never take this value (too large)
+    ├── ValueRefusedError       the group will never take this value (too large)
+    └── GroupFullError          53100: a member's store is full, nothing was written
     """
 
 
@@ -49,6 +50,12 @@ class OutcomeUnknownError(GroupError):
 
 class ValueRefusedError(GroupError):
     """Repeating cannot help."""
+
+
+class GroupFullError(GroupError):
+    """The group's members tidy up by themselves; what stays full needs a larger quota."""
+
+    code = 53100
 
 
 class MemberLife(Enum):

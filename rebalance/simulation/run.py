@@ -21,7 +21,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.groups.simulated_cluster import GroupRates, SimulatedCluster
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.simulation.bulk import BulkPlane
-from rebalance.simulation.convergence import unfinished
+from rebalance.simulation.convergence import not_joined, unfinished
 from rebalance.simulation.invariants import Auditor, InvariantBrokenError
 from rebalance.simulation.network import NO_FAULTS, FaultRates
 from rebalance.simulation.planes import AgentPlane, DataPlane
@@ -215,6 +215,9 @@ class _World:
             self.plane.living(),
         )
         missing = list(islice(found, REASONS_SHOWN))
+        if not missing:
+            joining = not_joined(environment.store, environment.keyspace, self.plane.names)
+            missing = list(islice(joining, REASONS_SHOWN))
         return missing or [each for each in (self.plane.left_over(),) if each]
 
     async def _rest(self) -> None:

@@ -75,6 +75,7 @@ def test_sqlstates_and_statuses() -> None:
         ErrorKind.METASTORE_UNAVAILABLE: ("58000", 503),
         ErrorKind.METASTORE_DIVERGED: ("55000", 503),
         ErrorKind.METASTORE_FULL: ("53100", 503),
+        ErrorKind.PARTITION_FULL: ("53100", 507),
         ErrorKind.KEY_NOT_FOUND: ("02000", 404),
         ErrorKind.OUTCOME_UNKNOWN: ("40003", 504),
         ErrorKind.INTERNAL_ERROR: ("XX000", 500),

@@ -98,7 +98,10 @@ class SteppedGroupHost(ABC):
         held = self._reservations.partitions()
         if partition not in held and len(held) >= self._member_limit:
             raise NoPlaceError(f"NODE_MEMBER_LIMIT: {self._member_limit} members are held")
-        return self._reservations.reserve(partition).endpoints
+        try:
+            return self._reservations.reserve(partition).endpoints
+        except OSError as error:
+            raise NoPlaceError(f"NO_DISK: {error.strerror}") from error
 
     async def bootstrap(self, partition: PartitionId, group: GroupRecord) -> None:
         await self._member(partition).start(group.token, group.peers, "new")

@@ -33,6 +33,8 @@ log = structlog.get_logger(__name__)
 RESTART_DELAY_S = 0.5
 RESTART_DELAY_MAX_S = 15.0
 STUCK_AFTER_S = 0.6
+DISK_FREE_MIN = 8 << 20
+"""A member with less than this is said to have ended for want of it."""
 HEALTHY_AFTER_S = 30.0
 """A process that ran this long starts its back-off anew when it ends."""
 
@@ -213,6 +215,9 @@ class EtcdMember:
         if code < 0:
             # Its log ends in the middle of ordinary work and explains nothing.
             return f"KILLED by signal {-code}"
+        if code and shutil.disk_usage(self._reservations.directory(self.partition)).free < DISK_FREE_MIN:
+            # Its log is on the same disk and may end in the middle of a line.
+            return f"DISK_FULL: the member ended with code {code}, it has no space left to write to"
         return f"EXIT {code}: {last_log_line(self.log_path)}" if code else ""
 
     async def _spawn(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,9 +105,15 @@ def bound_log(path: Path) -> None:
 
 
 def last_log_line(path: Path) -> str:
-    """The end of the last line, for a reason that a person reads; empty when there is none."""
+    """What the last line says, for a reason that a person reads; empty when there is none."""
     try:
-        tail = path.read_bytes()[-2_000:].decode(errors="replace").strip()
+        tail = path.read_bytes()[-8_000:].decode(errors="replace").strip()
     except OSError:
         return ""
-    return tail.splitlines()[-1][-300:] if tail else ""
+    line = tail.splitlines()[-1] if tail else ""
+    try:
+        entry = json.loads(line)
+        said = [entry["msg"], entry.get("error", "")]
+    except (ValueError, KeyError, TypeError):
+        return line[-300:]
+    return ": ".join(each for each in said if each)[:300]

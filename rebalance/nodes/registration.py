@@ -170,7 +170,7 @@ class Registration:
             self._save()
 
     def _save(self) -> None:
-        """A disk that is full for now must not end the node: what is saved is older then, and is saved later."""
+        """A disk that is full for now must not end the node: what it knows is saved later then."""
         current = NodeFile(self.incarnation, self.revision_floor, self.epoch)
         if current != self._saved:
             try:

@@ -30,7 +30,7 @@ class GroupError(Exception):
 
 
 class NoPlaceError(GroupError):
-    """No free port pair, or the node's member limit is reached."""
+    """No free port pair, no space on the disk, or the node's member limit is reached."""
 
 
 class MemberUnavailableError(GroupError):

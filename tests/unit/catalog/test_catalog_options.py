@@ -97,7 +97,7 @@ def test_a_strategy_of_the_zones_own(
         (
             "(REBALANCE STRATEGY update)",
             ErrorKind.SYNTAX_ERROR,
-            'expected a single-quoted string for REBALANCE STRATEGY, found update',
+            "expected a single-quoted string for REBALANCE STRATEGY, found update",
         ),
     ],
 )

@@ -8,6 +8,7 @@ import json
 import structlog
 
 from catalog.core.zone import Node, ZoneId
+from rebalance.controllers.admission import MoveAdmission
 from rebalance.controllers.clock import Clock, WallClock
 from rebalance.controllers.contact import Contact
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
@@ -69,7 +70,8 @@ class ControllerRuntime:
         self._contact = Contact(metastore, keyspace, clock, hold)
         self._topology = TopologyKeeper(metastore, keyspace, clock, hold, self._contact.silent_ms)
         self._data_nodes = DataNodesKeeper(metastore, keyspace, lambda: self._topology.known, clock, self._due)
-        self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes, strategy)
+        self._admission = MoveAdmission(metastore, keyspace, clock, self._member_limits, self._rewrite)
+        self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes, strategy, self._admission)
 
     @property
     def is_leader(self) -> bool:
@@ -80,11 +82,13 @@ class ControllerRuntime:
         self._epochs.listen(self._on_epoch)
         self._intents.listen(self._on_intents)
         self._nodes.listen(self._topology.notice)
+        self._nodes.listen(lambda _changed: self._admission.look_again())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._epochs.run())
             tasks.create_task(self._intents.run())
             tasks.create_task(self._nodes.run())
             tasks.create_task(self._contact.run())
+            tasks.create_task(self._admission.follow())
             tasks.create_task(self._leadership.run(self._lead))
 
     def _on_epoch(self, _changed: frozenset[str]) -> None:
@@ -124,17 +128,26 @@ class ControllerRuntime:
         for item in self._intents.below(self._keyspace.intents):
             self._queue.add(ZoneId(int(item.key.removeprefix(self._keyspace.intents))))
 
+    def _member_limits(self) -> dict[str, int]:
+        return {node.name: node.member_limit for node in live_nodes(self._nodes, self._keyspace)}
+
+    def _rewrite(self, zone_id: ZoneId) -> None:
+        self._zones.rewrite(zone_id)
+        self._queue.add(zone_id)
+
     async def _lead(self) -> None:
         await self._engine.start()
         await self._open.wait()
         await self._intents.loaded()
         await self._nodes.loaded()
+        await self._admission.loaded()
         self._zones.forget()
         self._due.clear()
         await self._topology.record()
         self._enqueue_all()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work())
+            tasks.create_task(self._admission.run())
             tasks.create_task(self._topology.run(self._enqueue_all, self._settle_due))
             tasks.create_task(self._due.run(self._on_due))
             tasks.create_task(self._resync())

@@ -13,6 +13,8 @@ import numpy as np
 import structlog
 
 from catalog.core.zone import DistributionAlgorithm, ZoneId, ZoneIntent
+from rebalance.controllers.admission import MoveAdmission
+from rebalance.controllers.clock import WallClock
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.partitions import PartitionWriter
 from rebalance.controllers.targets import NamedTarget, TargetStore
@@ -78,7 +80,8 @@ class Event:
 
 
 class ZoneController:
-    """``strategy`` is that of the moves that begin in zones that have none of their own."""
+    """``strategy`` is that of the moves that begin in zones that have none of their own. ``admission`` begins
+    them while limits hold; by default there are none."""
 
     def __init__(
         self,
@@ -87,6 +90,7 @@ class ZoneController:
         engine: PlacementEngine,
         data_nodes: DataNodesKeeper,
         strategy: Strategy = Strategy.QUEUE,
+        admission: MoveAdmission | None = None,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
@@ -95,12 +99,18 @@ class ZoneController:
         self._targets = TargetStore(metastore, keyspace)
         self._partitions = PartitionWriter(metastore, keyspace)
         self._strategy = strategy
+        self._admission = admission or MoveAdmission(metastore, keyspace, WallClock())
         self._written: dict[ZoneId, int] = {}
         self._pointers: dict[ZoneId, TargetPointer] = {}
 
     def forget(self) -> None:
         """Called on taking the lead: what an earlier leader finished is not known here."""
         self._written.clear()
+        self._admission.forget()
+
+    def rewrite(self, zone_id: ZoneId) -> None:
+        """The zone's partitions are written again when it is reconciled next."""
+        self._written.pop(zone_id, None)
 
     async def reconcile(self, zone_ids: Sequence[ZoneId]) -> dict[ZoneId, Exception]:
         """Take the next steps of each zone; returns the zones that failed, with the reason."""
@@ -122,19 +132,29 @@ class ZoneController:
                 failures[zone_id] = error
         placed.extend(await self._place(to_place, failures))
         for event, named in placed:
-            zone_id = event.zone_id
             try:
-                outcomes = await self._partitions.write(
-                    zone_id, named, event.intent.zone.strategy or self._strategy
-                )
+                await self._write(event, named)
             except Exception as error:
-                failures[zone_id] = error
-            else:
-                self._written[zone_id] = named.pointer_revision
-                counts = {outcome.value: count for outcome, count in outcomes.items()}
-                written = named.target.pointer.event_revision
-                log.info("target written", zone=zone_id, event_revision=written, **counts)
+                failures[event.zone_id] = error
         return failures
+
+    async def _write(self, event: Event, named: NamedTarget) -> None:
+        """Step 1 of each partition; where limits hold, moves that would begin wait in line."""
+        zone_id, strategy = event.zone_id, event.intent.zone.strategy or self._strategy
+        holding = self._admission.is_holding
+        guarded = replace(named, fences=(*named.fences, self._admission.limits_guard))
+        written = await self._partitions.write(zone_id, guarded, strategy, begins=not holding)
+        self._admission.hold(zone_id, named, written.decisions, written.waiting)
+        self._written[zone_id] = named.pointer_revision
+        counts = {outcome.value: count for outcome, count in written.outcomes.items()}
+        event_revision = named.target.pointer.event_revision
+        log.info(
+            "target written",
+            zone=zone_id,
+            event_revision=event_revision,
+            **counts,
+            waiting=len(written.waiting),
+        )
 
     async def _next_event(self, zone_id: ZoneId) -> Event | None:
         """Intent, data nodes and pointer read together; data nodes are brought up to date first.
@@ -153,6 +173,7 @@ class ZoneController:
         intent = ZoneIntent.decode(intent_key.value)
         if intent.dropped:
             self._pointers.pop(zone_id, None)
+            self._admission.drop(zone_id)
             await self._clean_up(zone_id, intent_key, data_nodes_key)
             return None
         if pointer is not None:

@@ -77,6 +77,17 @@ class Keyspace:
         return f"{self.prefix}mark"
 
     @property
+    def limits(self) -> str:
+        """How many partitions may move at once, and what is paused."""
+        return f"{self.prefix}rebalance/limits"
+
+    @property
+    def admissions(self) -> str:
+        """Written with every admission under limits. It is beside the partitions: a watch of them brings it
+        together with what was admitted."""
+        return f"{self.partitions}admissions"
+
+    @property
     def controller_leader(self) -> str:
         return f"{self.prefix}leader/controller"
 

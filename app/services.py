@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from app.routing_view import RoutingView
 from app.sql.desired_state import CatalogPlan, DdlFile
 from app.sql.engine import QueryResult
 from app.sql.jobs import StatementJobs
@@ -35,6 +36,7 @@ class Services:
     views: KeyspaceViews
     mirror: KeyspaceMirror
     router: Router
+    routing: RoutingView
     engine: StatementEngine
     jobs: StatementJobs
     stores: StoreGuard

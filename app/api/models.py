@@ -170,6 +170,19 @@ class GetResult(BaseModel):
     revision: int = Field(description="of the partition's group")
 
 
+class RoutedPartition(BaseModel):
+    partition: int
+    voters: list[str] = Field(description="client URLs, the one to ask first at the start")
+
+
+class RoutingMapBody(BaseModel):
+    zone: str
+    zone_id: int
+    key_hash: Literal["murmur3-32"]
+    partitions: list[RoutedPartition]
+    version: int = Field(description="the map was right at this revision of the metastore; higher is newer")
+
+
 class Health(BaseModel):
     status: Literal["ok"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from app.cli.client import JsonObject
 from app.cli.options import OutputFormat
 from app.cli.output import describe_params, print_rows
+from app.client.problem import JsonObject
 
 ZONE_COLUMNS = ("partitions", "replicas", "quorum_size", "storage_profiles")
 

@@ -40,6 +40,9 @@ class MirroredEndpoints:
             finally:
                 waiting.discard(woken)
 
+    def doubt(self, partition: PartitionId) -> None:
+        """The mirrors follow the metastore by themselves."""
+
     def _on_partition_keys(self, changed: frozenset[str]) -> None:
         for key in changed:
             parsed = self._mirrors.keyspace.parse_partition(key)

@@ -272,3 +272,8 @@ class EndpointSource(Protocol):
     async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
         """Returns when the endpoints are no longer ``seen``, or when the time is over."""
         ...
+
+    def doubt(self, partition: PartitionId) -> None:
+        """A member that was listed did not answer, or is of another group: what is known may be old. Returns at
+        once."""
+        ...

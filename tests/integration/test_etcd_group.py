@@ -150,6 +150,9 @@ class Fixed:
     async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
         await asyncio.sleep(timeout_s)
 
+    def doubt(self, partition: PartitionId) -> None:
+        """Nothing is known but what was given."""
+
 
 @pytest.fixture
 async def hosts(tmp_path: Path) -> AsyncIterator[Hosts]:

@@ -27,6 +27,7 @@ from app.client.resources import key_path
 from app.client.routing_maps import RoutingMaps
 from app.client.servers import ServerFailedError, Servers
 from rebalance.groups.router import TIME_LIMIT_S, Router
+from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import OutcomeUnknownError
 
 KEY_NOT_FOUND = "KEY_NOT_FOUND"
@@ -68,7 +69,8 @@ class Found:
 
 class ZoneClient:
     """Belongs to one event loop; use it in an ``async with``, or ``close`` it. ``urls``: servers of one
-    installation; the next one is asked when one fails. ``time_limit_s`` is that of each put and get."""
+    installation; the next one is asked when one fails. ``time_limit_s`` is that of each put and get; ``tls`` is
+    for members of groups that ask for a certificate."""
 
     def __init__(
         self,
@@ -76,13 +78,14 @@ class ZoneClient:
         *,
         mode: Mode = Mode.DIRECT,
         time_limit_s: float = TIME_LIMIT_S,
+        tls: TlsFiles | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._mode = mode
         self._time_limit_s = time_limit_s
         self._servers = Servers(urls, transport)
         self._maps = RoutingMaps(self._servers, time_limit_s)
-        self._router = Router(self._maps, time_limit_s=time_limit_s)
+        self._router = Router(self._maps, time_limit_s=time_limit_s, tls=tls)
 
     async def __aenter__(self) -> Self:
         return self

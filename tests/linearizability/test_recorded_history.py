@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def test_a_plan_follows_from_its_seed() -> None:
     strikes = {strike.fault for rebalance in plan(5, SLICE) for strike in rebalance.strikes}
     assert strikes == set(Fault)
     targets = [(each.replicas, each.region) for each in plan(5, 50)]
-    assert all(before != after for before, after in zip(targets, targets[1:], strict=False))
+    assert all(before != after for before, after in pairwise(targets))
 
 
 async def run_through(directory: Path, seed: int, rebalances: int) -> None:

@@ -15,15 +15,21 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from app.client.zone_client import Found, Mode, Read, Stored, ZoneClient
 from rebalance.groups.router import TIME_LIMIT_S
+from rebalance.hosting.tls import TlsFiles
 
 
 class BlockingZoneClient:
     """``ZoneClient``, call by call; safe to share between threads. Use it in a ``with``."""
 
     def __init__(
-        self, urls: Sequence[str], *, mode: Mode = Mode.DIRECT, time_limit_s: float = TIME_LIMIT_S
+        self,
+        urls: Sequence[str],
+        *,
+        mode: Mode = Mode.DIRECT,
+        time_limit_s: float = TIME_LIMIT_S,
+        tls: TlsFiles | None = None,
     ) -> None:
-        self._make = partial(ZoneClient, tuple(urls), mode=mode, time_limit_s=time_limit_s)
+        self._make = partial(ZoneClient, tuple(urls), mode=mode, time_limit_s=time_limit_s, tls=tls)
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:

@@ -18,7 +18,15 @@ from rebalance.core.data_nodes import DataNodes
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
-from rebalance.core.records import ConfigurationRecord, MemberRecord, NodeRecord, Stage
+from rebalance.core.partition_state import is_learner
+from rebalance.core.records import (
+    ConfigurationRecord,
+    MemberRecord,
+    MemberRole,
+    MirrorRecord,
+    NodeRecord,
+    Stage,
+)
 from rebalance.core.target import StoredTarget, TargetPointer, is_target_of
 from rebalance.metastore.mirror import KeyspaceCopy
 
@@ -252,13 +260,29 @@ def _roles(assignments: Assignments | None) -> Json | None:
 
 
 def _member(view: PartitionView, node: str, alive: frozenset[str]) -> Json:
+    """Of member and mirror: state and address are the member's, and the mirror's where it is alone."""
     record = view.members[node]
+    mirror = record.mirror
     configured = view.configuration.members.get(node) if view.configuration else None
+    shown = record if record.has_member or mirror is None else mirror
+    role = MemberRole.LEARNER if is_learner(view, node) else configured.role if configured else None
     return {
         "node": node,
-        "state": record.state.value if node in alive else "NODE_DOWN",
-        "role": configured.role.value if configured else None,
+        "state": shown.state.value if node in alive else "NODE_DOWN",
+        "role": role.value if role else None,
         "peer_url": record.peer_url,
-        "client_url": record.client_url,
-        "reason": record.reason,
+        "client_url": shown.client_url,
+        "reason": shown.reason,
+        "mirror": _mirror(mirror, is_alive=node in alive),
+    }
+
+
+def _mirror(mirror: MirrorRecord | None, *, is_alive: bool) -> Json | None:
+    if mirror is None:
+        return None
+    return {
+        "state": mirror.state.value if is_alive else "NODE_DOWN",
+        "client_url": mirror.client_url,
+        "safe_revision": mirror.safe_revision,
+        "reason": mirror.reason,
     }

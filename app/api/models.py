@@ -53,13 +53,27 @@ class Roles(BaseModel):
     learners: list[str]
 
 
+class MirrorBody(BaseModel):
+    """A standing learner's copy."""
+
+    state: Literal["READY", "STARTING", "RUNNING", "FAILED", "NODE_DOWN"]
+    client_url: str = Field(description="where it may be read while it is RUNNING")
+    safe_revision: int = Field(
+        description="it may be read up to this revision of its group at least; rounded down"
+    )
+    reason: str = Field(description="what it waits for, or why it failed")
+
+
 class Member(BaseModel):
     node: str
     state: Literal["READY", "STARTING", "RUNNING", "FAILED", "NODE_DOWN"]
-    role: Literal["VOTER", "LEARNER"] | None = Field(description="null: not in the group's configuration")
+    role: Literal["VOTER", "LEARNER"] | None = Field(
+        description="null: neither in the group's configuration nor a learner"
+    )
     peer_url: str
     client_url: str
     reason: str
+    mirror: MirrorBody | None = Field(description="null: the node keeps no learner's copy")
 
 
 class MoveStatusBody(BaseModel):

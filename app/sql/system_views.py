@@ -1,7 +1,7 @@
 """The system views: names, columns, and rows from a snapshot. Their names and columns are reserved and stable.
 
-The first six are those of Ignite (``facts`` of its zones); the others show what it has no view of: nodes,
-assignments, rebalances under way, the history of the catalog and the snapshot itself.
+The first six are those of Ignite (``facts`` of its zones); the others show what it has no view of: learners,
+nodes, assignments, rebalances under way, the history of the catalog and the snapshot itself.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from app.sql.partition_views import (
     affinity_rows,
     assignment_rows,
     global_state_rows,
+    learner_rows,
     local_state_rows,
     operation_rows,
 )
@@ -238,6 +239,19 @@ SYSTEM_VIEWS = (
             "ESTIMATED_ROWS": BIGINT,
         },
         local_state_rows,
+    ),
+    view(
+        "LEARNERS",
+        {
+            "NODE_NAME": VARCHAR,
+            "ZONE_NAME": VARCHAR,
+            "ZONE_ID": INTEGER,
+            "PARTITION_ID": INTEGER,
+            **dict.fromkeys(("STATE", "CLIENT_URL"), VARCHAR),
+            "SAFE_REVISION": BIGINT,
+            "REASON": VARCHAR,
+        },
+        learner_rows,
     ),
     view(
         "NODES",

@@ -161,10 +161,6 @@ def _due_ms(since_ms: int, timer_s: int) -> int | None:
 
 
 def replica_counts(intent: ZoneIntent, data_nodes: DataNodes) -> tuple[int, int]:
-    """``(replicas, voters)`` of each partition.
-
-    Standing learners are not built yet, so a zone never gets more replicas than voters: DDL refuses
-    parameters that would give learners, and nodes that join later only enlarge the consensus group.
-    """
+    """``(replicas, voters)`` of each partition; replicas that do not vote are standing learners (IEP-005)."""
     voters = consensus_size(data_nodes.quorum, intent.zone.replicas, len(data_nodes.nodes))
-    return min(effective_replicas(intent.zone.replicas, len(data_nodes.nodes)), voters), voters
+    return effective_replicas(intent.zone.replicas, len(data_nodes.nodes)), voters

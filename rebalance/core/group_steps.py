@@ -8,9 +8,11 @@ then decrease.
 Invariants, whatever the starting point:
 - a removal never leaves fewer living voters than a majority of the voters that remain;
 - a removed living voter is announced first, so that clients turn away before it goes;
-- the leader is never removed; it hands leadership over before.
+- the leader is never removed; it hands leadership over before;
+- a voter that is to become a standing learner stays until its node's mirror runs, so that no copy is missing.
 
-A member's identity is its peer URL: a node that comes back with new data comes back as another member.
+Standing learners are no members: the target is its voters, and nothing here waits for a new learner. A member's
+identity is its peer URL: a node that comes back with new data comes back as another member.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ class ObservedMember:
     """Its node does not live, or has given the member up."""
     announced: bool = False
     """Published as leaving long enough ago for clients to have turned away."""
+    mirror_awaited: bool = False
+    """Its node is to be a standing learner, lives, and has no mirror yet that runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,13 @@ class WaitMajority:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitMirror:
+    """The voter goes once the mirror on its node runs."""
+
+    peer_url: str
+
+
+@dataclass(frozen=True, slots=True)
 class WaitLeader:
     """The group has no leader at the moment."""
 
@@ -106,7 +117,16 @@ class Done:
 
 
 Step = (
-    AddLearner | WaitStart | Promote | MoveLeader | AnnounceLeaving | Remove | WaitMajority | WaitLeader | Done
+    AddLearner
+    | WaitStart
+    | Promote
+    | MoveLeader
+    | AnnounceLeaving
+    | Remove
+    | WaitMajority
+    | WaitMirror
+    | WaitLeader
+    | Done
 )
 
 
@@ -130,7 +150,7 @@ def _make_room(view: GroupView, wanted: frozenset[str]) -> Step | None:
             return Remove(learner.peer_url)
     for voter in view.voters:
         unwanted = voter.peer_url not in wanted and voter.peer_url != view.leader
-        if unwanted and voter.down and _majority_lives_without(view, voter):
+        if unwanted and voter.down and not voter.mirror_awaited and _majority_lives_without(view, voter):
             return Remove(voter.peer_url) if voter.announced else AnnounceLeaving(voter.peer_url)
     return None
 
@@ -154,9 +174,12 @@ def _decrease(view: GroupView, target: Sequence[str], wanted: frozenset[str]) ->
         by_url = {voter.peer_url: voter for voter in view.voters}
         ranked = sorted(target, key=lambda peer_url: by_url[peer_url].down)
         return MoveLeader(tuple(ranked))
+    held = [voter for voter in extra if voter.mirror_awaited]
     for voter in extra:
-        if _majority_lives_without(view, voter):
+        if voter not in held and _majority_lives_without(view, voter):
             return Remove(voter.peer_url) if voter.announced else AnnounceLeaving(voter.peer_url)
+    if held:
+        return WaitMirror(held[0].peer_url)
     return WaitMajority(tuple(voter.peer_url for voter in view.voters if voter.down))
 
 

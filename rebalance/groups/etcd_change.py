@@ -27,6 +27,7 @@ from rebalance.core.group_steps import (
     Step,
     WaitLeader,
     WaitMajority,
+    WaitMirror,
     WaitStart,
     next_step,
 )
@@ -57,7 +58,7 @@ class AttemptEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
-    """``endpoints``: node -> peer URL of every node of the target."""
+    """``endpoints``: node -> peer URL of every voter of the target."""
 
     term: int
     token: int
@@ -138,7 +139,10 @@ class EtcdChange:
             failure = ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, str(failed))
         else:
             await self._listener.on_new_peers_configuration_applied(
-                self._partition, Assignments(request.target.peers), request.term, request.token
+                self._partition,
+                Assignments(request.target.peers, request.target.learners),
+                request.term,
+                request.token,
             )
             return
         log.info(
@@ -183,6 +187,8 @@ class EtcdChange:
             raise AttemptEndedError(ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, detail))
         self._entries = await self._member.entries(linearizable=True)
         sights = self._listener.peers(self._partition)
+        learners = frozenset(self.request.target.learners)
+        awaited = {url for url, each in sights.items() if each.mirror_missing and each.node in learners}
         announced_before = asyncio.get_running_loop().time() - self._tuning.announce_s
         members = tuple(
             ObservedMember(
@@ -192,6 +198,7 @@ class EtcdChange:
                 started=bool(entry.name) and entry.peer_url in sights and sights[entry.peer_url].serving,
                 down=entry.peer_url not in sights or sights[entry.peer_url].down,
                 announced=self._progress.announced_at.get(entry.peer_url, float("inf")) <= announced_before,
+                mirror_awaited=entry.peer_url in awaited,
             )
             for entry in self._entries
         )
@@ -217,6 +224,8 @@ class EtcdChange:
                 await self._remove(peer_url)
             case WaitMajority(down):
                 await self._wait(step, FailureCode.NO_MAJORITY, down[0] if down else "")
+            case WaitMirror(peer_url):
+                await self._wait(step, FailureCode.MIRROR_NOT_RUNNING, peer_url)
             case WaitLeader():
                 await self._wait(step, FailureCode.TIMED_OUT, "")
             case Done():
@@ -308,6 +317,8 @@ class EtcdChange:
                 return ReconfigurationFailure(FailureCode.CATCHING_UP, "", peer_url)
             case WaitMajority(down):
                 return ReconfigurationFailure(FailureCode.NO_MAJORITY, "", down[0] if down else "")
+            case WaitMirror(peer_url):
+                return ReconfigurationFailure(FailureCode.MIRROR_NOT_RUNNING, "", peer_url)
         return None
 
 

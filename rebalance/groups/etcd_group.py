@@ -167,8 +167,6 @@ class SteppedGroupHost(ABC):
         target: Assignments,
         endpoints: Mapping[str, str],
     ) -> ChangeAnswer:
-        if target.learners:
-            return ChangeAnswer.LEARNERS_NOT_SUPPORTED
         led = self._led.setdefault(partition, _Led())
         refused = _refusal(led, term, token)
         if refused is not None:

@@ -43,6 +43,9 @@ class MirroredEndpoints:
     def doubt(self, partition: PartitionId) -> None:
         """The mirrors follow the metastore by themselves."""
 
+    def learners(self, partition: PartitionId) -> tuple[str, ...]:
+        return learner_urls(self._mirrors.view(partition))
+
     def _on_partition_keys(self, changed: frozenset[str]) -> None:
         for key in changed:
             parsed = self._mirrors.keyspace.parse_partition(key)
@@ -82,3 +85,13 @@ def client_urls(view: PartitionView) -> tuple[str, ...]:
             continue
         ranked.append((name not in view.living, name != configuration.leader, name, record.value.client_url))
     return tuple(url for *_, url in sorted(ranked))
+
+
+def learner_urls(view: PartitionView) -> tuple[str, ...]:
+    """Mirrors that run on living nodes and are not about to go, in the order of the nodes' names."""
+    return tuple(
+        found.value.mirror.client_url
+        for name, found in sorted(view.records.items())
+        if found.value.mirror is not None and found.value.is_mirroring
+        if name in view.learning and name in view.living
+    )

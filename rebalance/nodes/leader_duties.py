@@ -146,6 +146,7 @@ class LeaderDuties:
                 name,
                 down=name not in view.living or found.value.state is MemberState.FAILED,
                 serving=found.value.state is MemberState.RUNNING,
+                mirror_missing=name in view.living and not found.value.is_mirroring,
             )
             for name, found in view.records.items()
             if found.value.peer_url
@@ -231,7 +232,7 @@ class LeaderDuties:
                 view.partition, token, target.strategy
             ):
                 await self.on_new_peers_configuration_applied(
-                    view.partition, Assignments(target.peers), status.term, token
+                    view.partition, Assignments(target.peers, target.learners), status.term, token
                 )
             return
         if observed.lock is not None and not status.changing:
@@ -264,7 +265,7 @@ class LeaderDuties:
                 pass
             case ChangeAnswer.NOT_LEADER | ChangeAnswer.OLD_TERM:
                 self.forget(partition)
-            case ChangeAnswer.STALE_TOKEN | ChangeAnswer.LEARNERS_NOT_SUPPORTED:
+            case ChangeAnswer.STALE_TOKEN:
                 drive.obstacle = answer.value
 
     async def _switch(self, partition: PartitionId, applied: Assignments) -> None:
@@ -284,6 +285,7 @@ class LeaderDuties:
                     partition=str(partition),
                     outcome=decision.outcome.value,
                     peers=applied.peers,
+                    learners=applied.learners,
                 )
                 return
 
@@ -381,9 +383,7 @@ def _obstacle(
     view: PartitionView, target: Assignments, urls: Mapping[str, str], members: tuple[GroupMember, ...]
 ) -> str:
     """Why a change to ``target`` is not asked for yet; empty when it can be (I3-028: not before every new
-    member is reserved on a living node)."""
-    if target.learners:
-        return f"{ChangeAnswer.LEARNERS_NOT_SUPPORTED.value}: {', '.join(target.learners)}"
+    member is reserved on a living node). Standing learners are not waited for (S241)."""
     listed = {each.peer_url for each in members}
     for name in target.peers:
         if urls.get(name) in listed:
@@ -393,8 +393,9 @@ def _obstacle(
         record = view.records.get(name)
         if record is not None and record.value.state is MemberState.FAILED and name not in urls:
             return f"MEMBER_FAILED: {name}: {record.value.reason}"
-        if record is None or record.value.started:
-            # Started and not listed: what is left of a member that was removed. Its node reserves a new one.
+        if record is None or name not in urls or record.value.started:
+            # Without a URL the record speaks of a mirror alone. Started and not listed: what is left of a
+            # member that was removed. Its node reserves a new one.
             return f"MEMBER_NOT_RESERVED: {name}"
     return ""
 
@@ -405,6 +406,9 @@ def _explain(view: PartitionView, issue: ReconfigurationFailure) -> str:
         if issue.peer_url and found.value.peer_url == issue.peer_url:
             if name not in view.living:
                 return f"NODE_DOWN: {name}"
+            if issue.code is FailureCode.MIRROR_NOT_RUNNING:
+                mirror = found.value.mirror
+                return ": ".join(filter(None, (issue.code.value, name, mirror.reason if mirror else "")))
             if found.value.state is MemberState.FAILED:
                 return f"MEMBER_FAILED: {name}: {found.value.reason}"
             return f"{issue.code.value}: {name}"

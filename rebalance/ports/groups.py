@@ -93,11 +93,13 @@ class GroupMember:
 @dataclass(frozen=True, slots=True)
 class PeerSight:
     """What the agent knows of the member behind a peer URL. ``down``: its node is gone or has given it up.
-    ``serving``: its own node says that it answers clients."""
+    ``serving``: its own node says that it answers clients. ``mirror_missing``: its node lives and keeps no
+    mirror of the partition that runs, so it cannot become a standing learner yet."""
 
     node: str
     down: bool = False
     serving: bool = True
+    mirror_missing: bool = False
 
 
 class ChangeAnswer(Enum):
@@ -109,7 +111,6 @@ class ChangeAnswer(Enum):
     NOT_LEADER = "NOT_LEADER"
     OLD_TERM = "OLD_TERM"  # the sender speaks for an earlier leadership and must stop
     STALE_TOKEN = "STALE_TOKEN"  # a newer target was asked for already
-    LEARNERS_NOT_SUPPORTED = "LEARNERS_NOT_SUPPORTED"
 
 
 class CancelAnswer(Enum):
@@ -127,6 +128,7 @@ class FailureCode(Enum):
     SUPERSEDED = "SUPERSEDED"  # another target has come while the new members caught up
     UNHEALTHY_CLUSTER = "UNHEALTHY_CLUSTER"  # the group wants its members connected for 5 s first
     MEMBER_NOT_STARTED = "MEMBER_NOT_STARTED"
+    MIRROR_NOT_RUNNING = "MIRROR_NOT_RUNNING"  # a voter that is to become a learner has no mirror yet
     CATCHING_UP = "CATCHING_UP"  # no failure: what a running change waits for
     CATCH_UP_TIMEOUT = "CATCH_UP_TIMEOUT"
     NO_MAJORITY = "NO_MAJORITY"
@@ -246,7 +248,10 @@ class GroupHost(Protocol):
         target: Assignments,
         endpoints: Mapping[str, str],
     ) -> ChangeAnswer:
-        """Bring the group to ``target``; ``endpoints`` is node -> peer URL for each of its nodes."""
+        """Bring the group's voters to those of ``target``; ``endpoints`` is node -> peer URL for each of them.
+
+        Standing learners are no members: they are part of what is applied and not waited for, but a voter that
+        becomes one is removed only when the mirror on its node runs (``PeerSight.mirror_missing``)."""
         ...
 
     async def cancel_change_peers(self, partition: PartitionId, term: int, token: int) -> CancelAnswer:
@@ -267,6 +272,10 @@ class EndpointSource(Protocol):
 
     def endpoints(self, partition: PartitionId) -> tuple[str, ...]:
         """Client URLs of the voters that stay, the preferred one first; empty while none is known."""
+        ...
+
+    def learners(self, partition: PartitionId) -> tuple[str, ...]:
+        """Client URLs of the mirrors that may be read now; empty when there are none."""
         ...
 
     async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:

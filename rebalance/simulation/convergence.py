@@ -97,5 +97,7 @@ def _partitions(
             yield f"{partition}: stable is not the target"
         elif store.peek(keys.planned) is not None:
             yield f"{partition}: planned is there"
-        elif configurations.applied(partition) != (frozenset(target.peers), frozenset(target.learners)):
+        elif configurations.applied(partition) != (frozenset(target.peers), frozenset()):
             yield f"{partition}: the group is not the target"
+        elif configurations.mirrors(partition) not in (None, frozenset(target.learners)):
+            yield f"{partition}: the mirrors are not the target's learners"

@@ -18,14 +18,16 @@ from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import GroupRecord
 from rebalance.core.target import TargetPointer
 from rebalance.core.txn import KeyValue
-from rebalance.groups.simulated_cluster import SimulatedGroup, SimulatedReplica
+from rebalance.groups.simulated_cluster import SimulatedGroup, SimulatedMirror, SimulatedReplica
 from rebalance.ports.metastore import KeyEvent, Snapshot
 from rebalance.simulation.trace import Trace
 
 Voters = tuple[frozenset[str], frozenset[str]]
-"""Nodes that vote and nodes that learn, of a group's committed configuration."""
+"""Nodes that vote and nodes that catch up to vote, of a group's committed configuration. Standing learners are
+in none of the two."""
 
 
 class InvariantBrokenError(Exception):
@@ -54,6 +56,10 @@ class ObservedStore(Protocol):
 class AppliedConfigurations(Protocol):
     def applied(self, partition: PartitionId) -> Voters | None:
         """What the group has committed; None when there is no such group."""
+        ...
+
+    def mirrors(self, partition: PartitionId) -> frozenset[str] | None:
+        """Nodes that hold a standing learner's whole copy; None where copies are not modelled."""
         ...
 
 
@@ -132,6 +138,28 @@ class Auditor:
             detail = f"{group.partition}: {known_up} of {voters} voters left are not known to be down"
             self.fail("voters never fall below a majority because of us", detail)
 
+    def on_voter_gone(self, replica: SimulatedReplica) -> None:
+        """A voter that becomes a learner stays until there is a copy beside it (IEP-043)."""
+        pending = self._assignments(self._keyspace.partition(replica.partition).pending)
+        if pending is None or replica.node not in pending.learners or self.configurations is None:
+            return
+        mirrors = self.configurations.mirrors(replica.partition)
+        if mirrors is not None and replica.node not in mirrors:
+            self.fail("a demoted voter leaves a copy", f"{replica.partition} on {replica.node}")
+
+    def on_mirror_destroy(self, mirror: SimulatedMirror) -> None:
+        keys = self._keyspace.partition(mirror.partition)
+        named = (self._assignments(keys.stable), self._assignments(keys.pending))
+        if any(each is not None and mirror.node in each.learners for each in named) and self._is_current(
+            mirror
+        ):
+            detail = f"{mirror.partition} on {mirror.node}"
+            self.fail("no mirror is destroyed that stable or pending needs", detail)
+
+    def _is_current(self, mirror: SimulatedMirror) -> bool:
+        group = self._store.peek(self._keyspace.partition(mirror.partition).group)
+        return group is not None and GroupRecord.decode(group.value).token == mirror.group
+
     def on_destroy(self, replica: SimulatedReplica) -> None:
         keys = self._keyspace.partition(replica.partition)
         stable, pending = self._assignments(keys.stable), self._assignments(keys.pending)
@@ -139,7 +167,7 @@ class Auditor:
         listed = group is not None and any(
             each.peer_url == replica.endpoints.peer_url for each in group.entries.values()
         )
-        needed = any(each is not None and replica.node in each.nodes for each in (stable, pending))
+        needed = any(each is not None and replica.node in each.peers for each in (stable, pending))
         if listed and needed:
             detail = f"{replica.partition} on {replica.node}"
             self.fail("no member is stopped that stable or pending needs", detail)
@@ -221,7 +249,7 @@ class Auditor:
     def _on_switch(self, partition: PartitionId, stable: Assignments) -> None:
         self.switches += 1
         applied = self.configurations.applied(partition) if self.configurations else None
-        if applied != (frozenset(stable.peers), frozenset(stable.learners)):
+        if applied != (frozenset(stable.peers), frozenset()):
             detail = f"{partition}: stable {sorted(stable.nodes)}, the group has {_shown(applied)}"
             self.fail("stable equals what the group applied last", detail)
 

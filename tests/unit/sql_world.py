@@ -31,6 +31,7 @@ from rebalance.core.records import (
     MemberRecord,
     MemberRole,
     MemberState,
+    MirrorRecord,
     NodeRecord,
     Stage,
 )
@@ -101,12 +102,14 @@ class World:
             keys = self.keyspace.partition(partition)
             stable, pending = await self.assignments(keys.stable), await self.assignments(keys.pending)
             assert stable is not None
+            voters = {name for each in (stable, pending) if each for name in each.peers}
             for node in nodes_of(stable, pending):
                 record = MemberRecord(MemberState.RUNNING, f"http://{node}:1", f"http://{node}:2", started=True)
+                if node not in voters:
+                    record = MemberRecord.of_mirror(MirrorRecord(MemberState.RUNNING, f"http://{node}:3", 12))
                 await self.put(self.keyspace.member(partition, node), record.encode())
             leader = next((node for node in stable.peers if node not in down), stable.primary)
             configured = {node: ConfiguredMember("1", MemberRole.VOTER, "u") for node in stable.peers}
-            configured |= {node: ConfiguredMember("2", MemberRole.LEARNER, "u") for node in stable.learners}
             await self.put(keys.configuration, ConfigurationRecord(1, leader, Stage.NONE, configured).encode())
         await self.settle()
 

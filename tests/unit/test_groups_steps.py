@@ -20,6 +20,7 @@ from rebalance.core.group_steps import (
     Step,
     WaitLeader,
     WaitMajority,
+    WaitMirror,
     WaitStart,
     majority,
     next_step,
@@ -61,6 +62,13 @@ def learner(name: str, **known: bool) -> ObservedMember:
         # So would it when c never started (found by the simulator): its node lives, its vote does not.
         (view(voter("a"), voter("b"), voter("c", started=False)), "ac", WaitMajority(())),
         (view(voter("a"), leader=""), "ab", WaitLeader()),
+        # b is to be a learner: it goes once a mirror runs there, and others go before it.
+        (view(voter("a"), voter("b", mirror_awaited=True)), "a", WaitMirror("b")),
+        (view(voter("a"), voter("b", mirror_awaited=True), voter("c")), "a", AnnounceLeaving("c")),
+        (view(voter("a"), voter("b", mirror_awaited=True)), "c", AddLearner("c")),
+        (view(voter("a", mirror_awaited=True), voter("b")), "b", MoveLeader(("b",))),
+        # Its member failed, and the node lives: what is left of the copy stays until there is another.
+        (view(voter("a"), voter("b", down=True, mirror_awaited=True), voter("c")), "ac", WaitMirror("b")),
     ],
 )
 def test_next_step(group: GroupView, target: str, step: Step) -> None:
@@ -111,6 +119,8 @@ def apply(group: GroupView, step: Step) -> GroupView:
             return replace(group, members=tuple(each for each in group.members if each.peer_url != name))
         case WaitMajority(down):
             return changed(down[0], down=False)
+        case WaitMirror(name):
+            return changed(name, mirror_awaited=False)
     raise AssertionError(step)
 
 
@@ -141,6 +151,32 @@ def test_any_state_ends_in_the_target(
     assert {each.peer_url for each in group.members} == set(then)
     assert not group.learners
     assert group.leader in then
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    before=st.sets(st.sampled_from(NAMES), min_size=1, max_size=5),
+    target=st.lists(st.sampled_from(NAMES), min_size=1, max_size=5, unique=True),
+    awaited=st.sets(st.sampled_from(NAMES)),
+)
+def test_voters_stay_within_bounds_while_roles_move(
+    before: set[str], target: list[str], awaited: set[str]
+) -> None:
+    """IEP-043, IEP-044: learners become voters and voters learners; there are never fewer voters than before or
+    after the move, never more than both together, and no demoted voter goes without a copy beside it."""
+    group = GroupView(
+        tuple(voter(name, mirror_awaited=name in awaited) for name in sorted(before)), min(before)
+    )
+    for _ in range(60):
+        step = next_step(group, target)
+        if isinstance(step, Done):
+            break
+        check(group, step)
+        if isinstance(step, Remove):
+            assert not next(each for each in group.members if each.peer_url == step.peer_url).mirror_awaited
+        group = apply(group, step)
+        assert min(len(before), len(target)) <= len(group.voters) <= len(before | set(target))
+    assert {each.peer_url for each in group.voters} == set(target)
 
 
 def check(group: GroupView, step: Step) -> None:

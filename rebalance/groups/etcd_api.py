@@ -104,8 +104,9 @@ class EtcdStatus:
     is_learner: bool
 
 
-def open_channel(client_url: str) -> Any:
-    return rpc.insecure_channel(client_url.removeprefix("http://"), options=CHANNEL_OPTIONS)
+def open_channel(client_url: str, answer_bytes_max: int = 4 << 20) -> Any:
+    options = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", answer_bytes_max))
+    return rpc.insecure_channel(client_url.removeprefix("http://"), options=options)
 
 
 class EtcdApi:
@@ -121,7 +122,7 @@ class EtcdApi:
         await self._channel.close()
 
     async def status(self, timeout_s: float = 1.0) -> EtcdStatus:
-        reply = await _answer(self._maintenance.Status(rpc.StatusRequest(), timeout=timeout_s))
+        reply = await answer(self._maintenance.Status(rpc.StatusRequest(), timeout=timeout_s))
         return EtcdStatus(
             reply.header.member_id,
             reply.leader,
@@ -136,27 +137,27 @@ class EtcdApi:
         at least as new as everything committed so far."""
         if linearizable:
             barrier = rpc.RangeRequest(key=IDENTITY_KEY, keys_only=True)
-            await _answer(self._kv.Range(barrier, timeout=CALL_TIMEOUT_S))
-        reply = await _answer(self._cluster.MemberList(rpc.MemberListRequest(), timeout=CALL_TIMEOUT_S))
+            await answer(self._kv.Range(barrier, timeout=CALL_TIMEOUT_S))
+        reply = await answer(self._cluster.MemberList(rpc.MemberListRequest(), timeout=CALL_TIMEOUT_S))
         return tuple(
             EtcdMemberEntry(each.ID, each.name, each.peerURLs[0], each.isLearner) for each in reply.members
         )
 
     async def add_learner(self, peer_url: str) -> None:
         request = rpc.MemberAddRequest(peerURLs=[peer_url], isLearner=True)
-        await _answer(self._cluster.MemberAdd(request, timeout=MEMBERSHIP_TIMEOUT_S))
+        await answer(self._cluster.MemberAdd(request, timeout=MEMBERSHIP_TIMEOUT_S))
 
     async def promote(self, member_id: int) -> None:
         request = rpc.MemberPromoteRequest(ID=member_id)
-        await _answer(self._cluster.MemberPromote(request, timeout=MEMBERSHIP_TIMEOUT_S))
+        await answer(self._cluster.MemberPromote(request, timeout=MEMBERSHIP_TIMEOUT_S))
 
     async def remove(self, member_id: int) -> None:
         request = rpc.MemberRemoveRequest(ID=member_id)
-        await _answer(self._cluster.MemberRemove(request, timeout=MEMBERSHIP_TIMEOUT_S))
+        await answer(self._cluster.MemberRemove(request, timeout=MEMBERSHIP_TIMEOUT_S))
 
     async def move_leader(self, member_id: int) -> None:
         request = rpc.MoveLeaderRequest(targetID=member_id)
-        await _answer(self._maintenance.MoveLeader(request, timeout=MEMBERSHIP_TIMEOUT_S))
+        await answer(self._maintenance.MoveLeader(request, timeout=MEMBERSHIP_TIMEOUT_S))
 
     async def claim_identity(self, identity: bytes) -> None:
         """Write the group's name into its own store, once; every put and get is guarded by it."""
@@ -165,7 +166,7 @@ class EtcdApi:
         )
         write = rpc.RequestOp(request_put=rpc.PutRequest(key=IDENTITY_KEY, value=identity))
         request = rpc.TxnRequest(compare=[unclaimed], success=[write])
-        await _answer(self._kv.Txn(request, timeout=CALL_TIMEOUT_S))
+        await answer(self._kv.Txn(request, timeout=CALL_TIMEOUT_S))
 
 
 IDENTITY_KEY = b"g"
@@ -173,7 +174,8 @@ IDENTITY_KEY = b"g"
 another group is refused there, instead of writing into it."""
 
 
-async def _answer(call: Awaitable[Any]) -> Any:
+async def answer(call: Awaitable[Any]) -> Any:
+    """The call's reply. Raises CallFailedError."""
     try:
         return await call
     except rpc.AioRpcError as error:

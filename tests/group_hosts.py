@@ -128,13 +128,17 @@ class Hosts:
 
 
 class Fixed:
-    """An endpoint source that never changes."""
+    """An endpoint source that changes only when a test says so."""
 
-    def __init__(self, urls: tuple[str, ...]) -> None:
+    def __init__(self, urls: tuple[str, ...], mirrors: tuple[str, ...] = ()) -> None:
         self.urls = urls
+        self.mirrors = mirrors
 
     def endpoints(self, partition: PartitionId) -> tuple[str, ...]:
         return self.urls
+
+    def learners(self, partition: PartitionId) -> tuple[str, ...]:
+        return self.mirrors
 
     async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
         await asyncio.sleep(timeout_s)

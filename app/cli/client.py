@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx
 
@@ -168,8 +168,10 @@ class ApiClient:
             headers={"Idempotency-Key": operation_id},
         )
 
-    def get(self, zone: str, key: str) -> JsonObject:
-        return self._call("GET", _key_path(zone, key), DATA_TIMEOUT_S)
+    def get(self, zone: str, key: str, options: Mapping[str, str | int] | None = None) -> JsonObject:
+        """``options``: ``read``, ``at_revision``, ``at_time``, as the route documents them."""
+        query = f"?{urlencode(options)}" if options else ""
+        return self._call("GET", f"{_key_path(zone, key)}{query}", DATA_TIMEOUT_S)
 
     def _call(
         self,

@@ -270,6 +270,15 @@ class ErrorKind(Enum):
         ProtocolType.EXTERNAL,
     )
 
+    REPLICA_BEHIND = ErrorRow(
+        7006,
+        "58000",
+        504,
+        "No replica has what the read wants",
+        "Try again, allow an older point, or read from the leader.",
+        ProtocolType.EXTERNAL,
+    )
+
     INVALID_REQUEST = ErrorRow(8001, "22023", 400, "The request is not valid", "Correct the request.")
     PARAMETERS_MISMATCH = ErrorRow(
         8003, "07001", 400, "The parameters do not fit the statement", "Give a value for each ?, and no other."
@@ -292,6 +301,9 @@ class ErrorKind(Enum):
     )
     PREPARED_STATEMENT_UNKNOWN = ErrorRow(
         8008, "26000", 400, "There is no such prepared statement", "PREPARE it first."
+    )
+    REVISION_GONE = ErrorRow(
+        8010, "55000", 410, "The revision is not kept any more", "Read at a newer revision, or at a time."
     )
     INTERNAL_ERROR = ErrorRow(
         9001,

@@ -43,6 +43,7 @@ class FailureKind(Enum):
     LEARNER_SLOT_TAKEN = "LEARNER_SLOT_TAKEN"
     LEASE_NOT_FOUND = "LEASE_NOT_FOUND"
     TOO_LARGE = "TOO_LARGE"
+    COMPACTED = "COMPACTED"  # the revision is not kept any more
     OTHER = "OTHER"
 
 
@@ -64,6 +65,7 @@ _BY_MESSAGE = (
     ("no leader", FailureKind.NO_LEADER),
     ("leader changed", FailureKind.NO_LEADER),
     ("lease not found", FailureKind.LEASE_NOT_FOUND),
+    ("required revision has been compacted", FailureKind.COMPACTED),
     ("request is too large", FailureKind.TOO_LARGE),
     ("larger than max", FailureKind.TOO_LARGE),
 )

@@ -13,14 +13,15 @@ from collections.abc import Sequence
 import structlog
 
 from rebalance.core.keys import PartitionId
+from rebalance.core.safe_time import Beat, decode_time
 from rebalance.core.source_revisions import SourceRevision, batches, still_to_repeat
+from rebalance.groups.data_client import SAFE_TIME_KEY
 from rebalance.groups.etcd_api import CallFailedError
 from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.mirror_copy import CopyFailedError, fetch_copy
 from rebalance.groups.mirror_source import MirrorSource, SourceLostError
 from rebalance.groups.mirror_store import CopyUselessError, MirrorStore
 from rebalance.groups.reservations import Reservations
-from rebalance.groups.safe_time import SAFE_TIME_KEY, Beat, decode_time
 from rebalance.ports.groups import MemberLife, MemberUnavailableError
 from rebalance.ports.mirrors import MirrorStatus
 
@@ -35,7 +36,6 @@ SILENCE_S = 5.0
 """A source that tells nothing for so long may be cut off from its group: another one is asked."""
 ERRORS_MAX = 3
 """A store that ends with an error so often in a row is not worth repairing: there is the group."""
-LEASES_S = 10.0
 BATCH_REVISIONS = 500
 BATCH_BYTES = 2 << 20
 
@@ -187,21 +187,23 @@ class MirrorFollower:
 
     async def _follow(self, store: MirrorStore, url: str) -> None:
         """Repeat what ``url`` tells, until it is silent or no source any more."""
-        position = (await store.position()).revision
+        position, clock = (await store.position()).revision, asyncio.get_running_loop().time
         async with MirrorSource(url) as source:
             await source.check(self._identity)
             # From the mirror's own revision on: what they have in common must be the same.
             async with source.revisions(position) as feed:
                 self._following, met = url, False
-                while url in self.sources:
+                heard = clock()
+                while url in self.sources and clock() < heard + SILENCE_S:
                     await self._keep_leases()
-                    taken = await feed.take(SILENCE_S)
+                    taken = await feed.take(min(heard + SILENCE_S, self._leases_due) - clock())
                     if not taken:
-                        return
+                        continue
                     if not met:
                         await self._check_meeting(store, taken[0], position)
                         met = True
                     position = await self._repeat(store, taken, position)
+                    heard = clock()
 
     async def _repeat(self, store: MirrorStore, taken: Sequence[SourceRevision], position: int) -> int:
         """Returns the revision that the store stands at then."""
@@ -242,8 +244,7 @@ class MirrorFollower:
     async def _keep_leases(self) -> None:
         store, now = self._store, asyncio.get_running_loop().time()
         if store is not None and now >= self._leases_due:
-            await store.keep_leases()
-            self._leases_due = now + LEASES_S
+            self._leases_due = now + await store.keep_leases()
 
     async def _close_store(self) -> None:
         store, self._store = self._store, None

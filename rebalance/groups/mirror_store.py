@@ -15,17 +15,18 @@ from typing import Any
 import structlog
 from aetcd import rpc
 
+from rebalance.core.safe_time import Beat, decode_time
 from rebalance.core.source_revisions import SourceRevision
+from rebalance.groups.data_client import MARKER_PREFIX, SAFE_TIME_KEY
 from rebalance.groups.etcd_api import CallFailedError, FailureKind, answer, open_channel
 from rebalance.groups.raft_proposals import ProposalsFailedError, RaftProposals
-from rebalance.groups.safe_time import SAFE_TIME_KEY, Beat, decode_time
 from rebalance.ports.groups import MemberEndpoints
 
 log = structlog.get_logger(__name__)
 
-MARKER_PREFIX = b"m/"
 READ_TIMEOUT_S = 5.0
 APPLY_TIMEOUT_S = 15.0
+LEASES_PAUSE_S = 10.0
 COMPARED_KEYS = 64
 """Of the revision at which copy and group meet; more would tell nothing more."""
 ANSWER_BYTES_MAX = 64 << 20
@@ -131,20 +132,22 @@ class MirrorStore:
             raise CopyUselessError(f"revision {last} became {reply.header.revision}")
         self._marked = last
 
-    async def keep_leases(self) -> int:
+    async def keep_leases(self) -> float:
         """Leases came with the copy. The store would end them by itself and delete their keys, in a revision
-        that the group never had; so those that have keys are kept, until the group has deleted these. Returns
-        how many. Raises CallFailedError."""
+        that the group never had; so those that have keys are kept, until the group has deleted these.
+
+        Returns the seconds until it must be called again. Raises CallFailedError.
+        """
         leases = rpc.LeaseStub(self._channel)
         listed = await answer(leases.LeaseLeases(rpc.LeaseLeasesRequest(), timeout=READ_TIMEOUT_S))
-        kept = 0
+        pause_s = LEASES_PAUSE_S
         for each in listed.leases:
             asked = rpc.LeaseTimeToLiveRequest(ID=each.ID, keys=True)
             found = await answer(leases.LeaseTimeToLive(asked, timeout=READ_TIMEOUT_S))
             if found.keys:
                 await answer(_keep_alive(leases, each.ID))
-                kept += 1
-        return kept
+                pause_s = min(pause_s, found.grantedTTL / 4)
+        return pause_s
 
     async def _send_ahead(self, transactions: Sequence[Any]) -> None:
         """All but the last of a batch; whether they were applied shows with the last one."""

@@ -10,38 +10,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import structlog
 from aetcd import rpc
 
 from rebalance.core.keys import PartitionId
-from rebalance.groups.data_client import Connections, WrongGroupError
+from rebalance.core.safe_time import Beat, decode_time, encode_time, next_time_ms
+from rebalance.groups.data_client import SAFE_TIME_KEY, Connections, WrongGroupError
 from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, classify
 
 log = structlog.get_logger(__name__)
 
-SAFE_TIME_KEY = b"t"
-"""Outside the prefixes of data and of operation marks: no read or put of a client can name it."""
 BEAT_S = 0.5
 BEAT_TIMEOUT_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """``time_ms``: milliseconds since 1970 by the leader's clock; ``revision``: where the group has it."""
-
-    time_ms: int = 0
-    revision: int = 0
-
-
-def encode_time(time_ms: int) -> bytes:
-    return str(time_ms).encode()
-
-
-def decode_time(value: bytes) -> int:
-    """0 for what is no time."""
-    return int(value) if value.isdigit() else 0
 
 
 def wall_clock_ms() -> int:
@@ -102,7 +83,7 @@ class SafeTimeWriter:
 
     async def _write(self, partition: PartitionId, client_url: str, last: Beat) -> tuple[Beat, bool]:
         """The beat that the group has now, and whether it is this one."""
-        new_ms = max(self._clock(), last.time_ms)
+        new_ms = next_time_ms(self._clock(), last)
         identity = str(partition).encode()
         own = rpc.Compare(key=IDENTITY_KEY, target=rpc.Compare.VALUE, result=rpc.Compare.EQUAL, value=identity)
         follows = rpc.Compare(

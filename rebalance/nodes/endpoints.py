@@ -26,6 +26,9 @@ class MirroredEndpoints:
             known = self._known[partition] = client_urls(self._mirrors.view(partition))
         return known
 
+    def learners(self, partition: PartitionId) -> tuple[str, ...]:
+        return ()
+
     async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout_s
         waiting = self._waiting.setdefault(partition, set())

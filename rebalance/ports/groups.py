@@ -24,7 +24,9 @@ class GroupError(Exception):
     ├── MemberUnavailableError  the own member gave no usable answer; asking again is right
     ├── DataDirectoryInUseError another process holds this node's data directory
     ├── OutcomeUnknownError     40003: a put was repeated until its time limit; it may have been applied
-    └── ValueRefusedError       the group will never take this value (too large)
+    ├── ValueRefusedError       the group will never take this value (too large)
+    ├── ReplicaBehindError      no replica has what a read wants, within its time limit
+    └── RevisionGoneError       a read wants a revision that is compacted
     """
 
 
@@ -49,6 +51,14 @@ class OutcomeUnknownError(GroupError):
 
 class ValueRefusedError(GroupError):
     """Repeating cannot help."""
+
+
+class ReplicaBehindError(GroupError):
+    """Asking again later is right, or reading from the leader; the message says where each replica is."""
+
+
+class RevisionGoneError(GroupError):
+    """Groups keep a bounded history: a newer revision can be read."""
 
 
 class MemberLife(Enum):
@@ -260,6 +270,10 @@ class EndpointSource(Protocol):
 
     def endpoints(self, partition: PartitionId) -> tuple[str, ...]:
         """Client URLs of the voters that stay, the preferred one first; empty while none is known."""
+        ...
+
+    def learners(self, partition: PartitionId) -> tuple[str, ...]:
+        """Client URLs of the standing learners that may be read; empty while there are none."""
         ...
 
     async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:

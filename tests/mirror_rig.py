@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,14 +19,46 @@ from rebalance.core.assignments import Assignments
 from rebalance.groups.data_client import MARKER_PREFIX
 from rebalance.groups.etcd_api import open_channel
 from rebalance.groups.etcd_mirror import EtcdMirrorHost
+from rebalance.groups.mirror_source import MirrorSource
+from rebalance.hosting.child import spawn
+from rebalance.hosting.etcd_binary import find_etcd, find_restore
+from rebalance.hosting.free_ports import free_block
 from rebalance.ports.groups import MemberLife
 from rebalance.ports.mirrors import MirrorStatus
 from tests.group_hosts import P0, TUNING, Hosts
+from tests.mirror_process import GROUP
 
-GROUP = "token"
 ALL = b"\0"
 Contents = dict[bytes, tuple[bytes, int, int, int]]
 """Key -> value, create revision, mod revision, version."""
+
+
+class RestoredStore:
+    """A store of one member out of another's snapshot: the same history up to there, and then its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        peer, client = free_block(2)
+        self._peer_url, self.client_url = f"http://127.0.0.1:{peer}", f"http://127.0.0.1:{client}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self, source_url: str) -> None:
+        self._directory.mkdir()
+        snapshot, data = self._directory / "snapshot", self._directory / "data"
+        async with MirrorSource(source_url) as source:
+            await source.download(snapshot)
+        own = ["--name=r", f"--data-dir={data}", f"--initial-cluster=r={self._peer_url}"]
+        own.append(f"--initial-advertise-peer-urls={self._peer_url}")
+        log = self._directory / "log"
+        assert spawn([*find_restore(), str(snapshot), *own], log=log).wait() == 0
+        clients = [f"--{which}-client-urls={self.client_url}" for which in ("listen", "advertise")]
+        command = [find_etcd().path, *own, *clients, f"--listen-peer-urls={self._peer_url}"]
+        self._process = spawn(command, log=log)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
 
 
 class MirrorRig:

@@ -7,6 +7,7 @@ decides what to do.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from enum import Enum
@@ -177,8 +178,14 @@ another group is refused there, instead of writing into it."""
 
 
 async def answer(call: Awaitable[Any]) -> Any:
-    """The call's reply. Raises CallFailedError."""
+    """The call's reply. Raises CallFailedError, also when somebody else closes the channel meanwhile: gRPC
+    tells that as a cancellation, which would end a task that nobody has cancelled."""
     try:
         return await call
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise CallFailedError(FailureKind.NO_ANSWER, "the connection was closed") from error
     except rpc.AioRpcError as error:
         raise classify(error) from error

@@ -32,6 +32,7 @@ LOST_PAUSE_MAX_S = 1.0
 FAILED_PAUSE_MAX_S = 10.0
 START_LIMIT_S = 30.0
 LOOK_S = 0.05
+TAKE_S = 0.5
 SILENCE_S = 5.0
 """A source that tells nothing for so long may be cut off from its group: another one is asked."""
 ERRORS_MAX = 3
@@ -143,6 +144,7 @@ class MirrorFollower:
     async def _next_source(self) -> str:
         """The sources in turn; waits while there is none. The first one leads and has most to do: it is
         last."""
+        self._following = ""
         while not self.sources:
             self._waits_for = "SOURCE: no voter is known"
             await self._keep_leases()
@@ -196,7 +198,7 @@ class MirrorFollower:
                 heard = clock()
                 while url in self.sources and clock() < heard + SILENCE_S:
                     await self._keep_leases()
-                    taken = await feed.take(min(heard + SILENCE_S, self._leases_due) - clock())
+                    taken = await feed.take(TAKE_S)
                     if not taken:
                         continue
                     if not met:

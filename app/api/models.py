@@ -181,7 +181,10 @@ class GetResult(BaseModel):
     key: str
     partition: int
     value: str
-    revision: int = Field(description="of the partition's group")
+    revision: int = Field(description="of the partition's group, at which the key was put")
+    read_revision: int | None = Field(None, description="of a read from a replica: as of which revision")
+    safe_time: str | None = Field(None, description="of a read from a replica: how new it is; null: unknown")
+    replica: str | None = Field(None, description="of a read from a replica: its address")
 
 
 class RoutedPartition(BaseModel):

@@ -9,6 +9,7 @@ RequestError
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import urlencode
 
 import httpx
 
@@ -116,8 +117,10 @@ class ApiClient:
             headers={"Idempotency-Key": operation_id},
         )
 
-    def get(self, zone: str, key: str) -> JsonObject:
-        return self._call("GET", key_path(zone, key), DATA_TIMEOUT_S)
+    def get(self, zone: str, key: str, options: Mapping[str, str | int] | None = None) -> JsonObject:
+        """``options``: ``read``, ``at_revision``, ``at_time``, as the route documents them."""
+        query = f"?{urlencode(options)}" if options else ""
+        return self._call("GET", f"{key_path(zone, key)}{query}", DATA_TIMEOUT_S)
 
     def _call(
         self,

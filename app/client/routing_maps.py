@@ -62,6 +62,10 @@ class RoutingMaps:
         found = self._by_id.get(partition.zone_id)
         return found[1].voters[partition.partition] if found is not None else ()
 
+    def learners(self, partition: PartitionId) -> tuple[str, ...]:
+        """None: reads from learners go through a server, which knows what each of them holds."""
+        return ()
+
     async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
         """Fetches while it waits. Calls wait only in zones whose map was held once."""
         deadline = asyncio.get_running_loop().time() + timeout_s

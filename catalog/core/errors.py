@@ -262,7 +262,7 @@ class ErrorKind(Enum):
         ProtocolType.INSUFFICIENT_RESOURCES,
     )
     PARTITION_FULL = ErrorRow(
-        7006,
+        7010,
         "53100",
         507,
         "The partition's store is full",
@@ -275,6 +275,15 @@ class ErrorKind(Enum):
         503,
         "The partition does not answer",
         "Look at its status for the cause, and try again.",
+        ProtocolType.EXTERNAL,
+    )
+
+    REPLICA_BEHIND = ErrorRow(
+        7006,
+        "58000",
+        504,
+        "No replica has what the read wants",
+        "Try again, allow an older point, or read from the leader.",
         ProtocolType.EXTERNAL,
     )
 
@@ -300,6 +309,9 @@ class ErrorKind(Enum):
     )
     PREPARED_STATEMENT_UNKNOWN = ErrorRow(
         8008, "26000", 400, "There is no such prepared statement", "PREPARE it first."
+    )
+    REVISION_GONE = ErrorRow(
+        8010, "55000", 410, "The revision is not kept any more", "Read at a newer revision, or at a time."
     )
     INTERNAL_ERROR = ErrorRow(
         9001,

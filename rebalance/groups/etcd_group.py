@@ -297,6 +297,10 @@ class EtcdGroupHost(SteppedGroupHost):
         self._binary = binary.path
         super().open(node, listener)
 
+    def mirror_places(self) -> Reservations:
+        """What this node's mirrors are kept in: beside its members, with ports from the same range."""
+        return self._directories.beside("mirrors")
+
     def new_member(self, partition: PartitionId) -> GroupMemberProcess:
         return EtcdMember(partition, self._node, self._directories, self._binary, self._tuning, self._starts)
 

@@ -35,6 +35,7 @@ RESTART_DELAY_MAX_S = 15.0
 STUCK_AFTER_S = 0.6
 DISK_FREE_MIN = 8 << 20
 """A member with less than this is said to have ended for want of it."""
+NO_FLAGS: Mapping[str, int] = {}
 HEALTHY_AFTER_S = 30.0
 """A process that ran this long starts its back-off anew when it ends."""
 
@@ -50,13 +51,17 @@ class EtcdMember:
         binary: str,
         tuning: EtcdTuning,
         starts: asyncio.Semaphore,
+        flags: Mapping[str, int] = NO_FLAGS,
     ) -> None:
         self.partition = partition
+        self.errors = 0
+        """How often in a row the process ended by itself with an error soon after its start."""
         self._node = node
         self._reservations = reservations
         self._binary = binary
         self._tuning = tuning
         self._starts = starts
+        self._flags = flags
         self._process: subprocess.Popen[bytes] | None = None
         self._api: EtcdApi | None = None
         self._exit_code: int | None = None
@@ -110,6 +115,7 @@ class EtcdMember:
             await asyncio.to_thread(child.stop, process, self._tuning.stop_grace_s)
         self._exit_code = None
         self._not_before = 0.0
+        self.errors = 0
 
     async def destroy(self) -> None:
         await self.stop()
@@ -168,6 +174,10 @@ class EtcdMember:
         await self._spawn()
 
     @property
+    def tls(self) -> TlsFiles | None:
+        return self._tuning.tls
+
+    @property
     def _lacks_tls(self) -> bool:
         return self.reservation.scheme == "https" and self._tuning.tls is None
 
@@ -184,6 +194,7 @@ class EtcdMember:
     def _note_exit(self, code: int) -> None:
         self._exit_code = code
         ran_s = time.monotonic() - self._started_at
+        self.errors = (0 if ran_s > HEALTHY_AFTER_S else self.errors) + (code > 0)
         self._crashes = 1 if ran_s > HEALTHY_AFTER_S else self._crashes + 1
         delay_s = min(RESTART_DELAY_S * 2 ** (self._crashes - 1), RESTART_DELAY_MAX_S)
         self._not_before = time.monotonic() + delay_s
@@ -231,6 +242,7 @@ class EtcdMember:
             held.token,
             held.state,
             self._tuning,
+            self._flags,
         )
         async with self._starts:
             bound_log(self.log_path)

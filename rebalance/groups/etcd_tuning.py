@@ -44,10 +44,11 @@ def member_command(
     token: str,
     state: str,
     tuning: EtcdTuning,
+    more: Mapping[str, int],
 ) -> Sequence[str]:
     """The command line of one member. ``initial`` (node -> peer URL) must name this member itself; etcd uses it
     only when the data directory is empty. ``--strict-reconfig-check`` stays on: it is the only check of a
-    membership change at the server."""
+    membership change at the server. ``more``: further flags."""
     cluster = ",".join(f"{node}={peer_url}" for node, peer_url in sorted(initial.items()))
     flags = {
         "name": name,
@@ -71,6 +72,7 @@ def member_command(
         "logger": "zap",
         "log-level": "warn",
         "log-outputs": "stderr",
+        **more,
     }
     tls = _tls_flags(tuning.tls) if tuning.tls else {}
     return [binary, *(f"--{flag}={value}" for flag, value in {**flags, **tls}.items())]
@@ -89,6 +91,12 @@ def _tls_flags(files: TlsFiles) -> dict[str, object]:
         }.items()
     }
 
+
+MIRROR_FLAGS: Mapping[str, int] = {
+    # A lease that ends deletes all its keys in one revision, however many they are.
+    "max-txn-ops": 1 << 20,
+    "max-request-bytes": 64 << 20,
+}
 
 MEMBER_ENVIRONMENT = {"GOMAXPROCS": "2"}
 """A hundred small members must not each take a thread per core."""

@@ -16,9 +16,11 @@ import structlog
 
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
+from rebalance.core.safe_time import ReadPoint
 from rebalance.groups.data_client import Connections, Datum, PartitionClient, WrongGroupError
 from rebalance.groups.etcd_api import CallFailedError, FailureKind
 from rebalance.groups.key_hash import partition_of
+from rebalance.groups.replica_reads import ReplicaChoice, ReplicaDatum, ReplicaReader
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import EndpointSource, GroupFullError, OutcomeUnknownError, ValueRefusedError
 
@@ -27,6 +29,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 TIME_LIMIT_S = 15.0
+READ_AT_LIMIT_S = 5.0
 ATTEMPT_LIMITS_S = (0.5, 1.0, 2.0)
 """The first attempts are short: most failures are a member that is gone. A repeated put does no harm."""
 PAUSE_S = 0.02
@@ -53,6 +56,7 @@ class Router:
         self._source = source
         self._time_limit_s = time_limit_s
         self._connections = Connections(tls)
+        self._replicas = ReplicaReader(source, self.revision)
         self._clients: dict[PartitionId, PartitionClient] = {}
         self._failed_at: dict[str, float] = {}
         self._random = random.Random()
@@ -85,6 +89,24 @@ class Router:
         datum, _ = await self._repeated(partition, limit_s, lambda url, each_s: client.get(url, raw, each_s))
         return datum
 
+    async def revision(self, partition: PartitionId) -> int:
+        """The group's revision as of now, linearizably. Raises OutcomeUnknownError after the time limit."""
+        client = self._client(partition)
+        found, _ = await self._repeated(partition, None, client.revision)
+        return found
+
+    async def read_at(
+        self,
+        partition: PartitionId,
+        key: str,
+        point: ReadPoint,
+        choice: ReplicaChoice,
+        time_limit_s: float = READ_AT_LIMIT_S,
+    ) -> ReplicaDatum:
+        """From a replica that has ``point``; from ``NOW``, the linearizable answer. Raises as
+        ``ReplicaReader.read``."""
+        return await self._replicas.read(partition, key, point, choice, time_limit_s)
+
     async def put_key(
         self, zone_id: ZoneId, partitions: int, key: str, value: bytes, operation_id: str
     ) -> PutResult:
@@ -95,6 +117,7 @@ class Router:
         return await self.get(PartitionId(zone_id, partition_of(key, partitions)), key)
 
     async def close(self) -> None:
+        await self._replicas.close()
         await self._connections.close()
 
     def _client(self, partition: PartitionId) -> PartitionClient:

@@ -25,7 +25,9 @@ class GroupError(Exception):
     ├── DataDirectoryInUseError another process holds this node's data directory
     ├── OutcomeUnknownError     40003: a put was repeated until its time limit; it may have been applied
     ├── ValueRefusedError       the group will never take this value (too large)
-    └── GroupFullError          53100: a member's store is full, nothing was written
+    ├── GroupFullError          53100: a member's store is full, nothing was written
+    ├── ReplicaBehindError      no replica has what a read wants, within its time limit
+    └── RevisionGoneError       a read wants a revision that is compacted
     """
 
 
@@ -56,6 +58,14 @@ class GroupFullError(GroupError):
     """The group's members tidy up by themselves; what stays full needs a larger quota."""
 
     code = 53100
+
+
+class ReplicaBehindError(GroupError):
+    """Asking again later is right, or reading from the leader; the message says where each replica is."""
+
+
+class RevisionGoneError(GroupError):
+    """Groups keep a bounded history: a newer revision can be read."""
 
 
 class MemberLife(Enum):
@@ -275,7 +285,7 @@ class EndpointSource(Protocol):
         ...
 
     def learners(self, partition: PartitionId) -> tuple[str, ...]:
-        """Client URLs of the mirrors that may be read now; empty when there are none."""
+        """Client URLs of the standing learners that may be read; empty while there are none."""
         ...
 
     async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:

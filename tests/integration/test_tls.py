@@ -23,7 +23,7 @@ from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
 from rebalance.ports.metastore import MetastoreUnavailableError
-from tests.integration.test_etcd_group import Hosts
+from tests.group_hosts import Hosts
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
 
 P0 = PartitionId(ZoneId(7), 0)

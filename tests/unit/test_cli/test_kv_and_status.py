@@ -56,6 +56,31 @@ def test_get_prints_the_value_alone(api: ApiStub, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.splitlines()[1] == "ORDERS,o-17,5,paid,9"
 
 
+def test_get_from_a_learner_says_which_point_it_wants(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    """IEP-058: at a revision or at a time; what does not go together is refused before anything is sent."""
+    api.answers[f"GET {KEY}?read=learner"] = (200, FOUND)
+    api.answers[f"GET {KEY}?read=replica&at_revision=12"] = (200, FOUND)
+    api.answers[f"GET {KEY}?read=learner&at_time=2026-05-17T09%3A30%3A00%2B02%3A00"] = (200, FOUND)
+    command = ["kv", "get", "orders", "o-17"]
+    assert main([*command, "--read", "learner"]) == 0
+    assert main([*command, "--read", "replica", "--at-revision", "12"]) == 0
+    assert main([*command, "--read", "learner", "--at-time", "2026-05-17T09:30:00+02:00"]) == 0
+    sent = len(api.requests)
+    assert main([*command, "--at-revision", "12"]) == 64
+    assert "--at-revision is for --read learner" in capsys.readouterr().err
+    assert main([*command, "--read", "learner", "--at-revision", "1", "--at-time", "2026-05-17T09:30Z"]) == 64
+    assert "not both" in capsys.readouterr().err
+    assert main([*command, "--read", "follower"]) == 64
+    assert len(api.requests) == sent
+
+
+def test_a_replica_that_is_behind_is_4(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    """IEP-058: the wait has an end, and its message says where the replicas are."""
+    api.problem(f"GET {KEY}?read=learner", 504, "REPLICA_BEHIND", "no learner has revision 9", sqlState="58000")
+    assert main(["kv", "get", "orders", "o-17", "--read", "learner"]) == 4
+    assert "REPLICA_BEHIND (58000): no learner has revision 9" in capsys.readouterr().err
+
+
 def test_a_missing_key_is_1(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.problem(f"GET {KEY}", 404, "KEY_NOT_FOUND", "no key o-17 in ORDERS", code=5001, sqlState="02000")
     assert main(["kv", "get", "orders", "o-17"]) == 1

@@ -56,7 +56,7 @@ class Router:
         self._source = source
         self._time_limit_s = time_limit_s
         self._connections = Connections(tls)
-        self._replicas = ReplicaReader(source, self.revision)
+        self._replicas = ReplicaReader(source, self.revision, tls)
         self._clients: dict[PartitionId, PartitionClient] = {}
         self._failed_at: dict[str, float] = {}
         self._random = random.Random()

@@ -35,7 +35,7 @@ from rebalance.ports.groups import (
     ReconfigurationFailure,
 )
 from rebalance.ports.metastore import Metastore
-from rebalance.ports.mirrors import MirrorHost
+from rebalance.ports.mirrors import MirrorHost, SafeTimes
 
 log = structlog.get_logger(__name__)
 
@@ -59,7 +59,8 @@ class NodeAgent:
     """``run`` it in the main thread's event loop: member processes die with the thread that spawned them.
 
     ``host`` holds the members (``EtcdGroupHost`` in the product), ``mirrors`` the copies of standing learners;
-    without the latter the node can only vote. ``failure_handler`` hears once of each change that failed
+    without the latter the node can only vote. ``safe_times`` tells the groups that it leads the time.
+    ``failure_handler`` hears once of each change that failed
     ``attempts_max`` times in a row (I3-057); the attempts go on.
     """
 
@@ -72,6 +73,7 @@ class NodeAgent:
         data_dir: Path,
         *,
         mirrors: MirrorHost | None = None,
+        safe_times: SafeTimes | None = None,
         lease_ttl_s: int = 5,
         attempts_max: int = 30,
         failure_handler: FailureHandler = log_failure,
@@ -85,6 +87,7 @@ class NodeAgent:
         self._queue = KeyedQueue[PartitionId](self._round, CONCURRENCY)
         self._registration = Registration(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation)
         self._copies: MirrorHost = mirrors or NoMirrors()
+        self._safe_times = safe_times
         records = OwnRecords(node.name, metastore, self.mirrors)
         removals = RemovalJudge(metastore, keyspace, self._registration)
         self._members = MemberDuties(node.name, metastore, keyspace, host, records, removals, self._full)
@@ -115,6 +118,8 @@ class NodeAgent:
             await self._follow()
         finally:
             await asyncio.gather(self._copies.close(), self._host.close())
+            if self._safe_times is not None:
+                await self._safe_times.close()
             await self._registration.withdraw()
             log.info("node stopped", node=self.node.name)
 
@@ -136,6 +141,9 @@ class NodeAgent:
                 mirrors.members.listen(self._on_member_keys)
                 self._add_everything()
                 tasks.create_task(self._queue.run(), name="partition rounds")
+                if self._safe_times is not None:
+                    beats = self._safe_times.run(self._leader.led_with_learners)
+                    tasks.create_task(beats, name="safe times")
         except BaseExceptionGroup as group:
             # One cause is enough for the caller, who wants to tell a taken name from a defect.
             raise group.exceptions[0] from group

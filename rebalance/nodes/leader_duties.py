@@ -82,6 +82,8 @@ class _Drive:
     failure: ReconfigurationFailure | None = None
     obstacle: str = ""
     reported: bool = False
+    beats_through: str = ""
+    """Client URL of the own member while the partition has standing learners, which want to know the time."""
 
 
 class LeaderDuties:
@@ -118,6 +120,7 @@ class LeaderDuties:
             return None  # a dropped zone, or not yet in the mirror
         partition = view.partition
         drive = self._drives.setdefault(partition, _Drive())
+        drive.beats_through = status.endpoints.client_url if view.learning else ""
         members = await self._host.configuration(partition)
         at_rest = (
             view.pending is None
@@ -138,6 +141,10 @@ class LeaderDuties:
         if at_rest:
             return None
         return BLOCKED_S if drive.obstacle else ACTIVE_S
+
+    def led_with_learners(self) -> dict[PartitionId, str]:
+        """Partitions led here that have standing learners, with the client URL of the own member."""
+        return {each: drive.beats_through for each, drive in self._drives.items() if drive.beats_through}
 
     def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
         view = self._mirrors.view(partition)

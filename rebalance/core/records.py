@@ -95,6 +95,23 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class LogPosition:
+    """How far a copy goes, as indexes of its group's log. ``committed``: up to here the copy knows that the
+    group has decided, and a reset keeps it; ``last``: its newest entry. What lies between may have been
+    acknowledged by members that are lost now. ``orderly``: the process lives, so it can write down all it knows
+    first."""
+
+    committed: int
+    last: int
+    orderly: bool
+
+    @property
+    def undecided(self) -> int:
+        """Entries that a reset drops: possibly lost writes (decision 19)."""
+        return max(self.last - self.committed, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class MemberRecord:
     """One replica on one node. URLs stay the same for the life of the member (they are in its membership)."""
 
@@ -104,22 +121,33 @@ class MemberRecord:
     started: bool = False
     """True once the process was started with data of its own: an empty directory is a loss then."""
     reason: str = ""
+    position: LogPosition | None = None
+    """Published while the group has no leader: what a recovery chooses by."""
 
     def encode(self) -> bytes:
-        return _encode({**asdict(self), "state": self.state.value})
+        document = {**asdict(self), "state": self.state.value}
+        if self.position is None:
+            del document["position"]
+        return _encode(document)
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
         found = _decode(value)
-        return cls(**{**found, "state": MemberState(found["state"])})
+        position = LogPosition(**found["position"]) if found.get("position") else None
+        return cls(**{**found, "state": MemberState(found["state"]), "position": position})
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """The first configuration of a group, frozen by put-if-absent: node -> peer URL, and the cluster token."""
+    """The first configuration of a group, frozen by put-if-absent: node -> peer URL, and the cluster token.
+
+    A recovery writes it anew, with a higher ``generation`` (``Assignments.forced``): members of an earlier one
+    belong to a group that was given up, and never run again.
+    """
 
     token: str
     peers: dict[str, str]
+    generation: int = 0
 
     def encode(self) -> bytes:
         return _encode(asdict(self))
@@ -152,6 +180,8 @@ class ConfigurationRecord:
     """Why the running change does not go on at the moment; empty when it does."""
     size_bytes: int = 0
     """What a copy takes on disk, rounded (``rounded_size``); 0 until it is known."""
+    generation: int = 0
+    """Of the group that committed it; terms are compared within one generation."""
 
     def encode(self) -> bytes:
         members = {name: {**asdict(each), "role": each.role.value} for name, each in self.members.items()}
@@ -171,6 +201,7 @@ class ConfigurationRecord:
             members,
             found["reason"],
             found.get("size_bytes", 0),
+            found.get("generation", 0),
         )
 
 

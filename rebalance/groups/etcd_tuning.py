@@ -39,10 +39,12 @@ def member_command(
     token: str,
     state: str,
     tuning: EtcdTuning,
+    *,
+    alone: bool = False,
 ) -> Sequence[str]:
     """The command line of one member. ``initial`` (node -> peer URL) must name this member itself; etcd uses it
     only when the data directory is empty. ``--strict-reconfig-check`` stays on: it is the only check of a
-    membership change at the server."""
+    membership change at the server. ``alone``: the other members are taken out of the list that is on disk."""
     cluster = ",".join(f"{node}={peer_url}" for node, peer_url in sorted(initial.items()))
     flags = {
         "name": name,
@@ -66,6 +68,7 @@ def member_command(
         "logger": "zap",
         "log-level": "warn",
         "log-outputs": "stderr",
+        **({"force-new-cluster": "true"} if alone else {}),
     }
     return [binary, *(f"--{flag}={value}" for flag, value in flags.items())]
 

@@ -27,7 +27,8 @@ _FILE = "reservation.json"
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """``launched``: a process was started on it; its data may count in the group from then on. ``wrote_log``:
-    etcd's write-ahead log has been seen; when it is gone later, the data is lost."""
+    etcd's write-ahead log has been seen; when it is gone later, the data is lost. ``generation``: of the group
+    that the data belongs to; a recovery raises it once, when the member is its group's only one."""
 
     host: str
     peer_port: int
@@ -37,6 +38,7 @@ class Reservation:
     state: str = "new"
     launched: bool = False
     wrote_log: bool = False
+    generation: int = 0
 
     @property
     def endpoints(self) -> MemberEndpoints:
@@ -103,11 +105,24 @@ class Reservations:
             self._store(partition, held)
         return held
 
-    def prepare(self, partition: PartitionId, token: str, initial: dict[str, str], state: str) -> Reservation:
+    def prepare(
+        self, partition: PartitionId, token: str, initial: dict[str, str], state: str, generation: int = 0
+    ) -> Reservation:
         """Remember how the member is started the first time, before it is."""
-        prepared = replace(self._held[partition], token=token, initial=initial, state=state, launched=True)
+        prepared = replace(
+            self._held[partition],
+            token=token,
+            initial=initial,
+            state=state,
+            launched=True,
+            generation=generation,
+        )
         self._store(partition, prepared)
         return prepared
+
+    def note_generation(self, partition: PartitionId, generation: int) -> None:
+        """The member is the only one of a group that begins anew."""
+        self._store(partition, replace(self._held[partition], generation=generation))
 
     def note_log(self, partition: PartitionId) -> None:
         held = self._held[partition]

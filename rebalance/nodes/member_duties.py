@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import structlog
 
 from rebalance.core.assignments import Assignments
@@ -13,6 +15,7 @@ from rebalance.nodes.adopted_store import why_kept
 from rebalance.nodes.member_decision import Duty, MemberDecision, decide_member
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.recent_writes import RecentWrites
+from rebalance.nodes.recovery_duties import RecoveryDuties
 from rebalance.nodes.registration import Registration
 from rebalance.ports.groups import GroupHost, MemberEndpoints, MemberLife, MemberStatus, NoPlaceError
 from rebalance.ports.metastore import Metastore
@@ -51,6 +54,7 @@ class MemberDuties:
         self._mirrors = mirrors
         self._host = host
         self._registration = registration
+        self._recovery = RecoveryDuties(node, metastore, host)
         self._written = RecentWrites()
 
     async def tend(self, view: PartitionView) -> tuple[MemberStatus | None, float | None]:
@@ -67,6 +71,13 @@ class MemberDuties:
                 return None, await self._reincarnate(partition)
             case Duty.RESERVE:
                 return None, await self._reserve(partition)
+            case Duty.FENCE:
+                await self._host.stop(partition, destroy=False)
+            case Duty.FOUND_ALONE:
+                if await self._recovery.found_alone(view):
+                    return None, ACTED_S
+            case Duty.FOUND_EMPTY if status is not None:
+                await self._recovery.found_empty(view, status)
             case Duty.FREEZE_GROUP:
                 await self._freeze_group(view)
             case Duty.BOOTSTRAP | Duty.JOIN if status is not None:
@@ -75,7 +86,11 @@ class MemberDuties:
                 await self._host.restart(partition)
             case _:
                 pass
-        await self._record(partition, _record(view, self._node, status, decision))
+        record = _record(view, self._node, status, decision)
+        position = await self._recovery.position(partition, status)
+        await self._record(partition, replace(record, position=position))
+        if decision.duty in (Duty.FENCE, Duty.FOUND_ALONE, Duty.FOUND_EMPTY):
+            return None, PAUSE_S if decision.duty is Duty.FENCE else ACTED_S
         settled = status is not None and status.life is MemberLife.RUNNING
         if status is not None and status.life is MemberLife.RESERVED and decision.duty is Duty.NOTHING:
             # It waits for keys that somebody else writes; the mirror wakes it.
@@ -121,7 +136,8 @@ class MemberDuties:
         elif view.configuration is not None:
             members = view.configuration.value.members
             peers = {name: each.peer_url for name, each in members.items()}
-            await self._host.join(view.partition, peers)
+            generation = view.group.value.generation if view.group is not None else 0
+            await self._host.join(view.partition, peers, generation)
 
     async def _reincarnate(self, partition: PartitionId) -> float:
         """The record goes first: data that is gone under a record that says "started" would count as lost."""
@@ -211,6 +227,8 @@ def _record(
         return MemberRecord(MemberState.FAILED, "", "", reason=decision.reason)
     started = status.life is not MemberLife.RESERVED or decision.duty in (Duty.BOOTSTRAP, Duty.JOIN)
     state, reason = _STATES[status.life], decision.reason
+    if decision.duty is Duty.FENCE:
+        state = MemberState.FAILED
     if status.life is MemberLife.RESERVED and status.reason:
         # Its first start failed before anything was written.
         state, reason = MemberState.FAILED, status.reason

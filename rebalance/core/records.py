@@ -205,6 +205,20 @@ class ConfigurationRecord:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class RestartRecord:
+    """A member is asked to stop and start; its node deletes the key when it has. ``cleanup``: on new data."""
+
+    cleanup: bool
+
+    def encode(self) -> bytes:
+        return _encode(asdict(self))
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        return cls(**_decode(value))
+
+
 def rounded_size(size_bytes: int) -> int:
     """Up to the next number with two significant bits, so that a growing group is published a few times and not
     each second."""

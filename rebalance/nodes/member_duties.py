@@ -54,13 +54,16 @@ class MemberDuties:
         self._mirrors = mirrors
         self._host = host
         self._registration = registration
-        self._recovery = RecoveryDuties(node, metastore, host)
+        self._recovery = RecoveryDuties(node, metastore, keyspace, host)
         self._written = RecentWrites()
 
     async def tend(self, view: PartitionView) -> tuple[MemberStatus | None, float | None]:
         """The member's status after one duty, and when to look again at the latest (None: nothing is left)."""
         partition = view.partition
         status = await self._host.status(partition)
+        asked = view.restarts.get(self._node)
+        if asked is not None and await self._recovery.restarted(view, asked):
+            return None, ACTED_S
         decision = decide_member(view, self._node, status)
         match decision.duty:
             case Duty.NOTHING if status is None:

@@ -6,10 +6,17 @@ import asyncio
 
 import structlog
 
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import ConfigurationRecord, ConfiguredMember, GroupRecord, LogPosition, Stage
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import (
+    ConfigurationRecord,
+    ConfiguredMember,
+    GroupRecord,
+    LogPosition,
+    RestartRecord,
+    Stage,
+)
 from rebalance.core.txn import Delete, Operation, Put, Txn, unchanged
-from rebalance.nodes.partition_view import PartitionView
+from rebalance.nodes.partition_view import PartitionView, Recorded
 from rebalance.ports.groups import GroupHost, MemberLife, MemberStatus, MemberUnavailableError
 from rebalance.ports.metastore import Metastore
 
@@ -24,11 +31,13 @@ WITH_DATA = frozenset((MemberLife.STOPPED, MemberLife.STARTING, MemberLife.RUNNI
 class RecoveryDuties:
     """One node's. ``found_*`` return True when the group is written to the metastore as founded."""
 
-    def __init__(self, node: str, metastore: Metastore, host: GroupHost) -> None:
+    def __init__(self, node: str, metastore: Metastore, keyspace: Keyspace, host: GroupHost) -> None:
         self._node = node
+        self._keyspace = keyspace
         self._metastore = metastore
         self._host = host
         self._leaderless: dict[PartitionId, float] = {}
+        self._restarted: dict[PartitionId, int] = {}
         self._looked: dict[PartitionId, tuple[float, LogPosition | None]] = {}
 
     async def found_alone(self, view: PartitionView) -> bool:
@@ -77,6 +86,23 @@ class RecoveryDuties:
             position = await self._host.log_position(partition)
             self._looked[partition] = now, position
         return position
+
+    async def restarted(self, view: PartitionView, asked: Recorded[RestartRecord]) -> bool:
+        """Stops the member, with clean-up its data too; rounds that follow start it as ever. The key goes last,
+        so that a node which dies on the way does it again. False: it was done a moment ago."""
+        partition = view.partition
+        if self._restarted.get(partition) == asked.mod_revision:
+            return False
+        if partition in self._host.partitions():
+            await self._host.stop(partition, destroy=asked.value.cleanup)
+        key = self._keyspace.restart(partition, self._node)
+        done: list[Operation] = [Delete(key)]
+        if asked.value.cleanup:
+            done.append(Delete(self._keyspace.member(partition, self._node)))
+        await self._metastore.commit(Txn((unchanged(key, asked.mod_revision),), tuple(done)))
+        self._restarted[partition] = asked.mod_revision
+        log.info("member restarted by request", partition=str(partition), cleanup=asked.value.cleanup)
+        return True
 
     async def _write(self, view: PartitionView, peer_url: str, configuration: Operation) -> bool:
         """Guarded by pending: a later recovery may have chosen another node."""

@@ -89,6 +89,16 @@ def controller(
             show_default="queue",
         ),
     ] = None,
+    ha_reset_s: Annotated[
+        float | None,
+        typer.Option(
+            "--ha-reset",
+            envvar="ZONEKEEPER_HA_RESET_S",
+            metavar="S",
+            help="HIGH_AVAILABILITY zones: reset a partition S seconds after it lost its majority.",
+            show_default="10",
+        ),
+    ] = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
     """Run the controllers: they turn catalog changes into moves of data. Several may run, one leads.
@@ -96,6 +106,10 @@ def controller(
     A new target waits while a partition moves (`queue`), replaces the running one until its
     new voters have caught up (`update`), or makes the leader give the running move up as
     long as no voter was touched (`cancel`). A move keeps the strategy that it began with.
+
+    Zones of CONSISTENCY MODE 'HIGH_AVAILABILITY' help themselves when a majority is lost: the
+    most advanced copy that is left founds the group anew, without writes that only the lost
+    members knew. Other zones wait for `zonectl recovery reset`.
 
     \b
     Example:
@@ -108,6 +122,7 @@ def controller(
         metastore=metastore,
         spark_master=spark_master,
         rebalance_strategy=rebalance_strategy.value if rebalance_strategy else None,
+        ha_reset_s=ha_reset_s,
         data_dir=data_dir,
     )
     return _run_until_stopped(control(settings))

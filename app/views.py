@@ -27,7 +27,7 @@ from rebalance.core.records import (
     NodeRecord,
     Stage,
 )
-from rebalance.core.target import StoredTarget, TargetPointer, is_target_of
+from rebalance.core.target import StoredTarget, TargetPointer, available_target, is_target_of
 from rebalance.metastore.mirror import KeyspaceCopy
 
 Json = dict[str, Any]
@@ -41,6 +41,10 @@ class PlacedZone:
 
     pointer: TargetPointer
     targets: tuple[Assignments, ...]
+
+    def target(self, number: int, stable: Assignments | None) -> Assignments:
+        """What the partition is to become, as the guarded write asks for it."""
+        return available_target(self.targets[number], stable, self.pointer.gone)
 
 
 class KeyspaceViews:
@@ -185,14 +189,16 @@ class KeyspaceViews:
         trigger_value = self._mirror.value(keys.trigger)
         trigger = decode_trigger(trigger_value) if trigger_value is not None else None
         configuration = self._mirror.value(keys.configuration)
+        stable = _assignments(self._mirror.value(keys.stable))
         view = PartitionView(
-            target=placed.targets[partition.partition] if placed else None,
-            stable=_assignments(self._mirror.value(keys.stable)),
+            target=placed.target(partition.partition, stable) if placed else None,
+            stable=stable,
             pending=_assignments(self._mirror.value(keys.pending)),
             planned=_assignments(self._mirror.value(keys.planned)),
             processed=placed is not None and trigger is not None and trigger >= placed.pointer.event_revision,
             members=self.members(partition),
             configuration=ConfigurationRecord.decode(configuration) if configuration is not None else None,
+            recovered=placed is not None and trigger is not None and trigger > placed.pointer.event_revision,
         )
         return view, trigger
 

@@ -90,6 +90,16 @@ def controller(
             show_default="queue",
         ),
     ] = None,
+    ha_reset_s: Annotated[
+        float | None,
+        typer.Option(
+            "--ha-reset",
+            envvar="ZONEKEEPER_HA_RESET_S",
+            metavar="S",
+            help="HIGH_AVAILABILITY zones: reset a partition S seconds after it lost its majority.",
+            show_default="10",
+        ),
+    ] = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
     """Run the controllers: they turn catalog changes into moves of data. Several may run, one leads.
@@ -99,6 +109,10 @@ def controller(
     long as no voter was touched (`cancel`). A move keeps the strategy that it began with.
     This is for zones that say nothing; SQL gives a zone its own:
     ALTER ZONE orders SET REBALANCE STRATEGY 'update'.
+
+    Zones of CONSISTENCY MODE 'HIGH_AVAILABILITY' help themselves when a majority is lost: the
+    most advanced copy that is left founds the group anew, without writes that only the lost
+    members knew. Other zones wait for `zonectl recovery reset`.
 
     \b
     Example:
@@ -111,6 +125,7 @@ def controller(
         metastore=metastore,
         spark_master=spark_master,
         rebalance_strategy=rebalance_strategy.value if rebalance_strategy else None,
+        ha_reset_s=ha_reset_s,
         data_dir=data_dir,
     )
     return _run_until_stopped(control(settings))

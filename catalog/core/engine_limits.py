@@ -6,46 +6,19 @@ of a script without a cluster leaves them out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import AlterZone, CreateZone, Position, ZoneOption
 from catalog.core.quorum import consensus_size, effective_replicas, quorum_bounds
 from catalog.core.snapshot import Change, Topology
-from catalog.core.zone import ConsistencyMode, Zone
+from catalog.core.zone import Zone
 from catalog.core.zone_options import clause_position
-
-_NOT_YET: tuple[tuple[ZoneOption, str, Callable[[Zone], object], object], ...] = (
-    (
-        ZoneOption.CONSISTENCY_MODE,
-        ConsistencyMode.HIGH_AVAILABILITY.value,
-        lambda zone: zone.consistency_mode,
-        ConsistencyMode.STRONG_CONSISTENCY,
-    ),
-)
-"""Option, what of it the engine does not do yet, where a zone keeps it, and the one value that it does.
-
-To build one, remove its line. Accepting a value without acting on it would be a lie.
-"""
 
 
 def check_engine_can(change: Change, topology: Topology) -> None:
-    """Refuses, as not supported yet, what the engine cannot do: options, and zones with learners."""
-    _check_options(change)
+    """Refuses, as not supported yet, what the engine cannot do: zones with learners."""
     _check_learners(change)
-
-
-def _check_options(change: Change) -> None:
-    """Only what this statement changes: a zone that has such a value already does not refuse other changes."""
-    zone = change.after
-    if zone is None or not change.entries:
-        return
-    for option, what, value_of, supported in _NOT_YET:
-        value = value_of(zone)
-        if value == supported or (change.before and value == value_of(change.before)):
-            continue
-        message = f"{option.value}: {what} is not supported yet; leave the option out"
-        raise RefusedError(ErrorKind.OPTION_NOT_SUPPORTED, message, _position(change, option))
 
 
 def _check_learners(change: Change) -> None:

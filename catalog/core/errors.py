@@ -189,6 +189,13 @@ class ErrorKind(Enum):
         4109, "42704", 400, "The zone has no such storage profile", "Use one of the zone's profiles."
     )
 
+    PARTITION_NOT_FOUND = ErrorRow(
+        4201, "22023", 400, "The zone has no such partition", "Give numbers in the range of the message."
+    )
+    NODE_NOT_FOUND = ErrorRow(
+        4202, "42704", 404, "There is no such node", "`zonectl status` lists the nodes; names keep their case."
+    )
+
     LEARNERS_NOT_SUPPORTED = ErrorRow(
         5001, "0A000", 400, "The zone would need learners", "Give the QUORUM SIZE that the message names."
     )
@@ -199,6 +206,24 @@ class ErrorKind(Enum):
         "A node cannot hold that many members",
         "Ask for fewer partitions or add nodes.",
         ProtocolType.INSUFFICIENT_RESOURCES,
+    )
+
+    RECOVERY_NOT_NEEDED = ErrorRow(
+        5201, "55000", 409, "A majority of the voters lives", "Wait: the group goes on by itself."
+    )
+    RECOVERY_STATE_ILLEGAL = ErrorRow(
+        5202, "55000", 409, "The partition is in no state for this", "Do what the message names first."
+    )
+    NOT_ENOUGH_ALIVE_NODES = ErrorRow(
+        5203,
+        "53000",
+        409,
+        "Too few nodes live",
+        "Start the nodes that the message names, or others.",
+        ProtocolType.INSUFFICIENT_RESOURCES,
+    )
+    NODE_SET_ILLEGAL = ErrorRow(
+        5204, "22023", 400, "These nodes cannot be meant", "Name nodes that hold a replica of the partitions."
     )
 
     QUERY_TIMEOUT = ErrorRow(
@@ -225,6 +250,15 @@ class ErrorKind(Enum):
         504,
         "It is not known whether it happened",
         "Read the state back before repeating.",
+        ProtocolType.EXTERNAL,
+    )
+
+    CLUSTER_NOT_IDLE = ErrorRow(
+        6003,
+        "55006",
+        409,
+        "A change of the zone is not carried out yet",
+        "Wait until its partitions have taken it up, and try again.",
         ProtocolType.EXTERNAL,
     )
 

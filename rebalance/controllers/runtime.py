@@ -9,6 +9,7 @@ import structlog
 
 from catalog.core.zone import Node, ZoneId
 from rebalance.controllers.admission import MoveAdmission
+from rebalance.controllers.automatic_reset import AutomaticReset
 from rebalance.controllers.clock import Clock, WallClock
 from rebalance.controllers.contact import Contact
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
@@ -32,6 +33,7 @@ log = structlog.get_logger(__name__)
 RESYNC_S = 30.0
 ENGINE_POLL_S = 0.5
 WENT_BACK_S = 3.0
+RESET_DELAY_MS = 10_000
 HOLD = HoldRule(lease_ms=5_000, grace_ms=10_000)
 
 
@@ -53,7 +55,9 @@ class ControllerRuntime:
         hold: HoldRule = HOLD,
         clock: Clock | None = None,
         strategy: Strategy = Strategy.QUEUE,
+        reset_delay_ms: int = RESET_DELAY_MS,
     ) -> None:
+        """``reset_delay_ms``: ``AutomaticReset``."""
         self._metastore = metastore
         self._keyspace = keyspace
         self._engine = engine
@@ -72,6 +76,7 @@ class ControllerRuntime:
         self._data_nodes = DataNodesKeeper(metastore, keyspace, lambda: self._topology.known, clock, self._due)
         self._admission = MoveAdmission(metastore, keyspace, clock, self._member_limits, self._rewrite)
         self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes, strategy, self._admission)
+        self._resets = AutomaticReset(metastore, keyspace, lambda: self._topology.known, clock, reset_delay_ms)
 
     @property
     def is_leader(self) -> bool:
@@ -143,6 +148,7 @@ class ControllerRuntime:
         await self._admission.loaded()
         self._zones.forget()
         self._due.clear()
+        self._resets.due.clear()
         await self._topology.record()
         self._enqueue_all()
         async with asyncio.TaskGroup() as tasks:
@@ -150,6 +156,7 @@ class ControllerRuntime:
             tasks.create_task(self._admission.run())
             tasks.create_task(self._topology.run(self._enqueue_all, self._settle_due))
             tasks.create_task(self._due.run(self._on_due))
+            tasks.create_task(self._resets.due.run(self._reset_lost))
             tasks.create_task(self._resync())
             tasks.create_task(self._publish_engine())
 
@@ -162,11 +169,21 @@ class ControllerRuntime:
                 error = failures.get(zone_id)
                 if error is None:
                     self._queue.succeeded(zone_id)
+                    await self._reset_lost(zone_id)
                     continue
                 delay_s = self._queue.failed(zone_id)
                 expected = isinstance(error, NotYetError | MetastoreError)
                 report = log.info if expected else log.warning
                 report("zone not reconciled", zone=zone_id, error=repr(error), again_in_s=delay_s)
+
+    async def _reset_lost(self, zone_id: ZoneId) -> None:
+        if not self._open.is_set():
+            return
+        try:
+            await self._resets.look(zone_id)
+        except MetastoreError as error:
+            log.info("zone not looked at", zone=zone_id, error=str(error))
+            self._queue.add(zone_id)
 
     async def _resync(self) -> None:
         """A safety net: watches are hints. Cheap for zones that are done (one read each)."""

@@ -21,7 +21,7 @@ from rebalance.core.guarded_write import (
     decode_trigger,
     encode_trigger,
 )
-from rebalance.core.target import StoredTarget
+from rebalance.core.target import StoredTarget, available_target
 from rebalance.core.txn import KeyValue, Put, Txn, not_written_below
 
 ASSIGNMENTS = "assignments/"
@@ -95,11 +95,14 @@ class BulkDecisions:
 
     def decide_alone(self, observed: Observed, number: int) -> Decision:
         """For a partition that is not as usual."""
-        return decide_on_trigger(observed, self.target(number), self.event_revision, strategy=self._strategy)
+        stable = Assignments.decode(observed.stable.value) if observed.stable is not None else None
+        target = available_target(self.target(number), stable, self._target.pointer.gone)
+        return decide_on_trigger(observed, target, self.event_revision, strategy=self._strategy)
 
     def decide(self, keys: ZoneKeys, number: int) -> Decision | None:
-        """What ``decide_on_trigger`` decides; None when the partition is not as usual."""
-        if not keys.is_usual(number):
+        """What ``decide_on_trigger`` decides; None when the partition is not as usual. None is, where nodes are
+        gone that a partition may have or not."""
+        if not keys.is_usual(number) or self._target.pointer.gone:
             return None
         trigger = keys.trigger(number)
         if trigger is not None and self._processed(trigger.value) >= self.event_revision:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 from catalog.core.node_filter import NodeFilters, may_use
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
-from catalog.core.zone import EVERY_NODE, TIMER_OFF, DistributionAlgorithm, Zone, ZoneIntent
+from catalog.core.zone import EVERY_NODE, TIMER_OFF, ConsistencyMode, DistributionAlgorithm, Zone, ZoneIntent
 from rebalance.core.topology import Topology
 
 DATA_NODES_FORMAT = 1
@@ -27,6 +27,8 @@ class DataNodes:
     """Data nodes of a zone in name order, and its effective quorum size.
 
     ``replicas`` and ``nodes_filter`` are what they were chosen for: others in the intent mean to derive anew.
+    ``gone``: in HIGH_AVAILABILITY zones the data nodes that have left, in name order; no new replica is placed
+    there. Empty in other zones.
     ``weights`` and ``domains`` have one entry a node in balanced zones; empty where all weights are equal
     or no node names a failure domain: there they decide nothing.
     Nothing else of a zone is in here, so that a version which touches no placement parameter writes nothing
@@ -39,9 +41,12 @@ class DataNodes:
     nodes_filter: str = EVERY_NODE
     weights: tuple[float, ...] = ()
     domains: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         document = {"v": DATA_NODES_FORMAT, **asdict(self)}
+        if not self.gone:
+            del document["gone"]
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod
@@ -53,8 +58,8 @@ class DataNodes:
                 f"data nodes format {found['v']} is not known; this build reads {DATA_NODES_FORMAT}"
             )
         weights, domains = tuple(found.get("weights", ())), tuple(found.get("domains", ()))
-        nodes = tuple(found["nodes"])
-        return cls(nodes, found["quorum"], found["replicas"], found["nodes_filter"], weights, domains)
+        nodes, gone = tuple(found["nodes"]), tuple(found.get("gone", ()))
+        return cls(nodes, found["quorum"], found["replicas"], found["nodes_filter"], weights, domains, gone)
 
     def traits(self, name: str) -> tuple[float | None, str | None]:
         """Weight and failure domain of a data node, each None where it decides nothing. Raises ValueError for
@@ -100,7 +105,16 @@ def compute_data_nodes(
         quorum = max(quorum, previous.quorum)
     names = tuple(sorted(nodes))
     weights, domains = node_traits(previous, topology, zone, names)
-    return DataNodes(names, quorum, zone.replicas, zone.nodes_filter, weights, domains)
+    gone = _gone(topology, zone, names)
+    return DataNodes(names, quorum, zone.replicas, zone.nodes_filter, weights, domains, gone)
+
+
+def _gone(topology: Topology, zone: Zone, names: Sequence[str]) -> tuple[str, ...]:
+    """Data nodes that have left and stay data nodes for now: what a HIGH_AVAILABILITY zone places around."""
+    if zone.consistency_mode is not ConsistencyMode.HIGH_AVAILABILITY:
+        return ()
+    present = frozenset(each.node.name for each in topology.nodes if not each.has_left)
+    return tuple(name for name in names if name not in present)
 
 
 def node_traits(

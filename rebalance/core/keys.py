@@ -143,6 +143,13 @@ class Keyspace:
             lock=f"{base}assignments/pending.lock",
         )
 
+    def restarts(self, partition: PartitionId) -> str:
+        """Below it a key for each node whose member is asked to restart."""
+        return f"{self.partitions}{partition.zone_id}/{partition.partition}/restart/"
+
+    def restart(self, partition: PartitionId, node: str) -> str:
+        return f"{self.restarts(partition)}{node}"
+
     def parse_partition(self, key: str) -> tuple[PartitionId, str] | None:
         """``(partition, rest)`` of a key below ``partition/``, as ("assignments/stable"); else None."""
         match = re.fullmatch(r"(\d+)/(\d+)/(.+)", key.removeprefix(self.partitions))

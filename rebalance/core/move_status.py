@@ -39,6 +39,8 @@ class PartitionView:
     processed: bool
     members: Mapping[str, MemberRecord] = field(default_factory=dict)
     configuration: ConfigurationRecord | None = None
+    recovered: bool = False
+    """A recovery has written assignments of its own after the newest target: they hold until the next event."""
 
 
 def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
@@ -49,7 +51,7 @@ def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
         return MoveStatus(MoveState.WAITING, "TARGET_NOT_WRITTEN")
     if view.pending is not None:
         return _status_of_move(view, view.stable, view.pending, alive)
-    if view.stable != view.target:
+    if view.stable != view.target and not view.recovered:
         return MoveStatus(MoveState.WAITING, "TARGET_NOT_WRITTEN")
     return _status_at_rest(view, view.stable, alive)
 

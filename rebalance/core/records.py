@@ -107,6 +107,23 @@ class MirrorRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class LogPosition:
+    """How far a copy goes, as indexes of its group's log. ``committed``: up to here the copy knows that the
+    group has decided, and a reset keeps it; ``last``: its newest entry. What lies between may have been
+    acknowledged by members that are lost now. ``orderly``: the process lives, so it can write down all it knows
+    first."""
+
+    committed: int
+    last: int
+    orderly: bool
+
+    @property
+    def undecided(self) -> int:
+        """Entries that a reset drops: possibly lost writes (decision 19)."""
+        return max(self.last - self.committed, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class MemberRecord:
     """One replica on one node. URLs stay the same for the life of the member (they are in its membership).
 
@@ -121,6 +138,8 @@ class MemberRecord:
     """True once the process was started with data of its own: an empty directory is a loss then."""
     reason: str = ""
     mirror: MirrorRecord | None = None
+    position: LogPosition | None = None
+    """Published while the group has no leader: what a recovery chooses by."""
 
     @classmethod
     def of_mirror(cls, mirror: MirrorRecord) -> Self:
@@ -138,6 +157,8 @@ class MemberRecord:
 
     def encode(self) -> bytes:
         document = {**asdict(self), "state": self.state.value}
+        if self.position is None:
+            del document["position"]
         if self.mirror is None:
             del document["mirror"]
         else:
@@ -150,15 +171,21 @@ class MemberRecord:
         mirror = found.pop("mirror", None)
         if mirror is not None:
             mirror = MirrorRecord(**{**mirror, "state": MemberState(mirror["state"])})
-        return cls(**{**found, "state": MemberState(found["state"])}, mirror=mirror)
+        position = LogPosition(**found["position"]) if found.get("position") else None
+        return cls(**{**found, "state": MemberState(found["state"]), "position": position}, mirror=mirror)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """The first configuration of a group, frozen by put-if-absent: node -> peer URL, and the cluster token."""
+    """The first configuration of a group, frozen by put-if-absent: node -> peer URL, and the cluster token.
+
+    A recovery writes it anew, with a higher ``generation`` (``Assignments.forced``): members of an earlier one
+    belong to a group that was given up, and never run again.
+    """
 
     token: str
     peers: dict[str, str]
+    generation: int = 0
 
     def encode(self) -> bytes:
         return _encode(asdict(self))
@@ -191,6 +218,8 @@ class ConfigurationRecord:
     """Why the running change does not go on at the moment; empty when it does."""
     size_bytes: int = 0
     """What a copy takes on disk, rounded (``rounded_size``); 0 until it is known."""
+    generation: int = 0
+    """Of the group that committed it; terms are compared within one generation."""
 
     def encode(self) -> bytes:
         members = {name: {**asdict(each), "role": each.role.value} for name, each in self.members.items()}
@@ -210,7 +239,22 @@ class ConfigurationRecord:
             members,
             found["reason"],
             found.get("size_bytes", 0),
+            found.get("generation", 0),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRecord:
+    """A member is asked to stop and start; its node deletes the key when it has. ``cleanup``: on new data."""
+
+    cleanup: bool
+
+    def encode(self) -> bytes:
+        return _encode(asdict(self))
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        return cls(**_decode(value))
 
 
 def rounded_size(size_bytes: int) -> int:

@@ -17,7 +17,7 @@ import structlog
 
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
-from rebalance.core.records import GroupRecord, MemberRole
+from rebalance.core.records import GroupRecord, LogPosition, MemberRole
 from rebalance.groups.etcd_api import CallFailedError, EtcdStatus
 from rebalance.groups.etcd_change import ChangeRequest, EtcdChange, Progress, group_members
 from rebalance.groups.etcd_member import EtcdMember
@@ -104,13 +104,25 @@ class SteppedGroupHost(ABC):
             raise NoPlaceError(f"NO_DISK: {error.strerror}") from error
 
     async def bootstrap(self, partition: PartitionId, group: GroupRecord) -> None:
-        await self._member(partition).start(group.token, group.peers, "new")
+        await self._member(partition).start(group.token, group.peers, "new", group.generation)
 
-    async def join(self, partition: PartitionId, peers: Mapping[str, str]) -> None:
+    async def join(self, partition: PartitionId, peers: Mapping[str, str], generation: int = 0) -> None:
         own = self._member(partition).endpoints.peer_url
         # etcd looks itself up by name; the others' names must differ from it and are not looked at.
         initial = {f"_{node}": peer_url for node, peer_url in peers.items() if peer_url != own}
-        await self._member(partition).start(str(partition), {**initial, self._node: own}, "existing")
+        everybody = {**initial, self._node: own}
+        await self._member(partition).start(str(partition), everybody, "existing", generation)
+
+    async def found_alone(self, partition: PartitionId, generation: int) -> bool:
+        await self._end_change(partition)
+        self._led.pop(partition, None)
+        try:
+            return await self._member(partition).found_alone(generation)
+        except CallFailedError as failed:
+            raise MemberUnavailableError(str(failed)) from failed
+
+    async def log_position(self, partition: PartitionId) -> LogPosition | None:
+        return await self._member(partition).log_position()
 
     async def restart(self, partition: PartitionId) -> None:
         await self._member(partition).restart()
@@ -132,7 +144,7 @@ class SteppedGroupHost(ABC):
         life, reason, answer = await member.look()
         if answer is None:
             led.term = 0
-            return MemberStatus(life, member.endpoints, reason)
+            return MemberStatus(life, member.endpoints, reason, generation=member.generation)
         await self._note_leadership(partition, member, led, answer)
         return MemberStatus(
             life=life,
@@ -147,6 +159,7 @@ class SteppedGroupHost(ABC):
             size_bytes=answer.size_bytes,
             changing=led.is_changing,
             waiting=led.change.waiting if led.change and led.is_changing else None,
+            generation=member.generation,
         )
 
     async def configuration(

@@ -14,7 +14,9 @@ from pathlib import Path
 import structlog
 
 from rebalance.core.keys import PartitionId
+from rebalance.core.records import LogPosition
 from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdMemberEntry, EtcdStatus
+from rebalance.groups.etcd_log import read_log_position
 from rebalance.groups.etcd_space import SpaceKeeper
 from rebalance.groups.etcd_tuning import (
     MEMBER_ENVIRONMENT,
@@ -71,6 +73,7 @@ class EtcdMember:
         self._names: dict[int, str] = {}
         self._unstuck = False
         self._space = SpaceKeeper(partition, tuning.quota_bytes)
+        self._alone = 0
 
     @property
     def reservation(self) -> Reservation:
@@ -94,12 +97,16 @@ class EtcdMember:
             raise MemberUnavailableError(f"the member of {self.partition} is not running")
         return self._api
 
-    async def start(self, token: str, initial: Mapping[str, str], state: str) -> None:
+    @property
+    def generation(self) -> int:
+        return self.reservation.generation
+
+    async def start(self, token: str, initial: Mapping[str, str], state: str, generation: int = 0) -> None:
         """First start of a reserved member. Repeated with another ``initial`` as long as etcd wrote nothing: a
         member that joins must know exactly the list that its group has."""
         if self._runs() or self._lacks_tls or time.monotonic() < self._not_before:
             return
-        self._reservations.prepare(self.partition, token, dict(initial), state)
+        self._reservations.prepare(self.partition, token, dict(initial), state, generation=generation)
         await self._spawn()
 
     async def restart(self) -> None:
@@ -107,6 +114,45 @@ class EtcdMember:
         may_run = not self._lacks_tls and time.monotonic() >= self._not_before
         if has_data and may_run and not self._runs():
             await self._spawn()
+
+    async def found_alone(self, generation: int) -> bool:
+        """One step towards being the only member of a group of ``generation``, on the data that is here; True
+        once it is. The generation is written down only then, so that an interrupted founding is done again,
+        and before anything is added to the group, so that a finished one never is.
+
+        Raises CallFailedError or MemberUnavailableError while the member does not answer.
+        """
+        if self.reservation.generation == generation:
+            return True
+        if not self._reservations.has_log(self.partition):
+            raise MemberUnavailableError(f"the data of {self.partition} is gone")
+        if self._alone != generation:
+            # In order: what the member knows to be decided is on disk then.
+            await self.stop()
+            self._alone = generation
+        if not self._runs():
+            if time.monotonic() >= self._not_before:
+                await self._spawn(alone=True)
+            return False
+        own = self.reservation.endpoints.peer_url
+        if [each.peer_url for each in await self.entries(linearizable=True)] != [own]:
+            return False
+        self._reservations.note_generation(self.partition, generation)
+        log.info("group founded anew", partition=str(self.partition), generation=generation)
+        return True
+
+    async def log_position(self) -> LogPosition | None:
+        """What is on disk, and what the process has applied when it answers."""
+        orderly = self._runs()
+        wal = self._reservations.data(self.partition) / "member" / "wal"
+        found = await asyncio.to_thread(read_log_position, wal, orderly=orderly)
+        if found is None or not orderly:
+            return found
+        try:
+            applied = (await self.api.status()).applied_index
+        except (CallFailedError, MemberUnavailableError):
+            return found
+        return LogPosition(max(found.committed, applied), max(found.last, applied), orderly)
 
     async def stop(self) -> None:
         process, self._process = self._process, None
@@ -231,7 +277,7 @@ class EtcdMember:
             return f"DISK_FULL: the member ended with code {code}, it has no space left to write to"
         return f"EXIT {code}: {last_log_line(self.log_path)}" if code else ""
 
-    async def _spawn(self) -> None:
+    async def _spawn(self, *, alone: bool = False) -> None:
         held = self.reservation
         command = member_command(
             self._binary,
@@ -243,6 +289,7 @@ class EtcdMember:
             held.state,
             self._tuning,
             self._flags,
+            alone=alone,
         )
         async with self._starts:
             bound_log(self.log_path)

@@ -45,10 +45,13 @@ def member_command(
     state: str,
     tuning: EtcdTuning,
     more: Mapping[str, int],
+    *,
+    alone: bool = False,
 ) -> Sequence[str]:
     """The command line of one member. ``initial`` (node -> peer URL) must name this member itself; etcd uses it
     only when the data directory is empty. ``--strict-reconfig-check`` stays on: it is the only check of a
-    membership change at the server. ``more``: further flags."""
+    membership change at the server. ``more``: further flags. ``alone``: the other members are taken out of the
+    list that is on disk."""
     cluster = ",".join(f"{node}={peer_url}" for node, peer_url in sorted(initial.items()))
     flags = {
         "name": name,
@@ -73,6 +76,7 @@ def member_command(
         "log-level": "warn",
         "log-outputs": "stderr",
         **more,
+        **({"force-new-cluster": "true"} if alone else {}),
     }
     tls = _tls_flags(tuning.tls) if tuning.tls else {}
     return [binary, *(f"--{flag}={value}" for flag, value in {**flags, **tls}.items())]

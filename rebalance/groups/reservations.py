@@ -30,7 +30,8 @@ _FILE = "reservation.json"
 class Reservation:
     """``launched``: a process was started on it; its data may count in the group from then on. ``wrote_log``:
     etcd's write-ahead log has been seen; when it is gone later, the data is lost. ``copy``: of a mirror, the
-    name of its present copy."""
+    name of its present copy. ``generation``: of the group that the data belongs to; a recovery raises it once,
+    when the member is its group's only one."""
 
     host: str
     peer_port: int
@@ -43,6 +44,7 @@ class Reservation:
     copy: str = ""
     scheme: str = "http"
     """https for a member that speaks TLS, for all its life: its peer URL is in the membership."""
+    generation: int = 0
 
     @property
     def endpoints(self) -> MemberEndpoints:
@@ -125,14 +127,31 @@ class Reservations:
         return held
 
     def prepare(
-        self, partition: PartitionId, token: str, initial: dict[str, str], state: str, copy: str = ""
+        self,
+        partition: PartitionId,
+        token: str,
+        initial: dict[str, str],
+        state: str,
+        *,
+        copy: str = "",
+        generation: int = 0,
     ) -> Reservation:
         """Remember how the member is started the first time, before it is."""
         prepared = replace(
-            self._held[partition], token=token, initial=initial, state=state, launched=True, copy=copy
+            self._held[partition],
+            token=token,
+            initial=initial,
+            state=state,
+            launched=True,
+            copy=copy,
+            generation=generation,
         )
         self._store(partition, prepared)
         return prepared
+
+    def note_generation(self, partition: PartitionId, generation: int) -> None:
+        """The member is the only one of a group that begins anew."""
+        self._store(partition, replace(self._held[partition], generation=generation))
 
     def note_log(self, partition: PartitionId) -> None:
         held = self._held[partition]

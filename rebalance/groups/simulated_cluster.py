@@ -78,6 +78,7 @@ class SimulatedReplica:
     exit_reason: str = ""
     removed: bool = False
     starts: int = 0
+    generation: int = 0
 
     @property
     def life(self) -> MemberLife:
@@ -305,6 +306,19 @@ class SimulatedCluster:
         group.replicas[entry.member_id] = replica
         if not is_new:
             replica.synced_at = float("inf")
+        self.restart(replica)
+
+    def found_alone(self, replica: SimulatedReplica, generation: int) -> None:
+        """The member leaves its group as it is and begins a new one, with what it has."""
+        self.stop(replica)
+        own = replica.endpoints.peer_url
+        applied = replica.group.applied if replica.group is not None else 0
+        term = replica.group.term + 1 if replica.group is not None else 1
+        group = self._found(replica.partition, f"generation-{generation}", {replica.node: own})
+        group.applied, group.term = applied, term
+        replica.group, replica.member_id = group, next(iter(group.entries))
+        group.replicas[replica.member_id] = replica
+        replica.generation = generation
         self.restart(replica)
 
     def restart(self, replica: SimulatedReplica) -> None:

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
 
 from catalog.core.zone import Node
+from rebalance.core.assignments import Assignments
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import GroupRecord
+from rebalance.core.txn import Get, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
 from rebalance.nodes.member_duties import MemberDuties
 from rebalance.nodes.mirror_duties import MirrorDuties
@@ -34,7 +39,7 @@ from rebalance.ports.groups import (
     MemberUnavailableError,
     ReconfigurationFailure,
 )
-from rebalance.ports.metastore import Metastore
+from rebalance.ports.metastore import Metastore, MetastoreError
 from rebalance.ports.mirrors import MirrorHost, SafeTimes
 
 log = structlog.get_logger(__name__)
@@ -42,6 +47,7 @@ log = structlog.get_logger(__name__)
 IDLE_S = 1.5
 FOLLOWING_S = 0.15
 HALTED_S = 1.0
+ASK_FIRST_S = 1.5
 CONCURRENCY = 24
 
 
@@ -83,6 +89,7 @@ class NodeAgent:
         self.mirrors = Mirrors.over(metastore, keyspace)
         self._epochs = KeyspaceMirror(metastore, keyspace.epoch)
         self._keyspace = keyspace
+        self._metastore = metastore
         self._host = host
         self._queue = KeyedQueue[PartitionId](self._round, CONCURRENCY)
         self._registration = Registration(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation)
@@ -112,7 +119,7 @@ class NodeAgent:
         self._host.open(self.node.name, self._leader)
         try:
             self._copies.open(self.node.name)
-            # Members come back on their data before the metastore is asked: the data path does not need it.
+            # Members come back also where the metastore is silent: the data path does not need it.
             await self._restart_members()
             await self._registration.register()
             await self._follow()
@@ -125,7 +132,30 @@ class NodeAgent:
 
     async def _restart_members(self) -> None:
         partitions = sorted(self._host.partitions(), key=str)
-        await asyncio.gather(*(self._host.restart(partition) for partition in partitions))
+        fenced = await self._fenced(partitions)
+        await asyncio.gather(*(self._host.restart(each) for each in partitions if each not in fenced))
+
+    async def _fenced(self, partitions: Sequence[PartitionId]) -> frozenset[PartitionId]:
+        """Members whose group was given up while this node was away: together with others that come back they
+        would be a majority of it. A metastore that is silent for ``ASK_FIRST_S`` is not waited for."""
+        found: set[PartitionId] = set()
+        try:
+            async with asyncio.timeout(ASK_FIRST_S):
+                for partition in partitions:
+                    keys = self._keyspace.partition(partition)
+                    read = await self._metastore.commit(Txn((), (Get(keys.pending), Get(keys.group))))
+                    pending, group = read.only(0), read.only(1)
+                    status = await self._host.status(partition)
+                    if status is not None and why_fenced(
+                        self.node.name,
+                        status.generation,
+                        Assignments.decode(pending.value) if pending else None,
+                        GroupRecord.decode(group.value) if group else None,
+                    ):
+                        found.add(partition)
+        except (TimeoutError, MetastoreError) as error:
+            log.warning("members start unasked: the metastore is silent", error=repr(error))
+        return frozenset(found)
 
     async def _follow(self) -> None:
         mirrors = self.mirrors

@@ -308,16 +308,16 @@ class LeaderDuties:
         size_bytes: int | None = None,
     ) -> bool:
         """Write the configuration unless it says so already. Guarded: the zone exists, nobody wrote since, and
-        a leader of an earlier term never overwrites a later one's. ``reason`` None keeps what is published as
-        long as the members stay the same, ``size_bytes`` None keeps it anyhow."""
+        a leader of an earlier term or generation never overwrites a later one's. ``reason`` None keeps what is
+        published as long as the members stay the same, ``size_bytes`` None keeps it anyhow."""
         if view.stable is None:
             return False
         key, mirror = view.keys.configuration, self._mirrors.partitions
         current = self._written.current(key, mirror)
         known = ConfigurationRecord.decode(current) if current is not None else None
-        if known is not None and known.term > term:
-            return False
         record = _configuration(view, self._node, term, members, reason or "")
+        if known is not None and (known.generation, known.term) > (record.generation, term):
+            return False
         if reason is None and known is not None and known.members == record.members:
             record = replace(record, reason=known.reason)
         if size_bytes is None:
@@ -358,6 +358,7 @@ def _configuration(
             for each in members
         },
         reason=reason,
+        generation=view.group.value.generation if view.group else 0,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import structlog
 
@@ -12,6 +13,7 @@ from rebalance.core.txn import Put, Txn, absent, unchanged
 from rebalance.nodes.member_decision import Duty, MemberDecision, decide_member
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import PartitionView
+from rebalance.nodes.recovery_duties import RecoveryDuties
 from rebalance.nodes.removal import RemovalJudge, Verdict
 from rebalance.ports.groups import GroupHost, MemberEndpoints, MemberLife, MemberStatus, NoPlaceError
 from rebalance.ports.metastore import Metastore
@@ -53,11 +55,15 @@ class MemberDuties:
         self._records = records
         self._removals = removals
         self._full = full
+        self._recovery = RecoveryDuties(node, metastore, keyspace, host)
 
     async def tend(self, view: PartitionView) -> tuple[MemberStatus | None, float | None]:
         """The member's status after one duty, and when to look again at the latest (None: nothing is left)."""
         partition = view.partition
         status = await self._host.status(partition)
+        asked = view.restarts.get(self._node)
+        if asked is not None and await self._recovery.restarted(view, asked):
+            return None, ACTED_S
         decision = decide_member(view, self._node, status)
         match decision.duty:
             case Duty.NOTHING if status is None:
@@ -68,6 +74,13 @@ class MemberDuties:
                 return None, await self._reincarnate(partition)
             case Duty.RESERVE:
                 return None, await self._reserve(partition)
+            case Duty.FENCE:
+                await self._host.stop(partition, destroy=False)
+            case Duty.FOUND_ALONE:
+                if await self._recovery.found_alone(view):
+                    return None, ACTED_S
+            case Duty.FOUND_EMPTY if status is not None:
+                await self._recovery.found_empty(view, status)
             case Duty.FREEZE_GROUP:
                 await self._freeze_group(view)
             case Duty.BOOTSTRAP | Duty.JOIN if status is not None:
@@ -76,7 +89,11 @@ class MemberDuties:
                 await self._host.restart(partition)
             case _:
                 pass
-        await self._records.write_member(partition, _record(view, self._node, status, decision))
+        record = _record(view, self._node, status, decision)
+        position = await self._recovery.position(partition, status)
+        await self._records.write_member(partition, replace(record, position=position))
+        if decision.duty in (Duty.FENCE, Duty.FOUND_ALONE, Duty.FOUND_EMPTY):
+            return None, PAUSE_S if decision.duty is Duty.FENCE else ACTED_S
         settled = status is not None and status.life is MemberLife.RUNNING
         if status is not None and status.life is MemberLife.RESERVED and decision.duty is Duty.NOTHING:
             # It waits for keys that somebody else writes; the mirror wakes it.
@@ -127,7 +144,8 @@ class MemberDuties:
         elif view.configuration is not None:
             members = view.configuration.value.members
             peers = {name: each.peer_url for name, each in members.items()}
-            await self._host.join(view.partition, peers)
+            generation = view.group.value.generation if view.group is not None else 0
+            await self._host.join(view.partition, peers, generation)
 
     async def _reincarnate(self, partition: PartitionId) -> float:
         """The record goes first: data that is gone under a record that says "started" would count as lost."""
@@ -184,6 +202,8 @@ def _record(
         return MemberRecord(MemberState.FAILED, "", "", reason=decision.reason)
     started = status.life is not MemberLife.RESERVED or decision.duty in (Duty.BOOTSTRAP, Duty.JOIN)
     state, reason = _STATES[status.life], decision.reason
+    if decision.duty is Duty.FENCE:
+        state = MemberState.FAILED
     if status.life is MemberLife.RESERVED and status.reason:
         # Its first start failed before anything was written.
         state, reason = MemberState.FAILED, status.reason

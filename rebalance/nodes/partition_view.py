@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Generic, TypeVar
 
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.keys import Keyspace, PartitionId, PartitionKeys
-from rebalance.core.records import ConfigurationRecord, GroupRecord, MemberRecord, MemberRole
+from rebalance.core.records import (
+    ConfigurationRecord,
+    GroupRecord,
+    MemberRecord,
+    MemberRole,
+    RestartRecord,
+)
 from rebalance.core.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
@@ -38,6 +44,8 @@ class PartitionView:
     records: dict[str, Recorded[MemberRecord]]
     living: frozenset[str]
     """Nodes of this partition that are registered now."""
+    restarts: Mapping[str, Recorded[RestartRecord]] = field(default_factory=dict)
+    """Nodes whose members are asked to restart."""
 
     @property
     def assigned(self) -> frozenset[str]:
@@ -100,7 +108,13 @@ class Mirrors:
                 records[item.key.removeprefix(prefix)] = record
         names = records.keys() | nodes_of(*(each.value for each in (stable, pending) if each))
         living = frozenset(name for name in names if self.nodes.get(self.keyspace.node(name)))
-        return PartitionView(partition, keys, stable, pending, group, configuration, records, living)
+        restarts: dict[str, Recorded[RestartRecord]] = {}
+        asked = self.keyspace.restarts(partition)
+        for item in self.partitions.below(asked):
+            restart = _decoded(item, RestartRecord.decode)
+            if restart is not None:
+                restarts[item.key.removeprefix(asked)] = restart
+        return PartitionView(partition, keys, stable, pending, group, configuration, records, living, restarts)
 
 
 def _decoded(item: KeyValue | None, decode: Callable[[bytes], T]) -> Recorded[T] | None:

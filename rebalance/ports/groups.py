@@ -13,7 +13,7 @@ from typing import Protocol
 
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
-from rebalance.core.records import GroupRecord, MemberRole
+from rebalance.core.records import GroupRecord, LogPosition, MemberRole
 
 
 class GroupError(Exception):
@@ -174,6 +174,8 @@ class MemberStatus:
     """A change of peers that this host drives is under way."""
     waiting: ReconfigurationFailure | None = None
     """What that change waits for; None when it goes on or when there is none."""
+    generation: int = 0
+    """Of the group that the member's data belongs to."""
 
 
 class GroupListener(Protocol):
@@ -228,8 +230,18 @@ class GroupHost(Protocol):
         """Start the reserved member as one of the group's first members."""
         ...
 
-    async def join(self, partition: PartitionId, peers: Mapping[str, str]) -> None:
+    async def join(self, partition: PartitionId, peers: Mapping[str, str], generation: int = 0) -> None:
         """Start the reserved member into a running group; ``peers`` is its configuration, this one included."""
+        ...
+
+    async def found_alone(self, partition: PartitionId, generation: int) -> bool:
+        """A step of a recovery: the own member is stopped in order and becomes the only one of a group of
+        ``generation``, on its data. True once it is; repeating it then does nothing. Raises
+        MemberUnavailableError while there is no data or no answer."""
+        ...
+
+    async def log_position(self, partition: PartitionId) -> LogPosition | None:
+        """How far the own member's copy goes; None when it has none."""
         ...
 
     async def restart(self, partition: PartitionId) -> None:

@@ -156,7 +156,7 @@ async def test_the_leader_dies_while_a_member_catches_up(cluster: NodeCluster) -
     gate, host = asyncio.Event(), cluster.nodes["n4"].host
     join = host.join
 
-    async def held_back(partition: PartitionId, peers: Mapping[str, str]) -> None:
+    async def held_back(partition: PartitionId, peers: Mapping[str, str], generation: int = 0) -> None:
         await gate.wait()
         await join(partition, peers)
 
@@ -194,7 +194,9 @@ async def test_catch_up_that_fails_again_and_again(cluster: NodeCluster) -> None
     for name in ("n2", "n3"):
         host = cluster.nodes[name].host
 
-        async def held_back(partition: PartitionId, peers: Mapping[str, str], join: Join = host.join) -> None:
+        async def held_back(
+            partition: PartitionId, peers: Mapping[str, str], generation: int, join: Join = host.join
+        ) -> None:
             if gate.is_set():
                 await join(partition, peers)
 

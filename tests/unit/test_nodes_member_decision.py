@@ -36,19 +36,24 @@ def view(
     founded: str = "",
     listed: str | None = None,
     learning: str = "",
+    forced: int = 0,
+    empty: bool = False,
+    generation: int = 0,
 ) -> PartitionView:
     """Each letter is a node, ``ab+c`` are two voters and a standing learner; ``listed`` are the members of the
-    published configuration."""
+    published configuration. ``forced`` and ``empty`` mark pending, ``generation`` is the group's."""
 
-    def keyed(names: str) -> Recorded[Assignments] | None:
+    def assignments(names: str, *, forced: int = 0, empty: bool = False) -> Recorded[Assignments] | None:
         peers, _, learners = names.partition("+")
-        return Recorded(Assignments(tuple(peers), tuple(learners)), 5, 5) if names else None
+        wanted = Assignments(tuple(peers), tuple(learners), forced=forced, empty=empty) if names else None
+        return Recorded(wanted, 5, 5) if wanted else None
 
     def member(name: str) -> ConfiguredMember:
         role = MemberRole.LEARNER if name in learning else MemberRole.VOTER
         return ConfiguredMember(name, role, url(name))
 
-    group = Recorded(GroupRecord("t", {name: url(name) for name in founded}), 5, 5) if founded else None
+    first = GroupRecord("t", {name: url(name) for name in founded}, generation)
+    group = Recorded(first, 5, 5) if founded else None
     configuration = None
     if listed is not None:
         record = ConfigurationRecord(2, "a", Stage.NONE, {name: member(name) for name in listed})
@@ -60,8 +65,8 @@ def view(
     return PartitionView(
         P0,
         Keyspace().partition(P0),
-        keyed(stable),
-        keyed(pending),
+        assignments(stable),
+        assignments(pending, forced=forced, empty=empty),
         group,
         configuration,
         records,
@@ -69,8 +74,8 @@ def view(
     )
 
 
-def member(life: MemberLife) -> MemberStatus:
-    return MemberStatus(life, MemberEndpoints(url("a"), "c"))
+def member(life: MemberLife, generation: int = 0) -> MemberStatus:
+    return MemberStatus(life, MemberEndpoints(url("a"), "c"), generation=generation)
 
 
 RESERVED, RUNNING, STOPPED = MemberLife.RESERVED, MemberLife.RUNNING, MemberLife.STOPPED
@@ -143,3 +148,54 @@ def test_the_record_of_a_member_that_left_does_not_hold_up_its_successor() -> No
     assert decide_member(left, "a", later).reason == "WAITING: the group's leader adds this member"
     for still_counted in (view("ab", started="ab", listed="ab"), view("ab", started="ab")):
         assert decide_member(still_counted, "a", later).duty is Duty.REPORT_DATA_LOST
+
+
+GROUP = {"started": "abc", "listed": "abc", "founded": "abc"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "life", "generation", "duty"),
+    [
+        # Pending names a: its copy becomes the group, once.
+        (view("abc", "a", forced=9, **GROUP), RUNNING, 0, Duty.FOUND_ALONE),
+        (view("abc", "a", forced=9, **GROUP), STOPPED, 0, Duty.FOUND_ALONE),
+        (view("abc", "a", forced=9, **GROUP), MemberLife.FAILED, 9, Duty.FOUND_ALONE),
+        (view("abc", "a", forced=9, **GROUP), MemberLife.DATA_LOST, 0, Duty.REPORT_DATA_LOST),
+        (view("abc", "a", forced=9, **GROUP), RESERVED, 0, Duty.REPORT_DATA_LOST),
+        (view("abc", "a", forced=9, **GROUP), None, 0, Duty.REPORT_DATA_LOST),
+        (
+            view("abc", "a", forced=9, generation=9, started="a", listed="a", founded="a"),
+            RUNNING,
+            9,
+            Duty.NOTHING,
+        ),
+        (
+            view("abc", "a", forced=9, generation=9, started="a", listed="a", founded="a"),
+            STOPPED,
+            9,
+            Duty.RESTART,
+        ),
+        # Nobody has a copy: a begins with nothing, and only then.
+        (view("bc", "a", forced=9, empty=True, **GROUP), None, 0, Duty.RESERVE),
+        (view("bc", "a", forced=9, empty=True, **GROUP), RESERVED, 0, Duty.FOUND_EMPTY),
+        (view("bc", "a", forced=9, empty=True, **GROUP), STOPPED, 0, Duty.REINCARNATE),
+        (view("bc", "a", forced=9, empty=True, generation=9, founded="a"), RESERVED, 0, Duty.BOOTSTRAP),
+        # Pending names another node: a may not run, in stable or not, and keeps its data for now.
+        (view("abc", "b", forced=9, **GROUP), RUNNING, 0, Duty.FENCE),
+        (view("abc", "b", forced=9, **GROUP), STOPPED, 0, Duty.FENCE),
+        (view("bc", "b", forced=9, **GROUP), RUNNING, 0, Duty.FENCE),
+        (view("abc", "b", forced=9, **GROUP), RESERVED, 0, Duty.NOTHING),
+        (view("abc", "b", forced=9, **GROUP), None, 0, Duty.NOTHING),
+        # The group was founded anew without a: its data goes, whether it is wanted again or not.
+        (view("b", "ab", generation=9, started="ab", listed="b", founded="b"), RUNNING, 0, Duty.REINCARNATE),
+        (view("b", "ab", generation=9, started="ab", listed="b", founded="b"), STOPPED, 0, Duty.REINCARNATE),
+        (view("b", generation=9, started="ab", listed="b", founded="b"), RUNNING, 0, Duty.CLEAN_UP),
+        (view("ab", generation=9, started="ab", listed="ab", founded="b"), STOPPED, 9, Duty.RESTART),
+        (view("b", "ab", generation=9, reserved="a", listed="ab", founded="b"), RESERVED, 0, Duty.JOIN),
+    ],
+)
+def test_recovery(seen: PartitionView, life: MemberLife | None, generation: int, duty: Duty) -> None:
+    """S194, IEP-051: a node of a stable set is no member while pending is forced to another, and members of an
+    earlier generation never run again."""
+    status = member(life, generation) if life else None
+    assert decide_member(seen, "a", status).duty is duty

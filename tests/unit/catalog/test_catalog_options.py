@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.core.engine_limits import check_engine_can
-from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.errors import ErrorKind
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import (
     TIMER_OFF,
@@ -162,21 +162,6 @@ def test_other_warnings() -> None:
     assert [warning.name for warning in filtered.warnings] == ["REPLICAS_ABOVE_DATA_NODES"]
 
 
-@pytest.mark.parametrize(
-    ("option", "what"),
-    [
-        ("CONSISTENCY MODE 'HIGH_AVAILABILITY'", "HIGH_AVAILABILITY"),
-    ],
-)
-def test_what_the_engine_does_not_do_yet_is_refused_with_its_place(option: str, what: str) -> None:
-    made = change(f"CREATE ZONE z (REPLICAS 1, {option})", topology=NODES)
-    with pytest.raises(RefusedError, match=what) as error:
-        check_engine_can(made, NODES)
-    assert error.value.kind is ErrorKind.OPTION_NOT_SUPPORTED
-    assert error.value.kind.sqlstate == "0A000"
-    assert error.value.column == 28
-
-
 @pytest.mark.parametrize("replicas", ["3", "ALL"])
 def test_timers_are_immediate_up_and_never_down_by_default(replicas: str) -> None:
     """IEP-052, IEP-053: also with REPLICAS ALL."""
@@ -185,9 +170,10 @@ def test_timers_are_immediate_up_and_never_down_by_default(replicas: str) -> Non
     assert (made.after.auto_scale_up, made.after.auto_scale_down) == (0, TIMER_OFF)
 
 
-def test_what_the_engine_does_is_not_refused() -> None:
+@pytest.mark.parametrize("mode", ["STRONG_CONSISTENCY", "HIGH_AVAILABILITY"])
+def test_what_the_engine_does_is_not_refused(mode: str) -> None:
     good = (
-        "CREATE ZONE z (AUTO SCALE UP 5, AUTO SCALE DOWN 7, CONSISTENCY MODE 'STRONG_CONSISTENCY', "
+        f"CREATE ZONE z (AUTO SCALE UP 5, AUTO SCALE DOWN 7, CONSISTENCY MODE '{mode}', "
         "DISTRIBUTION ALGORITHM 'rendezvous', NODES FILTER '$.region')"
     )
     check_engine_can(change(good, topology=NODES), NODES)

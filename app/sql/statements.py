@@ -57,9 +57,9 @@ class ScriptError(StatementError):
         self.results = tuple(results)
 
 
-def engine_limits(change: Change, _snapshot: CatalogSnapshot, topology: Topology) -> None:
+def engine_limits(change: Change, _snapshot: CatalogSnapshot, _topology: Topology) -> None:
     """``check_engine_can`` as the service calls its checks."""
-    check_engine_can(change, topology)
+    check_engine_can(change)
 
 
 class StatementRunner:

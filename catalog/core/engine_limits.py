@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import AlterZone, CreateZone, Position, ZoneOption
-from catalog.core.quorum import consensus_size, effective_replicas, quorum_bounds
+from catalog.core.quorum import effective_replicas
 from catalog.core.snapshot import Change, Topology
 from catalog.core.zone import ConsistencyMode, Zone
 from catalog.core.zone_options import clause_position
@@ -29,14 +29,11 @@ To build one, remove its line. Accepting a value without acting on it would be a
 """
 
 
-def check_engine_can(change: Change, topology: Topology) -> None:
-    """Refuses, as not supported yet, what the engine cannot do: options, and zones with learners."""
-    _check_options(change)
-    _check_learners(change)
+def check_engine_can(change: Change) -> None:
+    """Refuses, as not supported yet, options that the engine cannot act on.
 
-
-def _check_options(change: Change) -> None:
-    """Only what this statement changes: a zone that has such a value already does not refuse other changes."""
+    Only what this statement changes: a zone that has such a value already does not refuse other changes.
+    """
     zone = change.after
     if zone is None or not change.entries:
         return
@@ -48,41 +45,9 @@ def _check_options(change: Change) -> None:
         raise RefusedError(ErrorKind.OPTION_NOT_SUPPORTED, message, _position(change, option))
 
 
-def _check_learners(change: Change) -> None:
-    """Refuses a zone whose partitions would have learners with the live data nodes: fewer voters than replicas.
-
-    Says what would be accepted: a QUORUM SIZE where one avoids learners, else a number of replicas.
-    """
-    zone = change.after
-    if zone is None or change.quorum is None or not change.entries:
-        return
-    nodes = len(change.data_nodes)
-    replicas = effective_replicas(zone.replicas, nodes)
-    voters = consensus_size(change.quorum, zone.replicas, nodes)
-    if voters >= replicas:
-        return
-    message = (
-        f"zone {zone.name} would have {replicas - voters} learners in each partition ({voters} voters of "
-        f"{replicas} replicas), which is not supported yet; "
-        f"{_without_learners(zone, replicas, nodes)} avoids them"
-    )
-    position = _position(change, ZoneOption.QUORUM_SIZE, ZoneOption.REPLICAS)
-    raise RefusedError(ErrorKind.LEARNERS_NOT_SUPPORTED, message, position)
-
-
-def _without_learners(zone: Zone, replicas: int, nodes: int) -> str:
-    """The smallest quorum whose consensus group has every replica, or the nearest replicas that have one."""
-    needed = replicas // 2 + 1
-    _, highest = quorum_bounds(zone.replicas)
-    if needed <= min(highest, nodes):
-        return f"QUORUM SIZE {needed}"
-    # An even number of replicas: 2q - 1 <= REPLICAS leaves one over. One fewer always fits.
-    fewer = replicas - 1
-    return f"REPLICAS {fewer} with QUORUM SIZE {fewer // 2 + 1}"
-
-
 def spread_members(zone: Zone, data_nodes: tuple[str, ...]) -> dict[str, int]:
-    """Members that each data node would hold with an even spread, rounded up: an estimate before placement."""
+    """Members and mirrors that each data node would hold with an even spread, rounded up: an estimate before
+    placement."""
     replicas = effective_replicas(zone.replicas, len(data_nodes))
     if not data_nodes:
         return {}
@@ -93,7 +58,8 @@ def spread_members(zone: Zone, data_nodes: tuple[str, ...]) -> dict[str, int]:
 def check_member_limits(
     change: Change, topology: Topology, existing: Mapping[str, int], wanted: Mapping[str, int]
 ) -> None:
-    """Refuses a change that would put more members on a node than it can hold.
+    """Refuses a change that would put more members on a node than it can hold; a learner's mirror is a process
+    as a member is, and counts as one.
 
     ``existing`` counts the members that each node holds without this zone, ``wanted`` those that the change
     would put there; a node that a mapping leaves out has none. The node with the least room is named, with what
@@ -113,7 +79,7 @@ def check_member_limits(
     held, more = existing.get(node.name, 0), wanted[node.name]
     room = max(0, node.member_limit - held)
     message = (
-        f"node {node.name} holds {held} replication-group members of other zones and may hold "
+        f"node {node.name} holds {held} members and mirrors of other zones and may hold "
         f"{node.member_limit}; zone {zone.name} would need {more} there; {_what_fits(zone, more, room)}"
     )
     position = _position(change, ZoneOption.PARTITIONS, ZoneOption.REPLICAS)

@@ -11,6 +11,7 @@ the SQL protocol; the tree only tells callers apart that must act differently::
 Invariants: numeric codes are unique, have four digits and never change their meaning; the first digit groups
 them (1 text, 2 options, 3 quorum, 4 names, zones and tables, 5 limits, 6 races and outcomes, 7 availability,
 8 requests, 9 internal). 13 and 22 are not used anywhere: some SQL clients give them a meaning of their own.
+5001 was a zone's learners, before the engine had any, and is not used again.
 The table for people is ``catalog/tech-notes/errors.md``, written by ``catalog.errors_page``.
 """
 
@@ -189,9 +190,6 @@ class ErrorKind(Enum):
         4109, "42704", 400, "The zone has no such storage profile", "Use one of the zone's profiles."
     )
 
-    LEARNERS_NOT_SUPPORTED = ErrorRow(
-        5001, "0A000", 400, "The zone would need learners", "Give the QUORUM SIZE that the message names."
-    )
     NODE_MEMBER_LIMIT = ErrorRow(
         5002,
         "54000",

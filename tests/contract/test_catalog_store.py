@@ -176,8 +176,8 @@ def test_what_the_engine_cannot_do_leaves_the_catalog_as_it_was(
 ) -> None:
     topology = tuple(Node(f"n{n}") for n in range(7))
     with pytest.raises(ScriptError) as error:
-        runner.run("CREATE ZONE b (REPLICAS 7, QUORUM SIZE 2)", topology)
-    assert error.value.kind is ErrorKind.LEARNERS_NOT_SUPPORTED
+        runner.run("CREATE ZONE b (REPLICAS 7, CONSISTENCY MODE 'HIGH_AVAILABILITY')", topology)
+    assert error.value.kind is ErrorKind.OPTION_NOT_SUPPORTED
     assert not any(dump(catalog_url).values())
 
 

@@ -32,6 +32,7 @@ from spark.errors import PlacementError
 NONE, LEARNER, VOTER = 0, 1, 2
 SECTIONS = ("MOVE", "ADD", "REMOVE")
 ROLES = ("none", "LEARNER", "VOTER")
+ROLE_NOTE = "replicas that change their role; each is a new copy on its node"
 
 COLUMNS = {
     "SECTION": ColumnType.VARCHAR,
@@ -220,9 +221,15 @@ def _moves(was: Placement, becomes: Placement, sizes: npt.NDArray[np.int64]) -> 
     yield from sorted(rows, key=lambda row: (SECTIONS.index(row[0]), row[1]))
     old, new = was.roles(names, partitions), becomes.roles(names, partitions)
     changed = (old != new) & (old > NONE) & (new > NONE)
-    roles = Counter((names[node], int(old[p, node]), int(new[p, node])) for p, node in np.argwhere(changed))
-    for (name, before, after), count in sorted(roles.items()):
-        yield _row("ROLE", name, ROLES[before], ROLES[after], count, note="replicas that change their role")
+    roles = Counter[tuple[str, int, int]]()
+    copied = Counter[tuple[str, int, int]]()
+    for p, node in np.argwhere(changed):
+        role = names[node], int(old[p, node]), int(new[p, node])
+        roles[role] += 1
+        copied[role] += int(sizes[p])
+    for role, count in sorted(roles.items()):
+        name, before, after = role
+        yield _row("ROLE", name, ROLES[before], ROLES[after], count, copied[role], ROLE_NOTE)
     if not rows and not roles:
         yield _row("MOVE", "", replicas=0, bytes_=0, note="no replica moves")
 

@@ -105,10 +105,12 @@ class _Explained:
             reasons.append("the node is down")
         reasons += self._change_reasons(name)
         member = self.view.members.get(name)
-        if member is not None:
-            reasons.append(
-                f"its member is {member.state.value}" + (f": {member.reason}" if member.reason else "")
-            )
+        held = {"member": member if member and member.has_member else None, "mirror": member and member.mirror}
+        for what, each in held.items():
+            if each is not None:
+                reasons.append(
+                    f"its {what} is {each.state.value}" + (f": {each.reason}" if each.reason else "")
+                )
         if self.view.configuration is not None and self.view.configuration.leader == name:
             reasons.append("it leads the group")
         record = self.snapshot.live.get(name)

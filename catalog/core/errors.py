@@ -11,6 +11,7 @@ the SQL protocol; the tree only tells callers apart that must act differently::
 Invariants: numeric codes are unique, have four digits and never change their meaning; the first digit groups
 them (1 text, 2 options, 3 quorum, 4 names, zones and tables, 5 limits, 6 races and outcomes, 7 availability,
 8 requests, 9 internal). 13 and 22 are not used anywhere: some SQL clients give them a meaning of their own.
+5001 was a zone's learners, before the engine had any, and is not used again.
 The table for people is ``catalog/tech-notes/errors.md``, written by ``catalog.errors_page``.
 """
 
@@ -92,9 +93,6 @@ class ErrorKind(Enum):
 
     OPTION_UNKNOWN = ErrorRow(
         2001, "22023", 400, "The option does not exist", "Use one of the options that the message lists."
-    )
-    OPTION_NOT_SUPPORTED = ErrorRow(
-        2002, "0A000", 400, "The option is not supported yet", "Leave the option out."
     )
     OPTION_DUPLICATE = ErrorRow(2003, "22023", 400, "An option is given twice", "Give each option once.")
     OPTION_TYPE = ErrorRow(
@@ -196,9 +194,6 @@ class ErrorKind(Enum):
         4202, "42704", 404, "There is no such node", "`zonectl status` lists the nodes; names keep their case."
     )
 
-    LEARNERS_NOT_SUPPORTED = ErrorRow(
-        5001, "0A000", 400, "The zone would need learners", "Give the QUORUM SIZE that the message names."
-    )
     NODE_MEMBER_LIMIT = ErrorRow(
         5002,
         "54000",

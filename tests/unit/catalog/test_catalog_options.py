@@ -173,7 +173,7 @@ def test_timers_are_immediate_up_and_never_down_by_default(replicas: str) -> Non
 def test_options_are_kept_by_a_change_of_others(mode: str) -> None:
     given = (
         f"CREATE ZONE z (AUTO SCALE UP 9, AUTO SCALE DOWN 7, CONSISTENCY MODE '{mode}', "
-        "DISTRIBUTION ALGORITHM 'rendezvous', NODES FILTER '$.region')"
+        "DISTRIBUTION ALGORITHM 'rendezvous')"
     )
     kept = change("ALTER ZONE z SET REPLICAS 2", catalog(given)).after
     assert kept is not None

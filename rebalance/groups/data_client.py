@@ -172,6 +172,8 @@ class PartitionClient:
         beats, markers, identity = (each.response_range.kvs for each in reply.responses)
         self._check_identity(url, identity)
         beat = Beat(decode_time(beats[0].value), beats[0].mod_revision) if beats else Beat()
+        if mirrored and markers and marked_revision(markers[0]) != markers[0].mod_revision:
+            return ReplicaSight(0, Beat())
         repeated = max(markers[0].mod_revision if markers else 0, beat.revision)
         return ReplicaSight(repeated if mirrored else reply.header.revision, beat)
 
@@ -217,6 +219,11 @@ class PartitionClient:
 
     def _kv(self, url: str) -> Any:
         return rpc.KVStub(self._connections.channel(url))
+
+
+def marked_revision(marker: Any) -> int:
+    """The group's revision that a mirror meant to repeat when it wrote its marker; 0 for what is no marker."""
+    return int(marker.value) if marker.value.isdigit() else 0
 
 
 def _absent(key: bytes) -> Any:

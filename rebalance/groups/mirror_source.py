@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from aetcd import rpc
 
@@ -64,7 +64,7 @@ class MirrorSource:
         call = rpc.MaintenanceStub(self._channel).Snapshot(rpc.SnapshotRequest())
         loop, written = asyncio.get_running_loop(), 0
         try:
-            with await asyncio.to_thread(path.open, "wb") as stream:
+            with _created(path) as stream:
                 async with asyncio.timeout(CHUNK_TIMEOUT_S) as limit:
                     async for chunk in call:
                         await asyncio.to_thread(stream.write, chunk.blob)
@@ -176,6 +176,11 @@ class RevisionFeed:
             self._ready.extend(complete)
             self._size += sum(each.size_bytes for each in complete)
             self._changed.notify_all()
+
+
+def _created(path: Path) -> BinaryIO:
+    """Opened in the loop: a thread's file would be lost when its waiter is cancelled."""
+    return path.open("wb")
 
 
 def _change(event: Any) -> Change:

@@ -17,7 +17,7 @@ from aetcd import rpc
 
 from rebalance.core.safe_time import Beat, decode_time
 from rebalance.core.source_revisions import SourceRevision
-from rebalance.groups.data_client import MARKER_PREFIX, SAFE_TIME_KEY
+from rebalance.groups.data_client import MARKER_PREFIX, SAFE_TIME_KEY, marked_revision
 from rebalance.groups.etcd_api import CallFailedError, FailureKind, answer, open_channel
 from rebalance.groups.raft_proposals import ProposalsFailedError, RaftProposals
 from rebalance.hosting.tls import TlsFiles
@@ -92,9 +92,9 @@ class MirrorStore:
         markers, beats = (each.response_range.kvs for each in reply.responses)
         revision = reply.header.revision
         self._marked = markers[0].mod_revision if markers else 0
-        if self._marked not in (0, revision):
+        if markers and not (revision == self._marked == marked_revision(markers[0])):
             raise CopyUselessError(
-                f"the store is at revision {revision}, but {self._marked} was the last that was repeated"
+                f"the store is at revision {revision}, but {marked_revision(markers[0])} was the last repeated"
             )
         beat = Beat(decode_time(beats[0].value), beats[0].mod_revision) if beats else Beat()
         return Position(revision, self._marked, beat)
@@ -170,7 +170,8 @@ class MirrorStore:
             else rpc.RequestOp(request_put=rpc.PutRequest(key=change.key, value=change.value))
             for change in revision.changes
         ]
-        operations.append(rpc.RequestOp(request_put=rpc.PutRequest(key=self._marker)))
+        marker = rpc.PutRequest(key=self._marker, value=b"%d" % revision.revision)
+        operations.append(rpc.RequestOp(request_put=marker))
         guard = rpc.Compare(
             key=self._marker, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=marked
         )

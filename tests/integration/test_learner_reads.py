@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx
 import pytest
 from aetcd import rpc
 
+from app.server import build_app
+from app.services import Services
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
 from rebalance.groups.data_client import Connections, PartitionClient, WrongGroupError
@@ -235,3 +239,74 @@ async def test_no_key_of_a_client_is_an_internal_one(readers: Readers) -> None:
     sight = await client.sight(readers.rig.url(readers.leader), 2.0, mirrored=False)
     assert sight.beat.time_ms == 3_000
     await connections.close()
+
+
+class OneZone:
+    """What the route needs besides the router: a zone of one partition, and a keyspace that was read."""
+
+    is_loaded = True
+
+    async def find(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(name=name, zone_id=P0.zone_id, partitions=1)
+
+
+@pytest.fixture
+async def http(readers: Readers) -> AsyncIterator[httpx.AsyncClient]:
+    """The REST API over the group's router."""
+    services = Services(**{each.name: None for each in fields(Services)})
+    app = build_app(replace(services, router=readers.router, zones=OneZone(), mirror=OneZone()))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api/api/v1") as client:
+        yield client
+
+
+async def test_the_api_reads_at_learners(readers: Readers, http: httpx.AsyncClient) -> None:
+    """IEP-055, IEP-058: linearizable, at a revision, at a time; each answer says as of when, and from whom."""
+    path = "/zones/ORDERS/kv/k"
+    await readers.router.put(P0, "k", b"old", "one")
+    old = await readers.beat(2_000)
+    await http.put(path, json={"value": "new"})
+    new = await readers.beat(3_000)
+    leader = (await http.get(path)).json()
+    assert leader == {"zone": "ORDERS", "key": "k", "partition": 0, "value": "new", "revision": new - 1}
+    learner = (await http.get(path, params={"read": "learner"})).json()
+    assert learner == {
+        **leader,
+        "read_revision": new,
+        "safe_time": "1970-01-01T00:00:03.000+00:00",
+        "replica": readers.source.mirrors[0],
+    }
+    older = (await http.get(path, params={"read": "replica", "at_revision": old})).json()
+    assert (older["value"], older["revision"], older["read_revision"]) == ("old", old - 1, old)
+    timed = {"read": "learner", "at_time": "1970-01-01T01:00:02.500+01:00"}
+    assert (await http.get(path, params=timed)).json()["read_revision"] == new
+
+
+async def test_the_api_says_what_is_wrong_with_a_read(readers: Readers, http: httpx.AsyncClient) -> None:
+    """IEP-058: an end of waiting has a name of its own; what does not go together is refused."""
+    path = "/zones/ORDERS/kv/k"
+
+    async def refused(**params: str | int) -> tuple[int, str, str]:
+        answer = await http.get(path, params=params)
+        return answer.status_code, answer.json()["name"], answer.json()["detail"]
+
+    await readers.beat(2_000)
+    last = await readers.rig.caught_up(readers.leader)
+    status, name, detail = await refused(read="learner", at_time="1970-01-01T00:00:09Z")
+    assert (status, name) == (504, "REPLICA_BEHIND")
+    assert "no learner has time 9000 ms within 5 s" in detail
+    await readers.rig.kv(readers.source.mirrors[0]).Compact(rpc.CompactionRequest(revision=last))
+    assert (await refused(read="learner", at_revision=last - 1))[:2] == (410, "REVISION_GONE")
+    assert (await refused(read="learner", at_revision=last))[:2] == (404, "KEY_NOT_FOUND")
+    for params in (
+        {"at_revision": last},
+        {"at_time": "1970-01-01T00:00:09Z"},
+        {"read": "follower"},
+        {"read": "learner", "at_revision": 0},
+        {"read": "learner", "at_revision": 3, "at_time": "1970-01-01T00:00:09Z"},
+        {"read": "learner", "at_time": "1970-01-01T00:00:09"},
+        {"read": "learner", "at_time": "1969-01-01T00:00:00Z"},
+        {"read": "learner", "at_time": "yesterday"},
+    ):
+        status, name, detail = await refused(**params)
+        assert (status, name) == (400, "INVALID_REQUEST"), params
+        assert "at_" in detail or "read" in detail

@@ -11,6 +11,7 @@ from app.api import (
     nodes,
     plan,
     problems,
+    recovery,
     routing,
     statement_jobs,
     statements,
@@ -28,6 +29,7 @@ def build_app(services: Services) -> FastAPI:
     app = FastAPI(title="Zonekeeper", version="0.1.0", description=DESCRIPTION)
     app.state.services = services
     problems.install(app)
-    for module in (statements, statement_jobs, plan, zones, nodes, kv, routing, metastore, health, trino):
+    data = (kv, routing, recovery)
+    for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, health, trino):
         app.include_router(module.router)
     return app

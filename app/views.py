@@ -206,15 +206,20 @@ class KeyspaceViews:
         prefix = self._keyspace.member(partition, "")
         return {node: record for _, node, record in self._members(prefix)}
 
+    def restarting(self, partition: PartitionId) -> list[str]:
+        """Nodes whose members were asked to restart and did not yet."""
+        prefix = self._keyspace.restarts(partition)
+        return sorted(item.key.removeprefix(prefix) for item in self._mirror.below(prefix))
+
     def _partition(self, partition: PartitionId, placed: PlacedZone | None, alive: frozenset[str]) -> Json:
         view, trigger = self.view(partition, placed)
         status, configuration = partition_status(view, alive), view.configuration
         return {
             "partition": partition.partition,
-            "stable": _roles(view.stable),
-            "pending": _roles(view.pending),
-            "planned": _roles(view.planned),
-            "target": _roles(view.target),
+            "stable": roles(view.stable),
+            "pending": roles(view.pending),
+            "planned": roles(view.planned),
+            "target": roles(view.target),
             "trigger_revision": trigger,
             "leader": configuration.leader if configuration else None,
             "term": configuration.term if configuration else None,
@@ -259,7 +264,8 @@ def _assignments(value: bytes | None) -> Assignments | None:
     return Assignments.decode(value) if value is not None else None
 
 
-def _roles(assignments: Assignments | None) -> Json | None:
+def roles(assignments: Assignments | None) -> Json | None:
+    """Voters, the preferred primary first, and learners."""
     if assignments is None:
         return None
     return {"peers": list(assignments.peers), "learners": list(assignments.learners)}

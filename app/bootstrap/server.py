@@ -27,6 +27,7 @@ from app.zone_directory import ZoneDirectory
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
 from rebalance.groups.router import Router
@@ -86,6 +87,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             engine=LowerCaseNames(engine),
             jobs=jobs,
             stores=guard,
+            recovery=PartitionRecovery(metastore, keyspace),
         )
         served = asyncio.Event()
 

@@ -107,6 +107,18 @@ class ApiClient:
         """Repeating it does nothing more once both stores agree."""
         return self._call("POST", "/api/v1/metastore/adopt", ADOPT_TIMEOUT_S)
 
+    def recovery_states(self, zone: str, partitions: Sequence[int] = ()) -> JsonObject:
+        """Global and local states; every partition unless some are named."""
+        query = "&".join(f"partition={number}" for number in partitions)
+        return self._call("GET", f"{_recovery_path(zone)}/states{'?' if query else ''}{query}")
+
+    def reset_partitions(self, zone: str, request: Mapping[str, object]) -> JsonObject:
+        """A reset under way is asked for again by a repetition: harmless, and of no use."""
+        return self._call("POST", f"{_recovery_path(zone)}/reset", STATEMENT_TIMEOUT_S, json=request)
+
+    def restart_partitions(self, zone: str, request: Mapping[str, object]) -> JsonObject:
+        return self._call("POST", f"{_recovery_path(zone)}/restart", STATEMENT_TIMEOUT_S, json=request)
+
     def put(self, zone: str, key: str, value: str, operation_id: str) -> JsonObject:
         """Repeating it with the same operation id changes nothing more."""
         return self._call(
@@ -167,3 +179,7 @@ class ApiClient:
 
 def _perhaps(method: str) -> str:
     return "" if method == "GET" else "; whether it was carried out is not known"
+
+
+def _recovery_path(zone: str) -> str:
+    return f"/api/v1/zones/{segment(zone)}/recovery"

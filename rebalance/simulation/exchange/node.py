@@ -54,7 +54,8 @@ class Outside:
 
 
 class SimulatedNode:
-    """``listeners`` are called once for each finished exchange. ``cursor``: how far it has heard the ring."""
+    """``listeners`` are called once for each finished exchange. ``cursor``: how far it has heard the ring.
+    ``joined``: the version of its join; a node that comes back under its name is another one."""
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class SimulatedNode:
         self.store = store
         self.log = log
         self.cursor = 0
+        self.joined = NO_VERSION
         self.lock = TopologyLock()
         self.listeners: list[Callable[[TopologyVersion], None]] = []
         self.opened: set[ZoneId] = set()

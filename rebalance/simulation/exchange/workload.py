@@ -186,7 +186,8 @@ class Workload:
         states = held.maps[zone].states(number)
         copies = {node for node, state in states.items() if state in (CopyState.OWNING, CopyState.MOVING)}
         targets = copies | set(held.affinities[zone].effective[number])
-        operation.commits = {node for node in targets if node != primary.name and node in self._nodes}
+        there = {node for node in targets if node in self._nodes and self._nodes[node].joined <= held.basis}
+        operation.commits = there - {primary.name}
         operation.stage = Stage.COMMITTING
         if operation.mode is SyncMode.PRIMARY_SYNC:
             self._acknowledge(operation)

@@ -101,6 +101,7 @@ class ExchangeWorld:
         outside = Outside(self._send, self._switch, self.workload.has_open, self.trace.append)
         node = SimulatedNode(joining.name, joining.is_client, worker, store, log, outside)
         node.cursor = cursor
+        node.joined = event.version
         self.nodes[joining.name] = node
 
     def stop(self, name: str) -> None:
@@ -190,7 +191,7 @@ class ExchangeWorld:
             if supplier is None:
                 continue
             other = self.nodes.get(supplier)
-            if other is None or other.store.state(key) is not CopyState.OWNING:
+            if other is None or not other.has_joined or other.store.state(key) is not CopyState.OWNING:
                 node.avoid(key, supplier)
             else:
                 did |= node.fill(key, other, batch)

@@ -158,9 +158,10 @@ class Rig:
         found = []
         for each in self.world.sent:
             message = each.message
-            if isinstance(message, SingleMessage) and (sender is None or message.sender == sender):
-                if (str(message.exchange) if message.exchange else None) == version:
-                    found.append(message)
+            if not isinstance(message, SingleMessage) or sender not in (None, message.sender):
+                continue
+            if (str(message.exchange) if message.exchange else None) == version:
+                found.append(message)
         return found
 
     def fulls(self, version: str | None, to: str | None = None) -> list[FullMessage]:

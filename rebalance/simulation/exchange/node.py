@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
+from rebalance.core.exchange import Phase
 from rebalance.core.exchange_effects import (
     Apply,
     AskSwitch,
@@ -88,8 +89,10 @@ class SimulatedNode:
 
     @property
     def can_serve(self) -> bool:
-        """The topology future is done: new operations are mapped on the version that is held."""
-        return self.worker.running is None
+        """The topology future is done: operations are mapped on the version that is held. An exchange that has
+        not got the write lock yet is not that future."""
+        running = self.worker.running
+        return running is None or running.phase in (Phase.INIT, Phase.TOPOLOGY)
 
     @property
     def has_joined(self) -> bool:

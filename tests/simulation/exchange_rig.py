@@ -109,6 +109,10 @@ class Rig:
         for backup in sorted(operation.commits):
             assert self.world.commit(operation, backup)
 
+    def rules_off(self) -> None:
+        """For faults that no protocol can keep out: a copy that was damaged."""
+        self.world.watchers.clear()
+
     # To ask
 
     def node(self, name: str) -> SimulatedNode:

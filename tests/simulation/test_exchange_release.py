@@ -152,7 +152,7 @@ def test_a_commit_that_appears_after_the_latch() -> None:
     """PME-050: the second phase waits for it, there is no second latch, and the single message follows."""
     rig = rig_of_three()
     # An acknowledged update is nowhere for a while, which no rule would let pass.
-    rig.world.watchers.clear()
+    rig.rules_off()
     update = at(rig, "a", 0, Stage.COMMITTING, mode=SyncMode.PRIMARY_SYNC)
     (backup,) = update.commits
     update.commits.clear()

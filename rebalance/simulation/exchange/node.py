@@ -94,10 +94,9 @@ class SimulatedNode:
         running = self.worker.running
         return running is None or running.phase in (Phase.INIT, Phase.TOPOLOGY)
 
-    @property
-    def has_joined(self) -> bool:
-        """It has finished an exchange: until then its copies are what it found on its disk."""
-        return self.worker.held.basis != NO_VERSION
+    def serves(self, zone: ZoneId) -> bool:
+        """It has finished an exchange with the zone open: until then its copies are what it found on its disk."""
+        return zone in self.worker.held.maps
 
     @property
     def waits_for_updates(self) -> bool:
@@ -145,6 +144,7 @@ class SimulatedNode:
                 for listener in self.listeners:
                     listener(version)
             case MapsChanged():
+                self._release_history()
                 self.note("MapsChanged", self.worker.held.basis)
             case AskSwitch(basis):
                 self.note("AskSwitch", basis)
@@ -192,8 +192,7 @@ class SimulatedNode:
                 self._apply_copy((zone, number), report.state, report.counter, message)
         self.sources = {copy: each.node for copy, each in message.suppliers.items() if copy.node == self.name}
         self._avoided.clear()
-        if not any(single.moving for single in self.single_maps().values()):
-            self.log.release()
+        self._release_history()
 
     def _apply_copy(self, key: PartitionKey, state: CopyState, counter: int, message: FullMessage) -> None:
         before = self.store.state(key)
@@ -214,6 +213,13 @@ class SimulatedNode:
 
     def single_maps(self) -> Mapping[ZoneId, SingleMap]:
         return self.store.single_maps(self.name, self.worker.held.basis, self.worker.held.maps)
+
+    def _release_history(self) -> None:
+        """Nobody fills a copy any more, as far as is known."""
+        maps = self.worker.held.maps.values()
+        copies = (each for full in maps for of_node in full.nodes.values() for each in of_node.values())
+        if not any(each.state is CopyState.MOVING for each in copies):
+            self.log.release()
 
     # Between exchanges
 

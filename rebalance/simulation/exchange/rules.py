@@ -80,7 +80,7 @@ class Rules:
         for key, updates in world.workload.acknowledged.items():
             for node in world.nodes.values():
                 copy = node.store.copies.get(key)
-                if copy is None or copy.state is not CopyState.OWNING or not node.has_joined:
+                if copy is None or copy.state is not CopyState.OWNING or not node.serves(key[0]):
                     continue
                 missing = updates - copy.rows - on_the_way.get((node.name, key), set())
                 if missing:

@@ -101,7 +101,7 @@ class Workload:
         """It is gone (and in ``nodes`` no more): its own operations end, those it led are mapped anew, commits
         that are on their way arrive."""
         for key, _ in list(node.store.of_state(CopyState.OWNING)):
-            others = (other for other in self._nodes.values() if other.has_joined)
+            others = (other for other in self._nodes.values() if other.serves(key[0]))
             if not any(other.store.state(key) is CopyState.OWNING for other in others):
                 self.losses[key] += 1
                 self.acknowledged.pop(key, None)

@@ -191,7 +191,7 @@ class ExchangeWorld:
             if supplier is None:
                 continue
             other = self.nodes.get(supplier)
-            if other is None or not other.has_joined or other.store.state(key) is not CopyState.OWNING:
+            if other is None or not other.serves(key[0]) or other.store.state(key) is not CopyState.OWNING:
                 node.avoid(key, supplier)
             else:
                 did |= node.fill(key, other, batch)

@@ -52,7 +52,7 @@ class Settings(BaseSettings):
     node_ports: str | None = Field(
         None, description="port range of this node's members, first-last; two ports a member"
     )
-    node_member_limit: int = Field(100, ge=1, description="most replication-group members on this node")
+    node_member_limit: int = Field(100, ge=1, description="most members and mirrors on this node")
     node_weight: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="this node's share of balanced zones, against others' 1"
     )

@@ -69,7 +69,7 @@ class Settings(BaseSettings):
     node_ports: str | None = Field(
         None, description="port range of this node's members, first-last; two ports a member"
     )
-    node_member_limit: int = Field(100, ge=1, description="most replication-group members on this node")
+    node_member_limit: int = Field(100, ge=1, description="most members and mirrors on this node")
     node_member_quota_mb: int = Field(
         1_024, ge=16, le=8_192, description="most that one member's store may grow to, MiB"
     )

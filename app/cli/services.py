@@ -165,7 +165,12 @@ def node(
     ] = None,
     member_limit: Annotated[
         int | None,
-        typer.Option("--member-limit", envvar="ZONEKEEPER_NODE_MEMBER_LIMIT", min=1, help="Most members here."),
+        typer.Option(
+            "--member-limit",
+            envvar="ZONEKEEPER_NODE_MEMBER_LIMIT",
+            min=1,
+            help="Most members and mirrors here.",
+        ),
     ] = None,
     weight: Annotated[
         float | None,

@@ -29,6 +29,7 @@ from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.agent import NodeAgent
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
+from rebalance.ports.mirrors import MirrorHost
 
 QUICK = EtcdTuning(heartbeat_ms=100, election_ms=1_000, stop_grace_s=1.0)
 
@@ -74,13 +75,24 @@ class NodeCluster:
             self._ports[name] = free_block(2 * pairs)
         return self._ports[name]
 
-    def start(self, *names: str, tuning: EtcdTuning = QUICK, lease_ttl_s: int = 3) -> None:
+    def start(
+        self,
+        *names: str,
+        tuning: EtcdTuning = QUICK,
+        lease_ttl_s: int = 3,
+        mirrors: MirrorHost | None = None,
+    ) -> None:
+        """``mirrors`` is for one node alone."""
         for name in names:
             data_dir = self.directory / name
             data_dir.mkdir(parents=True, exist_ok=True)
             host = EtcdGroupHost(data_dir, self.ports(name), tuning=replace(tuning, tls=self.tls))
             metastore = EtcdMetastore([self.endpoint], tls=self.tls)
-            agent = NodeAgent(Node(name), metastore, self.keyspace, host, data_dir, lease_ttl_s=lease_ttl_s)
+            agent = NodeAgent(
+                *(Node(name), metastore, self.keyspace, host, data_dir),
+                mirrors=mirrors,
+                lease_ttl_s=lease_ttl_s,
+            )
             self.nodes[name] = RunningNode(agent, host, metastore, asyncio.create_task(agent.run()))
 
     async def stop(self, name: str) -> None:

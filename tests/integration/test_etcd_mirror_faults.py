@@ -174,7 +174,12 @@ async def test_leases_of_the_copy_end_when_the_groups_do(rig: MirrorRig) -> None
     async for _ in leases.LeaseKeepAlive(requests()):
         assert await rig.revision("a") == granted
     await rig.check_equal("a", oldest=granted)
-    await rig.until(lambda found: found.safe_revision == granted + 1)
+
+    def ended(status: MirrorStatus) -> bool:
+        assert (status.life, status.reason) == (MemberLife.RUNNING, "")
+        return status.safe_revision == granted + 1
+
+    await rig.until(ended)
     await rig.check_equal("a", oldest=granted)
     mirror = (await rig.status()).client_url
     assert len(await rig.contents(mirror, granted)) == 301

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -12,17 +13,11 @@ from rebalance.groups.etcd_api import CallFailedError, EtcdApi, FailureKind
 
 @pytest.fixture
 async def silent() -> AsyncIterator[EtcdApi]:
-    """Calls to somebody who accepts and never answers."""
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    api = EtcdApi(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-    yield api
-    await api.close()
-    server.close()
+    """Calls to somebody who takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        api = EtcdApi(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        yield api
+        await api.close()
 
 
 async def test_a_call_on_a_connection_that_is_closed_has_failed(silent: EtcdApi) -> None:

@@ -7,6 +7,7 @@ repeated, and the group's revisions follow from there. A copy that cannot be con
 from __future__ import annotations
 
 import asyncio
+import math
 import shutil
 from collections.abc import Sequence
 
@@ -65,7 +66,7 @@ class MirrorFollower:
         self._task: asyncio.Task[None] | None = None
         self._store: MirrorStore | None = None
         self._turn = 0
-        self._leases_due = 0.0
+        self._leases_due = math.inf
         self._revision = 0
         self._beat = Beat()
         self._following = ""
@@ -123,7 +124,9 @@ class MirrorFollower:
                     await self._throw_away(f"the store ended {self._member.errors} times: {failed}")
             pause_max_s = FAILED_PAUSE_MAX_S if self._failure else LOST_PAUSE_MAX_S
             pause_s = PAUSE_S if self._revision > before else min(2 * pause_s, pause_max_s)
-            await asyncio.sleep(pause_s)
+            # A store that runs on must not end leases while it is not followed.
+            until_leases_s = self._leases_due - asyncio.get_running_loop().time()
+            await asyncio.sleep(min(pause_s, max(until_leases_s, PAUSE_S)))
 
     async def _round(self) -> None:
         """Goes on for as long as nothing fails; the next round begins where this one ended."""
@@ -162,6 +165,7 @@ class MirrorFollower:
 
     async def _open_store(self) -> MirrorStore:
         """Start the process, wait until it answers, and see where it stands."""
+        self._leases_due = math.inf
         try:
             async with asyncio.timeout(START_LIMIT_S):
                 await self._start_process()
@@ -239,7 +243,7 @@ class MirrorFollower:
         log.warning("mirror is copied again", partition=str(self.partition), reason=reason)
         await self._member.stop()
         doomed = self._book.discard_data(self.partition)
-        self._revision, self._beat = 0, Beat()
+        self._revision, self._beat, self._leases_due = 0, Beat(), math.inf
         if doomed is not None:
             await asyncio.to_thread(shutil.rmtree, doomed, True)
 

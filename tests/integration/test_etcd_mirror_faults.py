@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -174,7 +175,12 @@ async def test_leases_of_the_copy_end_when_the_groups_do(rig: MirrorRig) -> None
     async for _ in leases.LeaseKeepAlive(requests()):
         assert await rig.revision("a") == granted
     await rig.check_equal("a", oldest=granted)
-    await rig.until(lambda found: found.safe_revision == granted + 1)
+
+    def ended(status: MirrorStatus) -> bool:
+        assert (status.life, status.reason) == (MemberLife.RUNNING, "")
+        return status.safe_revision == granted + 1
+
+    await rig.until(ended)
     await rig.check_equal("a", oldest=granted)
     mirror = (await rig.status()).client_url
     assert len(await rig.contents(mirror, granted)) == 301
@@ -224,6 +230,26 @@ async def test_a_full_disk_is_told_and_outlived(rig: MirrorRig) -> None:
     snapshot.unlink(missing_ok=True)
     await rig.check_equal("a", oldest=2)
     assert (await rig.status()).reason == ""
+
+
+async def test_a_full_store_is_told_and_goes_on_with_more_space(rig: MirrorRig) -> None:
+    """etcd's own limit: what was repeated stays, the rest follows once it is started with a higher one."""
+    generous, small = rig.mirrors, replace(TUNING, quota_bytes=1 << 20)
+    rig.mirrors = EtcdMirrorHost(rig.hosts.hosts["m"].mirror_places(), tuning=small)
+    rig.mirrors.open("m")
+    await rig.follow("a")
+    await rig.caught_up("a")
+    name = copy_name(rig)
+    for number in range(40):
+        await rig.put("a", b"d/%d" % number, b"v" * 100_000)
+    full = await rig.until(lambda found: found.life is MemberLife.FAILED)
+    assert "database space exceeded" in full.reason
+    await rig.mirrors.close()
+    generous.open("m")
+    rig.mirrors = generous
+    await rig.follow("a")
+    await rig.check_equal("a", oldest=2)
+    assert copy_name(rig) == name
 
 
 async def test_a_store_that_does_not_start_is_copied_again(rig: MirrorRig) -> None:

@@ -95,7 +95,8 @@ class SimulatedNode:
         return running is None or running.phase in (Phase.INIT, Phase.TOPOLOGY)
 
     def serves(self, zone: ZoneId) -> bool:
-        """It has finished an exchange with the zone open: until then its copies are what it found on its disk."""
+        """It has finished an exchange with the zone open: until then its copies are what it found on its
+        disk."""
         return zone in self.worker.held.maps
 
     @property

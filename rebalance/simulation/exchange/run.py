@@ -13,6 +13,9 @@ from rebalance.simulation.exchange.rules import Rules
 from rebalance.simulation.exchange.world import ExchangeWorld
 
 STEPS_MAX = 5_000
+TICK_EVERY = 50
+"""Rounds between two resend periods while something moves: an operation may go round and round until a message
+that was lost is sent again."""
 
 
 class NoRestError(Exception):
@@ -25,6 +28,9 @@ def settle(world: ExchangeWorld) -> int:
     Raises NoRestError after ``STEPS_MAX`` rounds, or when an exchange still runs although nothing moves.
     """
     for round_number in range(STEPS_MAX):
+        if round_number % TICK_EVERY == TICK_EVERY - 1:
+            for name in sorted(world.nodes):
+                world.tick(name)
         if not _round(world):
             stuck = [node.name for node in world.nodes.values() if not node.worker.is_idle]
             if not stuck or not world.ring.cluster.servers:

@@ -114,6 +114,15 @@ class Workload:
             elif each.primary == node.name and each.stage is Stage.ENLISTED:
                 each.stage = Stage.WAITING
 
+    def settle_losses(self) -> None:
+        """What was acknowledged in a partition that is lost now is promised no more: whoever resets it may do
+        so with a copy that does not have it."""
+        for node in self._nodes.values():
+            for zone, numbers in node.worker.held.lost.items():
+                for key in ((zone, number) for number in numbers):
+                    if self.acknowledged.pop(key, None) is not None:
+                        self.losses[key] += 1
+
     def _lock(self, operation: Operation) -> bool:
         node, zone = self._nodes[operation.near], operation.partition[0]
         if zone in node.closed or (zone not in node.opened and not node.is_client):

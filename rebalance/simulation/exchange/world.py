@@ -231,6 +231,7 @@ class ExchangeWorld:
     def _stepped(self) -> None:
         for node in list(self.nodes.values()):
             node.look_again()
+        self.workload.settle_losses()
         for watcher in self.watchers:
             watcher.stepped(self)
 

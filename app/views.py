@@ -19,6 +19,7 @@ from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
 from rebalance.core.partition_state import is_learner
+from rebalance.core.phases import phases_of
 from rebalance.core.records import (
     ConfigurationRecord,
     MemberRecord,
@@ -98,8 +99,20 @@ class KeyspaceViews:
         return [self._partition(PartitionId(zone_id, number), placed, alive) for number in range(count)]
 
     def partition(self, partition: PartitionId) -> Json:
+        """With its phases, which the list of all partitions leaves out."""
         placed, alive = self.placed(partition.zone_id), frozenset(self.live_records())
-        return self._partition(partition, placed, alive)
+        view, trigger = self.view(partition, placed)
+        phases = [
+            {
+                "phase": each.name.value,
+                "state": each.state.value,
+                "trigger": each.trigger,
+                "steps": list(each.steps),
+                "result": each.result,
+            }
+            for each in phases_of(view, trigger, alive)
+        ]
+        return {**self._partition(partition, placed, alive), "phases": phases}
 
     def progress(self, zone_id: ZoneId, version: int, zone: Zone | None = None) -> Json:
         """How far the zone is on its way to catalog ``version`` (or a later one).

@@ -95,6 +95,18 @@ class PartitionBody(BaseModel):
     status: MoveStatusBody
 
 
+class PhaseBody(BaseModel):
+    phase: Literal["WRITE_INTENTION", "MOVE_GROUP", "SWITCH_STABLE", "CLEAN_UP"]
+    state: Literal["NOT_BEGUN", "RUNNING", "DONE"]
+    trigger: str = Field(description="the event that begins the phase, or what is waited for")
+    steps: list[str] = Field(description="what is done, in order")
+    result: str = Field(description="what came of it, or why it does not go on")
+
+
+class PartitionDetail(PartitionBody):
+    phases: list[PhaseBody] = Field(description="of the rebalance, in their order")
+
+
 class Partitions(BaseModel):
     zone: str
     zone_id: int

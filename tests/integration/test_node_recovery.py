@@ -12,7 +12,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import Observed, Outcome, decide_on_forced_move
 from rebalance.core.keys import PartitionId
-from rebalance.core.records import LogPosition
+from rebalance.core.records import LogPosition, RestartRecord
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
@@ -66,8 +66,9 @@ async def kill(cluster: NodeCluster, *names: str) -> None:
 
 
 async def test_a_survivor_founds_the_group_anew(cluster: NodeCluster) -> None:
-    """S186, IEP-049, IEP-059: with its majority killed the group takes no write; the survivor tells how far its
-    copy goes, founds the group anew, and everything that was acknowledged is there; what is planned follows."""
+    """S186, S214, IEP-049, IEP-059: with its majority killed the group takes no write; the survivor tells how
+    far its copy goes, founds the group anew, and everything that was acknowledged is there; what is planned
+    follows."""
     await founded(cluster, "n1", "n2", "n3")
     async with writing(cluster, P0) as writer:
         await cluster.until(lambda: len(writer.written) > 200)
@@ -198,3 +199,37 @@ async def test_a_chosen_copy_that_is_gone_is_not_replaced_by_nothing(cluster: No
     await force(cluster, "n2")
     await cluster.until(lambda: getattr(cluster.record(P0, "n2"), "reason", "").startswith("DATA_LOST"))
     assert not members_below(cluster.directory / "n2")
+
+
+async def test_clean_up_of_a_member_that_joins(cluster: NodeCluster) -> None:
+    """S209: the new member of a running move is restarted with clean-up; the move ends, the rows are there."""
+    await founded(cluster, "n1")
+    async with writing(cluster, P0) as writer:
+        await cluster.until(lambda: len(writer.written) > 50)
+        cluster.start("n2", "n3")
+        await cluster.write_pending(P0, "n1", "n2", "n3")
+        await cluster.until(lambda: "n2" in cluster.voters(P0))
+        before = cluster.record(P0, "n2")
+        key = cluster.keyspace.restart(P0, "n2")
+        await cluster.put(key, RestartRecord(cleanup=True).encode())
+        await cluster.until(lambda: cluster.mirrors.partitions.get(key) is None)
+        await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"), 60)
+    after = cluster.record(P0, "n2")
+    assert before is not None
+    assert after is not None
+    assert before.peer_url != after.peer_url
+    await writer.check()
+
+
+async def test_a_restart_keeps_the_data(cluster: NodeCluster) -> None:
+    """Without clean-up the same member comes back, once, and the key is gone."""
+    await founded(cluster, "n1")
+    await cluster.router.put(P0, "k", b"1", "op-1")
+    (before,) = members_below(cluster.directory / "n1")
+    key = cluster.keyspace.restart(P0, "n1")
+    await cluster.put(key, RestartRecord(cleanup=False).encode())
+    await cluster.until(lambda: cluster.mirrors.partitions.get(key) is None)
+    assert (await cluster.router.get(P0, "k")).value == b"1"
+    (after,) = members_below(cluster.directory / "n1")
+    assert before.pid != after.pid
+    assert cluster.settled(P0, "n1")

@@ -74,6 +74,7 @@ def test_the_quorum_is_that_of_the_committed_configuration() -> None:
 
 
 def test_before_a_group_exists() -> None:
+    """S213: what nobody has reported is UNAVAILABLE."""
     seen = view("abc", states=dict.fromkeys("abc", MemberState.READY), committed="")
     assert global_state(seen, frozenset("abc")) is GlobalState.UNAVAILABLE
     nothing = PartitionView(None, None, None, None, False)
@@ -91,6 +92,7 @@ def test_before_a_group_exists() -> None:
     ],
 )
 def test_local_states(state: MemberState, alive: str, expected: LocalState) -> None:
+    """S212."""
     assert local_state(view("a", states={"a": state}), "a", frozenset(alive)) is expected
 
 

@@ -32,6 +32,8 @@ class ObservedMember:
     role: MemberRole
     started: bool = True
     """It joined and answers clients."""
+    joined: bool = True
+    """Its process is in the group; it may not answer clients yet."""
     down: bool = False
     """Its node does not live, or has given the member up."""
     announced: bool = False
@@ -63,7 +65,7 @@ class AddLearner:
 
 @dataclass(frozen=True, slots=True)
 class WaitStart:
-    """The learner is in the list, its process has not joined yet."""
+    """The member is in the list, and its process has not joined or does not answer yet."""
 
     peer_url: str
 
@@ -157,7 +159,10 @@ def _make_room(view: GroupView, wanted: frozenset[str]) -> Step | None:
 
 def _increase(view: GroupView, target: Sequence[str]) -> Step | None:
     for learner in view.learners:
-        return Promote(learner.peer_url) if learner.started else WaitStart(learner.peer_url)
+        # Being in sync is what a vote needs, and the group itself checks that. While enough others serve, one
+        # that does not serve yet slows no put, also when its node has to restart it.
+        ready = learner.started or (learner.joined and _majority_serves_beside_one_more(view))
+        return Promote(learner.peer_url) if ready else WaitStart(learner.peer_url)
     listed = {each.peer_url for each in view.members}
     for peer_url in target:
         if peer_url not in listed:
@@ -172,7 +177,11 @@ def _decrease(view: GroupView, target: Sequence[str], wanted: frozenset[str]) ->
     if view.leader not in wanted:
         # Before any removal, so that one agent, the new leader's, does all the rest.
         by_url = {voter.peer_url: voter for voter in view.voters}
-        ranked = sorted(target, key=lambda peer_url: by_url[peer_url].down)
+        ranked = sorted(target, key=lambda peer_url: (by_url[peer_url].down, not by_url[peer_url].started))
+        best = by_url[ranked[0]]
+        if not best.started and not best.down:
+            # The agent beside a leader works through it, so it has to answer.
+            return WaitStart(best.peer_url)
         return MoveLeader(tuple(ranked))
     held = [voter for voter in extra if voter.mirror_awaited]
     for voter in extra:
@@ -181,6 +190,11 @@ def _decrease(view: GroupView, target: Sequence[str], wanted: frozenset[str]) ->
     if held:
         return WaitMirror(held[0].peer_url)
     return WaitMajority(tuple(voter.peer_url for voter in view.voters if voter.down))
+
+
+def _majority_serves_beside_one_more(view: GroupView) -> bool:
+    serving = sum(voter.started and not voter.down for voter in view.voters)
+    return serving >= majority(len(view.voters) + 1)
 
 
 def _majority_lives_without(view: GroupView, removed: ObservedMember) -> bool:

@@ -194,7 +194,8 @@ class EtcdChange:
             ObservedMember(
                 peer_url=entry.peer_url,
                 role=MemberRole.LEARNER if entry.is_learner else MemberRole.VOTER,
-                # Joined and serving clients: a voter that does not would slow puts down, and cannot lead.
+                joined=bool(entry.name),
+                # Joined and serving clients: a voter that does not cannot lead.
                 started=bool(entry.name) and entry.peer_url in sights and sights[entry.peer_url].serving,
                 down=entry.peer_url not in sights or sights[entry.peer_url].down,
                 announced=self._progress.announced_at.get(entry.peer_url, float("inf")) <= announced_before,

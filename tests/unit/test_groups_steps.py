@@ -49,6 +49,21 @@ def learner(name: str, **known: bool) -> ObservedMember:
         (view(voter("a")), "a", Done()),
         (view(voter("a")), "abc", AddLearner("b")),
         (view(voter("a"), learner("b", started=False)), "abc", WaitStart("b")),
+        # With b as the second voter, every put would wait for it; with d as the fourth, none does.
+        (view(voter("a"), voter("b"), voter("c"), learner("d", started=False)), "bcd", Promote("d")),
+        (
+            view(voter("a"), voter("b"), voter("c"), learner("d", started=False, joined=False)),
+            "bcd",
+            WaitStart("d"),
+        ),
+        (
+            view(voter("a"), voter("b"), voter("c", down=True), learner("d", started=False)),
+            "bcd",
+            WaitStart("d"),
+        ),
+        # It may vote before it answers, and lead only after.
+        (view(voter("a"), voter("d", started=False)), "d", WaitStart("d")),
+        (view(voter("a"), voter("c"), voter("d", started=False)), "dc", MoveLeader(("c", "d"))),
         (view(voter("a"), learner("b")), "abc", Promote("b")),
         (view(voter("a"), learner("b")), "ac", Remove("b")),
         (view(voter("a"), voter("b"), voter("c")), "bc", MoveLeader(("b", "c"))),
@@ -93,7 +108,8 @@ def groups(draw: st.DrawFn) -> GroupView:
     down = draw(st.sets(st.sampled_from(sorted(voters)), max_size=(len(voters) - 1) // 2))
     members = [voter(name, down=name in down - {leader}) for name in sorted(voters)]
     if learning is not None and learning not in voters:
-        members.append(learner(learning, started=draw(st.booleans())))
+        started = draw(st.booleans())
+        members.append(learner(learning, started=started, joined=started or draw(st.booleans())))
     return GroupView(tuple(members), leader)
 
 
@@ -106,9 +122,10 @@ def apply(group: GroupView, step: Step) -> GroupView:
 
     match step:
         case AddLearner(name):
-            return replace(group, members=(*group.members, learner(name, started=False)))
+            return replace(group, members=(*group.members, learner(name, started=False, joined=False)))
         case WaitStart(name):
-            return changed(name, started=True)
+            found = next(each for each in group.members if each.peer_url == name)
+            return changed(name, joined=True, started=found.joined)
         case Promote(name):
             return changed(name, role=V)
         case MoveLeader(candidates):
@@ -118,7 +135,9 @@ def apply(group: GroupView, step: Step) -> GroupView:
         case Remove(name):
             return replace(group, members=tuple(each for each in group.members if each.peer_url != name))
         case WaitMajority(down):
-            return changed(down[0], down=False)
+            if down:
+                return changed(down[0], down=False)
+            return replace(group, members=tuple(replace(each, started=True) for each in group.members))
         case WaitMirror(name):
             return changed(name, mirror_awaited=False)
     raise AssertionError(step)
@@ -182,6 +201,14 @@ def test_voters_stay_within_bounds_while_roles_move(
 def check(group: GroupView, step: Step) -> None:
     if isinstance(step, AddLearner):
         assert not group.learners, "etcd before 3.6 holds one learner"
+    if isinstance(step, MoveLeader):
+        first = next(each for each in group.voters if each.peer_url == step.candidates[0])
+        assert first.started or first.down
+    if isinstance(step, Promote):
+        promoted = next(each for each in group.learners if each.peer_url == step.peer_url)
+        serving = sum(each.started and not each.down for each in (*group.voters, promoted))
+        assert promoted.joined
+        assert promoted.started or serving >= majority(len(group.voters) + 1)
     if not isinstance(step, Remove):
         return
     assert step.peer_url != group.leader
@@ -190,7 +217,7 @@ def check(group: GroupView, step: Step) -> None:
         return
     assert removed.announced
     left = [each for each in group.voters if each is not removed]
-    assert sum(not each.down for each in left) >= majority(len(left))
+    assert sum(each.started and not each.down for each in left) >= majority(len(left))
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,11 @@ def _names_only(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def run_seeds(count: int) -> None:
+    for seed in range(count):
+        SeededRun(seed, shape(seed)).run()
+
+
 @pytest.mark.parametrize("mutant", [_no_latch, _names_only], ids=["no latch", "names only"])
 def test_a_broken_protocol_is_found(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
@@ -119,8 +124,7 @@ def test_a_broken_protocol_is_found(
     """The rules see what they are there for: each of these is found within a few seeds."""
     mutant(monkeypatch)
     with pytest.raises((RuleBrokenError, NoRestError)):
-        for seed in range(120):
-            SeededRun(seed, shape(seed)).run()
+        run_seeds(120)
 
 
 NAMES = st.sampled_from("abc")

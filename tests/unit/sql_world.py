@@ -21,6 +21,7 @@ from catalog.core.zone import Node, ZoneId
 from catalog.store.migrate import migrate
 from rebalance.controllers.data_nodes import DataNodesKeeper
 from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Assignments, nodes_of
@@ -28,6 +29,7 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,
+    LogPosition,
     MemberRecord,
     MemberRole,
     MemberState,
@@ -58,7 +60,10 @@ class World:
         self.relay = OutboxRelay(self.catalog, self.metastore, self.keyspace)
         self.nodes: tuple[Node, ...] = ()
         self.sandbox = sandbox or SandboxPool(QueryLimits())
-        self.engine = SqlEngine(self.catalog, self.mirror, self.keyspace, self.sandbox, timeout_s)
+        self.recovery = PartitionRecovery(self.metastore, self.keyspace)
+        self.engine = SqlEngine(
+            self.catalog, self.mirror, self.keyspace, self.sandbox, timeout_s, recovery=self.recovery
+        )
         self.placement = LocalPlacementEngine()
         self.zones = ZoneController(
             self.metastore,
@@ -102,11 +107,21 @@ class World:
             stable, pending = await self.assignments(keys.stable), await self.assignments(keys.pending)
             assert stable is not None
             for node in nodes_of(stable, pending):
-                record = MemberRecord(MemberState.RUNNING, f"http://{node}:1", f"http://{node}:2", started=True)
+                record = MemberRecord(
+                    MemberState.RUNNING,
+                    f"http://{node}:1",
+                    f"http://{node}:2",
+                    started=True,
+                    position=LogPosition(7, 9, True) if down else None,
+                )
                 await self.put(self.keyspace.member(partition, node), record.encode())
             leader = next((node for node in stable.peers if node not in down), stable.primary)
-            configured = {node: ConfiguredMember("1", MemberRole.VOTER, "u") for node in stable.peers}
-            configured |= {node: ConfiguredMember("2", MemberRole.LEARNER, "u") for node in stable.learners}
+            roles = dict.fromkeys(stable.peers, MemberRole.VOTER) | dict.fromkeys(
+                stable.learners, MemberRole.LEARNER
+            )
+            configured = {
+                node: ConfiguredMember(node, role, f"http://{node}:1") for node, role in roles.items()
+            }
             await self.put(keys.configuration, ConfigurationRecord(1, leader, Stage.NONE, configured).encode())
         await self.settle()
 

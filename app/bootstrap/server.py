@@ -67,8 +67,9 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         stack.push_async_callback(router.close)
         sandbox = SandboxPool(QueryLimits(settings.query_timeout_s, settings.query_rows_max))
         stack.push_async_callback(sandbox.close)
+        recovery = PartitionRecovery(metastore, keyspace)
         engine = SqlEngine(
-            catalog, mirror, keyspace, sandbox, settings.query_timeout_s, registry_with_metadata()
+            catalog, mirror, keyspace, sandbox, settings.query_timeout_s, registry_with_metadata(), recovery
         )
         stack.callback(engine.close)
         jobs = StatementJobs(catalog)
@@ -87,7 +88,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             engine=LowerCaseNames(engine),
             jobs=jobs,
             stores=guard,
-            recovery=PartitionRecovery(metastore, keyspace),
+            recovery=recovery,
         )
         served = asyncio.Event()
 

@@ -21,6 +21,7 @@ from catalog.core.zone import Node, ZoneId
 from catalog.store.migrate import migrate
 from rebalance.controllers.data_nodes import DataNodesKeeper
 from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Assignments, nodes_of
@@ -28,6 +29,7 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,
+    LogPosition,
     MemberRecord,
     MemberRole,
     MemberState,
@@ -59,7 +61,10 @@ class World:
         self.relay = OutboxRelay(self.catalog, self.metastore, self.keyspace)
         self.nodes: tuple[Node, ...] = ()
         self.sandbox = sandbox or SandboxPool(QueryLimits())
-        self.engine = SqlEngine(self.catalog, self.mirror, self.keyspace, self.sandbox, timeout_s)
+        self.recovery = PartitionRecovery(self.metastore, self.keyspace)
+        self.engine = SqlEngine(
+            self.catalog, self.mirror, self.keyspace, self.sandbox, timeout_s, recovery=self.recovery
+        )
         self.placement = LocalPlacementEngine()
         self.zones = ZoneController(
             self.metastore,
@@ -104,12 +109,20 @@ class World:
             assert stable is not None
             voters = {name for each in (stable, pending) if each for name in each.peers}
             for node in nodes_of(stable, pending):
-                record = MemberRecord(MemberState.RUNNING, f"http://{node}:1", f"http://{node}:2", started=True)
+                record = MemberRecord(
+                    MemberState.RUNNING,
+                    f"http://{node}:1",
+                    f"http://{node}:2",
+                    started=True,
+                    position=LogPosition(7, 9, True) if down else None,
+                )
                 if node not in voters:
                     record = MemberRecord.of_mirror(MirrorRecord(MemberState.RUNNING, f"http://{node}:3", 12))
                 await self.put(self.keyspace.member(partition, node), record.encode())
             leader = next((node for node in stable.peers if node not in down), stable.primary)
-            configured = {node: ConfiguredMember("1", MemberRole.VOTER, "u") for node in stable.peers}
+            configured = {
+                node: ConfiguredMember(node, MemberRole.VOTER, f"http://{node}:1") for node in stable.peers
+            }
             await self.put(keys.configuration, ConfigurationRecord(1, leader, Stage.NONE, configured).encode())
         await self.settle()
 

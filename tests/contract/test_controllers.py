@@ -162,7 +162,7 @@ async def test_a_move_has_the_strategy_that_its_zone_has_when_it_begins(
 
 
 async def test_many_handlers_of_one_event(store: Metastore, keyspace: Keyspace) -> None:
-    """I3-004: ten controllers handle the same event at once: each key is written exactly once."""
+    """I3-004, S105: ten controllers handle the same event at once: each key is written exactly once."""
     await publish(store, keyspace, ZoneIntent(1, ZONE))
     await controller(store, keyspace).reconcile([ZONE.zone_id])
     await publish(store, keyspace, ZoneIntent(2, replace(ZONE, replicas=3)))
@@ -259,7 +259,8 @@ class DyingMetastore:
 
 
 async def test_a_controller_that_dies_is_continued(store: Metastore, keyspace: Keyspace) -> None:
-    """I3-016: killed between any two commits, there is never a mix; a successor uses the stored target."""
+    """I3-016, S100, S101, S104: killed between any two commits, there is never a mix; a successor finds what
+    was not written, and uses the stored target."""
     wide = replace(ZONE, partitions=250)
     await publish(store, keyspace, ZoneIntent(1, wide))
     await controller(store, keyspace).reconcile([ZONE.zone_id])
@@ -409,6 +410,7 @@ async def test_without_a_data_node_nothing_is_written(store: Metastore, keyspace
 
 
 async def test_drop_removes_every_key_but_the_intent(store: Metastore, keyspace: Keyspace) -> None:
+    """S114: of a zone without members; what members hold goes first (tests of nodes)."""
     zones = controller(store, keyspace)
     await publish(store, keyspace, ZoneIntent(1, ZONE))
     await zones.reconcile([ZONE.zone_id])

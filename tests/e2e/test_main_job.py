@@ -91,7 +91,7 @@ def test_alter_moves_replicas_under_a_continuous_writer(installation: Installati
 def test_a_bad_statement_changes_nothing(
     installation: Installation, sql: str, name: str, sqlstate: str, line: int, column: int
 ) -> None:
-    """I3-003, IEP-024, IEP-026: code, SQLSTATE, line and column; catalog and etcd stay byte for byte."""
+    """I3-003, IEP-024, IEP-026, S243: code, SQLSTATE, line and column; catalog and etcd stay byte for byte."""
     installation.execute("CREATE ZONE IF NOT EXISTS known (PARTITIONS 1)")
     catalog, keys = catalog_dump(installation), etcd_dump(installation)
     done = installation.zonectl("sql", "-e", sql, "--format", "json")

@@ -21,7 +21,12 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import GroupRecord
 from rebalance.core.target import TargetPointer
 from rebalance.core.txn import KeyValue
-from rebalance.groups.simulated_cluster import SimulatedGroup, SimulatedMirror, SimulatedReplica
+from rebalance.groups.simulated_cluster import (
+    KNOWN_DOWN_S,
+    SimulatedGroup,
+    SimulatedMirror,
+    SimulatedReplica,
+)
 from rebalance.ports.metastore import KeyEvent, Snapshot
 from rebalance.simulation.trace import Trace
 
@@ -92,6 +97,8 @@ class Auditor:
         self.switches = 0
         self._versions: dict[ZoneId, int] = {}
         self._terms: dict[PartitionId, int] = {}
+        self._away_s: dict[str, float] = {}
+        """When each node was last seen to be gone."""
         store.observe(self.on_revision)
 
     def fail(self, invariant: str, detail: str) -> None:
@@ -113,7 +120,11 @@ class Auditor:
                 self._on_pointer(ZoneId(int(key.removeprefix(keys.pointers))), event)
             elif key.startswith(keys.intents) and event.current is not None:
                 self._on_intent(ZoneIntent.decode(event.current.value))
-            elif key.startswith((keys.nodes, f"{keys.prefix}leader/")):
+            elif key.startswith(keys.nodes):
+                if event.current is None:
+                    self._away_s[key.removeprefix(keys.nodes)] = asyncio.get_running_loop().time()
+                continue
+            elif key.startswith(f"{keys.prefix}leader/"):
                 continue
             self.last_work_s = asyncio.get_running_loop().time()
         for partition, fields in touched.items():
@@ -143,6 +154,9 @@ class Auditor:
         pending = self._assignments(self._keyspace.partition(replica.partition).pending)
         if pending is None or replica.node not in pending.learners or self.configurations is None:
             return
+        known_since = asyncio.get_running_loop().time() - KNOWN_DOWN_S
+        if self._away_s.get(replica.node, float("-inf")) > known_since:
+            return  # a leader may still think that the node, and its copy, are lost
         mirrors = self.configurations.mirrors(replica.partition)
         if mirrors is not None and replica.node not in mirrors:
             self.fail("a demoted voter leaves a copy", f"{replica.partition} on {replica.node}")

@@ -91,9 +91,8 @@ class Protocol:
     def at_rest(self, state: State) -> str:
         """No event is left, nothing runs: the last target must be what is stable, and nothing else is there."""
         wanted = self._scope.targets[-1]
-        if Assignments.decode(state.store[STABLE][0] or b"") != wanted or state.voters != frozenset(
-            wanted.peers
-        ):
+        stable = Assignments.decode(state.store[STABLE][0] or b"")
+        if stable != wanted or state.voters != frozenset(wanted.peers):
             return "the last target is not reached"
         if any(state.store[slot][0] is not None for slot in (PENDING, PLANNED, LOCK)) or state.learners:
             return "work is left when nothing is requested"

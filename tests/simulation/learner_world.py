@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from catalog.core.zone import DistributionAlgorithm, Zone, ZoneId, ZoneIntent
+from catalog.core.zone import EVERY_NODE, DistributionAlgorithm, Zone, ZoneId, ZoneIntent
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRecord
@@ -58,14 +58,18 @@ class LearnerWorld:
         replicas: int,
         quorum: int | None = None,
         *,
+        scale_up_s: int = 0,
         scale_down_s: int = 2,
+        nodes_filter: str = EVERY_NODE,
         algorithm: DistributionAlgorithm = DistributionAlgorithm.RENDEZVOUS,
         dropped: bool = False,
     ) -> None:
         """CREATE, ALTER or DROP of the one zone."""
         zone = Zone(
             *(ZoneId(1), "Z", self.partitions, replicas, quorum, ("default",)),
+            auto_scale_up=scale_up_s,
             auto_scale_down=scale_down_s,
+            nodes_filter=nodes_filter,
             algorithm=algorithm,
         )
         self.catalog.execute(ZoneIntent(0, zone, dropped))

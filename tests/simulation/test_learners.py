@@ -24,7 +24,7 @@ EITHER = pytest.mark.parametrize("algorithm", DistributionAlgorithm)
 
 @EITHER
 def test_a_zone_on_every_node_begins_with_learners(algorithm: DistributionAlgorithm) -> None:
-    """IEP-006, IEP-010, IEP-034, S180: REPLICAS ALL on seven nodes are three voters and four learners in each
+    """IEP-006, IEP-034, S180: REPLICAS ALL on seven nodes are three voters and four learners in each
     partition, and a node that joins holds a replica of each."""
 
     async def main(world: LearnerWorld) -> None:
@@ -37,6 +37,27 @@ def test_a_zone_on_every_node_begins_with_learners(algorithm: DistributionAlgori
         assert {(len(each.peers), len(each.learners)) for each in stables(world)} == {(3, 5)}
 
     virtually(main, nodes=7, partitions=4, controller=True)
+
+
+def test_only_a_matching_node_gets_a_learner() -> None:
+    """IEP-010: a node that joins and matches the filter holds a replica of every partition once the scale-up
+    time is over, and not before; one that does not match never holds anything."""
+
+    async def main(world: LearnerWorld) -> None:
+        world.want(ALL_REPLICAS, 2, scale_up_s=20, nodes_filter="$[?(@.rack != 0)]")
+        await world.settled()
+        assert {(len(each.peers), len(each.learners)) for each in stables(world)} == {(3, 1)}
+        world.plane.join(Node("s", (("rack", "5"),)))
+        world.plane.join(Node("h", (("rack", "0"),)))
+        await asyncio.sleep(15.0)
+        assert not any("s" in each.nodes for each in stables(world))
+        await world.until(lambda: all("s" in each.nodes for each in stables(world)))
+        await world.settled()
+        assert {(len(each.peers), len(each.learners)) for each in stables(world)} == {(3, 2)}
+        assert not world.cluster.disk("h")
+        assert not world.cluster.mirror_disk("h")
+
+    virtually(main, nodes=6, partitions=3, controller=True)
 
 
 def stables(world: LearnerWorld) -> list[Assignments]:

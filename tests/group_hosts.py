@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -147,12 +148,18 @@ class Fixed:
         """Nothing is known but what was given."""
 
 
+def etcd_processes(directory: Path) -> list[psutil.Process]:
+    """The etcd processes of this process that run on the directory or below it."""
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        # One that ends meanwhile has no command line any more.
+        with contextlib.suppress(psutil.Error):
+            if each.name() == "etcd" and any(f"={directory}" in part for part in each.cmdline()):
+                found.append(each)
+    return found
+
+
 def member_process(hosts: Hosts, name: str) -> psutil.Process:
     """The etcd process of the host's only member."""
-    directory = str(hosts.directory / name)
-    (found,) = [
-        each
-        for each in psutil.Process().children(recursive=True)
-        if any(directory in argument for argument in each.cmdline()) and each.name() == "etcd"
-    ]
+    (found,) = etcd_processes(hosts.directory / name / "members")
     return found

@@ -25,7 +25,7 @@ from rebalance.hosting.etcd_binary import find_etcd, find_restore
 from rebalance.hosting.free_ports import free_block
 from rebalance.ports.groups import MemberLife
 from rebalance.ports.mirrors import MirrorStatus
-from tests.group_hosts import P0, TUNING, Hosts
+from tests.group_hosts import P0, TUNING, Hosts, etcd_processes
 from tests.mirror_process import GROUP
 
 ALL = b"\0"
@@ -138,7 +138,8 @@ class MirrorRig:
         for revision in sorted(revisions):
             theirs, ours = await self.contents(self.url(name), revision), await self.contents(mirror, revision)
             assert ours == theirs, revision
-        assert int((await self.kv(mirror).Range(rpc.RangeRequest(key=b"g"))).header.revision) == newest
+        reached = (await self.kv(mirror).Range(rpc.RangeRequest(key=b"g"))).header.revision
+        assert newest <= reached <= await self.revision(name)
 
     def process(self) -> psutil.Process:
         """The mirror's etcd."""
@@ -146,11 +147,7 @@ class MirrorRig:
         return found
 
     def processes(self) -> list[psutil.Process]:
-        return [
-            each
-            for each in psutil.Process().children(recursive=True)
-            if each.name() == "etcd" and any(str(self.directory) in argument for argument in each.cmdline())
-        ]
+        return etcd_processes(self.directory)
 
     def kill(self) -> None:
         for each in self.processes():

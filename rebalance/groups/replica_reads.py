@@ -100,11 +100,12 @@ class ReplicaReader:
     async def _ask_each(
         self, partition: PartitionId, key: str, point: ReadPoint, choice: ReplicaChoice, deadline: float
     ) -> tuple[ReplicaDatum | None, _Pass]:
-        mirrors = self._source.learners(partition)
-        voters = self._source.endpoints(partition)[1:] if choice is ReplicaChoice.REPLICA else ()
-        replicas = [*((url, True) for url in mirrors), *((url, False) for url in voters)]
+        mirrors, voters = self._source.learners(partition), self._source.endpoints(partition)[1:]
+        self._connections.use(partition, (*mirrors, *voters))
+        replicas = [(url, True) for url in mirrors]
+        if choice is ReplicaChoice.REPLICA:
+            replicas += [(url, False) for url in voters]
         self._random.shuffle(replicas)
-        self._connections.use(partition, [url for url, _ in replicas])
         client, passed = PartitionClient(partition, self._connections), _Pass()
         for url, mirrored in replicas:
             limit_s = min(CALL_LIMIT_S, max(deadline - time.monotonic(), 0.05))

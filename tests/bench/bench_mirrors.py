@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
@@ -18,7 +18,7 @@ from rebalance.groups.mirror_store import MirrorStore
 from rebalance.groups.safe_time import SafeTimeWriter
 from rebalance.ports.groups import MemberEndpoints
 from tests.bench.figures import percentile
-from tests.group_hosts import P0
+from tests.group_hosts import P0, member_process
 from tests.mirror_process import GROUP
 from tests.mirror_rig import MirrorRig
 
@@ -128,7 +128,7 @@ async def test_beats(rig: MirrorRig) -> None:
     await rig.hosts.found(P0, "a", "b", "c")
     await rig.follow("a", "b", "c")
     await rig.caught_up("a")
-    stores = {"voter": voter(rig, "a"), "mirror": rig.process()}
+    stores = {"voter": member_process(rig.hosts, "a"), "mirror": rig.process()}
     writer, count = SafeTimeWriter(), 4_000
     before = {name: spent(process) for name, process in stores.items()}
     for _ in range(count):
@@ -145,16 +145,6 @@ async def test_beats(rig: MirrorRig) -> None:
     kept = [(await rig.status()).size_bytes / 1e6, 10_000 * (await rig.status()).size_bytes / count / 1e6]
     say("store of the mirror after these, at 10,000 kept", f"{kept[0]:.1f} MB, {kept[1]:.1f} MB")
     await writer.close()
-
-
-def voter(rig: MirrorRig, name: str) -> psutil.Process:
-    marks: Sequence[str] = (f"/{name}/members/",)
-    (found,) = [
-        each
-        for each in psutil.Process().children(recursive=True)
-        if each.name() == "etcd" and any(mark in part for part in each.cmdline() for mark in marks)
-    ]
-    return found
 
 
 def spent(process: psutil.Process) -> tuple[float, int]:

@@ -64,13 +64,17 @@ class Workload:
                 return False
 
     def commit(self, operation: Operation, backup: str) -> bool:
-        """The primary's update arrives at a backup; it waits there for the exchange that it was mapped on."""
+        """The primary's update arrives at a backup; it waits there for the exchange that it was mapped on.
+        After a later one it counts for nothing: the primary has died, and the exchange ended without the
+        update."""
         basis = self._nodes[backup].worker.held.basis
         if operation.basis is not None and basis < operation.basis:
             return False
         operation.commits.discard(backup)
         store, key = self._nodes[backup].store, operation.partition
-        if store.state(key) in (CopyState.OWNING, CopyState.MOVING):
+        if basis != operation.basis:
+            self._void(operation)
+        elif store.state(key) in (CopyState.OWNING, CopyState.MOVING):
             store.put(key, operation.update)
             self._nodes[backup].log.append(key, operation.update)
         self._nodes[backup].note("Commit", operation.version, str(operation.number))
@@ -113,6 +117,14 @@ class Workload:
                 each.stage, each.reason = Stage.ROLLED_BACK, f"{node.name} is gone"
             elif each.primary == node.name and each.stage is Stage.ENLISTED:
                 each.stage = Stage.WAITING
+
+    def _void(self, operation: Operation) -> None:
+        """Nobody is told of it any more. PRIMARY_SYNC has told already: that is its price when a primary
+        dies."""
+        primary = self._nodes.get(operation.primary)
+        if operation.basis is not None and (primary is None or primary.joined > operation.basis):
+            operation.losses = -1
+            self.acknowledged.get(operation.partition, set()).discard(operation.update)
 
     def settle_losses(self) -> None:
         """What was acknowledged in a partition that is lost now is promised no more: whoever resets it may do

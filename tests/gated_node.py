@@ -1,8 +1,8 @@
 """A data node as the product runs it, which can be held in a stage of a change: ``python -m tests.gated_node``.
 
 While a file of the stage's name is in the gates' directory, the one step that would end the stage waits:
-NONE: the reservation of a new member; CATCHING_UP: the start of the learner; JOINT: publishing a member as
-leaving; STABLE: the switch of the stable key. Everything else goes on.
+NONE: the reservation of a new member; CATCHING_UP: the start of the learner; JOINT: what follows its
+publication; STABLE: the switch of the stable key. Everything else goes on.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ class GatedMetastore(EtcdMetastore):
         self._gates = gates
 
     async def commit(self, txn: Txn) -> TxnResult:
-        for put in txn.success:
-            if isinstance(put, Put) and put.key.endswith("/assignments/stable"):
-                await self._gates.passed(Stage.STABLE)
-            elif isinstance(put, Put) and put.key.endswith("/configuration"):
-                members = ConfigurationRecord.decode(put.value).members.values()
-                if any(each.leaving for each in members):
-                    await self._gates.passed(Stage.JOINT)
-        return await super().commit(txn)
+        puts = [each for each in txn.success if isinstance(each, Put)]
+        if any(put.key.endswith("/assignments/stable") for put in puts):
+            await self._gates.passed(Stage.STABLE)
+        result = await super().commit(txn)
+        records = [ConfigurationRecord.decode(put.value) for put in puts if put.key.endswith("/configuration")]
+        if any(record.stage is Stage.JOINT for record in records):
+            await self._gates.passed(Stage.JOINT)
+        return result
 
 
 async def main(

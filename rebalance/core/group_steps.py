@@ -145,6 +145,18 @@ def next_step(view: GroupView, target: Sequence[str]) -> Step:
     return _make_room(view, wanted) or _increase(view, target) or _decrease(view, target, wanted) or Done()
 
 
+def leaves_first(view: GroupView, target: Sequence[str]) -> str | None:
+    """The voter that goes first once the group has grown, so that clients may be told while it grows; None when
+    nobody goes, or when leadership is handed over before (the next leader's agent tells then).
+
+    One at a time: the clients that turn away from it need the others.
+    """
+    wanted = frozenset(target)
+    if view.leader not in wanted:
+        return None
+    return next((voter.peer_url for voter in view.voters if voter.peer_url not in wanted), None)
+
+
 def _make_room(view: GroupView, wanted: frozenset[str]) -> Step | None:
     """Free the one learner slot, and drop dead voters: a group with a dead voter accepts no new member."""
     for learner in view.learners:

@@ -29,6 +29,7 @@ from rebalance.core.group_steps import (
     WaitMajority,
     WaitMirror,
     WaitStart,
+    leaves_first,
     next_step,
 )
 from rebalance.core.keys import PartitionId
@@ -47,7 +48,7 @@ from rebalance.ports.groups import (
 
 log = structlog.get_logger(__name__)
 
-WAIT_S = 0.1
+WAIT_MIN_S, WAIT_S = 0.02, 0.1
 
 
 class AttemptEndedError(Exception):
@@ -165,7 +166,7 @@ class EtcdChange:
                 return
             if not isinstance(step, WaitStart | Promote):
                 log.info("step", partition=str(self._partition), step=repr(step), token=self.request.token)
-            await self._take(step)
+            await self._take(step, view)
 
     async def _ask_to_touch_voters(self) -> None:
         request = self.request
@@ -206,10 +207,14 @@ class EtcdChange:
         leader = next((each.peer_url for each in self._entries if each.member_id == status.leader_id), "")
         return GroupView(members, leader)
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: Step, view: GroupView) -> None:
         match step:
             case AddLearner(peer_url):
                 await self._call(self._member.api.add_learner(peer_url))
+                leaving = leaves_first(view, self.request.target_urls)
+                if leaving is not None:
+                    # Clients turn away while the learner catches up, and nobody waits for it afterwards.
+                    self._progress.announced_at.setdefault(leaving, float("inf"))
                 await self._refresh_and_publish()
             case Promote(peer_url):
                 await self._promote(step, peer_url)
@@ -260,12 +265,8 @@ class EtcdChange:
         )
 
     async def _announce(self, peer_url: str) -> None:
-        self._progress.announced_at[peer_url] = float("inf")
-        if await self._publish():
-            self._progress.announced_at[peer_url] = asyncio.get_running_loop().time()
-            await asyncio.sleep(self._tuning.announce_s)
-        else:
-            await asyncio.sleep(WAIT_S)
+        self._progress.announced_at.setdefault(peer_url, float("inf"))
+        await asyncio.sleep(self._tuning.announce_s if await self._publish() else WAIT_S)
 
     async def _remove(self, peer_url: str) -> None:
         entry = next(each for each in self._entries if each.peer_url == peer_url)
@@ -292,8 +293,13 @@ class EtcdChange:
 
     async def _publish(self) -> bool:
         sights = self._listener.peers(self._partition)
-        members = group_members(self._entries, sights, self._progress.announced_at)
-        return await self._listener.on_configuration_committed(self._partition, self.request.term, members)
+        announced_at = self._progress.announced_at
+        members = group_members(self._entries, sights, announced_at)
+        published = await self._listener.on_configuration_committed(self._partition, self.request.term, members)
+        if published:
+            now = asyncio.get_running_loop().time()
+            announced_at.update({url: now for url, since in announced_at.items() if since == float("inf")})
+        return published
 
     async def _wait(self, step: Step, code: FailureCode, peer_url: str) -> None:
         """A short pause; the attempt ends when the same step has waited for the whole catch-up time."""
@@ -303,7 +309,8 @@ class EtcdChange:
         waited_s = now - self._waiting_since
         if waited_s > self._tuning.catch_up_timeout_s:
             raise AttemptEndedError(ReconfigurationFailure(code, f"waited {waited_s:.1f} s: {step}", peer_url))
-        await asyncio.sleep(WAIT_S)
+        # Soon at first: most waits are short, and none ends much later than it could.
+        await asyncio.sleep(min(max(waited_s / 4, WAIT_MIN_S), WAIT_S))
 
     def _id_of(self, peer_url: str) -> int:
         return next(each.member_id for each in self._entries if each.peer_url == peer_url)

@@ -216,6 +216,8 @@ class SteppedGroupHost(ABC):
                     await member.api.remove(entry.member_id)
         except CallFailedError as failed:
             raise MemberUnavailableError(str(failed)) from failed
+        # Whoever was announced as leaving stays.
+        led.progress = Progress()
         return CancelAnswer.CANCELLED
 
     async def transfer_leadership(self, partition: PartitionId, node: str) -> bool:

@@ -22,6 +22,7 @@ from rebalance.core.group_steps import (
     WaitMajority,
     WaitMirror,
     WaitStart,
+    leaves_first,
     majority,
     next_step,
     stage_of,
@@ -89,6 +90,21 @@ def learner(name: str, **known: bool) -> ObservedMember:
 def test_next_step(group: GroupView, target: str, step: Step) -> None:
     """S087, I3-028, I3-060: increase first, decrease last, the leader hands over before anything is removed."""
     assert next_step(group, tuple(target)) == step
+
+
+@pytest.mark.parametrize(
+    ("group", "target", "name"),
+    [
+        (view(voter("a"), voter("b"), voter("c")), "abd", "c"),
+        (view(voter("a"), voter("b"), voter("c")), "ad", "b"),
+        (view(voter("a"), voter("b")), "abc", None),
+        # The next leader's agent tells.
+        (view(voter("a"), voter("b"), voter("c")), "bcd", None),
+    ],
+)
+def test_who_leaves_first(group: GroupView, target: str, name: str | None) -> None:
+    """One voter, never the leader."""
+    assert leaves_first(group, tuple(target)) == name
 
 
 def test_an_empty_target_is_refused() -> None:

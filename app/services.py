@@ -17,6 +17,7 @@ from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
+from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.groups.router import Router
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -38,6 +39,7 @@ class Services:
     engine: StatementEngine
     jobs: StatementJobs
     stores: StoreGuard
+    limits: LimitsKeeper
 
     def require_metastore(self) -> None:
         """Raises StoreError until the keyspace was read once: an empty answer would be a lie."""

@@ -6,13 +6,16 @@ Pure functions of a mirror; a mirror holds one revision, so each answer is consi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from app.wait_causes import WaitCauses
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
+from rebalance.controllers.clock import WallClock
+from rebalance.core.admission import move_of
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.guarded_write import decode_trigger
@@ -36,11 +39,16 @@ class PlacedZone:
 
 
 class KeyspaceViews:
-    """Read models over one mirror of the whole keyspace, or over a copy of it (then in any one thread)."""
+    """Read models over one mirror of the whole keyspace, or over a copy of it (then in any one thread).
 
-    def __init__(self, mirror: KeyspaceCopy, keyspace: Keyspace) -> None:
+    ``now_ms`` decides which pauses hold; by default the clock on the wall."""
+
+    def __init__(
+        self, mirror: KeyspaceCopy, keyspace: Keyspace, now_ms: Callable[[], int] | None = None
+    ) -> None:
         self._mirror = mirror
         self._keyspace = keyspace
+        self._waits = WaitCauses(mirror, keyspace, now_ms or WallClock().now_ms)
         self._decoded: dict[ZoneId, tuple[int, PlacedZone]] = {}
 
     def nodes(self) -> list[Json]:
@@ -186,7 +194,16 @@ class KeyspaceViews:
             members=self.members(partition),
             configuration=ConfigurationRecord.decode(configuration) if configuration is not None else None,
         )
-        return view, trigger
+        return self._with_admission(partition, view), trigger
+
+    def _with_admission(self, partition: PartitionId, view: PartitionView) -> PartitionView:
+        """A move that has not begun may be held back by limits."""
+        target, stable = view.target, view.stable
+        if view.processed or view.pending is not None or target is None or stable is None or stable == target:
+            return view
+        rooms = self._waits.rooms()
+        cause = rooms.cause(partition.zone_id, move_of(stable, target)) if rooms is not None else ""
+        return replace(view, admission=cause)
 
     def members(self, partition: PartitionId) -> dict[str, MemberRecord]:
         prefix = self._keyspace.member(partition, "")

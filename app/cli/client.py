@@ -158,6 +158,14 @@ class ApiClient:
         """Repeating it does nothing more once both stores agree."""
         return self._call("POST", "/api/v1/metastore/adopt", ADOPT_TIMEOUT_S)
 
+    def limits(self) -> JsonObject:
+        """How many partitions may move at once, and pauses."""
+        return self._call("GET", "/api/v1/rebalance/limits")
+
+    def change_limits(self, change: Mapping[str, object]) -> JsonObject:
+        """Repeating it changes nothing more, but a pause begins anew."""
+        return self._call("PATCH", "/api/v1/rebalance/limits", json=change)
+
     def put(self, zone: str, key: str, value: str, operation_id: str) -> JsonObject:
         """Repeating it with the same operation id changes nothing more."""
         return self._call(

@@ -15,6 +15,7 @@ from app.cli import (
     metastore,
     place,
     plan,
+    rebalance,
     services,
     simulate,
     sql,
@@ -54,6 +55,7 @@ app.command(rich_help_panel="Clients")(plan.plan)
 app.command(rich_help_panel="Clients")(plan.apply)
 app.add_typer(kv.app, name="kv", rich_help_panel="Clients")
 app.command(rich_help_panel="Clients")(status.status)
+app.add_typer(rebalance.app, name="rebalance", rich_help_panel="Clients")
 app.add_typer(metastore.app, name="metastore", rich_help_panel="Clients")
 app.command(rich_help_panel="Without a server")(place.place)
 app.command(rich_help_panel="Without a server")(whatif.whatif)

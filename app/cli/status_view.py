@@ -8,23 +8,31 @@ from collections.abc import Sequence
 from app.cli.client import JsonObject
 from app.cli.options import OutputFormat
 from app.cli.output import describe_params, print_rows
+from app.cli.rebalance_view import summary
 
 ZONE_COLUMNS = ("partitions", "replicas", "quorum_size", "storage_profiles")
 
 
 def print_status(
-    url: str, ready: JsonObject, nodes: Sequence[JsonObject], zones: Sequence[JsonObject], form: OutputFormat
+    url: str,
+    ready: JsonObject,
+    nodes: Sequence[JsonObject],
+    zones: Sequence[JsonObject],
+    limits: JsonObject | None,
+    form: OutputFormat,
 ) -> None:
-    """``json`` and ``jsonl`` print one object with ``ready``, ``nodes`` and ``zones``."""
+    """``json`` and ``jsonl`` print one object with ``ready``, ``nodes``, ``zones`` and ``limits``."""
     if form is not OutputFormat.TABLE:
         indent = 2 if form is OutputFormat.JSON else None
-        body = {"url": url, "ready": ready, "nodes": list(nodes), "zones": list(zones)}
+        body = {"url": url, "ready": ready, "nodes": list(nodes), "zones": list(zones), "limits": limits}
         print(json.dumps(body, ensure_ascii=False, indent=indent))
         return
     message = f" ({ready['spark_message']})" if ready.get("spark_message") else ""
     print(f"{url}: {'ready' if ready['ready'] else 'not ready'}")
     stores = f"catalog {ready.get('catalog')}, metastore {ready.get('metastore')}"
     print(f"{stores}, spark {ready.get('spark')}{message}")
+    for line in summary(limits) if limits else ():
+        print(line)
     if nodes:
         print()
         print_rows(("node", "alive", "members", "attributes", "profiles"), [_node_row(node) for node in nodes])

@@ -178,7 +178,8 @@ class _Explained:
             and self.view.pending is None
             and _role(self.view.target, name) != stable
         ):
-            found.append("the newest target is not written to this partition yet")
+            waits = f": {self.view.admission}" if self.view.admission else ""
+            found.append(f"the newest target is not written to this partition yet{waits}")
         return found
 
 

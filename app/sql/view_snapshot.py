@@ -62,7 +62,7 @@ class SystemSnapshot:
 
     @cached_property
     def views(self) -> KeyspaceViews:
-        return KeyspaceViews(self.keys, self.keyspace)
+        return KeyspaceViews(self.keys, self.keyspace, lambda: self.taken_at_ms)
 
     @cached_property
     def live(self) -> dict[str, NodeRecord]:

@@ -228,6 +228,14 @@ class ErrorKind(Enum):
         ProtocolType.EXTERNAL,
     )
 
+    LIMITS_CHANGED = ErrorRow(
+        6003,
+        "40001",
+        412,
+        "The limits of moves were changed meanwhile",
+        "Read them again: nothing was changed.",
+    )
+
     CATALOG_UNAVAILABLE = ErrorRow(
         7001,
         "58000",

@@ -22,6 +22,7 @@ from tests.unit.test_cli.stub import ApiStub, result
 ZONECTL = [sys.executable, "-m", "app.cli"]
 ROOT = Path(__file__).parents[3]
 COMMANDS = ["up", "demo", "sql", "kv put", "kv get", "status", "serve", "controller", "node", "migrate"]
+COMMANDS += ["rebalance limits", "rebalance pause", "rebalance resume"]
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,11 @@ class WaitingLine:
         """Whether the partition came with this line, waiting or not."""
         return number in self._places
 
+    def remove(self, number: int) -> None:
+        """The partition waits no more, and nothing of it is due."""
+        self.update(number, None)
+        self.due.discard(number)
+
     def update(self, number: int, move: Move | None) -> None:
         """What the partition waits to do now; None: it waits no more."""
         place = self._places[number]

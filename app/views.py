@@ -15,9 +15,10 @@ from app.wait_causes import WaitCauses
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.clock import WallClock
-from rebalance.core.admission import move_of
+from rebalance.core.admission import move_of, utc
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
+from rebalance.core.drain import Drain
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
@@ -53,14 +54,19 @@ class KeyspaceViews:
 
     def nodes(self) -> list[Json]:
         """Living nodes, and those that are gone but still hold or should hold replicas."""
-        alive = self.live_records()
+        alive, drains = self.live_records(), self.drains()
         members = Counter(node for _, node, _ in self._members(self._keyspace.members))
-        known = {*alive, *members, *self._data_nodes_of_all_zones()}
-        return [self._node(name, alive.get(name), members[name]) for name in sorted(known)]
+        known = {*alive, *members, *drains, *self._data_nodes_of_all_zones()}
+        return [self._node(name, alive.get(name), members[name], drains.get(name)) for name in sorted(known)]
 
     def live_records(self) -> dict[str, NodeRecord]:
         found = (NodeRecord.decode(item.value) for item in self._mirror.below(self._keyspace.nodes))
         return {record.node.name: record for record in found}
+
+    def drains(self) -> dict[str, Drain]:
+        """Nodes that are leaving, by name."""
+        prefix = self._keyspace.drains
+        return {item.key.removeprefix(prefix): Drain.decode(item.value) for item in self._mirror.below(prefix)}
 
     def data_nodes(self, zone_id: ZoneId) -> DataNodes | None:
         value = self._mirror.value(self._keyspace.data_nodes(zone_id))
@@ -209,6 +215,12 @@ class KeyspaceViews:
         prefix = self._keyspace.member(partition, "")
         return {node: record for _, node, record in self._members(prefix)}
 
+    def held_by(self, node: str) -> Iterator[PartitionId]:
+        """Partitions of which the node has a member, in key order."""
+        for partition, name, _ in self._members(self._keyspace.members):
+            if name == node:
+                yield partition
+
     def _partition(self, partition: PartitionId, placed: PlacedZone | None, alive: frozenset[str]) -> Json:
         view, trigger = self.view(partition, placed)
         status, configuration = partition_status(view, alive), view.configuration
@@ -237,7 +249,7 @@ class KeyspaceViews:
             yield from DataNodes.decode(item.value).nodes
 
     @staticmethod
-    def _node(name: str, record: NodeRecord | None, members: int) -> Json:
+    def _node(name: str, record: NodeRecord | None, members: int, drain: Drain | None) -> Json:
         node = record.node if record else None
         return {
             "name": name,
@@ -248,8 +260,21 @@ class KeyspaceViews:
             "weight": node.weight if node else None,
             "failure_domain": node.failure_domain if node else None,
             "members": members,
+            "drain": None
+            if drain is None
+            else {
+                "state": drain_state(members),
+                "by": drain.by,
+                "reason": drain.reason,
+                "since": utc(drain.since_ms),
+            },
             "pid": record.pid if record else None,
         }
+
+
+def drain_state(members: int) -> str:
+    """Of a node that is leaving and holds so many members."""
+    return "DRAINING" if members else "DRAINED"
 
 
 @lru_cache(DECODED_MAX)

@@ -25,6 +25,7 @@ from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import ZoneId
+from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
@@ -85,6 +86,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             jobs=jobs,
             stores=guard,
             limits=LimitsKeeper(metastore, keyspace),
+            drains=DrainKeeper(metastore, keyspace),
         )
         served = asyncio.Event()
 

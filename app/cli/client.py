@@ -166,6 +166,17 @@ class ApiClient:
         """Repeating it changes nothing more, but a pause begins anew."""
         return self._call("PATCH", "/api/v1/rebalance/limits", json=change)
 
+    def drain(self, node: str, body: Mapping[str, object]) -> JsonObject:
+        """Repeating it changes nothing more."""
+        return self._call("PUT", f"/api/v1/nodes/{_segment(node)}/drain", json=body)
+
+    def undrain(self, node: str) -> JsonObject:
+        """Repeating it changes nothing more."""
+        return self._call("DELETE", f"/api/v1/nodes/{_segment(node)}/drain")
+
+    def can_stop(self, node: str) -> JsonObject:
+        return self._call("GET", f"/api/v1/nodes/{_segment(node)}/can-stop")
+
     def put(self, zone: str, key: str, value: str, operation_id: str) -> JsonObject:
         """Repeating it with the same operation id changes nothing more."""
         return self._call(

@@ -11,6 +11,7 @@ from app.cli import (
     analysis,
     check,
     demo,
+    drain,
     kv,
     metastore,
     place,
@@ -47,6 +48,10 @@ app = typer.Typer(
     Exit codes: 0 done, 1 refused, 3 no server, 4 time-out, 64 wrong usage, 130 Ctrl-C.""",
 )
 
+node = typer.Typer()
+node.callback(invoke_without_command=True)(services.node)
+drain.add_to(node)
+
 app.command(rich_help_panel="One machine")(up.up)
 app.command(rich_help_panel="One machine")(demo.demo)
 app.command(rich_help_panel="Clients")(sql.sql)
@@ -65,7 +70,7 @@ app.command(rich_help_panel="Without a server")(analysis.copies)
 app.command(rich_help_panel="Without a server")(simulate.simulate)
 app.command(rich_help_panel="Services")(services.serve)
 app.command(rich_help_panel="Services")(services.controller)
-app.command(rich_help_panel="Services")(services.node)
+app.add_typer(node, name="node", rich_help_panel="Services")
 app.command(rich_help_panel="Services")(services.migrate)
 
 CLICK_USAGE_CODE = 2

@@ -42,10 +42,11 @@ def seconds_of(text: str) -> int:
 def pause_request(by: str | None, reason: str, time_limit: str | None) -> JsonObject:
     """The body of a pause. Raises UsageError."""
     for_s = None if time_limit is None else seconds_of(time_limit)
-    return {"by": by or _user(), "reason": reason, "for_s": for_s}
+    return {"by": by or user_name(), "reason": reason, "for_s": for_s}
 
 
-def _user() -> str:
+def user_name() -> str:
+    """Who asks, where nobody is named. Raises UsageError."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

@@ -44,11 +44,20 @@ def print_status(
 def _node_row(node: JsonObject) -> tuple[str, ...]:
     return (
         str(node["name"]),
-        "yes" if node.get("alive") else "NO",
+        ("yes" if node.get("alive") else "NO") + _drain(node),
         f"{node.get('members', '?')}/{node.get('member_limit', '?')}",
         describe_params(node.get("attributes") or {}),
         ",".join(node.get("profiles") or ()),
     )
+
+
+def _drain(node: JsonObject) -> str:
+    """``, draining by alice: new disks``; empty for a node that stays."""
+    found = node.get("drain")
+    if not found:
+        return ""
+    reason = f": {found['reason']}" if found["reason"] else ""
+    return f", {found['state'].lower()} by {found['by']}{reason}"
 
 
 def _zone_row(zone: JsonObject) -> tuple[str, ...]:

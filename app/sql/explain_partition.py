@@ -153,6 +153,9 @@ class _Explained:
         return told + (f", its failure domain {domain}" if domain is not None else "")
 
     def _exclusion(self, name: str) -> str:
+        drain = self.snapshot.drains.get(name)
+        if drain is not None:
+            return f"it is drained, by {drain.by}" + (f": {drain.reason}" if drain.reason else "")
         record = self.snapshot.live.get(name)
         if record is None:
             return "not a data node of the zone"

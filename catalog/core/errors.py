@@ -189,6 +189,10 @@ class ErrorKind(Enum):
         4109, "42704", 400, "The zone has no such storage profile", "Use one of the zone's profiles."
     )
 
+    NODE_NOT_FOUND = ErrorRow(
+        4201, "42704", 404, "The node does not exist", "Use a node's name as `zonectl status` shows it."
+    )
+
     LEARNERS_NOT_SUPPORTED = ErrorRow(
         5001, "0A000", 400, "The zone would need learners", "Give the QUORUM SIZE that the message names."
     )
@@ -199,6 +203,14 @@ class ErrorKind(Enum):
         "A node cannot hold that many members",
         "Ask for fewer partitions or add nodes.",
         ProtocolType.INSUFFICIENT_RESOURCES,
+    )
+
+    DRAIN_LEAVES_NO_DATA_NODE = ErrorRow(
+        5003,
+        "55006",
+        409,
+        "A zone would have no data node",
+        "Start another node that the zone can use, or change the zone.",
     )
 
     QUERY_TIMEOUT = ErrorRow(

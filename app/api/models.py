@@ -158,6 +158,15 @@ class Zones(BaseModel):
     zones: list[ZoneBody]
 
 
+class DrainBody(BaseModel):
+    """A node that is leaving; DRAINED: it holds no member any more."""
+
+    state: Literal["DRAINING", "DRAINED"]
+    by: str
+    reason: str
+    since: str = Field(description="UTC")
+
+
 class NodeBody(BaseModel):
     name: str
     alive: bool
@@ -167,6 +176,7 @@ class NodeBody(BaseModel):
     weight: float | None
     failure_domain: str | None
     members: int
+    drain: DrainBody | None = Field(description="null: it is not leaving")
     pid: int | None
 
 

@@ -26,6 +26,8 @@ from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import ZoneId
+from rebalance.controllers.drains import DrainKeeper
+from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
@@ -89,6 +91,8 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             jobs=jobs,
             stores=guard,
             recovery=recovery,
+            limits=LimitsKeeper(metastore, keyspace),
+            drains=DrainKeeper(metastore, keyspace),
         )
         served = asyncio.Event()
 

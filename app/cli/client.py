@@ -119,6 +119,25 @@ class ApiClient:
     def restart_partitions(self, zone: str, request: Mapping[str, object]) -> JsonObject:
         return self._call("POST", f"{_recovery_path(zone)}/restart", STATEMENT_TIMEOUT_S, json=request)
 
+    def limits(self) -> JsonObject:
+        """How many partitions may move at once, and pauses."""
+        return self._call("GET", "/api/v1/rebalance/limits")
+
+    def change_limits(self, change: Mapping[str, object]) -> JsonObject:
+        """Repeating it changes nothing more, but a pause begins anew."""
+        return self._call("PATCH", "/api/v1/rebalance/limits", json=change)
+
+    def drain(self, node: str, body: Mapping[str, object]) -> JsonObject:
+        """Repeating it changes nothing more."""
+        return self._call("PUT", f"/api/v1/nodes/{segment(node)}/drain", json=body)
+
+    def undrain(self, node: str) -> JsonObject:
+        """Repeating it changes nothing more."""
+        return self._call("DELETE", f"/api/v1/nodes/{segment(node)}/drain")
+
+    def can_stop(self, node: str) -> JsonObject:
+        return self._call("GET", f"/api/v1/nodes/{segment(node)}/can-stop")
+
     def put(self, zone: str, key: str, value: str, operation_id: str) -> JsonObject:
         """Repeating it with the same operation id changes nothing more."""
         return self._call(

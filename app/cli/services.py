@@ -132,6 +132,7 @@ def controller(
 
 
 def node(
+    context: typer.Context,
     name: Annotated[
         str | None,
         typer.Option(
@@ -195,11 +196,17 @@ def node(
 ) -> int:
     """Run one data node: its agent, and the replication-group members that it supervises.
 
+    With a command it runs none, and takes one out of service or back: see `drain`,
+    `undrain` and `can-stop` below.
+
     \b
-    Example:
+    Examples:
+      zonectl node drain n3 --wait
       zonectl node --name eu-1 --attributes '{"region": "EU"}' --profiles default,ssd \\
                    --metastore etcd1:2379,etcd2:2379,etcd3:2379 --host 10.0.0.21 --ports 20000-20199
     """
+    if context.invoked_subcommand is not None:
+        return ExitCode.OK
     from app.bootstrap.node import run_node
     from app.node_settings import member_ports, node_of
 

@@ -11,7 +11,7 @@ def status(
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Show whether the stores answer, whether Spark is up, the nodes and the zones.
+    """Show whether the stores answer, whether Spark is up, the limits of moves, the nodes and the zones.
 
     Exit code 1 when catalog or metastore do not answer.
 
@@ -32,7 +32,8 @@ def status(
             ready = client.readiness()
             nodes = client.nodes() if ready["ready"] else ()
             zones = client.zones() if ready["ready"] else ()
+            limits = client.limits() if ready["ready"] else None
         except ProblemError as error:
             raise CliError(error.exit_code, render_problem(error.problem, form)) from error
-    print_status(client.address.url, ready, nodes, zones, form)
+    print_status(client.address.url, ready, nodes, zones, limits, form)
     return ExitCode.OK if ready["ready"] else ExitCode.FAILED

@@ -7,24 +7,32 @@ from collections.abc import Sequence
 
 from app.cli.options import OutputFormat
 from app.cli.output import describe_params, print_rows
+from app.cli.rebalance_view import summary
 from app.client.problem import JsonObject
 
 ZONE_COLUMNS = ("partitions", "replicas", "quorum_size", "storage_profiles")
 
 
 def print_status(
-    url: str, ready: JsonObject, nodes: Sequence[JsonObject], zones: Sequence[JsonObject], form: OutputFormat
+    url: str,
+    ready: JsonObject,
+    nodes: Sequence[JsonObject],
+    zones: Sequence[JsonObject],
+    limits: JsonObject | None,
+    form: OutputFormat,
 ) -> None:
-    """``json`` and ``jsonl`` print one object with ``ready``, ``nodes`` and ``zones``."""
+    """``json`` and ``jsonl`` print one object with ``ready``, ``nodes``, ``zones`` and ``limits``."""
     if form is not OutputFormat.TABLE:
         indent = 2 if form is OutputFormat.JSON else None
-        body = {"url": url, "ready": ready, "nodes": list(nodes), "zones": list(zones)}
+        body = {"url": url, "ready": ready, "nodes": list(nodes), "zones": list(zones), "limits": limits}
         print(json.dumps(body, ensure_ascii=False, indent=indent))
         return
     message = f" ({ready['spark_message']})" if ready.get("spark_message") else ""
     print(f"{url}: {'ready' if ready['ready'] else 'not ready'}")
     stores = f"catalog {ready.get('catalog')}, metastore {ready.get('metastore')}"
     print(f"{stores}, spark {ready.get('spark')}{message}")
+    for line in summary(limits) if limits else ():
+        print(line)
     if nodes:
         print()
         print_rows(("node", "alive", "members", "attributes", "profiles"), [_node_row(node) for node in nodes])
@@ -36,11 +44,20 @@ def print_status(
 def _node_row(node: JsonObject) -> tuple[str, ...]:
     return (
         str(node["name"]),
-        "yes" if node.get("alive") else "NO",
+        ("yes" if node.get("alive") else "NO") + _drain(node),
         f"{node.get('members', '?')}/{node.get('member_limit', '?')}",
         describe_params(node.get("attributes") or {}),
         ",".join(node.get("profiles") or ()),
     )
+
+
+def _drain(node: JsonObject) -> str:
+    """``, draining by alice: new disks``; empty for a node that stays."""
+    found = node.get("drain")
+    if not found:
+        return ""
+    reason = f": {found['reason']}" if found["reason"] else ""
+    return f", {found['state'].lower()} by {found['by']}{reason}"
 
 
 def _zone_row(zone: JsonObject) -> tuple[str, ...]:

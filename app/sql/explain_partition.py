@@ -155,6 +155,9 @@ class _Explained:
         return told + (f", its failure domain {domain}" if domain is not None else "")
 
     def _exclusion(self, name: str) -> str:
+        drain = self.snapshot.drains.get(name)
+        if drain is not None:
+            return f"it is drained, by {drain.by}" + (f": {drain.reason}" if drain.reason else "")
         record = self.snapshot.live.get(name)
         if record is None:
             return "not a data node of the zone"
@@ -180,7 +183,8 @@ class _Explained:
             and self.view.pending is None
             and _role(self.view.target, name) != stable
         ):
-            found.append("the newest target is not written to this partition yet")
+            waits = f": {self.view.admission}" if self.view.admission else ""
+            found.append(f"the newest target is not written to this partition yet{waits}")
         return found
 
 

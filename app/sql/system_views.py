@@ -24,6 +24,7 @@ from app.sql.partition_views import (
 )
 from app.sql.results import Column, ColumnType
 from app.sql.view_snapshot import SystemSnapshot
+from app.views import drain_state
 from catalog.core.errors import ErrorKind, RefusedError
 from parser.queries import Name
 
@@ -163,7 +164,7 @@ def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
     for zone in snapshot.catalog.zones:
         stored = snapshot.data_nodes(zone.zone_id)
         data_nodes.update(stored.nodes if stored is not None else ())
-    for name in sorted({*snapshot.alive, *members, *data_nodes}):
+    for name in sorted({*snapshot.alive, *members, *data_nodes, *snapshot.drains}):
         record = snapshot.live.get(name)
         node = record.node if record is not None else None
         yield (
@@ -176,6 +177,7 @@ def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
             node.failure_domain if node else None,
             members[name],
             record.pid if record else None,
+            drain_state(members[name]) if name in snapshot.drains else None,
         )
 
 
@@ -265,6 +267,7 @@ SYSTEM_VIEWS = (
             "FAILURE_DOMAIN": VARCHAR,
             "MEMBERS": INTEGER,
             "PID": INTEGER,
+            "DRAIN_STATE": VARCHAR,
         },
         _nodes,
     ),

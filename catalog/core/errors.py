@@ -203,6 +203,14 @@ class ErrorKind(Enum):
         ProtocolType.INSUFFICIENT_RESOURCES,
     )
 
+    DRAIN_LEAVES_NO_DATA_NODE = ErrorRow(
+        5003,
+        "55006",
+        409,
+        "A zone would have no data node",
+        "Start another node that the zone can use, or change the zone.",
+    )
+
     RECOVERY_NOT_NEEDED = ErrorRow(
         5201, "55000", 409, "A majority of the voters lives", "Wait: the group goes on by itself."
     )
@@ -248,6 +256,13 @@ class ErrorKind(Enum):
         ProtocolType.EXTERNAL,
     )
 
+    LIMITS_CHANGED = ErrorRow(
+        6004,
+        "40001",
+        412,
+        "The limits of moves were changed meanwhile",
+        "Read them again: nothing was changed.",
+    )
     CLUSTER_NOT_IDLE = ErrorRow(
         6003,
         "55006",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import structlog
 
@@ -157,19 +157,24 @@ class MoveAdmission:
         asyncio.get_running_loop().call_later(RETRY_S, self._wake.set)
 
     async def _admit(self, moving: MovingPartitions) -> None:
-        """One admission over all zones, from one revision of the partitions."""
+        """One admission over all zones, from one revision of the partitions and one of the limits."""
         self._look_again(moving, await moving.count())
-        rooms = Rooms(self._limits, moving.loads, self._member_limits(), self._clock.now_ms())
-        lines = {zone_id: line.candidates(rooms) for zone_id, line in self._lines.items()}
-        admitted = admit(lines, rooms)
-        revision = moving.admissions_revision
-        for line in list(self._lines.values()):
-            numbers = [*sorted(line.due), *admitted.get(line.zone_id, ())]
-            for start in range(0, len(numbers), PARTITIONS_PER_REQUEST):
-                part = numbers[start : start + PARTITIONS_PER_REQUEST]
-                revision = await self._begin(line, part, moving, revision)
-                if not revision:
+        due = {zone_id: sorted(line.due) for zone_id, line in self._lines.items() if line.due}
+        work = _Admission(self._metastore, self._keyspace, moving, self.limits_guard, begins=not due)
+        if due:
+            # It loads nodes, so that room is counted afterwards.
+            self._wake.set()
+        for zone_id, numbers in (due or self._admitted(moving)).items():
+            line = self._lines.get(zone_id)
+            if line is not None and not await work.write(line, numbers):
+                if work.is_replaced:
+                    self._give_back(line)
+                else:
                     return
+
+    def _admitted(self, moving: MovingPartitions) -> dict[ZoneId, list[int]]:
+        rooms = Rooms(self._limits, moving.loads, self._member_limits(), self._clock.now_ms())
+        return admit({zone_id: line.candidates(rooms) for zone_id, line in self._lines.items()}, rooms)
 
     def _look_again(self, moving: MovingPartitions, changed: frozenset[PartitionId]) -> None:
         """Partitions that changed while they waited; in a new line, those that move already."""
@@ -184,44 +189,9 @@ class MoveAdmission:
                 line.update(number, line.decisions.move(seen.stable.value, number))
                 line.due.discard(number)
             else:
-                _done(line, number)
+                line.remove(number)
                 if decision.transaction is not None:
                     line.due.add(number)
-
-    async def _begin(
-        self, line: WaitingLine, numbers: list[int], moving: MovingPartitions, revision: int
-    ) -> int:
-        """Writes what the line's target asks for. ``revision`` is that of the last admission; returns that of
-        the last one now, 0: it is not known, and what brings it wakes us."""
-        writes = []
-        for number in numbers:
-            seen = moving.observed(PartitionId(line.zone_id, number))
-            transaction = line.decisions.decide_alone(seen, number).transaction
-            if transaction is None:
-                _done(line, number)
-            else:
-                writes.append((number, transaction))
-        if not writes:
-            return revision
-        keys = self._keyspace
-        pointer = unchanged(keys.target_pointer(line.zone_id), line.named.pointer_revision)
-        mine = (self.limits_guard, unchanged(keys.admissions, revision))
-        count = Put(keys.admissions, json.dumps({"v": 1, "partitions": len(writes)}).encode())
-        looked_at = (Get(keys.limits), Get(keys.admissions))
-        guards = (pointer, *line.named.fences, *mine)
-        result = await self._metastore.commit(Txn(guards, (count, *(each for _, each in writes)), looked_at))
-        if not result.succeeded:
-            now = tuple(found.mod_revision if found else 0 for found in map(result.only, (0, 1)))
-            if now == tuple(guard.operand for guard in mine):
-                self._give_back(line)
-                return revision
-            return 0
-        for (number, _), response in zip(writes, result.responses[1:], strict=True):
-            # Of the others a change is on its way to the mirror.
-            if isinstance(response, TxnResult) and response.succeeded:
-                _done(line, number)
-        log.info("moves admitted", zone=line.zone_id, partitions=len(writes), waiting=len(line))
-        return result.revision
 
     def _give_back(self, line: WaitingLine) -> None:
         """Its target, or the epoch, is another one by now."""
@@ -230,6 +200,61 @@ class MoveAdmission:
             self._rewrite(line.zone_id)
 
 
-def _done(line: WaitingLine, number: int) -> None:
-    line.update(number, None)
-    line.due.discard(number)
+class _Admission:
+    """The writes of one admission. Without ``begins`` no move begins: what wants to is looked at again."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        moving: MovingPartitions,
+        limits_guard: Compare,
+        *,
+        begins: bool,
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._moving = moving
+        self._limits_guard = limits_guard
+        self._begins = begins
+        self._revision = moving.admissions_revision
+        self.is_replaced = False
+        """Whether the last line was refused because its target, or the epoch, is another one by now."""
+
+    async def write(self, line: WaitingLine, numbers: list[int]) -> bool:
+        """What the line's target asks for. False: it was refused; unless ``is_replaced``, because of the limits
+        or of another admission, and the mirror that brings those wakes us."""
+        writes = [each for number in numbers for each in self._decided(line, number)]
+        for start in range(0, len(writes), PARTITIONS_PER_REQUEST):
+            if not await self._commit(line, writes[start : start + PARTITIONS_PER_REQUEST]):
+                return False
+        if writes:
+            log.info("moves admitted", zone=line.zone_id, partitions=len(writes), waiting=len(line))
+        return True
+
+    def _decided(self, line: WaitingLine, number: int) -> Iterator[tuple[int, Txn]]:
+        seen = self._moving.observed(PartitionId(line.zone_id, number))
+        decision = line.decisions.decide_alone(seen, number)
+        if decision.transaction is None:
+            line.remove(number)
+        elif self._begins or decision.outcome is not Outcome.PENDING_KEY_UPDATED:
+            yield number, decision.transaction
+
+    async def _commit(self, line: WaitingLine, writes: list[tuple[int, Txn]]) -> bool:
+        keys = self._keyspace
+        pointer = unchanged(keys.target_pointer(line.zone_id), line.named.pointer_revision)
+        mine = (self._limits_guard, unchanged(keys.admissions, self._revision))
+        count = Put(keys.admissions, json.dumps({"v": 1, "partitions": len(writes)}).encode())
+        looked_at = (Get(keys.limits), Get(keys.admissions))
+        guards = (pointer, *line.named.fences, *mine)
+        result = await self._metastore.commit(Txn(guards, (count, *(each for _, each in writes)), looked_at))
+        if not result.succeeded:
+            now = tuple(found.mod_revision if found else 0 for found in map(result.only, (0, 1)))
+            self.is_replaced = now == tuple(guard.operand for guard in mine)
+            return False
+        self._revision = result.revision
+        for (number, _), response in zip(writes, result.responses[1:], strict=True):
+            # Of the others a change is on its way to the mirror.
+            if isinstance(response, TxnResult) and response.succeeded:
+                line.remove(number)
+        return True

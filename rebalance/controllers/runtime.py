@@ -42,6 +42,12 @@ def live_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
     return tuple(NodeRecord.decode(item.value).node for item in mirror.below(keyspace.nodes))
 
 
+def usable_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
+    """Living nodes that are not leaving, of a mirror of the whole keyspace: what zones may be placed on."""
+    live = live_nodes(mirror, keyspace)
+    return tuple(node for node in live if mirror.get(keyspace.drain(node.name)) is None)
+
+
 class ControllerRuntime:
     """Run several: one leads. ``name`` tells them apart in the leader key."""
 
@@ -63,6 +69,7 @@ class ControllerRuntime:
         self._engine = engine
         self._intents = KeyspaceMirror(metastore, keyspace.intents)
         self._nodes = KeyspaceMirror(metastore, keyspace.nodes)
+        self._drains = KeyspaceMirror(metastore, keyspace.drains)
         self._epochs = KeyspaceMirror(metastore, keyspace.epoch)
         self._open = asyncio.Event()
         self._waits_for_servers = False
@@ -88,10 +95,12 @@ class ControllerRuntime:
         self._intents.listen(self._on_intents)
         self._nodes.listen(self._topology.notice)
         self._nodes.listen(lambda _changed: self._admission.look_again())
+        self._drains.listen(lambda _changed: self._topology.notice())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._epochs.run())
             tasks.create_task(self._intents.run())
             tasks.create_task(self._nodes.run())
+            tasks.create_task(self._drains.run())
             tasks.create_task(self._contact.run())
             tasks.create_task(self._admission.follow())
             tasks.create_task(self._leadership.run(self._lead))

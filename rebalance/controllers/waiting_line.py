@@ -20,20 +20,20 @@ CHUNK = 256
 
 
 class NodeNumbers:
-    """Each node's two entries in the room vector: as a donor, as a receiver."""
+    """Each node's three entries in the room vector: as a donor, as a receiver, for one member more."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
 
     def entries(self, move: Move) -> list[int]:
-        donors = [2 + 2 * self._number(node) for node in move.donors]
-        return donors + [3 + 2 * self._number(node) for node in move.receivers] or [FREE]
+        sides = enumerate((move.donors, move.receivers, move.joins), start=CLOSED + 1)
+        return [side + 3 * self._number(node) for side, nodes in sides for node in nodes] or [FREE]
 
     def room(self, rooms: Rooms) -> npt.NDArray[np.int64]:
-        """int64 [2 + 2 nodes]."""
+        """int64 [2 + 3 nodes]."""
         room = [NO_LIMIT, 0]
         for node in self._numbers:
-            room += (rooms.donor_room(node), rooms.receiver_room(node))
+            room += (rooms.donor_room(node), rooms.receiver_room(node), rooms.member_room(node))
         return np.array(room, dtype=np.int64)
 
     def _number(self, node: str) -> int:
@@ -72,6 +72,11 @@ class WaitingLine:
     def __contains__(self, number: int) -> bool:
         """Whether the partition came with this line, waiting or not."""
         return number in self._places
+
+    def remove(self, number: int) -> None:
+        """The partition waits no more, and nothing of it is due."""
+        self.update(number, None)
+        self.due.discard(number)
 
     def update(self, number: int, move: Move | None) -> None:
         """What the partition waits to do now; None: it waits no more."""

@@ -108,11 +108,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Nodes that a move loads, in name order. Receivers get a copy, or change their role, which copies too.
-    Donors lose theirs; where nobody does, the preferred primary is the donor, for it sends the copies."""
+    """Nodes that a move loads, in name order. Receivers get a copy, or change their role, which copies too;
+    those that have no member yet are ``joins``. Donors lose theirs; where nobody does, the preferred primary is
+    the donor, for it sends the copies."""
 
     donors: tuple[str, ...]
     receivers: tuple[str, ...]
+    joins: tuple[str, ...] = ()
 
 
 def move_of(stable: Assignments, target: Assignments) -> Move:
@@ -122,7 +124,7 @@ def move_of(stable: Assignments, target: Assignments) -> Move:
     receivers = target.nodes - voters - learners
     leaving = stable.nodes - target.nodes
     donors = leaving or (frozenset({stable.primary}) if receivers else frozenset())
-    return Move(tuple(sorted(donors)), tuple(sorted(receivers)))
+    return Move(*(tuple(sorted(nodes)) for nodes in (donors, receivers, target.nodes - stable.nodes)))
 
 
 def load_of(stable: Assignments, pending: Assignments, planned: Assignments | None) -> Move:
@@ -131,7 +133,8 @@ def load_of(stable: Assignments, pending: Assignments, planned: Assignments | No
     if planned is None:
         return move
     then = move_of(stable, planned)
-    return Move(tuple(sorted({*move.donors, *then.donors})), tuple(sorted({*move.receivers, *then.receivers})))
+    pairs = ((move.donors, then.donors), (move.receivers, then.receivers), (move.joins, then.joins))
+    return Move(*(tuple(sorted({*now, *later})) for now, later in pairs))
 
 
 @dataclass(slots=True)
@@ -178,7 +181,7 @@ class Rooms:
 
     def take(self, zone_id: ZoneId, move: Move) -> None:
         self._loads.add(zone_id, move)
-        self._loads.members.update(move.receivers)
+        self._loads.members.update(move.joins)
         self._batches[zone_id] += 1
 
     def cause(self, zone_id: ZoneId, move: Move) -> str:
@@ -210,10 +213,11 @@ class Rooms:
             if self.donor_room(node) < 1:
                 return f"NODE_CAP: {node} {self._loads.donors[node]}/{self._limits.donor_moves} as donor"
         for node in move.receivers:
-            if self._receiver_cap_room(node) < 1:
+            if self.receiver_room(node) < 1:
                 moving = self._loads.receivers[node]
                 return f"NODE_CAP: {node} {moving}/{self._limits.receiver_moves} as receiver"
-            if self._member_room(node) < 1:
+        for node in move.joins:
+            if self.member_room(node) < 1:
                 return f"NODE_MEMBER_LIMIT: {node} {self._loads.members[node]}/{self._member_limits[node]}"
         return ""
 
@@ -224,13 +228,11 @@ class Rooms:
 
     def receiver_room(self, node: str) -> int:
         """How many moves may begin yet that have ``node`` as a receiver."""
-        return min(self._receiver_cap_room(node), self._member_room(node))
-
-    def _receiver_cap_room(self, node: str) -> int:
         cap = self._limits.receiver_moves
         return NO_LIMIT if cap is None else cap - self._loads.receivers[node]
 
-    def _member_room(self, node: str) -> int:
+    def member_room(self, node: str) -> int:
+        """How many members more ``node`` can hold; a node that does not live says nothing about that."""
         limit = self._member_limits.get(node)
         return NO_LIMIT if limit is None else limit - self._loads.members[node]
 

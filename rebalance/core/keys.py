@@ -82,6 +82,14 @@ class Keyspace:
         return f"{self.prefix}rebalance/limits"
 
     @property
+    def drains(self) -> str:
+        return f"{self.prefix}drains/"
+
+    def drain(self, node: str) -> str:
+        """There while the node is leaving."""
+        return f"{self.drains}{node}"
+
+    @property
     def admissions(self) -> str:
         """Written with every admission under limits. It is beside the partitions: a watch of them brings it
         together with what was admitted."""

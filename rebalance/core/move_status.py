@@ -30,7 +30,8 @@ class MoveStatus:
 @dataclass(frozen=True, slots=True)
 class PartitionView:
     """All that the keyspace says about one partition. ``members`` maps node -> record, and
-    ``processed`` tells whether the newest target was taken up by this partition's trigger."""
+    ``processed`` tells whether the newest target was taken up by this partition's trigger. ``admission``: why
+    its move may not begin yet; empty: nothing holds it back."""
 
     target: Assignments | None
     stable: Assignments | None
@@ -41,6 +42,7 @@ class PartitionView:
     configuration: ConfigurationRecord | None = None
     recovered: bool = False
     """A recovery has written assignments of its own after the newest target: they hold until the next event."""
+    admission: str = ""
 
 
 def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
@@ -48,7 +50,7 @@ def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
     if view.target is None:
         return MoveStatus(MoveState.WAITING, "PLACEMENT_NOT_COMPUTED")
     if not view.processed or view.stable is None:
-        return MoveStatus(MoveState.WAITING, "TARGET_NOT_WRITTEN")
+        return MoveStatus(MoveState.WAITING, view.admission or "TARGET_NOT_WRITTEN")
     if view.pending is not None:
         return _status_of_move(view, view.stable, view.pending, alive)
     if view.stable != view.target and not view.recovered:

@@ -370,3 +370,65 @@ async def test_a_write_that_was_on_its_way_when_limits_were_set_is_refused(world
         failures = await controllers.zones.reconcile([IDS[0]])
         assert "limits" in str(failures[IDS[0]])
         assert await world.moving() == []
+
+
+class HeldAdmissions:
+    """Another metastore; admissions wait at a gate before they are done."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.arrived = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.answers: list[bool] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._world.store, name)
+
+    async def commit(self, txn: Txn) -> TxnResult:
+        key = self._world.keyspace.admissions
+        if not any(isinstance(each, Put) and each.key == key for each in txn.success):
+            return await self._world.store.commit(txn)
+        self.arrived.set()
+        await self.gate.wait()
+        result = await self._world.store.commit(txn)
+        self.answers.append(result.succeeded)
+        return result
+
+
+async def test_an_admission_that_another_one_overtook_is_refused(world: World) -> None:
+    """Each of two controllers counts the same room, for a partition of its own: the second is refused."""
+    await world.limit(Limits(cluster_moves=1))
+    await world.publish(*map(altered, ZONES))
+    held = HeldAdmissions(world)
+    async with World(held, world.keyspace).controllers() as slow, world.controllers() as fast:
+        assert await slow.zones.reconcile([IDS[0]]) == {}
+        async with asyncio.timeout(DEADLINE_S):
+            await held.arrived.wait()
+        assert await fast.zones.reconcile([IDS[1]]) == {}
+        (moving,) = await world.until(bool)
+        assert moving.zone_id == IDS[1]
+        held.gate.set()
+        async with asyncio.timeout(DEADLINE_S):
+            while not held.answers:
+                await asyncio.sleep(0.01)
+        assert held.answers[0] is False
+        assert await world.moving() == [moving]
+
+
+async def test_an_admission_that_a_pause_overtook_is_refused(world: World) -> None:
+    await world.limit(Limits(cluster_moves=1))
+    await world.publish(altered(ZONES[0]))
+    held = HeldAdmissions(world)
+    async with World(held, world.keyspace).controllers() as slow:
+        assert await slow.zones.reconcile([IDS[0]]) == {}
+        async with asyncio.timeout(DEADLINE_S):
+            await held.arrived.wait()
+        await world.limit(Limits(cluster_moves=1, pause=Pause("alice", "", 0)))
+        held.gate.set()
+        async with asyncio.timeout(DEADLINE_S):
+            while not held.answers:
+                await asyncio.sleep(0.01)
+        assert held.answers == [False]
+        assert await world.moving() == []
+        await world.limit(Limits(cluster_moves=1))
+        assert len(await world.until(bool)) == 1

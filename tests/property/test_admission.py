@@ -23,7 +23,7 @@ NOW_MS = 1_000
 caps = st.none() | st.integers(1, 3)
 limits_of = st.builds(Limits, caps, caps, caps, caps, caps)
 names = st.lists(st.sampled_from(NODES), unique=True, max_size=2).map(lambda found: tuple(sorted(found)))
-moves = st.builds(Move, names, names)
+moves = st.builds(Move, names, names, names)
 worlds = st.fixed_dictionaries({zone: st.lists(moves, max_size=7) for zone in ZONES})
 
 
@@ -40,7 +40,7 @@ class Cluster:
         loads = Loads()
         for (zone, _), move in self.moving.items():
             loads.add(zone, move)
-            loads.members.update(move.receivers)
+            loads.members.update(move.joins)
         return loads
 
     def rooms(self) -> Rooms:
@@ -153,7 +153,8 @@ def test_a_move_loads_who_gets_and_who_gives(
     stable: Assignments, target: Assignments, planned: Assignments | None
 ) -> None:
     move = move_of(stable, target)
-    assert set(move.receivers) >= target.nodes - stable.nodes
+    assert set(move.joins) == target.nodes - stable.nodes
+    assert set(move.receivers) >= set(move.joins)
     assert set(move.receivers) <= target.nodes
     assert set(move.donors) <= stable.nodes
     assert set(move.donors) >= stable.nodes - target.nodes

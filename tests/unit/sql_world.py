@@ -19,6 +19,8 @@ from app.views import KeyspaceViews
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId
 from catalog.store.migrate import migrate
+from rebalance.controllers.admission import MoveAdmission
+from rebalance.controllers.clock import WallClock
 from rebalance.controllers.data_nodes import DataNodesKeeper
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.recovery import PartitionRecovery
@@ -66,11 +68,14 @@ class World:
             self.catalog, self.mirror, self.keyspace, self.sandbox, timeout_s, recovery=self.recovery
         )
         self.placement = LocalPlacementEngine()
+        # Limits are obeyed, and nobody admits anything: what may not begin at once waits for good.
+        self.admission = MoveAdmission(self.metastore, self.keyspace, WallClock())
         self.zones = ZoneController(
             self.metastore,
             self.keyspace,
             self.placement,
             DataNodesKeeper(self.metastore, self.keyspace, lambda: KnownTopology.of(*self.nodes)),
+            admission=self.admission,
         )
 
     async def put(self, key: str, value: bytes) -> None:
@@ -145,8 +150,9 @@ async def opened(
     migrate(url)
     world = World(url, sandbox)
     await world.catalog.open(lambda: None)
-    watching = asyncio.create_task(world.mirror.run())
+    watching = asyncio.gather(world.mirror.run(), world.admission.follow())
     await world.mirror.loaded()
+    await world.admission.loaded()
     await world.set_nodes(*nodes)
     try:
         yield world

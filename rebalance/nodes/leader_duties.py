@@ -27,6 +27,7 @@ from rebalance.core.records import (
     rounded_size,
 )
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
+from rebalance.nodes.late_affinity import LateAffinity
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.recent_writes import RecentWrites
 from rebalance.nodes.strategy_duties import StrategyDuties, read_assignments
@@ -109,10 +110,12 @@ class LeaderDuties:
         self._strategy = StrategyDuties(metastore, mirrors.keyspace, host)
         self._drives: dict[PartitionId, _Drive] = {}
         self._written = RecentWrites()
+        self._affinity = LateAffinity(node, host)
 
     def forget(self, partition: PartitionId) -> None:
         """The member no longer leads, or is gone."""
         self._drives.pop(partition, None)
+        self._affinity.stirred(partition)
 
     async def lead(self, view: PartitionView, status: MemberStatus) -> float | None:
         """One round beside the leader; returns when the next one is due, None when the group is at rest."""
@@ -139,7 +142,9 @@ class LeaderDuties:
         size = rounded_size(status.size_bytes)
         await self._publish(view, status.term, members, self._reason(view, status, drive), size)
         if at_rest:
+            await self._affinity.at_rest(view)
             return None
+        self._affinity.stirred(partition)
         return BLOCKED_S if drive.obstacle else ACTIVE_S
 
     def led_with_learners(self) -> dict[PartitionId, str]:

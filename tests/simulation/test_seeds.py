@@ -16,7 +16,7 @@ from rebalance.core.txn import Compare, KeyValue
 from rebalance.simulation.run import Simulation, simulate
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 4, 5, 6])
+@pytest.mark.parametrize("seed", [1, 2, 3, 6, 7, 8])
 def test_invariants_hold_with_agents(seed: int) -> None:
     """S090, I3-019, I3-049: crashes, pauses, lost answers and late requests break no invariant, and the last
     target is reached when they stop."""

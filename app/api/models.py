@@ -129,6 +129,8 @@ class ZoneBody(BaseModel):
     partitions: int
     replicas: int | Literal["ALL"]
     quorum_size: int | None = Field(description="the effective one")
+    voters: int = Field(description="of each partition, with the data nodes there are")
+    learners: int = Field(description="replicas of each partition that do not vote")
     storage_profiles: list[str]
     catalog_version: int
     data_nodes: list[str]

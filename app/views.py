@@ -17,7 +17,7 @@ from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.clock import WallClock
 from rebalance.core.admission import move_of, utc
 from rebalance.core.assignments import Assignments
-from rebalance.core.data_nodes import DataNodes
+from rebalance.core.data_nodes import DataNodes, replica_counts
 from rebalance.core.drain import Drain
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
@@ -96,15 +96,19 @@ class KeyspaceViews:
 
     def zone(self, zone: Zone, catalog_version: int) -> Json:
         data_nodes = self.data_nodes(zone.zone_id)
+        version = self.version_of(zone, catalog_version)
+        replicas, voters = replica_counts(ZoneIntent(version, zone), data_nodes) if data_nodes else (0, 0)
         return {
             "zone_id": zone.zone_id,
             "name": zone.name,
             "partitions": zone.partitions,
             "replicas": "ALL" if zone.replicas == ALL_REPLICAS else zone.replicas,
             "quorum_size": data_nodes.quorum if data_nodes else zone.quorum_size,
+            "voters": voters,
+            "learners": replicas - voters,
             "storage_profiles": list(zone.storage_profiles),
             "rebalance_strategy": zone.strategy.value if zone.strategy else None,
-            "catalog_version": self.version_of(zone, catalog_version),
+            "catalog_version": version,
             "data_nodes": list(data_nodes.nodes) if data_nodes else [],
         }
 

@@ -141,6 +141,8 @@ class ZoneBody(BaseModel):
     partitions: int
     replicas: int | Literal["ALL"]
     quorum_size: int | None = Field(description="the effective one")
+    voters: int = Field(description="of each partition, with the data nodes there are")
+    learners: int = Field(description="replicas of each partition that do not vote")
     storage_profiles: list[str]
     rebalance_strategy: Literal["queue", "update", "cancel"] | None = Field(
         description="of moves that begin; null: as the controllers are set"

@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from app.cli.client import ApiClient
+from app.cli.follow import Progress
 from app.cli.options import OutputFormat
 from app.cli.output import describe_params, print_rows
 from app.cli.rebalance_view import summary
 from app.client.problem import JsonObject
 
-ZONE_COLUMNS = ("partitions", "replicas", "quorum_size", "storage_profiles")
+ZONE_COLUMNS = ("partitions", "replicas", "quorum_size", "voters", "learners", "storage_profiles")
+
+
+def with_progress(client: ApiClient, zone: JsonObject) -> JsonObject:
+    """``zone`` as listed, and where it has learners with its ``progress``: no move waits for their copies."""
+    if not zone.get("learners"):
+        return zone
+    return {**zone, "progress": client.progress(zone["zone_id"], zone["catalog_version"])}
 
 
 def print_status(
@@ -38,7 +47,7 @@ def print_status(
         print_rows(("node", "alive", "members", "attributes", "profiles"), [_node_row(node) for node in nodes])
     if zones:
         print()
-        print_rows(("zone", "parameters"), [_zone_row(zone) for zone in zones])
+        print_rows(("zone", "parameters", "waits for"), [_zone_row(zone) for zone in zones])
 
 
 def _node_row(node: JsonObject) -> tuple[str, ...]:
@@ -62,6 +71,6 @@ def _drain(node: JsonObject) -> str:
 
 def _zone_row(zone: JsonObject) -> tuple[str, ...]:
     params = zone.get("params") or zone
-    return str(zone.get("name") or zone.get("zone")), describe_params(
-        {name: params[name] for name in ZONE_COLUMNS if name in params}
-    )
+    name = str(zone.get("name") or zone.get("zone"))
+    told = describe_params({name: params[name] for name in ZONE_COLUMNS if name in params})
+    return name, told, Progress.from_body(name, zone["progress"]).reasons() if "progress" in zone else ""

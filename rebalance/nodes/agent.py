@@ -2,8 +2,8 @@
 
 Three copies of the keyspace feed one queue of partitions; a round for a partition looks at its keys, its member
 and its mirror and does what is due (``MemberDuties``, ``LeaderDuties`` when the member leads, ``MirrorDuties``
-where the node is a standing learner). Rounds are repeated: every 1-2 s for
-a member at rest, every 100-150 ms while something changes. Nothing is remembered that the next round needs.
+where the node is a standing learner). Rounds are repeated: every 1-2 s for a member at rest, every 100-150 ms
+while something changes. Nothing is remembered that the next round needs.
 """
 
 from __future__ import annotations

@@ -239,7 +239,9 @@ class LeaderDuties:
         urls = _urls(view, target)
         members = await self._host.configuration(view.partition, linearizable=True)
         voters = {each.peer_url for each in members if each.role is MemberRole.VOTER}
-        if voters == set(urls.values()) and len(members) == len(target.peers) == len(urls):
+        is_applied = voters == set(urls.values()) and len(members) == len(target.peers) == len(urls)
+        # A change that runs for another target has to be replaced first, also where only learners differ.
+        if is_applied and not status.changing:
             if observed.pending is not None and await self._strategy.may_touch_voters(
                 view.partition, token, target.strategy
             ):

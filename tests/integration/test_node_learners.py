@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 
 import pytest
 
@@ -13,35 +12,10 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberState
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import MemberLife
-from rebalance.ports.mirrors import MirrorStatus
+from tests.held_mirrors import HeldMirrors
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
 
 P0 = PartitionId(ZoneId(7), 0)
-
-
-@dataclass
-class HeldMirrors:
-    """A ``MirrorHost`` whose copies are complete when the test says so."""
-
-    life: MemberLife = MemberLife.STARTING
-    sources: dict[PartitionId, tuple[str, ...]] = field(default_factory=dict)
-
-    def open(self, node: str) -> None: ...
-
-    def partitions(self) -> frozenset[PartitionId]:
-        return frozenset(self.sources)
-
-    async def follow(self, partition: PartitionId, group: str, sources: tuple[str, ...]) -> None:
-        self.sources[partition] = sources
-
-    async def status(self, partition: PartitionId) -> MirrorStatus | None:
-        return MirrorStatus(self.life, "http://mirror", 5) if partition in self.sources else None
-
-    async def stop(self, partition: PartitionId, *, destroy: bool) -> None:
-        if destroy:
-            self.sources.pop(partition, None)
-
-    async def close(self) -> None: ...
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.api.models import Member
+from app.api.models import Member, ZoneBody
 from app.sql.results import SessionContext
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.views import KeyspaceViews
@@ -68,6 +68,10 @@ async def test_what_a_learner_waits_for_is_said_everywhere(world: World) -> None
     assert len(await objects(world, "SELECT * FROM learners")) == 4
     (zone,) = await objects(world, "SHOW ZONES")
     assert (zone["VOTERS"], zone["LEARNERS"]) == (3, 2)
+    snapshot = await world.catalog.snapshot()
+    listed = KeyspaceViews(world.mirror, world.keyspace).zone(snapshot.zones[0], snapshot.version)
+    assert (listed["voters"], listed["learners"]) == (3, 2)
+    assert ZoneBody.model_validate(listed).model_dump() == listed
     (state,) = await objects(world, "SELECT * FROM global_zone_partition_states WHERE partition_id = 0")
     assert state["PARTITION_STATE"] == "AVAILABLE"
     assert await objects(world, "SELECT * FROM operations") == []

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rebalance.core.records import MemberRecord, MemberState, MirrorRecord
+from rebalance.core.records import MemberRecord, MemberState, MirrorRecord, rounded_revision
 from rebalance.nodes.endpoints import client_urls, learner_urls
 from rebalance.nodes.mirror_decision import MirrorDuty, decide_mirror, mirror_record
 from rebalance.nodes.partition_view import PartitionView, Recorded
@@ -104,3 +106,13 @@ def test_what_is_published(status: MirrorStatus | None, reason: str, record: Mir
     for stored in (MemberRecord.of_mirror(record), both):
         assert MemberRecord.decode(stored.encode()) == stored
     assert "mirror" not in MemberRecord(MemberState.READY, "p", "c").encode().decode()
+
+
+@given(revision=st.integers(0, 1 << 63), later=st.integers(0, 1 << 40))
+def test_a_published_revision_is_never_too_much(revision: int, later: int) -> None:
+    """Down by less than a third, never backwards, and what is rounded stays as it is."""
+    rounded = rounded_revision(revision)
+    assert rounded <= revision
+    assert 3 * rounded >= 2 * revision - 2
+    assert rounded <= rounded_revision(revision + later)
+    assert rounded_revision(rounded) == rounded

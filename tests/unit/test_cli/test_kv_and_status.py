@@ -118,6 +118,23 @@ def test_status(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["nodes"][0]["members"] == 8
 
 
+def test_status_says_what_learners_wait_for(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    ready = {"ready": True, "catalog": "ok", "metastore": "ok", "spark": "ready", "spark_message": ""}
+    zone = {"zone_id": 4, "name": "WIDE", "partitions": 2, "voters": 3, "learners": 2, "catalog_version": 7}
+    causes = [{"cause": "LEARNER_STARTING: n5", "partitions": 2}]
+    api.answers["GET /readyz"] = (200, ready)
+    api.answers["GET /api/v1/nodes"] = (200, {"nodes": []})
+    api.answers["GET /api/v1/zones"] = (200, {"zones": [zone]})
+    api.answers["GET /api/v1/progress/4?version=7"] = (200, {"state": "MOVING", "causes": causes})
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split("  ") == [
+        *("WIDE", "partitions=2 voters=3 learners=2", "LEARNER_STARTING: n5 (2)"),
+    ]
+    assert main(["status", "--format", "json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)["zones"]
+    assert shown["progress"]["causes"] == causes
+
+
 def test_status_of_what_is_not_ready_is_1(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.answers["GET /readyz"] = (
         503,

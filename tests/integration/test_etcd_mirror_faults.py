@@ -187,6 +187,26 @@ async def test_leases_of_the_copy_end_when_the_groups_do(rig: MirrorRig) -> None
     assert len(await rig.contents(mirror, granted + 1)) == 1
 
 
+async def test_a_revision_of_very_many_keys(rig: MirrorRig) -> None:
+    """The end of a lease that many marks were under is one revision, however large."""
+    await rig.follow("a")
+    await rig.caught_up("a")
+    leases = rpc.LeaseStub(rig.channel(rig.url("a")))
+    lease = (await leases.LeaseGrant(rpc.LeaseGrantRequest(TTL=600))).ID
+    for start in range(0, 25_600, 128):
+        puts = [rpc.PutRequest(key=b"o/%0100d" % (start + n), lease=lease) for n in range(128)]
+        operations = [rpc.RequestOp(request_put=each) for each in puts]
+        await rig.kv(rig.url("a")).Txn(rpc.TxnRequest(success=operations))
+    before = await rig.caught_up("a")
+    await leases.LeaseRevoke(rpc.LeaseRevokeRequest(ID=lease))
+    assert await rig.revision("a") == before + 1
+    await rig.check_equal("a", oldest=before, samples=0)
+    mirror = (await rig.status()).client_url
+    assert len(await rig.contents(mirror, before)) == 25_601
+    assert len(await rig.contents(mirror, before + 1)) == 1
+    assert (await rig.status()).reason == ""
+
+
 async def test_a_store_that_went_on_by_itself_is_copied_again(rig: MirrorRig) -> None:
     """As when the node stood still for longer than a lease: nothing of it is taken for the group's."""
     await rig.follow("a")
@@ -201,12 +221,12 @@ async def test_a_store_that_went_on_by_itself_is_copied_again(rig: MirrorRig) ->
 
 
 async def test_large_values(rig: MirrorRig) -> None:
-    """More than a megabyte each, many in one answer of the watch."""
+    """More than a megabyte each, and together too large for one answer of the watch."""
     await rig.follow("a")
     await rig.caught_up("a")
     chooser = random.Random(3)
     await rig.mirrors.stop(P0, destroy=False)
-    for number in range(24):
+    for number in range(50):
         await rig.put("a", b"d/%d" % (number % 5), chooser.randbytes(1_400_000))
     await rig.follow("a")
     await rig.put("a", b"d/last", chooser.randbytes(1_500_000))

@@ -23,6 +23,7 @@ from rebalance.groups.mirror_copy import CopyFailedError, fetch_copy
 from rebalance.groups.mirror_source import AnswerTooLargeError, MirrorSource, SourceLostError
 from rebalance.groups.mirror_store import CopyUselessError, MirrorStore
 from rebalance.groups.reservations import Reservations
+from rebalance.hosting.etcd_binary import find_restore
 from rebalance.ports.groups import MemberLife, MemberUnavailableError
 from rebalance.ports.mirrors import MirrorStatus
 
@@ -53,7 +54,6 @@ class MirrorFollower:
         node: str,
         member: EtcdMember,
         book: Reservations,
-        tool: Sequence[str],
         copies: asyncio.Semaphore,
     ) -> None:
         self.partition = partition
@@ -62,7 +62,6 @@ class MirrorFollower:
         self._node = node
         self._member = member
         self._book = book
-        self._tool = tool
         self._copies = copies
         self._task: asyncio.Task[None] | None = None
         self._store: MirrorStore | None = None
@@ -161,7 +160,10 @@ class MirrorFollower:
         async with MirrorSource(await self._next_source()) as source, self._copies:
             self._following = source.client_url
             await source.check(self._identity)
-            await fetch_copy(self.partition, self._node, self.group, source, self._book, self._tool)
+            # Looked for only now: a node without the tool serves its members, and its mirrors say what is
+            # missing.
+            tool = find_restore()
+            await fetch_copy(self.partition, self._node, self.group, source, self._book, tool)
         self._revision, self._beat = 0, Beat()
 
     async def _open_store(self) -> MirrorStore:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import signal
 import sys
 import time
@@ -20,6 +21,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_mirror import EtcdMirrorHost
 from rebalance.hosting.child import spawn
+from rebalance.hosting.etcd_binary import find_etcd, find_restore
 from rebalance.hosting.free_ports import free_block, is_free
 from rebalance.ports.groups import MemberLife, NoPlaceError
 from rebalance.ports.mirrors import MirrorStatus
@@ -53,7 +55,7 @@ async def test_kills_of_the_follower_lose_and_repeat_nothing(rig: MirrorRig, tmp
         *("-m", "tests.mirror_process", str(own), str(ports.start), str(ports.stop), rig.url("a")),
     ]
     async with rig.writers("a", pause_s=0.0):
-        for _ in range(6):
+        for _ in range(4):
             process = spawn(command, cwd=ROOT, log=tmp_path / "killed.log")
             await _until(lambda: _stores(own))
             await asyncio.sleep(chooser.uniform(0.0, 1.5))
@@ -250,6 +252,24 @@ async def test_a_full_disk_is_told_and_outlived(rig: MirrorRig) -> None:
     snapshot.unlink(missing_ok=True)
     await rig.check_equal("a", oldest=2)
     assert (await rig.status()).reason == ""
+
+
+async def test_a_missing_tool_is_named(rig: MirrorRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node runs without it; the mirror says what to install, and goes on once it is there."""
+    alone = tmp_path / "bin"
+    alone.mkdir()
+    (alone / "etcd").symlink_to(find_etcd().path)
+    (alone / "setpriv").symlink_to(str(shutil.which("setpriv")))
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", str(alone))
+        for found in (find_etcd, find_restore):
+            found.cache_clear()
+        await rig.follow("a")
+        failed = await rig.until(lambda found: found.life is MemberLife.FAILED)
+    assert "not found: install it (Debian: apt-get install etcd-client)" in failed.reason
+    for found in (find_etcd, find_restore):
+        found.cache_clear()
+    await rig.check_equal("a", oldest=2)
 
 
 async def test_a_full_store_is_told_and_goes_on_with_more_space(rig: MirrorRig) -> None:

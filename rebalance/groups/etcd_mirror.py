@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 
 from rebalance.core.keys import PartitionId
@@ -14,7 +13,7 @@ from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.etcd_tuning import MIRROR_FLAGS, EtcdTuning
 from rebalance.groups.mirror_follower import MirrorFollower
 from rebalance.groups.reservations import Reservations
-from rebalance.hosting.etcd_binary import find_etcd, find_restore
+from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.ports.groups import NoPlaceError
 from rebalance.ports.mirrors import MirrorStatus
 
@@ -39,11 +38,10 @@ class EtcdMirrorHost:
         self._members: dict[PartitionId, EtcdMember] = {}
         self._node = ""
         self._binary = ""
-        self._tool: Sequence[str] = ()
 
     def open(self, node: str) -> None:
-        """Raises FileNotFoundError, naming what to install, without etcd or its tool for snapshots."""
-        self._node, self._binary, self._tool = node, find_etcd().path, find_restore()
+        """Raises FileNotFoundError, naming what to install, without etcd."""
+        self._node, self._binary = node, find_etcd().path
         self._book.open()
 
     def partitions(self) -> frozenset[PartitionId]:
@@ -58,7 +56,7 @@ class EtcdMirrorHost:
         if follower is None:
             self._reserve(partition)
             follower = self._followers[partition] = MirrorFollower(
-                partition, group, self._node, self._member(partition), self._book, self._tool, self._copies
+                partition, group, self._node, self._member(partition), self._book, self._copies
             )
         follower.sources = sources
         follower.start()

@@ -20,9 +20,10 @@ from rebalance.groups.data_client import SAFE_TIME_KEY
 from rebalance.groups.etcd_api import CallFailedError
 from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.mirror_copy import CopyFailedError, fetch_copy
-from rebalance.groups.mirror_source import MirrorSource, SourceLostError
+from rebalance.groups.mirror_source import AnswerTooLargeError, MirrorSource, SourceLostError
 from rebalance.groups.mirror_store import CopyUselessError, MirrorStore
 from rebalance.groups.reservations import Reservations
+from rebalance.hosting.etcd_binary import find_restore
 from rebalance.ports.groups import MemberLife, MemberUnavailableError
 from rebalance.ports.mirrors import MirrorStatus
 
@@ -36,6 +37,7 @@ LOOK_S = 0.05
 TAKE_S = 0.5
 SILENCE_S = 5.0
 """A source that tells nothing for so long may be cut off from its group: another one is asked."""
+FRAGMENTS_SILENCE_S = 60.0
 ERRORS_MAX = 3
 """A store that ends with an error so often in a row is not worth repairing: there is the group."""
 BATCH_REVISIONS = 500
@@ -52,7 +54,6 @@ class MirrorFollower:
         node: str,
         member: EtcdMember,
         book: Reservations,
-        tool: Sequence[str],
         copies: asyncio.Semaphore,
     ) -> None:
         self.partition = partition
@@ -61,7 +62,6 @@ class MirrorFollower:
         self._node = node
         self._member = member
         self._book = book
-        self._tool = tool
         self._copies = copies
         self._task: asyncio.Task[None] | None = None
         self._store: MirrorStore | None = None
@@ -160,7 +160,10 @@ class MirrorFollower:
         async with MirrorSource(await self._next_source(), self._member.tls) as source, self._copies:
             self._following = source.client_url
             await source.check(self._identity)
-            await fetch_copy(self.partition, self._node, self.group, source, self._book, self._tool)
+            # Looked for only now: a node without the tool serves its members, and its mirrors say what is
+            # missing.
+            tool = find_restore()
+            await fetch_copy(self.partition, self._node, self.group, source, self._book, tool)
         self._revision, self._beat = 0, Beat()
 
     async def _open_store(self) -> MirrorStore:
@@ -193,23 +196,33 @@ class MirrorFollower:
 
     async def _follow(self, store: MirrorStore, url: str) -> None:
         """Repeat what ``url`` tells, until it is silent or no source any more."""
-        position, clock = (await store.position()).revision, asyncio.get_running_loop().time
         async with MirrorSource(url, self._member.tls) as source:
             await source.check(self._identity)
-            # From the mirror's own revision on: what they have in common must be the same.
-            async with source.revisions(position) as feed:
-                self._following, met = url, False
+            try:
+                await self._follow_watch(store, source, in_fragments=False)
+            except AnswerTooLargeError as too_large:
+                log.info("the watch goes on in fragments", partition=str(self.partition), cause=str(too_large))
+                await self._follow_watch(store, source, in_fragments=True)
+
+    async def _follow_watch(self, store: MirrorStore, source: MirrorSource, *, in_fragments: bool) -> None:
+        position, url = (await store.position()).revision, source.client_url
+        clock = asyncio.get_running_loop().time
+        silence_s = FRAGMENTS_SILENCE_S if in_fragments else SILENCE_S
+        # From the mirror's own revision on: what they have in common must be the same.
+        async with source.revisions(position, in_fragments=in_fragments) as feed:
+            self._following, heard, met = url, clock(), False
+            while url in self.sources and clock() < heard + silence_s:
+                await self._keep_leases()
+                taken = await feed.take(TAKE_S)
+                if not taken:
+                    continue
+                if not met:
+                    await self._check_meeting(store, taken[0], position)
+                    met = True
+                position = await self._repeat(store, taken, position)
                 heard = clock()
-                while url in self.sources and clock() < heard + SILENCE_S:
-                    await self._keep_leases()
-                    taken = await feed.take(TAKE_S)
-                    if not taken:
-                        continue
-                    if not met:
-                        await self._check_meeting(store, taken[0], position)
-                        met = True
-                    position = await self._repeat(store, taken, position)
-                    heard = clock()
+                if in_fragments and feed.is_whole:
+                    return
 
     async def _repeat(self, store: MirrorStore, taken: Sequence[SourceRevision], position: int) -> int:
         """Returns the revision that the store stands at then."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
 import signal
 import sys
 import time
@@ -20,6 +21,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_mirror import EtcdMirrorHost
 from rebalance.hosting.child import spawn
+from rebalance.hosting.etcd_binary import find_etcd, find_restore
 from rebalance.hosting.free_ports import free_block, is_free
 from rebalance.ports.groups import MemberLife, NoPlaceError
 from rebalance.ports.mirrors import MirrorStatus
@@ -53,7 +55,7 @@ async def test_kills_of_the_follower_lose_and_repeat_nothing(rig: MirrorRig, tmp
         *("-m", "tests.mirror_process", str(own), str(ports.start), str(ports.stop), rig.url("a")),
     ]
     async with rig.writers("a", pause_s=0.0):
-        for _ in range(6):
+        for _ in range(4):
             process = spawn(command, cwd=ROOT, log=tmp_path / "killed.log")
             await _until(lambda: _stores(own))
             await asyncio.sleep(chooser.uniform(0.0, 1.5))
@@ -187,6 +189,26 @@ async def test_leases_of_the_copy_end_when_the_groups_do(rig: MirrorRig) -> None
     assert len(await rig.contents(mirror, granted + 1)) == 1
 
 
+async def test_a_revision_of_very_many_keys(rig: MirrorRig) -> None:
+    """The end of a lease that many marks were under is one revision, however large."""
+    await rig.follow("a")
+    await rig.caught_up("a")
+    leases = rpc.LeaseStub(rig.channel(rig.url("a")))
+    lease = (await leases.LeaseGrant(rpc.LeaseGrantRequest(TTL=600))).ID
+    for start in range(0, 25_600, 128):
+        puts = [rpc.PutRequest(key=b"o/%0100d" % (start + n), lease=lease) for n in range(128)]
+        operations = [rpc.RequestOp(request_put=each) for each in puts]
+        await rig.kv(rig.url("a")).Txn(rpc.TxnRequest(success=operations))
+    before = await rig.caught_up("a")
+    await leases.LeaseRevoke(rpc.LeaseRevokeRequest(ID=lease))
+    assert await rig.revision("a") == before + 1
+    await rig.check_equal("a", oldest=before, samples=0)
+    mirror = (await rig.status()).client_url
+    assert len(await rig.contents(mirror, before)) == 25_601
+    assert len(await rig.contents(mirror, before + 1)) == 1
+    assert (await rig.status()).reason == ""
+
+
 async def test_a_store_that_went_on_by_itself_is_copied_again(rig: MirrorRig) -> None:
     """As when the node stood still for longer than a lease: nothing of it is taken for the group's."""
     await rig.follow("a")
@@ -201,12 +223,12 @@ async def test_a_store_that_went_on_by_itself_is_copied_again(rig: MirrorRig) ->
 
 
 async def test_large_values(rig: MirrorRig) -> None:
-    """More than a megabyte each, many in one answer of the watch."""
+    """More than a megabyte each, and together too large for one answer of the watch."""
     await rig.follow("a")
     await rig.caught_up("a")
     chooser = random.Random(3)
     await rig.mirrors.stop(P0, destroy=False)
-    for number in range(24):
+    for number in range(50):
         await rig.put("a", b"d/%d" % (number % 5), chooser.randbytes(1_400_000))
     await rig.follow("a")
     await rig.put("a", b"d/last", chooser.randbytes(1_500_000))
@@ -230,6 +252,24 @@ async def test_a_full_disk_is_told_and_outlived(rig: MirrorRig) -> None:
     snapshot.unlink(missing_ok=True)
     await rig.check_equal("a", oldest=2)
     assert (await rig.status()).reason == ""
+
+
+async def test_a_missing_tool_is_named(rig: MirrorRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node runs without it; the mirror says what to install, and goes on once it is there."""
+    alone = tmp_path / "bin"
+    alone.mkdir()
+    (alone / "etcd").symlink_to(find_etcd().path)
+    (alone / "setpriv").symlink_to(str(shutil.which("setpriv")))
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", str(alone))
+        for found in (find_etcd, find_restore):
+            found.cache_clear()
+        await rig.follow("a")
+        failed = await rig.until(lambda found: found.life is MemberLife.FAILED)
+    assert "not found: install it (Debian: apt-get install etcd-client)" in failed.reason
+    for found in (find_etcd, find_restore):
+        found.cache_clear()
+    await rig.check_equal("a", oldest=2)
 
 
 async def test_a_full_store_is_told_and_goes_on_with_more_space(rig: MirrorRig) -> None:

@@ -13,6 +13,7 @@ from rebalance.controllers.contact import Contact
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.leadership import Leadership
+from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.work_queue import WorkQueue
 from rebalance.controllers.zone import ZoneController
@@ -40,7 +41,8 @@ def live_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
 
 
 class ControllerRuntime:
-    """Run several: one leads. ``name`` tells them apart in the leader key."""
+    """Run several: one leads. ``name`` tells them apart in the leader key. ``map_period_s``: how often
+    partition maps may be published; None: they are not."""
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class ControllerRuntime:
         hold: HoldRule = HOLD,
         clock: Clock | None = None,
         strategy: Strategy = Strategy.QUEUE,
+        map_period_s: float | None = None,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
@@ -69,6 +72,17 @@ class ControllerRuntime:
         self._contact = Contact(metastore, keyspace, clock, hold)
         self._topology = TopologyKeeper(metastore, keyspace, clock, hold, self._contact.silent_ms)
         self._data_nodes = DataNodesKeeper(metastore, keyspace, lambda: self._topology.known, clock, self._due)
+        self._maps: PartitionMapKeeper | None = None
+        if map_period_s:
+            self._maps = PartitionMapKeeper(
+                metastore,
+                keyspace,
+                name,
+                self._intents,
+                self._nodes,
+                lambda: self._topology.known.topology,
+                map_period_s,
+            )
         self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes, strategy)
 
     @property
@@ -139,6 +153,8 @@ class ControllerRuntime:
             tasks.create_task(self._due.run(self._on_due))
             tasks.create_task(self._resync())
             tasks.create_task(self._publish_engine())
+            if self._maps is not None:
+                tasks.create_task(self._publish_maps(self._maps))
 
     async def _work(self) -> None:
         while True:
@@ -178,6 +194,11 @@ class ControllerRuntime:
         except Exception as error:
             log.warning("data nodes not written", zone=zone_id, error=repr(error))
         self._queue.add(zone_id)
+
+    async def _publish_maps(self, maps: PartitionMapKeeper) -> None:
+        """Not while catalog and metastore do not agree."""
+        await self._open.wait()
+        await maps.run()
 
     async def _publish_engine(self) -> None:
         """Spark's state for every server's /readyz, under the leader's lease."""

@@ -18,6 +18,7 @@ from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
+from rebalance.nodes.map_report import MapReporter
 from rebalance.nodes.member_duties import MemberDuties
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.registration import Registration
@@ -53,7 +54,8 @@ class NodeAgent:
     """``run`` it in the main thread's event loop: member processes die with the thread that spawned them.
 
     ``host`` holds the members (``EtcdGroupHost`` in the product). ``failure_handler`` hears once of each change
-    that failed ``attempts_max`` times in a row (I3-057); the attempts go on.
+    that failed ``attempts_max`` times in a row (I3-057); the attempts go on. ``map_period_s``: how often the
+    node's partition map may be written; None: it is not.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class NodeAgent:
         attempts_max: int = 30,
         failure_handler: FailureHandler = log_failure,
         incarnation: str = "",
+        map_period_s: float | None = None,
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
@@ -87,6 +90,7 @@ class NodeAgent:
             failure_handler,
         )
         self._jitter = random.Random(node.name)
+        self._maps = MapReporter(node.name, metastore, keyspace, map_period_s) if map_period_s else None
 
     async def run(self) -> None:
         """Until it is cancelled; then every member is stopped in order and the node's key is removed.
@@ -123,6 +127,8 @@ class NodeAgent:
                 mirrors.members.listen(self._on_member_keys)
                 self._add_everything()
                 tasks.create_task(self._queue.run(), name="partition rounds")
+                if self._maps is not None:
+                    tasks.create_task(self._maps.run(), name="partition map")
         except BaseExceptionGroup as group:
             # One cause is enough for the caller, who wants to tell a taken name from a defect.
             raise group.exceptions[0] from group
@@ -171,6 +177,8 @@ class NodeAgent:
         if not concerned and partition not in self._host.partitions():
             return None
         status, delay_s = await self._members.tend(view)
+        if self._maps is not None:
+            self._maps.note(view, status)
         if status is None:
             self._leader.forget(partition)
             return delay_s

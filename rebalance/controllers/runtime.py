@@ -15,6 +15,7 @@ from rebalance.controllers.contact import Contact
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.leadership import Leadership
+from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.work_queue import WorkQueue
 from rebalance.controllers.zone import ZoneController
@@ -49,7 +50,8 @@ def usable_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]
 
 
 class ControllerRuntime:
-    """Run several: one leads. ``name`` tells them apart in the leader key."""
+    """Run several: one leads. ``name`` tells them apart in the leader key. ``map_period_s``: how often
+    partition maps may be published; None: they are not."""
 
     def __init__(
         self,
@@ -62,6 +64,7 @@ class ControllerRuntime:
         clock: Clock | None = None,
         strategy: Strategy = Strategy.QUEUE,
         reset_delay_ms: int = RESET_DELAY_MS,
+        map_period_s: float | None = None,
     ) -> None:
         """``reset_delay_ms``: ``AutomaticReset``."""
         self._metastore = metastore
@@ -81,6 +84,17 @@ class ControllerRuntime:
         self._contact = Contact(metastore, keyspace, clock, hold)
         self._topology = TopologyKeeper(metastore, keyspace, clock, hold, self._contact.silent_ms)
         self._data_nodes = DataNodesKeeper(metastore, keyspace, lambda: self._topology.known, clock, self._due)
+        self._maps: PartitionMapKeeper | None = None
+        if map_period_s:
+            self._maps = PartitionMapKeeper(
+                metastore,
+                keyspace,
+                name,
+                self._intents,
+                self._nodes,
+                lambda: self._topology.known.topology,
+                map_period_s,
+            )
         self._admission = MoveAdmission(metastore, keyspace, clock, self._member_limits, self._rewrite)
         self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes, strategy, self._admission)
         self._resets = AutomaticReset(metastore, keyspace, lambda: self._topology.known, clock, reset_delay_ms)
@@ -168,6 +182,8 @@ class ControllerRuntime:
             tasks.create_task(self._resets.due.run(self._reset_lost))
             tasks.create_task(self._resync())
             tasks.create_task(self._publish_engine())
+            if self._maps is not None:
+                tasks.create_task(self._publish_maps(self._maps))
 
     async def _work(self) -> None:
         while True:
@@ -217,6 +233,11 @@ class ControllerRuntime:
         except Exception as error:
             log.warning("data nodes not written", zone=zone_id, error=repr(error))
         self._queue.add(zone_id)
+
+    async def _publish_maps(self, maps: PartitionMapKeeper) -> None:
+        """Not while catalog and metastore do not agree."""
+        await self._open.wait()
+        await maps.run()
 
     async def _publish_engine(self) -> None:
         """Spark's state for every server's /readyz, under the leader's lease."""

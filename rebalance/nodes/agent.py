@@ -24,6 +24,7 @@ from rebalance.core.txn import Get, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
+from rebalance.nodes.map_report import MapReporter
 from rebalance.nodes.member_duties import MemberDuties
 from rebalance.nodes.mirror_duties import MirrorDuties
 from rebalance.nodes.no_mirrors import NoMirrors
@@ -66,8 +67,8 @@ class NodeAgent:
 
     ``host`` holds the members (``EtcdGroupHost`` in the product), ``mirrors`` the copies of standing learners;
     without the latter the node can only vote. ``safe_times`` tells the groups that it leads the time.
-    ``failure_handler`` hears once of each change that failed
-    ``attempts_max`` times in a row (I3-057); the attempts go on.
+    ``failure_handler`` hears once of each change that failed ``attempts_max`` times in a row (I3-057); the
+    attempts go on. ``map_period_s``: how often the node's partition map may be written; None: it is not.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class NodeAgent:
         attempts_max: int = 30,
         failure_handler: FailureHandler = log_failure,
         incarnation: str = "",
+        map_period_s: float | None = None,
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
@@ -109,6 +111,7 @@ class NodeAgent:
             failure_handler,
         )
         self._jitter = random.Random(node.name)
+        self._maps = MapReporter(node.name, metastore, keyspace, map_period_s) if map_period_s else None
 
     async def run(self) -> None:
         """Until it is cancelled; then members and mirrors are stopped in order and the node's key is removed.
@@ -174,6 +177,8 @@ class NodeAgent:
                 if self._safe_times is not None:
                     beats = self._safe_times.run(self._leader.led_with_learners)
                     tasks.create_task(beats, name="safe times")
+                if self._maps is not None:
+                    tasks.create_task(self._maps.run(), name="partition map")
         except BaseExceptionGroup as group:
             # One cause is enough for the caller, who wants to tell a taken name from a defect.
             raise group.exceptions[0] from group
@@ -239,6 +244,8 @@ class NodeAgent:
 
     async def _tend_member(self, view: PartitionView) -> float | None:
         status, delay_s = await self._members.tend(view)
+        if self._maps is not None:
+            self._maps.note(view, status)
         if status is None:
             self._leader.forget(view.partition)
             return delay_s

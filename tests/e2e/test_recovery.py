@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import psutil
@@ -82,6 +83,39 @@ def test_a_lost_majority_is_reset_by_hand(five_nodes: Installation) -> None:
 
     wait_for("the lost members to be emptied", emptied, 60)
     writer.read_back()
+
+
+def test_the_most_advanced_copy_goes_on(five_nodes: Installation) -> None:
+    """IEP-059, IEP-060: of two survivors one was away while the others wrote; the dry run shows how far each
+    copy goes, and the other one is chosen, with every write that it knew."""
+    wait_for("every node", lambda: all(each["alive"] for each in five_nodes.get("/api/v1/nodes")["nodes"]), 60)
+    five_nodes.execute("CREATE ZONE apart (PARTITIONS 1, REPLICAS 5, QUORUM SIZE 3)")
+    (before,) = five_nodes.partitions("APART")
+    late = next(name for name in before["stable"]["peers"] if name != before["leader"])
+    away = freeze(five_nodes, late)
+    with writing(five_nodes, "APART") as writer:
+        wait_for("writes", lambda: len(writer.acknowledged) > 100)
+    others = [name for name in before["stable"]["peers"] if name != late]
+    frozen = [freeze(five_nodes, name) for name in others[1:]]
+    away.resume()
+    try:
+
+        def shown() -> dict[str, Any] | None:
+            done = five_nodes.zonectl("recovery", "reset", "apart", "--dry-run", "--format", "json")
+            found = json.loads(done.stdout) if done.returncode == 0 else []
+            return found[0] if found and len(found[0]["copies"]) == 2 else None
+
+        plan = wait_for("a plan", shown, 60, 1.0)
+        copies = {name: each["committed"] for name, each in plan["copies"].items()}
+        assert copies.keys() == {others[0], late}
+        assert copies[late] < copies[others[0]]
+        assert plan["survivor"] == others[0]
+        done = five_nodes.zonectl("recovery", "reset", "apart", "--wait", "--timeout", "90")
+        assert done.returncode == 0, done.stderr
+        writer.read_back()
+    finally:
+        for agent in frozen:
+            agent.resume()
 
 
 def test_a_zone_that_helps_itself(five_nodes: Installation) -> None:

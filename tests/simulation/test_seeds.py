@@ -51,7 +51,7 @@ def test_invariants_hold_in_the_other_strategies(strategy: str) -> None:
     [
         *(Simulation(seed, partitions=16, events=10, cluster_moves=2) for seed in range(2)),
         Simulation(4, partitions=16, events=12, strategy="update", cluster_moves=3),
-        Simulation(104, nodes=12, partitions=400, events=8, bulk=True, cluster_moves=40),
+        Simulation(105, nodes=12, partitions=400, events=10, bulk=True, cluster_moves=40),
     ],
     ids=lambda wanted: str(wanted.seed),
 )

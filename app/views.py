@@ -43,6 +43,10 @@ class KeyspaceViews:
         self._keyspace = keyspace
         self._decoded: dict[ZoneId, tuple[int, PlacedZone]] = {}
 
+    @property
+    def keyspace(self) -> Keyspace:
+        return self._keyspace
+
     def nodes(self) -> list[Json]:
         """Living nodes, and those that are gone but still hold or should hold replicas."""
         alive = self.live_records()

@@ -9,6 +9,7 @@ from app.logs import configure
 from app.node_settings import member_ports, node_of
 from app.settings import Settings
 from rebalance.core.keys import Keyspace
+from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.nodes.agent import NodeAgent
 
@@ -26,5 +27,13 @@ async def run_node(settings: Settings) -> None:
             member_limit=settings.node_member_limit,
         )
         keyspace = Keyspace(settings.metastore_prefix)
-        agent = NodeAgent(node, metastore, keyspace, host, settings.data_dir, lease_ttl_s=settings.node_lease_s)
+        agent = NodeAgent(
+            node,
+            metastore,
+            keyspace,
+            host,
+            settings.data_dir,
+            lease_ttl_s=settings.node_lease_s,
+            map_period_s=MAP_PERIOD_S,
+        )
         await agent.run()

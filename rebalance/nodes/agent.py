@@ -90,7 +90,10 @@ class NodeAgent:
             failure_handler,
         )
         self._jitter = random.Random(node.name)
-        self._maps = MapReporter(node.name, metastore, keyspace, map_period_s) if map_period_s else None
+        self._maps: MapReporter | None = None
+        if map_period_s:
+            spoken = self._registration.incarnation
+            self._maps = MapReporter(node.name, spoken, metastore, keyspace, map_period_s)
 
     async def run(self) -> None:
         """Until it is cancelled; then every member is stopped in order and the node's key is removed.
@@ -175,6 +178,8 @@ class NodeAgent:
         view = self.mirrors.view(partition)
         concerned = self.node.name in view.assigned or self.node.name in view.records
         if not concerned and partition not in self._host.partitions():
+            if self._maps is not None:
+                self._maps.note(view, None)
             return None
         status, delay_s = await self._members.tend(view)
         if self._maps is not None:

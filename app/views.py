@@ -65,6 +65,10 @@ class KeyspaceViews:
         self._waits = WaitCauses(mirror, keyspace, now_ms or WallClock().now_ms)
         self._decoded: dict[ZoneId, tuple[int, PlacedZone]] = {}
 
+    @property
+    def keyspace(self) -> Keyspace:
+        return self._keyspace
+
     def nodes(self) -> list[Json]:
         """Living nodes, and those that are gone but still hold or should hold replicas."""
         alive, drains = self.live_records(), self.drains()

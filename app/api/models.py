@@ -76,6 +76,28 @@ class Member(BaseModel):
     mirror: MirrorBody | None = Field(description="null: the node keeps no learner's copy")
 
 
+class MappedCopy(BaseModel):
+    state: Literal["MOVING", "OWNING", "RENTING", "EVICTED", "LOST"]
+    counter: int = Field(description="how far its log is applied; sampled, so copies differ while updates come")
+    size_bytes: int = Field(description="two significant bits, rounded up")
+
+
+class MappedPartition(BaseModel):
+    partition: int
+    primary: str | None = Field(description="the node that leads; null when none says that it does")
+    term: int
+    copies: dict[str, MappedCopy] = Field(description="by node")
+
+
+class PartitionMap(BaseModel):
+    zone: str
+    zone_id: int
+    version: str = Field(description="major.minor: nodes that came or went, then changes of primaries")
+    sequence: int = Field(description="grows with every published change")
+    coordinator: str = Field(description="the controller that merged it")
+    partitions: list[MappedPartition]
+
+
 class MoveStatusBody(BaseModel):
     state: Literal["DONE", "MOVING", "WAITING"]
     cause: str = Field(description="what it waits for or is doing; empty when done")

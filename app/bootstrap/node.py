@@ -9,6 +9,7 @@ from app.logs import configure
 from app.node_settings import member_ports, node_of
 from app.settings import Settings
 from rebalance.core.keys import Keyspace
+from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_mirror import EtcdMirrorHost
 from rebalance.groups.etcd_tuning import EtcdTuning
@@ -42,5 +43,6 @@ async def run_node(settings: Settings) -> None:
             ),
             safe_times=SafeTimeWriter(tls=settings.tls),
             lease_ttl_s=settings.node_lease_s,
+            map_period_s=MAP_PERIOD_S,
         )
         await agent.run()

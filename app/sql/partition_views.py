@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from app.partition_map import published_map
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.affinity import effective, preferred_primary
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.move_status import PartitionView
 from rebalance.core.partition_state import copy_states, global_state, is_learner, local_state
+from rebalance.kernels.partition_map import STATE_NAMES
 
 Row = tuple[Any, ...]
 
@@ -94,6 +96,31 @@ def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
                 preferred_primary(seen.target.peers, snapshot.alive),
                 (configuration.leader or None) if configuration is not None else None,
                 ideal == real and configuration is not None and configuration.leader == ideal[0],
+            )
+
+
+def partition_map_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """One row for each copy of the published maps; a zone without one has none."""
+    for zone in snapshot.catalog.zones:
+        snapshot.checkpoint()
+        published = published_map(snapshot.keys, snapshot.keyspace, zone.zone_id)
+        if published is None:
+            continue
+        pointer, full = published.pointer, published.full
+        shared = str(pointer.version), pointer.sequence
+        for index, number in enumerate(full.owners_of_copies.tolist()):
+            node = int(full.nodes[index])
+            yield (
+                zone.zone_id,
+                zone.name,
+                number,
+                full.names[node],
+                STATE_NAMES[full.states[index]],
+                int(full.counters[index]),
+                int(full.sizes[index]),
+                int(full.terms[number]),
+                node == full.leaders[number],
+                *shared,
             )
 
 

@@ -21,6 +21,7 @@ from app.sql.partition_views import (
     learner_rows,
     local_state_rows,
     operation_rows,
+    partition_map_rows,
 )
 from app.sql.results import Column, ColumnType
 from app.sql.view_snapshot import SystemSnapshot
@@ -292,6 +293,20 @@ SYSTEM_VIEWS = (
             "IS_IDEAL": BOOLEAN,
         },
         affinity_rows,
+    ),
+    view(
+        "PARTITION_MAP",
+        {
+            **_ZONE,
+            "PARTITION_ID": INTEGER,
+            "NODE_NAME": VARCHAR,
+            "PARTITION_STATE": VARCHAR,
+            **dict.fromkeys(("UPDATE_COUNTER", "SIZE_BYTES", "TERM"), BIGINT),
+            "IS_PRIMARY": BOOLEAN,
+            "TOPOLOGY_VERSION": VARCHAR,
+            "UPDATE_SEQUENCE": BIGINT,
+        },
+        partition_map_rows,
     ),
     view(
         "OPERATIONS",

@@ -18,10 +18,11 @@ import structlog
 
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.keys import Keyspace
+from rebalance.core.records import NodeRecord
 from rebalance.core.topology import Topology
 from rebalance.core.txn import DeletePrefix, DeleteRange, Operation, Put, Txn, unchanged
 from rebalance.core.zone_map import ZoneMapPointer, next_version
-from rebalance.kernels.partition_map import FullArrays, SingleArrays, conclude, merge
+from rebalance.kernels.partition_map import FullArrays, SingleArrays, merge
 from rebalance.kernels.partition_map_codec import (
     DamagedMapError,
     MapHeader,
@@ -69,6 +70,7 @@ class PartitionMapKeeper:
         self._period_s = period_s
         self._reports = KeyspaceMirror(metastore, keyspace.node_maps)
         self._changed = asyncio.Event()
+        self._removed: set[ZoneId] = set()
 
     async def run(self) -> None:
         """Until cancelled; a change is published one period later at the latest, changes within it together."""
@@ -106,8 +108,9 @@ class PartitionMapKeeper:
                 await self._publish(zone_id, zone)
             except MetastoreError as error:
                 log.info("partition map not published", zone=zone_id, error=str(error))
+                self._changed.set()
         for intent in intents:
-            if intent.dropped:
+            if intent.dropped and intent.zone.zone_id not in self._removed:
                 await self._remove(intent.zone.zone_id)
 
     async def _publish(self, zone_id: ZoneId, zone: MergedZone) -> None:
@@ -147,9 +150,12 @@ class PartitionMapKeeper:
         return b"".join(item.value for item in stored.items) == same
 
     async def _remove(self, zone_id: ZoneId) -> None:
-        key = self._keyspace.zone_map(zone_id)
-        if await self._metastore.get(key) is not None:
-            await self._metastore.commit(Txn((), (DeletePrefix(key.removesuffix("map")),)))
+        try:
+            prefix = self._keyspace.zone_map(zone_id).removesuffix("map")
+            await self._metastore.commit(Txn((), (DeletePrefix(prefix),)))
+            self._removed.add(zone_id)
+        except MetastoreError as error:
+            log.info("partition map not removed", zone=zone_id, error=str(error))
 
 
 def merge_reports(
@@ -157,17 +163,20 @@ def merge_reports(
 ) -> dict[ZoneId, MergedZone]:
     """The full map of each zone of ``partitions`` (zone -> how many it has) of which anybody reports.
 
-    Only nodes that live count, and of a node only what it wrote since it registered: a report of its life
+    Only nodes that live count, and of a node only what its present incarnation wrote: a report of its life
     before says nothing of its members now. A report that cannot be read is left out and logged.
     """
     singles: dict[ZoneId, dict[str, SingleArrays]] = {}
     for item in reports.below(keyspace.node_maps):
         name = item.key.removeprefix(keyspace.node_maps)
-        registered = nodes.get(keyspace.node(name))
-        if registered is None or item.mod_revision < registered.create_revision:
+        registered = nodes.value(keyspace.node(name))
+        if registered is None:
             continue
         try:
-            maps = [decode_map(each) for each in split_maps(item.value)]
+            incarnation, *encoded = split_maps(item.value) or [b""]
+            if incarnation.decode(errors="replace") != NodeRecord.decode(registered).incarnation:
+                continue
+            maps = [decode_map(each) for each in encoded]
         except DamagedMapError as error:
             log.warning("a node's partition map cannot be read", node=name, error=str(error))
             continue
@@ -179,9 +188,6 @@ def merge_reports(
     for zone_id, by_node in singles.items():
         names = sorted(by_node)
         full = merge(names, [by_node[name] for name in names], partitions[zone_id])
-        differing = conclude(full).differing
-        if differing.any():
-            log.debug("copies differ in counter or size", zone=zone_id, partitions=int(differing.sum()))
         found[zone_id] = MergedZone(full, _crc_of_primaries(full))
     return found
 

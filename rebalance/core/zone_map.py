@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from rebalance.core.topology_version import TopologyVersion
 
 MAP_POINTER_FORMAT = 1
+MAP_PERIOD_S = 1.0
+"""How often a node writes its map, and the leading controller those of zones, at most."""
 
 
 @dataclass(frozen=True, slots=True)

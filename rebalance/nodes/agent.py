@@ -111,7 +111,10 @@ class NodeAgent:
             failure_handler,
         )
         self._jitter = random.Random(node.name)
-        self._maps = MapReporter(node.name, metastore, keyspace, map_period_s) if map_period_s else None
+        self._maps: MapReporter | None = None
+        if map_period_s:
+            spoken = self._registration.incarnation
+            self._maps = MapReporter(node.name, spoken, metastore, keyspace, map_period_s)
 
     async def run(self) -> None:
         """Until it is cancelled; then members and mirrors are stopped in order and the node's key is removed.
@@ -238,6 +241,8 @@ class NodeAgent:
         view = self.mirrors.view(partition)
         concerned = self.node.name in view.assigned or self.node.name in view.records
         if not concerned and partition not in self._held:
+            if self._maps is not None:
+                self._maps.note(view, None)
             return None
         due = (await self._tend_member(view), await self._learner.tend(view))
         return min((each for each in due if each is not None), default=None)

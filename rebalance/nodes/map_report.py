@@ -32,8 +32,11 @@ QUIET_PERIODS = 10
 class MapReporter:
     """``note`` is called in the agent's rounds; ``run`` writes."""
 
-    def __init__(self, node: str, metastore: Metastore, keyspace: Keyspace, period_s: float) -> None:
+    def __init__(
+        self, node: str, incarnation: str, metastore: Metastore, keyspace: Keyspace, period_s: float
+    ) -> None:
         self._node = node
+        self._incarnation = incarnation
         self._metastore = metastore
         self._key = keyspace.node_map(node)
         self._period_s = period_s
@@ -70,19 +73,20 @@ class MapReporter:
         is_quiet = self._written is not None and _routes(copies) == _routes(self._written)
         if is_quiet and self._periods < QUIET_PERIODS:
             return False
-        value = encode_copies(self._node, self._sequence + 1, copies)
+        value = encode_report(self._node, self._incarnation, self._sequence + 1, copies)
         await self._metastore.commit(Txn((), (Put(self._key, value),)))
         self._sequence += 1
         self._written, self._periods = copies, 0
         return True
 
 
-def encode_copies(node: str, sequence: int, copies: dict[PartitionId, CopyReport]) -> bytes:
-    """One map for each zone, in the order of zones, as maps of a single node."""
+def encode_report(node: str, incarnation: str, sequence: int, copies: dict[PartitionId, CopyReport]) -> bytes:
+    """The incarnation that speaks, then one map for each zone, in the order of zones, as maps of a single
+    node."""
     zones: dict[int, dict[int, CopyReport]] = {}
     for partition, report in copies.items():
         zones.setdefault(partition.zone_id, {})[partition.partition] = report
-    maps = []
+    maps = [incarnation.encode()]
     for zone in sorted(zones):
         full = merge((node,), (_arrays(zones[zone]),), max(zones[zone]) + 1)
         maps.append(encode_map(MapHeader(zone, 0, 0, 0, sequence), full))

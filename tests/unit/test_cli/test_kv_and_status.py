@@ -123,6 +123,7 @@ def test_status_says_what_learners_wait_for(api: ApiStub, capsys: pytest.Capture
     zone = {"zone_id": 4, "name": "WIDE", "partitions": 2, "voters": 3, "learners": 2, "catalog_version": 7}
     causes = [{"cause": "LEARNER_STARTING: n5", "partitions": 2}]
     api.answers["GET /readyz"] = (200, ready)
+    api.answers["GET /api/v1/rebalance/limits"] = (200, PAUSED)
     api.answers["GET /api/v1/nodes"] = (200, {"nodes": []})
     api.answers["GET /api/v1/zones"] = (200, {"zones": [zone]})
     api.answers["GET /api/v1/progress/4?version=7"] = (200, {"state": "MOVING", "causes": causes})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
@@ -26,6 +26,7 @@ def assignments(draw: st.DrawFn) -> Assignments:
 GONE = st.frozensets(st.sampled_from(NAMES))
 
 
+@settings(deadline=None)
 @given(assignments(), st.none() | assignments(), GONE)
 def test_the_living_and_those_that_hold(
     target: Assignments, stable: Assignments | None, gone: frozenset[str]
@@ -46,6 +47,7 @@ def test_the_living_and_those_that_hold(
         assert found == target
 
 
+@settings(deadline=None)
 @given(assignments(), st.none() | assignments(), GONE)
 def test_many_at_once_decide_as_one(
     target: Assignments, stable: Assignments | None, gone: frozenset[str]

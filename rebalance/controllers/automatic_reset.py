@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 PARTITIONS_PER_SLICE = 500
 AGAIN_MS = 1_000
-"""Until a zone is looked at again whose survivors did not tell yet how far they go, or that is not idle."""
+"""Until a zone is looked at again whose survivors did not tell yet how far they go."""
 
 
 class AutomaticReset:
@@ -67,7 +67,8 @@ class AutomaticReset:
             return 0
         intent = reading.intent
         if intent is None or reading.why_not_idle(range(intent.zone.partitions)):
-            self.due.set(zone_id, self._clock.now_ms() + AGAIN_MS)
+            # It is looked at again when its controller has brought it so far.
+            self.due.set(zone_id, None)
             return 0
         done, next_ms = 0, None
         for number in range(intent.zone.partitions):

@@ -11,7 +11,9 @@ from app.api import (
     nodes,
     plan,
     problems,
+    rebalance,
     recovery,
+    routing,
     statement_jobs,
     statements,
     trino,
@@ -28,6 +30,7 @@ def build_app(services: Services) -> FastAPI:
     app = FastAPI(title="Zonekeeper", version="0.1.0", description=DESCRIPTION)
     app.state.services = services
     problems.install(app)
-    for module in (statements, statement_jobs, plan, zones, nodes, kv, recovery, metastore, health, trino):
+    data = (kv, routing, rebalance, recovery)
+    for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, health, trino):
         app.include_router(module.router)
     return app

@@ -69,7 +69,12 @@ if ! has_java; then
     fi
 fi
 
-if ! command -v etcd >/dev/null; then
+# A learner's first copy is restored by etcdutl (etcdctl before etcd 3.5).
+has_restore() {
+    command -v etcdutl >/dev/null || command -v etcdctl >/dev/null
+}
+
+if ! command -v etcd >/dev/null || ! has_restore; then
     packages=(etcd-server etcd-client)
     command -v apt-get >/dev/null || packages=(etcd)
     if may_install; then
@@ -78,6 +83,9 @@ if ! command -v etcd >/dev/null; then
     fi
     if ! command -v etcd >/dev/null; then
         echo "setup: warning: no etcd on PATH, the bundled 3.5.1 will be used; for more than a trial:" \
+            "apt-get install ${packages[*]}" >&2
+    elif ! has_restore; then
+        echo "setup: warning: no etcdutl or etcdctl on PATH, learners cannot be copied:" \
             "apt-get install ${packages[*]}" >&2
     fi
 fi

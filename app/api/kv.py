@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from datetime import UTC, datetime
+from enum import Enum
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path
+from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import JSONResponse, Response
+from pydantic import AwareDatetime
 
 from app.api.models import GetResult, PutRequest, PutResult
 from app.api.problems import documented
@@ -14,8 +17,17 @@ from app.services import ServicesOf
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import Zone
 from rebalance.core.keys import PartitionId
+from rebalance.core.safe_time import ReadPoint
+from rebalance.groups.data_client import Datum
 from rebalance.groups.key_hash import partition_of
-from rebalance.ports.groups import OutcomeUnknownError, ValueRefusedError
+from rebalance.groups.replica_reads import NOW, ReplicaChoice, ReplicaDatum
+from rebalance.ports.groups import (
+    GroupFullError,
+    OutcomeUnknownError,
+    ReplicaBehindError,
+    RevisionGoneError,
+    ValueRefusedError,
+)
 
 router = APIRouter(prefix="/api/v1", tags=["keys and values"])
 
@@ -32,7 +44,9 @@ OperationId = Annotated[
 ]
 
 
-@router.put("/zones/{zone}/kv/{key:path}", response_model=PutResult, responses=documented(400, 404, 503, 504))
+@router.put(
+    "/zones/{zone}/kv/{key:path}", response_model=PutResult, responses=documented(400, 404, 503, 504, 507)
+)
 async def put(
     zone: ZoneName, key: Key, body: PutRequest, services: ServicesOf, operation_id: OperationId = None
 ) -> Response:
@@ -46,6 +60,8 @@ async def put(
         stored = await services.router.put(partition, key, body.value.encode(), operation)
     except OutcomeUnknownError as error:
         raise StoreError(ErrorKind.OUTCOME_UNKNOWN, str(error)) from error
+    except GroupFullError as error:
+        raise StoreError(ErrorKind.PARTITION_FULL, str(error)) from error
     except ValueRefusedError as error:
         raise RefusedError(ErrorKind.INVALID_REQUEST, str(error)) from error
     return JSONResponse(
@@ -59,27 +75,90 @@ async def put(
     )
 
 
-@router.get("/zones/{zone}/kv/{key:path}", response_model=GetResult, responses=documented(400, 404, 503, 504))
-async def get(zone: ZoneName, key: Key, services: ServicesOf) -> Response:
-    """Linearizable: it sees every put that was acknowledged before it was asked."""
+class ReadFrom(Enum):
+    LEADER = "leader"
+    LEARNER = "learner"
+    REPLICA = "replica"
+
+
+ReadOption = Annotated[
+    ReadFrom,
+    Query(description="learner: a standing learner; replica: a learner or a voter that does not lead"),
+]
+RevisionOption = Annotated[
+    int | None, Query(ge=1, lt=1 << 63, description="as of this revision of the partition's group")
+]
+TimeOption = Annotated[
+    AwareDatetime | None,
+    Query(description="with all that was acknowledged before, by the leader's clock; with a zone of time"),
+]
+
+
+@router.get(
+    "/zones/{zone}/kv/{key:path}", response_model=GetResult, responses=documented(400, 404, 410, 503, 504)
+)
+async def get(
+    zone: ZoneName,
+    key: Key,
+    services: ServicesOf,
+    read: ReadOption = ReadFrom.LEADER,
+    at_revision: RevisionOption = None,
+    at_time: TimeOption = None,
+) -> Response:
+    """Linearizable: it sees every put that was acknowledged before it was asked; also from a replica, which
+    asks the leader for its revision and waits until it has it. With `at_revision` or `at_time` a replica
+    waits only until it has that, for up to 5 s, and nobody else is asked."""
     services.require_metastore()
     found = await services.zones.find(zone)
     partition = _partition(found, key)
+    point = _read_point(read, at_revision, at_time)
     try:
-        stored = await services.router.get(partition, key)
+        if read is ReadFrom.LEADER:
+            value, answer = _from_leader(await services.router.get(partition, key))
+        else:
+            choice = ReplicaChoice(read.value)
+            value, answer = _from_replica(await services.router.read_at(partition, key, point, choice))
     except OutcomeUnknownError as error:
         raise StoreError(ErrorKind.PARTITION_UNAVAILABLE, str(error)) from error
-    if stored.value is None:
+    except ReplicaBehindError as error:
+        raise StoreError(ErrorKind.REPLICA_BEHIND, str(error)) from error
+    except RevisionGoneError as error:
+        raise RefusedError(ErrorKind.REVISION_GONE, str(error)) from error
+    if value is None:
         raise RefusedError(ErrorKind.KEY_NOT_FOUND, f'zone {found.name} has no key "{key}"')
-    return JSONResponse(
-        {
-            "zone": found.name,
-            "key": key,
-            "partition": partition.partition,
-            "value": stored.value.decode(errors="replace"),
-            "revision": stored.revision,
-        }
-    )
+    head = {"zone": found.name, "key": key, "partition": partition.partition}
+    return JSONResponse({**head, "value": value.decode(errors="replace"), **answer})
+
+
+def _read_point(read: ReadFrom, at_revision: int | None, at_time: datetime | None) -> ReadPoint:
+    """Raises RefusedError for what does not go together."""
+    if at_revision is not None and at_time is not None:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, "give at_revision or at_time, not both")
+    if read is ReadFrom.LEADER and (at_revision is not None or at_time is not None):
+        name = "at_time" if at_revision is None else "at_revision"
+        raise RefusedError(
+            ErrorKind.INVALID_REQUEST, f"{name} is for read=learner and read=replica, not read=leader"
+        )
+    if at_time is None:
+        return ReadPoint(revision=at_revision) if at_revision is not None else NOW
+    time_ms = int(at_time.timestamp() * 1000)
+    if time_ms <= 0:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, f"at_time is after 1970, not {at_time.isoformat()}")
+    return ReadPoint(time_ms=time_ms)
+
+
+def _from_leader(datum: Datum) -> tuple[bytes | None, dict[str, object]]:
+    return datum.value, {"revision": datum.revision}
+
+
+def _from_replica(datum: ReplicaDatum) -> tuple[bytes | None, dict[str, object]]:
+    safe_time = datetime.fromtimestamp(datum.safe_time_ms / 1000, UTC) if datum.safe_time_ms else None
+    return datum.value, {
+        "revision": datum.revision,
+        "read_revision": datum.read_revision,
+        "safe_time": safe_time.isoformat(timespec="milliseconds") if safe_time else None,
+        "replica": datum.client_url,
+    }
 
 
 def _partition(zone: Zone, key: str) -> PartitionId:

@@ -53,13 +53,49 @@ class Roles(BaseModel):
     learners: list[str]
 
 
+class MirrorBody(BaseModel):
+    """A standing learner's copy."""
+
+    state: Literal["READY", "STARTING", "RUNNING", "FAILED", "NODE_DOWN"]
+    client_url: str = Field(description="where it may be read while it is RUNNING")
+    safe_revision: int = Field(
+        description="it may be read up to this revision of its group at least; rounded down"
+    )
+    reason: str = Field(description="what it waits for, or why it failed")
+
+
 class Member(BaseModel):
     node: str
     state: Literal["READY", "STARTING", "RUNNING", "FAILED", "NODE_DOWN"]
-    role: Literal["VOTER", "LEARNER"] | None = Field(description="null: not in the group's configuration")
+    role: Literal["VOTER", "LEARNER"] | None = Field(
+        description="null: neither in the group's configuration nor a learner"
+    )
     peer_url: str
     client_url: str
     reason: str
+    mirror: MirrorBody | None = Field(description="null: the node keeps no learner's copy")
+
+
+class MappedCopy(BaseModel):
+    state: Literal["MOVING", "OWNING", "RENTING", "EVICTED", "LOST"]
+    counter: int = Field(description="how far its log is applied; sampled, so copies differ while updates come")
+    size_bytes: int = Field(description="two significant bits, rounded up")
+
+
+class MappedPartition(BaseModel):
+    partition: int
+    primary: str | None = Field(description="the node that leads; null when none says that it does")
+    term: int
+    copies: dict[str, MappedCopy] = Field(description="by node")
+
+
+class PartitionMap(BaseModel):
+    zone: str
+    zone_id: int
+    version: str = Field(description="major.minor: nodes that came or went, then changes of primaries")
+    sequence: int = Field(description="grows with every published change")
+    coordinator: str = Field(description="the controller that merged it")
+    partitions: list[MappedPartition]
 
 
 class MoveStatusBody(BaseModel):
@@ -127,7 +163,12 @@ class ZoneBody(BaseModel):
     partitions: int
     replicas: int | Literal["ALL"]
     quorum_size: int | None = Field(description="the effective one")
+    voters: int = Field(description="of each partition, with the data nodes there are")
+    learners: int = Field(description="replicas of each partition that do not vote")
     storage_profiles: list[str]
+    rebalance_strategy: Literal["queue", "update", "cancel"] | None = Field(
+        description="of moves that begin; null: as the controllers are set"
+    )
     catalog_version: int
     data_nodes: list[str]
 
@@ -141,6 +182,15 @@ class Zones(BaseModel):
     zones: list[ZoneBody]
 
 
+class DrainBody(BaseModel):
+    """A node that is leaving; DRAINED: it holds no member any more."""
+
+    state: Literal["DRAINING", "DRAINED"]
+    by: str
+    reason: str
+    since: str = Field(description="UTC")
+
+
 class NodeBody(BaseModel):
     name: str
     alive: bool
@@ -150,6 +200,7 @@ class NodeBody(BaseModel):
     weight: float | None
     failure_domain: str | None
     members: int
+    drain: DrainBody | None = Field(description="null: it is not leaving")
     pid: int | None
 
 
@@ -176,7 +227,23 @@ class GetResult(BaseModel):
     key: str
     partition: int
     value: str
-    revision: int = Field(description="of the partition's group")
+    revision: int = Field(description="of the partition's group, at which the key was put")
+    read_revision: int | None = Field(None, description="of a read from a replica: as of which revision")
+    safe_time: str | None = Field(None, description="of a read from a replica: how new it is; null: unknown")
+    replica: str | None = Field(None, description="of a read from a replica: its address")
+
+
+class RoutedPartition(BaseModel):
+    partition: int
+    voters: list[str] = Field(description="client URLs, the one to ask first at the start")
+
+
+class RoutingMapBody(BaseModel):
+    zone: str
+    zone_id: int
+    key_hash: Literal["murmur3-32"]
+    partitions: list[RoutedPartition]
+    version: int = Field(description="the map was right at this revision of the metastore; higher is newer")
 
 
 class Health(BaseModel):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import JSONResponse, Response
 
-from app.api.models import PartitionDetail, Partitions, Progress, ZoneDetail, Zones
+from app.api.models import PartitionDetail, PartitionMap, Partitions, Progress, ZoneDetail, Zones
 from app.api.problems import documented
+from app.partition_map import MAP_MEDIA_TYPE, map_json, published_map
 from app.services import ServicesOf
-from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 
@@ -58,6 +59,38 @@ async def get_partition(
         message = f"zone {found.name} has partitions 0 to {found.partitions - 1}"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
     return JSONResponse(services.views.partition(PartitionId(found.zone_id, partition)))
+
+
+@router.get(
+    "/zones/{zone}/partition-map",
+    response_model=PartitionMap,
+    responses={
+        **documented(404, 503),
+        200: {"content": {MAP_MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}},
+        304: {"description": "The map is still the one that If-None-Match names"},
+    },
+)
+async def get_partition_map(
+    zone: ZoneName,
+    services: ServicesOf,
+    accept: Annotated[str, Header(description=f"{MAP_MEDIA_TYPE} for the compact form")] = "*/*",
+    if_none_match: Annotated[str | None, Header(description="the ETag of the map that you have")] = None,
+) -> Response:
+    """Who has which copy in which state, and who leads, for clients that route by themselves: ask again with
+    the ETag, which names topology version and update sequence."""
+    services.require_metastore()
+    found = await services.zones.find(zone)
+    published = published_map(services.mirror, services.views.keyspace, found.zone_id)
+    if published is None:
+        message = f"no partition map of zone {found.name} is published yet: no living node has reported a copy"
+        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, message)
+    tag = f'"{published.pointer.tag}"'
+    headers = {"ETag": tag, "Vary": "Accept"}
+    if if_none_match is not None and tag in (each.strip() for each in if_none_match.split(",")):
+        return Response(status_code=304, headers=headers)
+    if MAP_MEDIA_TYPE in accept:
+        return Response(published.data, media_type=MAP_MEDIA_TYPE, headers=headers)
+    return JSONResponse(map_json(found, published), headers=headers)
 
 
 @router.get("/progress/{zone_id}", response_model=Progress, responses=documented(400, 404, 503))

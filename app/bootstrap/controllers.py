@@ -12,6 +12,7 @@ from app.settings import Settings
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.keys import Keyspace
 from rebalance.core.topology import HoldRule
+from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.ports.metastore import Metastore
 from spark.engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
@@ -46,4 +47,5 @@ def open_controllers(settings: Settings, metastore: Metastore, stack: AsyncExitS
         hold,
         strategy=settings.rebalance_strategy,
         reset_delay_ms=round(1_000 * settings.ha_reset_s),
+        map_period_s=MAP_PERIOD_S,
     )

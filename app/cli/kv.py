@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from enum import Enum
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +12,13 @@ import typer
 from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.names import fold_name
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
+
+
+class ReadFrom(Enum):
+    LEADER = "leader"
+    LEARNER = "learner"
+    REPLICA = "replica"
+
 
 app = typer.Typer(no_args_is_help=True, help="Put and get keys of a zone; each key lives in one partition.")
 
@@ -74,24 +82,60 @@ def put(
 def get(
     zone: ZoneArgument,
     key: KeyArgument,
+    read: Annotated[
+        ReadFrom,
+        typer.Option(
+            "--read",
+            envvar="ZONEKEEPER_READ",
+            help="Who answers: the leader; a standing learner; or any replica that does not lead.",
+        ),
+    ] = ReadFrom.LEADER,
+    at_revision: Annotated[
+        int | None,
+        typer.Option(
+            "--at-revision",
+            envvar="ZONEKEEPER_AT_REVISION",
+            metavar="N",
+            min=1,
+            help="As of revision N of the partition's group; the replica waits until it has it.",
+            show_default="as of now",
+        ),
+    ] = None,
+    at_time: Annotated[
+        str | None,
+        typer.Option(
+            "--at-time",
+            envvar="ZONEKEEPER_AT_TIME",
+            metavar="TIME",
+            help="With all that was acknowledged before TIME (ISO 8601 with a zone of time).",
+            show_default="as of now",
+        ),
+    ] = None,
     form: FormatOption = OutputFormat.TABLE,
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Print the value of KEY: the newest acknowledged one, whichever replica leads. Exit code 1: no such key.
+    """Print the value of KEY: the newest acknowledged one, whichever replica answers. Exit code 1: no such key.
+
+    With --at-revision or --at-time a replica answers without asking the leader, as soon
+    as it has that point; exit code 4 when it has not within 5 s.
 
     \b
     Examples:
       zonectl kv get orders o-17
       zonectl kv get orders o-17 --format json
+      zonectl kv get orders o-17 --read learner
+      zonectl kv get orders o-17 --read replica --at-revision 1200
+      zonectl kv get orders o-17 --read learner --at-time 2026-05-17T09:30:00Z
     """
     from app.cli.address import find_address
     from app.cli.client import ApiClient, ProblemError
     from app.cli.problems import render_problem
 
+    options = _read_options(read, at_revision, at_time)
     with ApiClient(find_address(url, data_dir)) as client:
         try:
-            answer = client.get(fold_name(zone), _checked(key))
+            answer = client.get(fold_name(zone), _checked(key), options)
         except ProblemError as error:
             raise CliError(error.exit_code, render_problem(error.problem, form)) from error
     if form is OutputFormat.TABLE:
@@ -99,6 +143,18 @@ def get(
     else:
         _print(answer, form)
     return ExitCode.OK
+
+
+def _read_options(read: ReadFrom, at_revision: int | None, at_time: str | None) -> dict[str, str | int]:
+    points = {
+        name: value for name, value in (("at_revision", at_revision), ("at_time", at_time)) if value is not None
+    }
+    flags = ["--" + name.replace("_", "-") for name in points]
+    if len(flags) > 1:
+        raise UsageError("give --at-revision or --at-time, not both")
+    if flags and read is ReadFrom.LEADER:
+        raise UsageError(f"{flags[0]} is for --read learner and --read replica")
+    return {} if read is ReadFrom.LEADER else {"read": read.value, **points}
 
 
 def _checked(key: str) -> str:

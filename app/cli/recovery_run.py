@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.address import find_address
-from app.cli.client import ApiClient, JsonObject, ProblemError, RequestError
+from app.cli.client import ApiClient, ProblemError, RequestError
 from app.cli.exits import CliError, ExitCode
 from app.cli.names import fold_name
 from app.cli.options import OutputFormat
 from app.cli.output import print_objects, print_rows
 from app.cli.problems import render_problem
+from app.client.problem import JsonObject
 
 POLL_S = 0.5
 WRITABLE = ("AVAILABLE", "DEGRADED")

@@ -44,7 +44,7 @@ from parser.queries import (
 from parser.select import PreparedQuery, prepare_query
 from parser.to_command import parse_ddl
 from rebalance.controllers.recovery import PartitionRecovery
-from rebalance.controllers.runtime import live_nodes
+from rebalance.controllers.runtime import usable_nodes
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
 
@@ -133,11 +133,11 @@ class SqlEngine:
 
     async def run_guarded(self, sql: str, base_version: int) -> Sequence[StatementResult]:
         """Statements that change the catalog, only if it is at ``base_version`` still. Raises ScriptError."""
-        return await self._catalog.run(sql, live_nodes(self._mirror, self._keyspace), base_version)
+        return await self._catalog.run(sql, usable_nodes(self._mirror, self._keyspace), base_version)
 
     async def plan(self, files: Sequence[DdlFile], prune: bool) -> CatalogPlan:
         """What a set of DDL files would change. Raises DdlFileError, StoreError."""
-        return await self._catalog.plan(files, live_nodes(self._mirror, self._keyspace), prune=prune)
+        return await self._catalog.plan(files, usable_nodes(self._mirror, self._keyspace), prune=prune)
 
     async def run_script(self, sql: str) -> Sequence[StatementResult | QueryResult]:
         """Statements of any kind, one after the other; read whole before the first is run.
@@ -182,7 +182,7 @@ class SqlEngine:
         return QueryResult(piece.n, piece.source, await self._answer(piece.statement, SessionContext()))
 
     async def _run_ddl(self, sql: str) -> list[StatementResult]:
-        return await self._catalog.run(sql, live_nodes(self._mirror, self._keyspace))
+        return await self._catalog.run(sql, usable_nodes(self._mirror, self._keyspace))
 
     async def _answer(self, statement: Statement, session: SessionContext) -> ResultSet:
         """Raises StatementError."""
@@ -194,7 +194,7 @@ class SqlEngine:
             return await self._call(statement, session)
         change = None
         if isinstance(statement, ExplainDdl):
-            change = await self._catalog.explain(statement.text, live_nodes(self._mirror, self._keyspace))
+            change = await self._catalog.explain(statement.text, usable_nodes(self._mirror, self._keyspace))
         snapshot = await self._snapshot()
 
         def answer() -> ResultSet:

@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from app.partition_map import published_map
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.affinity import effective, preferred_primary
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.move_status import PartitionView
-from rebalance.core.partition_state import copy_states, global_state, local_state
+from rebalance.core.partition_state import copy_states, global_state, is_learner, local_state
+from rebalance.kernels.partition_map import STATE_NAMES
 
 Row = tuple[Any, ...]
 
@@ -29,6 +31,28 @@ def local_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
             for node in sorted(seen.members):
                 state = local_state(seen, node, snapshot.alive).value
                 yield node, zone.name, zone.zone_id, number, state, None
+
+
+def learner_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """One row for each mirror that is kept or asked for. SAFE_REVISION is rounded down; STATE is NODE_DOWN
+    where the node is; REASON says what the learner waits for."""
+    for zone in snapshot.catalog.zones:
+        for number, seen in snapshot.partitions(zone):
+            named = {node for each in (seen.stable, seen.pending) if each for node in each.learners}
+            kept = {node: each.mirror for node, each in seen.members.items() if each.mirror is not None}
+            for node in sorted(named | kept.keys()):
+                mirror = kept.get(node)
+                state = mirror.state.value if mirror is not None else "NOT_STARTED"
+                yield (
+                    node,
+                    zone.name,
+                    zone.zone_id,
+                    number,
+                    state if node in snapshot.alive else "NODE_DOWN",
+                    mirror.client_url if mirror is not None else None,
+                    mirror.safe_revision if mirror is not None else None,
+                    mirror.reason if mirror is not None else "",
+                )
 
 
 def assignment_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
@@ -56,8 +80,12 @@ def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
         for number, seen in snapshot.partitions(zone):
             if seen.target is None:
                 continue
-            ideal = (*seen.target.peers, *seen.target.learners)
-            real = effective(ideal, copy_states(seen, snapshot.alive))
+            peers, learners = seen.target.peers, seen.target.learners
+            copies = copy_states(seen, snapshot.alive)
+            # A learner's copy may be complete and never leads (IEP-037).
+            of_voters = {node: state for node, state in copies.items() if not is_learner(seen, node)}
+            ideal, leading = (*peers, *learners), effective(peers, of_voters)
+            real = (*leading, *(node for node in learners if node not in leading)) if leading else ()
             configuration = seen.configuration
             yield (
                 zone.zone_id,
@@ -68,6 +96,31 @@ def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
                 preferred_primary(seen.target.peers, snapshot.alive),
                 (configuration.leader or None) if configuration is not None else None,
                 ideal == real and configuration is not None and configuration.leader == ideal[0],
+            )
+
+
+def partition_map_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """One row for each copy of the published maps; a zone without one has none."""
+    for zone in snapshot.catalog.zones:
+        snapshot.checkpoint()
+        published = published_map(snapshot.keys, snapshot.keyspace, zone.zone_id)
+        if published is None:
+            continue
+        pointer, full = published.pointer, published.full
+        shared = str(pointer.version), pointer.sequence
+        for index, number in enumerate(full.owners_of_copies.tolist()):
+            node = int(full.nodes[index])
+            yield (
+                zone.zone_id,
+                zone.name,
+                number,
+                full.names[node],
+                STATE_NAMES[full.states[index]],
+                int(full.counters[index]),
+                int(full.sizes[index]),
+                int(full.terms[number]),
+                node == full.leaders[number],
+                *shared,
             )
 
 

@@ -11,6 +11,7 @@ the SQL protocol; the tree only tells callers apart that must act differently::
 Invariants: numeric codes are unique, have four digits and never change their meaning; the first digit groups
 them (1 text, 2 options, 3 quorum, 4 names, zones and tables, 5 limits, 6 races and outcomes, 7 availability,
 8 requests, 9 internal). 13 and 22 are not used anywhere: some SQL clients give them a meaning of their own.
+5001 was a zone's learners, before the engine had any, and is not used again.
 The table for people is ``catalog/tech-notes/errors.md``, written by ``catalog.errors_page``.
 """
 
@@ -92,9 +93,6 @@ class ErrorKind(Enum):
 
     OPTION_UNKNOWN = ErrorRow(
         2001, "22023", 400, "The option does not exist", "Use one of the options that the message lists."
-    )
-    OPTION_NOT_SUPPORTED = ErrorRow(
-        2002, "0A000", 400, "The option is not supported yet", "Leave the option out."
     )
     OPTION_DUPLICATE = ErrorRow(2003, "22023", 400, "An option is given twice", "Give each option once.")
     OPTION_TYPE = ErrorRow(
@@ -196,9 +194,6 @@ class ErrorKind(Enum):
         4202, "42704", 404, "There is no such node", "`zonectl status` lists the nodes; names keep their case."
     )
 
-    LEARNERS_NOT_SUPPORTED = ErrorRow(
-        5001, "0A000", 400, "The zone would need learners", "Give the QUORUM SIZE that the message names."
-    )
     NODE_MEMBER_LIMIT = ErrorRow(
         5002,
         "54000",
@@ -206,6 +201,14 @@ class ErrorKind(Enum):
         "A node cannot hold that many members",
         "Ask for fewer partitions or add nodes.",
         ProtocolType.INSUFFICIENT_RESOURCES,
+    )
+
+    DRAIN_LEAVES_NO_DATA_NODE = ErrorRow(
+        5003,
+        "55006",
+        409,
+        "A zone would have no data node",
+        "Start another node that the zone can use, or change the zone.",
     )
 
     RECOVERY_NOT_NEEDED = ErrorRow(
@@ -253,6 +256,13 @@ class ErrorKind(Enum):
         ProtocolType.EXTERNAL,
     )
 
+    LIMITS_CHANGED = ErrorRow(
+        6004,
+        "40001",
+        412,
+        "The limits of moves were changed meanwhile",
+        "Read them again: nothing was changed.",
+    )
     CLUSTER_NOT_IDLE = ErrorRow(
         6003,
         "55006",
@@ -295,12 +305,29 @@ class ErrorKind(Enum):
         "Compact and defragment etcd, disarm its NOSPACE alarm, and try again.",
         ProtocolType.INSUFFICIENT_RESOURCES,
     )
+    PARTITION_FULL = ErrorRow(
+        7010,
+        "53100",
+        507,
+        "The partition's store is full",
+        "Nothing was written. It tidies up by itself; if it stays full, move data away or raise the quota.",
+        ProtocolType.INSUFFICIENT_RESOURCES,
+    )
     PARTITION_UNAVAILABLE = ErrorRow(
         7003,
         "58000",
         503,
         "The partition does not answer",
         "Look at its status for the cause, and try again.",
+        ProtocolType.EXTERNAL,
+    )
+
+    REPLICA_BEHIND = ErrorRow(
+        7006,
+        "58000",
+        504,
+        "No replica has what the read wants",
+        "Try again, allow an older point, or read from the leader.",
         ProtocolType.EXTERNAL,
     )
 
@@ -326,6 +353,9 @@ class ErrorKind(Enum):
     )
     PREPARED_STATEMENT_UNKNOWN = ErrorRow(
         8008, "26000", 400, "There is no such prepared statement", "PREPARE it first."
+    )
+    REVISION_GONE = ErrorRow(
+        8010, "55000", 410, "The revision is not kept any more", "Read at a newer revision, or at a time."
     )
     INTERNAL_ERROR = ErrorRow(
         9001,

@@ -8,12 +8,14 @@ import json
 import structlog
 
 from catalog.core.zone import Node, ZoneId
+from rebalance.controllers.admission import MoveAdmission
 from rebalance.controllers.automatic_reset import AutomaticReset
 from rebalance.controllers.clock import Clock, WallClock
 from rebalance.controllers.contact import Contact
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.leadership import Leadership
+from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.work_queue import WorkQueue
 from rebalance.controllers.zone import ZoneController
@@ -41,8 +43,15 @@ def live_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
     return tuple(NodeRecord.decode(item.value).node for item in mirror.below(keyspace.nodes))
 
 
+def usable_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
+    """Living nodes that are not leaving, of a mirror of the whole keyspace: what zones may be placed on."""
+    live = live_nodes(mirror, keyspace)
+    return tuple(node for node in live if mirror.get(keyspace.drain(node.name)) is None)
+
+
 class ControllerRuntime:
-    """Run several: one leads. ``name`` tells them apart in the leader key."""
+    """Run several: one leads. ``name`` tells them apart in the leader key. ``map_period_s``: how often
+    partition maps may be published; None: they are not."""
 
     def __init__(
         self,
@@ -55,6 +64,7 @@ class ControllerRuntime:
         clock: Clock | None = None,
         strategy: Strategy = Strategy.QUEUE,
         reset_delay_ms: int = RESET_DELAY_MS,
+        map_period_s: float | None = None,
     ) -> None:
         """``reset_delay_ms``: ``AutomaticReset``."""
         self._metastore = metastore
@@ -62,6 +72,7 @@ class ControllerRuntime:
         self._engine = engine
         self._intents = KeyspaceMirror(metastore, keyspace.intents)
         self._nodes = KeyspaceMirror(metastore, keyspace.nodes)
+        self._drains = KeyspaceMirror(metastore, keyspace.drains)
         self._epochs = KeyspaceMirror(metastore, keyspace.epoch)
         self._open = asyncio.Event()
         self._waits_for_servers = False
@@ -73,7 +84,19 @@ class ControllerRuntime:
         self._contact = Contact(metastore, keyspace, clock, hold)
         self._topology = TopologyKeeper(metastore, keyspace, clock, hold, self._contact.silent_ms)
         self._data_nodes = DataNodesKeeper(metastore, keyspace, lambda: self._topology.known, clock, self._due)
-        self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes, strategy)
+        self._maps: PartitionMapKeeper | None = None
+        if map_period_s:
+            self._maps = PartitionMapKeeper(
+                metastore,
+                keyspace,
+                name,
+                self._intents,
+                self._nodes,
+                lambda: self._topology.known.topology,
+                map_period_s,
+            )
+        self._admission = MoveAdmission(metastore, keyspace, clock, self._member_limits, self._rewrite)
+        self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes, strategy, self._admission)
         self._resets = AutomaticReset(metastore, keyspace, lambda: self._topology.known, clock, reset_delay_ms)
 
     @property
@@ -85,11 +108,15 @@ class ControllerRuntime:
         self._epochs.listen(self._on_epoch)
         self._intents.listen(self._on_intents)
         self._nodes.listen(self._topology.notice)
+        self._nodes.listen(lambda _changed: self._admission.look_again())
+        self._drains.listen(lambda _changed: self._topology.notice())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._epochs.run())
             tasks.create_task(self._intents.run())
             tasks.create_task(self._nodes.run())
+            tasks.create_task(self._drains.run())
             tasks.create_task(self._contact.run())
+            tasks.create_task(self._admission.follow())
             tasks.create_task(self._leadership.run(self._lead))
 
     def _on_epoch(self, _changed: frozenset[str]) -> None:
@@ -129,11 +156,19 @@ class ControllerRuntime:
         for item in self._intents.below(self._keyspace.intents):
             self._queue.add(ZoneId(int(item.key.removeprefix(self._keyspace.intents))))
 
+    def _member_limits(self) -> dict[str, int]:
+        return {node.name: node.member_limit for node in live_nodes(self._nodes, self._keyspace)}
+
+    def _rewrite(self, zone_id: ZoneId) -> None:
+        self._zones.rewrite(zone_id)
+        self._queue.add(zone_id)
+
     async def _lead(self) -> None:
         await self._engine.start()
         await self._open.wait()
         await self._intents.loaded()
         await self._nodes.loaded()
+        await self._admission.loaded()
         self._zones.forget()
         self._due.clear()
         self._resets.due.clear()
@@ -141,11 +176,14 @@ class ControllerRuntime:
         self._enqueue_all()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work())
+            tasks.create_task(self._admission.run())
             tasks.create_task(self._topology.run(self._enqueue_all, self._settle_due))
             tasks.create_task(self._due.run(self._on_due))
             tasks.create_task(self._resets.due.run(self._reset_lost))
             tasks.create_task(self._resync())
             tasks.create_task(self._publish_engine())
+            if self._maps is not None:
+                tasks.create_task(self._publish_maps(self._maps))
 
     async def _work(self) -> None:
         while True:
@@ -195,6 +233,11 @@ class ControllerRuntime:
         except Exception as error:
             log.warning("data nodes not written", zone=zone_id, error=repr(error))
         self._queue.add(zone_id)
+
+    async def _publish_maps(self, maps: PartitionMapKeeper) -> None:
+        """Not while catalog and metastore do not agree."""
+        await self._open.wait()
+        await maps.run()
 
     async def _publish_engine(self) -> None:
         """Spark's state for every server's /readyz, under the leader's lease."""

@@ -5,22 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import Enum
+
+from catalog.core.zone import Strategy
+
+__all__ = ["ASSIGNMENTS_FORMAT", "Assignments", "Strategy", "nodes_of"]
 
 ASSIGNMENTS_FORMAT = 1
-
-
-class Strategy(Enum):
-    """What a new target does to a move that runs."""
-
-    QUEUE = "queue"  # it waits in planned until the move has ended
-    UPDATE = "update"  # it replaces pending until the leader has locked pending, then it waits in planned
-    CANCEL = "cancel"  # it waits in planned, and the leader cancels the move while that is possible
-
-    @property
-    def locks_pending(self) -> bool:
-        """A leader takes ``pending.lock`` before it touches a voter, because pending may change before that."""
-        return self is not Strategy.QUEUE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from rebalance.core.admission import Move, move_of
 from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.guarded_write import (
     Decision,
@@ -75,12 +76,22 @@ class BulkDecisions:
         self._trigger_value = encode_trigger(self.event_revision)
         self._strategy = strategy
         self._encoded: dict[bytes, tuple[bytes, bytes]] = {}
+        self._moves: dict[tuple[bytes, bytes], Move] = {}
         self._stable: dict[bytes, Assignments] = {}
         self._triggers: dict[bytes, int] = {}
         self._target = target
 
     def target(self, number: int) -> Assignments:
         return self._target.assignments_of(self._targets[number])
+
+    def move(self, stable: bytes, number: int) -> Move:
+        """What a partition with this stable value moves when it goes to the target."""
+        row = self._targets[number]
+        found = self._moves.get((stable, row))
+        if found is None:
+            found = move_of(self._decoded(stable), self._target.assignments_of(row))
+            self._moves[stable, row] = found
+        return found
 
     def decide_alone(self, observed: Observed, number: int) -> Decision:
         """For a partition that is not as usual."""

@@ -76,6 +76,7 @@ class MemberState(Enum):
     STARTING = "STARTING"  # the process runs but does not answer yet
     RUNNING = "RUNNING"  # it answers
     FAILED = "FAILED"  # it cannot be started; ``reason`` says why, and the node goes on trying
+    NONE = "NONE"  # there is no member here: the node keeps a mirror only
 
 
 class MemberRole(Enum):
@@ -92,6 +93,17 @@ class Stage(Enum):
     CATCHING_UP = "CATCHING_UP"
     JOINT = "JOINT"
     STABLE = "STABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorRecord:
+    """A standing learner's copy on one node. READY: it waits for the group's voters; STARTING: the first copy
+    is fetched; RUNNING: it may be read up to ``safe_revision`` at least (``rounded_revision``)."""
+
+    state: MemberState
+    client_url: str = ""
+    safe_revision: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +125,11 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class MemberRecord:
-    """One replica on one node. URLs stay the same for the life of the member (they are in its membership)."""
+    """One replica on one node. URLs stay the same for the life of the member (they are in its membership).
+
+    A node has a member and a mirror of one partition while its role changes, so one record speaks of both;
+    state NONE: of a mirror alone.
+    """
 
     state: MemberState
     peer_url: str
@@ -121,20 +137,42 @@ class MemberRecord:
     started: bool = False
     """True once the process was started with data of its own: an empty directory is a loss then."""
     reason: str = ""
+    mirror: MirrorRecord | None = None
     position: LogPosition | None = None
     """Published while the group has no leader: what a recovery chooses by."""
+
+    @classmethod
+    def of_mirror(cls, mirror: MirrorRecord) -> Self:
+        """The node holds no member of the partition."""
+        return cls(MemberState.NONE, "", "", mirror=mirror)
+
+    @property
+    def has_member(self) -> bool:
+        return self.state is not MemberState.NONE
+
+    @property
+    def is_mirroring(self) -> bool:
+        """A mirror runs, so a learner's copy is here."""
+        return self.mirror is not None and self.mirror.state is MemberState.RUNNING
 
     def encode(self) -> bytes:
         document = {**asdict(self), "state": self.state.value}
         if self.position is None:
             del document["position"]
+        if self.mirror is None:
+            del document["mirror"]
+        else:
+            document["mirror"]["state"] = self.mirror.state.value
         return _encode(document)
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
         found = _decode(value)
+        mirror = found.pop("mirror", None)
+        if mirror is not None:
+            mirror = MirrorRecord(**{**mirror, "state": MemberState(mirror["state"])})
         position = LogPosition(**found["position"]) if found.get("position") else None
-        return cls(**{**found, "state": MemberState(found["state"]), "position": position})
+        return cls(**{**found, "state": MemberState(found["state"]), "position": position}, mirror=mirror)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,3 +262,10 @@ def rounded_size(size_bytes: int) -> int:
     each second."""
     step = 1 << max(size_bytes.bit_length() - 2, 0)
     return -(-size_bytes // step) * step
+
+
+def rounded_revision(revision: int) -> int:
+    """Down to the last number with two significant bits: a mirror that follows is published twice each time
+    that its group's revision doubles, and what is published is never too much."""
+    step = 1 << max(revision.bit_length() - 2, 0)
+    return revision // step * step

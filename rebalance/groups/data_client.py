@@ -1,8 +1,9 @@
 """One attempt of a put or a get at one member of a partition's group, and the connections for it.
 
 Keys in a group's store: ``g`` its identity, ``d/<key>`` a datum, ``o/<operation id>`` the mark of an applied
-put (under a lease, so marks expire). A put is one transaction: identity right, mark absent -> datum and mark.
-So it may be repeated at any member, as often as wanted, while the mark lives.
+put (under a lease, so marks expire), ``t`` the leader's time; ``m/<copy>`` is a mirror's own. A put is one
+transaction: identity right, mark absent -> datum and mark. So it may be repeated at any member, as often as
+wanted, while the mark lives.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from typing import Any
 from aetcd import rpc
 
 from rebalance.core.keys import PartitionId
+from rebalance.core.safe_time import Beat, ReplicaSight, decode_time
 from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, classify, open_channel
+from rebalance.hosting.tls import TlsFiles
 
 DATUM_PREFIX = b"d/"
 OPERATION_PREFIX = b"o/"
+SAFE_TIME_KEY = b"t"
+MARKER_PREFIX = b"m/"
 LEASE_TTL_S = 120
 LEASE_ROTATION_S = 40.0
 """A lease takes new marks for this long, so a mark lives for at least LEASE_TTL_S - LEASE_ROTATION_S."""
@@ -41,7 +46,8 @@ class Datum:
 class Connections:
     """One channel per client URL, shared by all partitions; closed when no partition lists the URL any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: TlsFiles | None = None) -> None:
+        self._tls = tls
         self._channels: dict[str, Any] = {}
         self._listed: dict[PartitionId, frozenset[str]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -49,7 +55,7 @@ class Connections:
     def channel(self, url: str) -> Any:
         found = self._channels.get(url)
         if found is None:
-            found = self._channels[url] = open_channel(url)
+            found = self._channels[url] = open_channel(url, self._tls)
         return found
 
     def use(self, partition: PartitionId, urls: Iterable[str]) -> None:
@@ -102,6 +108,8 @@ class PartitionClient:
             failed = classify(error)
             if failed.kind is FailureKind.LEASE_NOT_FOUND and self._lease == lease:
                 self._lease = 0
+            if failed.kind is FailureKind.NO_SPACE and await self._is_marked(url, mark, timeout_s):
+                return True  # the very put that reached the quota is applied and answered with an error
             raise failed from error
         if reply.succeeded:
             return True
@@ -121,6 +129,62 @@ class PartitionClient:
         found, identity = (each.response_range.kvs for each in reply.responses)
         self._check_identity(url, identity)
         return Datum(found[0].value, found[0].mod_revision) if found else Datum(None, 0)
+
+    async def _is_marked(self, url: str, mark: bytes, timeout_s: float) -> bool:
+        try:
+            reply = await self._kv(url).Range(rpc.RangeRequest(key=mark), timeout=timeout_s)
+        except rpc.AioRpcError as error:
+            raise classify(error) from error
+        return bool(reply.kvs)
+
+    async def revision(self, url: str, timeout_s: float) -> int:
+        """The group's revision as of now, linearizably. Raises CallFailedError, WrongGroupError."""
+        try:
+            reply = await self._kv(url).Range(rpc.RangeRequest(key=IDENTITY_KEY), timeout=timeout_s)
+        except rpc.AioRpcError as error:
+            raise classify(error) from error
+        self._check_identity(url, reply.kvs)
+        return int(reply.header.revision)
+
+    async def sight(self, url: str, timeout_s: float, *, mirrored: bool) -> ReplicaSight:
+        """Up to where the replica itself may be read. What a voter has applied is safe; of a mirror it is
+        what it has repeated: its store could have gone further by itself, as when leases end while its node
+        stands still. Raises CallFailedError, WrongGroupError."""
+        newest_marker = rpc.RangeRequest(
+            key=MARKER_PREFIX,
+            range_end=MARKER_PREFIX[:-1] + b"0",
+            sort_target=rpc.RangeRequest.MOD,
+            sort_order=rpc.RangeRequest.DESCEND,
+            limit=1,
+            serializable=True,
+        )
+        request = rpc.TxnRequest(
+            success=[
+                _get(SAFE_TIME_KEY, serializable=True),
+                rpc.RequestOp(request_range=newest_marker),
+                _get(IDENTITY_KEY, serializable=True),
+            ]
+        )
+        try:
+            reply = await self._kv(url).Txn(request, timeout=timeout_s)
+        except rpc.AioRpcError as error:
+            raise classify(error) from error
+        beats, markers, identity = (each.response_range.kvs for each in reply.responses)
+        self._check_identity(url, identity)
+        beat = Beat(decode_time(beats[0].value), beats[0].mod_revision) if beats else Beat()
+        if mirrored and markers and marked_revision(markers[0]) != markers[0].mod_revision:
+            return ReplicaSight(0, Beat())
+        repeated = max(markers[0].mod_revision if markers else 0, beat.revision)
+        return ReplicaSight(repeated if mirrored else reply.header.revision, beat)
+
+    async def get_at(self, url: str, key: bytes, revision: int, timeout_s: float) -> Datum:
+        """As of ``revision``, from the replica alone. Raises CallFailedError (COMPACTED)."""
+        request = rpc.RangeRequest(key=DATUM_PREFIX + key, revision=revision, serializable=True)
+        try:
+            reply = await self._kv(url).Range(request, timeout=timeout_s)
+        except rpc.AioRpcError as error:
+            raise classify(error) from error
+        return Datum(reply.kvs[0].value, reply.kvs[0].mod_revision) if reply.kvs else Datum(None, 0)
 
     async def _current_lease(self, url: str, timeout_s: float) -> int:
         async with self._lease_lock:
@@ -157,6 +221,11 @@ class PartitionClient:
         return rpc.KVStub(self._connections.channel(url))
 
 
+def marked_revision(marker: Any) -> int:
+    """The group's revision that a mirror meant to repeat when it wrote its marker; 0 for what is no marker."""
+    return int(marker.value) if marker.value.isdigit() else 0
+
+
 def _absent(key: bytes) -> Any:
     return rpc.Compare(key=key, target=rpc.Compare.CREATE, result=rpc.Compare.EQUAL, create_revision=0)
 
@@ -165,5 +234,5 @@ def _put(key: bytes, value: bytes, lease: int = 0) -> Any:
     return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value, lease=lease))
 
 
-def _get(key: bytes) -> Any:
-    return rpc.RequestOp(request_range=rpc.RangeRequest(key=key))
+def _get(key: bytes, *, serializable: bool = False) -> Any:
+    return rpc.RequestOp(request_range=rpc.RangeRequest(key=key, serializable=serializable))

@@ -98,7 +98,10 @@ class SteppedGroupHost(ABC):
         held = self._reservations.partitions()
         if partition not in held and len(held) >= self._member_limit:
             raise NoPlaceError(f"NODE_MEMBER_LIMIT: {self._member_limit} members are held")
-        return self._reservations.reserve(partition).endpoints
+        try:
+            return self._reservations.reserve(partition).endpoints
+        except OSError as error:
+            raise NoPlaceError(f"NO_DISK: {error.strerror}") from error
 
     async def bootstrap(self, partition: PartitionId, group: GroupRecord) -> None:
         await self._member(partition).start(group.token, group.peers, "new", group.generation)
@@ -146,6 +149,7 @@ class SteppedGroupHost(ABC):
         return MemberStatus(
             life=life,
             endpoints=member.endpoints,
+            reason=reason,
             member_id=f"{answer.member_id:x}",
             role=MemberRole.LEARNER if answer.is_learner else MemberRole.VOTER,
             is_leader=led.term != 0,
@@ -176,8 +180,6 @@ class SteppedGroupHost(ABC):
         target: Assignments,
         endpoints: Mapping[str, str],
     ) -> ChangeAnswer:
-        if target.learners:
-            return ChangeAnswer.LEARNERS_NOT_SUPPORTED
         led = self._led.setdefault(partition, _Led())
         refused = _refusal(led, term, token)
         if refused is not None:
@@ -214,6 +216,8 @@ class SteppedGroupHost(ABC):
                     await member.api.remove(entry.member_id)
         except CallFailedError as failed:
             raise MemberUnavailableError(str(failed)) from failed
+        # Whoever was announced as leaving stays.
+        led.progress = Progress()
         return CancelAnswer.CANCELLED
 
     async def transfer_leadership(self, partition: PartitionId, node: str) -> bool:
@@ -295,8 +299,9 @@ class EtcdGroupHost(SteppedGroupHost):
         member_limit: int = 100,
         tuning: EtcdTuning | None = None,
     ) -> None:
-        self._directories = Reservations(data_dir, ports, host)
-        super().__init__(self._directories, member_limit, tuning or EtcdTuning())
+        tuning = tuning or EtcdTuning()
+        self._directories = Reservations(data_dir, ports, host, scheme="https" if tuning.tls else "http")
+        super().__init__(self._directories, member_limit, tuning)
         self._starts = asyncio.Semaphore(self._tuning.starts_at_once)
         self._binary = ""
 
@@ -306,6 +311,10 @@ class EtcdGroupHost(SteppedGroupHost):
             log.warning(binary.warning)
         self._binary = binary.path
         super().open(node, listener)
+
+    def mirror_places(self) -> Reservations:
+        """What this node's mirrors are kept in: beside its members, with ports from the same range."""
+        return self._directories.beside("mirrors")
 
     def new_member(self, partition: PartitionId) -> GroupMemberProcess:
         return EtcdMember(partition, self._node, self._directories, self._binary, self._tuning, self._starts)

@@ -1,7 +1,8 @@
 """What a node holds on disk for its members: a directory each, with the ports that are in its membership.
 
-``members/<zone>-<partition>/reservation.json`` is written before a member is announced and survives restarts: a
-member that came back on other ports would never find its group again. ``data`` beside it is etcd's.
+``members/<zone>-<partition>/reservation.json`` is written before a member is announced and survives restarts:
+a member that came back on other ports would never find its group again. ``data`` beside it is etcd's. Mirrors
+have the same below ``mirrors``.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import filelock
 
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
+from rebalance.groups.port_pairs import PortPairs
 from rebalance.hosting.free_ports import is_free
-from rebalance.ports.groups import DataDirectoryInUseError, MemberEndpoints, NoPlaceError
+from rebalance.ports.groups import DataDirectoryInUseError, MemberEndpoints
 
 RESERVATION_FORMAT = 1
 _FILE = "reservation.json"
@@ -27,8 +29,9 @@ _FILE = "reservation.json"
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """``launched``: a process was started on it; its data may count in the group from then on. ``wrote_log``:
-    etcd's write-ahead log has been seen; when it is gone later, the data is lost. ``generation``: of the group
-    that the data belongs to; a recovery raises it once, when the member is its group's only one."""
+    etcd's write-ahead log has been seen; when it is gone later, the data is lost. ``copy``: of a mirror, the
+    name of its present copy. ``generation``: of the group that the data belongs to; a recovery raises it once,
+    when the member is its group's only one."""
 
     host: str
     peer_port: int
@@ -38,34 +41,52 @@ class Reservation:
     state: str = "new"
     launched: bool = False
     wrote_log: bool = False
+    copy: str = ""
+    scheme: str = "http"
+    """https for a member that speaks TLS, for all its life: its peer URL is in the membership."""
     generation: int = 0
 
     @property
     def endpoints(self) -> MemberEndpoints:
-        return MemberEndpoints(f"http://{self.host}:{self.peer_port}", f"http://{self.host}:{self.client_port}")
+        base = f"{self.scheme}://{self.host}"
+        return MemberEndpoints(f"{base}:{self.peer_port}", f"{base}:{self.client_port}")
 
 
 class Reservations:
     """All reservations of one node below ``<data dir>/members``. Ports come in pairs from ``ports``."""
 
     def __init__(
-        self, data_dir: Path, ports: range, host: str, probe: Callable[[int, str], bool] = is_free
+        self,
+        data_dir: Path,
+        ports: range | PortPairs,
+        host: str = "127.0.0.1",
+        probe: Callable[[int, str], bool] = is_free,
+        folder: str = "members",
+        *,
+        scheme: str = "http",
     ) -> None:
-        if len(ports) < 2:
-            raise ValueError(f"a port range of at least two ports is needed, not {ports}")
-        self._root = data_dir / "members"
-        self._ports = ports
-        self._host = host
-        self._probe = probe
+        self._data_dir = data_dir
+        self._scheme = scheme
+        self._root = data_dir / folder
         self._held: dict[PartitionId, Reservation] = {}
-        self._next = 0
-        self._lock = filelock.FileLock(data_dir / "node.lock")
+        self._lock: filelock.BaseFileLock | None = None
+        if isinstance(ports, PortPairs):
+            self._pairs = ports
+        else:
+            self._pairs = PortPairs(ports, host, probe)
+            self._lock = filelock.FileLock(data_dir / "node.lock")
+
+    def beside(self, folder: str) -> Reservations:
+        """Another book of the same node below ``<data dir>/<folder>``, with ports from the same range. Open
+        both before anything is reserved in either; the data directory is locked by this one alone."""
+        return Reservations(self._data_dir, self._pairs, folder=folder, scheme=self._scheme)
 
     def open(self) -> None:
         """Raises DataDirectoryInUseError when another process holds the directory."""
         self._root.mkdir(parents=True, exist_ok=True)
         try:
-            self._lock.acquire(timeout=0)
+            if self._lock is not None:
+                self._lock.acquire(timeout=0)
         except filelock.Timeout as error:
             raise DataDirectoryInUseError(
                 f"{self._root.parent} is in use by another node process; give each node a directory of its own"
@@ -74,12 +95,12 @@ class Reservations:
             if directory.name.startswith("."):
                 shutil.rmtree(directory, ignore_errors=True)
             elif (directory / _FILE).exists():
-                self._held[_partition_of(directory.name)] = _read(directory / _FILE)
-        used = [held.peer_port for held in self._held.values()]
-        self._next = (max(used) - self._ports.start) // 2 + 1 if used else 0
+                held = self._held[_partition_of(directory.name)] = _read(directory / _FILE)
+                self._pairs.claim(held.peer_port)
 
     def close(self) -> None:
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()
 
     def partitions(self) -> frozenset[PartitionId]:
         return frozenset(self._held)
@@ -100,13 +121,20 @@ class Reservations:
         """Raises NoPlaceError when every port pair is taken."""
         held = self._held.get(partition)
         if held is None:
-            peer_port = self._free_pair()
-            held = Reservation(self._host, peer_port, peer_port + 1)
+            peer_port = self._pairs.take()
+            held = Reservation(self._pairs.host, peer_port, peer_port + 1, scheme=self._scheme)
             self._store(partition, held)
         return held
 
     def prepare(
-        self, partition: PartitionId, token: str, initial: dict[str, str], state: str, generation: int = 0
+        self,
+        partition: PartitionId,
+        token: str,
+        initial: dict[str, str],
+        state: str,
+        *,
+        copy: str = "",
+        generation: int = 0,
     ) -> Reservation:
         """Remember how the member is started the first time, before it is."""
         prepared = replace(
@@ -115,6 +143,7 @@ class Reservations:
             initial=initial,
             state=state,
             launched=True,
+            copy=copy,
             generation=generation,
         )
         self._store(partition, prepared)
@@ -129,14 +158,23 @@ class Reservations:
         if not held.wrote_log and self.has_log(partition):
             self._store(partition, replace(held, wrote_log=True))
 
+    def discard_data(self, partition: PartitionId) -> Path | None:
+        """The data of a mirror is of no use any more. Returns what is left to be deleted."""
+        return self._doom(self.data(partition), f".{self.directory(partition).name}")
+
     def forget(self, partition: PartitionId) -> Path | None:
-        """Free the ports; the directory is renamed first, so that a crash cannot leave half of it in use.
-        Returns what is left to be deleted."""
-        self._held.pop(partition, None)
+        """Free the ports. Returns what is left to be deleted."""
+        held = self._held.pop(partition, None)
+        if held is not None:
+            self._pairs.free(held.peer_port)
         directory = self.directory(partition)
+        return self._doom(directory, f".{directory.name}")
+
+    def _doom(self, directory: Path, name: str) -> Path | None:
+        """Renamed first, so that a crash cannot leave half of it in use; ``open`` deletes what was left."""
         if not directory.exists():
             return None
-        doomed = self._root / f".{directory.name}.{os.urandom(4).hex()}"
+        doomed = self._root / f"{name}.{os.urandom(4).hex()}"
         directory.rename(doomed)
         return doomed
 
@@ -150,21 +188,6 @@ class Reservations:
             os.fsync(stream.fileno())
         draft.replace(directory / _FILE)
         self._held[partition] = held
-
-    def _free_pair(self) -> int:
-        """Each search goes on where the last one ended: a freed pair rests as long as others are left, because
-        clients may follow its old address for a moment."""
-        taken = {held.peer_port for held in self._held.values()}
-        pairs = len(self._ports) // 2
-        for offset in range(pairs):
-            index = (self._next + offset) % pairs
-            port = self._ports.start + 2 * index
-            if port not in taken and all(self._probe(each, self._host) for each in (port, port + 1)):
-                self._next = index + 1
-                return port
-        raise NoPlaceError(
-            f"NO_FREE_PORTS: none of {pairs} pairs in {self._ports.start}-{self._ports.stop - 1}"
-        )
 
 
 def _partition_of(name: str) -> PartitionId:

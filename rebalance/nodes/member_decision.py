@@ -45,7 +45,7 @@ def decide_member(view: PartitionView, node: str, status: MemberStatus | None) -
     recovering = _recovering(view, node, status)
     if recovering is not None:
         return recovering
-    if node not in view.assigned:
+    if node not in view.voting:
         return _not_assigned(view, node, status)
     own = view.records.get(node)
     if status is None:
@@ -67,12 +67,14 @@ def decide_member(view: PartitionView, node: str, status: MemberStatus | None) -
             return _first_start(view, node, status)
         case MemberLife.REMOVED if view.configuration and view.listed(own_url) is not MemberRole.VOTER:
             # Listed as a learner: the group was asked to add this URL after it had removed the old member.
-            if view.pending is not None and node not in view.pending.value.nodes:
+            if view.pending is not None and node not in view.pending.value.peers:
                 return MemberDecision(Duty.NOTHING, "LEFT: removed by its group, stable is not switched yet")
             return MemberDecision(Duty.REINCARNATE)
         case MemberLife.STOPPED | MemberLife.FAILED | MemberLife.REMOVED:
             return MemberDecision(Duty.RESTART, status.reason)
-        case MemberLife.STARTING | MemberLife.RUNNING:
+        case MemberLife.RUNNING:
+            return MemberDecision(Duty.NOTHING, status.reason)
+        case MemberLife.STARTING:
             return MemberDecision(Duty.NOTHING)
 
 
@@ -112,7 +114,8 @@ def _is_out(view: PartitionView, peer_url: str) -> bool:
 
 
 def _not_assigned(view: PartitionView, node: str, status: MemberStatus | None) -> MemberDecision:
-    if status is None and node not in view.records:
+    own = view.records.get(node)
+    if status is None and (own is None or not own.value.has_member):
         return MemberDecision(Duty.NOTHING)
     dropped = view.stable is None and view.pending is None
     if dropped or status is None or status.life in (MemberLife.REMOVED, MemberLife.RESERVED):

@@ -52,6 +52,16 @@ class PartitionView:
         """Nodes that hold a replica now or are to hold one."""
         return nodes_of(*(each.value for each in (self.stable, self.pending) if each is not None))
 
+    @property
+    def voting(self) -> frozenset[str]:
+        """Nodes that vote now or are to vote: they have a member."""
+        return frozenset(name for each in (self.stable, self.pending) if each for name in each.value.peers)
+
+    @property
+    def learning(self) -> frozenset[str]:
+        """Nodes that are standing learners now or are to be: they keep a mirror."""
+        return frozenset(name for each in (self.stable, self.pending) if each for name in each.value.learners)
+
     def listed(self, peer_url: str) -> MemberRole | None:
         """The role in which the group's published configuration has this peer URL; None when it does not."""
         members = self.configuration.value.members.values() if self.configuration else ()

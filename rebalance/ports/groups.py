@@ -24,12 +24,15 @@ class GroupError(Exception):
     ├── MemberUnavailableError  the own member gave no usable answer; asking again is right
     ├── DataDirectoryInUseError another process holds this node's data directory
     ├── OutcomeUnknownError     40003: a put was repeated until its time limit; it may have been applied
-    └── ValueRefusedError       the group will never take this value (too large)
+    ├── ValueRefusedError       the group will never take this value (too large)
+    ├── GroupFullError          53100: a member's store is full, nothing was written
+    ├── ReplicaBehindError      no replica has what a read wants, within its time limit
+    └── RevisionGoneError       a read wants a revision that is compacted
     """
 
 
 class NoPlaceError(GroupError):
-    """No free port pair, or the node's member limit is reached."""
+    """No free port pair, no space on the disk, or the node's member limit is reached."""
 
 
 class MemberUnavailableError(GroupError):
@@ -49,6 +52,20 @@ class OutcomeUnknownError(GroupError):
 
 class ValueRefusedError(GroupError):
     """Repeating cannot help."""
+
+
+class GroupFullError(GroupError):
+    """The group's members tidy up by themselves; what stays full needs a larger quota."""
+
+    code = 53100
+
+
+class ReplicaBehindError(GroupError):
+    """Asking again later is right, or reading from the leader; the message says where each replica is."""
+
+
+class RevisionGoneError(GroupError):
+    """Groups keep a bounded history: a newer revision can be read."""
 
 
 class MemberLife(Enum):
@@ -86,11 +103,13 @@ class GroupMember:
 @dataclass(frozen=True, slots=True)
 class PeerSight:
     """What the agent knows of the member behind a peer URL. ``down``: its node is gone or has given it up.
-    ``serving``: its own node says that it answers clients."""
+    ``serving``: its own node says that it answers clients. ``mirror_missing``: its node lives and keeps no
+    mirror of the partition that runs, so it cannot become a standing learner yet."""
 
     node: str
     down: bool = False
     serving: bool = True
+    mirror_missing: bool = False
 
 
 class ChangeAnswer(Enum):
@@ -102,7 +121,6 @@ class ChangeAnswer(Enum):
     NOT_LEADER = "NOT_LEADER"
     OLD_TERM = "OLD_TERM"  # the sender speaks for an earlier leadership and must stop
     STALE_TOKEN = "STALE_TOKEN"  # a newer target was asked for already
-    LEARNERS_NOT_SUPPORTED = "LEARNERS_NOT_SUPPORTED"
 
 
 class CancelAnswer(Enum):
@@ -120,6 +138,7 @@ class FailureCode(Enum):
     SUPERSEDED = "SUPERSEDED"  # another target has come while the new members caught up
     UNHEALTHY_CLUSTER = "UNHEALTHY_CLUSTER"  # the group wants its members connected for 5 s first
     MEMBER_NOT_STARTED = "MEMBER_NOT_STARTED"
+    MIRROR_NOT_RUNNING = "MIRROR_NOT_RUNNING"  # a voter that is to become a learner has no mirror yet
     CATCHING_UP = "CATCHING_UP"  # no failure: what a running change waits for
     CATCH_UP_TIMEOUT = "CATCH_UP_TIMEOUT"
     NO_MAJORITY = "NO_MAJORITY"
@@ -251,7 +270,10 @@ class GroupHost(Protocol):
         target: Assignments,
         endpoints: Mapping[str, str],
     ) -> ChangeAnswer:
-        """Bring the group to ``target``; ``endpoints`` is node -> peer URL for each of its nodes."""
+        """Bring the group's voters to those of ``target``; ``endpoints`` is node -> peer URL for each of them.
+
+        Standing learners are no members: they are part of what is applied and not waited for, but a voter that
+        becomes one is removed only when the mirror on its node runs (``PeerSight.mirror_missing``)."""
         ...
 
     async def cancel_change_peers(self, partition: PartitionId, term: int, token: int) -> CancelAnswer:
@@ -274,6 +296,15 @@ class EndpointSource(Protocol):
         """Client URLs of the voters that stay, the preferred one first; empty while none is known."""
         ...
 
+    def learners(self, partition: PartitionId) -> tuple[str, ...]:
+        """Client URLs of the standing learners that may be read; empty while there are none."""
+        ...
+
     async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
         """Returns when the endpoints are no longer ``seen``, or when the time is over."""
+        ...
+
+    def doubt(self, partition: PartitionId) -> None:
+        """A member that was listed did not answer, or is of another group: what is known may be old. Returns at
+        once."""
         ...

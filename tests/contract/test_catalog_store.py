@@ -171,16 +171,6 @@ def test_a_bad_statement_leaves_the_catalog_as_it_was(runner: StatementRunner, c
         assert dump(catalog_url) == before, sql
 
 
-def test_what_the_engine_cannot_do_leaves_the_catalog_as_it_was(
-    runner: StatementRunner, catalog_url: str
-) -> None:
-    topology = tuple(Node(f"n{n}") for n in range(7))
-    with pytest.raises(ScriptError) as error:
-        runner.run("CREATE ZONE b (REPLICAS 7, QUORUM SIZE 2)", topology)
-    assert error.value.kind is ErrorKind.LEARNERS_NOT_SUPPORTED
-    assert not any(dump(catalog_url).values())
-
-
 def test_a_script_stops_at_its_first_error_and_keeps_what_was_done(runner: StatementRunner) -> None:
     with pytest.raises(ScriptError) as error:
         runner.run("CREATE ZONE s1 (REPLICAS 9);\n CREATE ZONE s1; CREATE ZONE s2", NODES)

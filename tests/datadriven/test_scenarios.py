@@ -16,7 +16,10 @@ from tests.datadriven.test_guarded_write import execute
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
-AREAS = ("assign-invoke", "stable-switch", "queue", "trap", "quorum", "failover", "ha", "dr", "lease")
+AREAS = (
+    *("assign-invoke", "stable-switch", "queue", "trap", "quorum", "failover"),
+    *("ha", "dr", "lease", "agent", "e2e", "obs"),
+)
 SCENARIOS = {
     case["id"]: case
     for line in (DATA / "rebalance_scenarios.jsonl").read_text().splitlines()

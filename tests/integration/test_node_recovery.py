@@ -99,8 +99,8 @@ async def test_a_survivor_founds_the_group_anew(cluster: NodeCluster) -> None:
 
 
 async def test_lost_members_that_return_in_the_middle_do_not_serve(cluster: NodeCluster) -> None:
-    """IEP-051: two of three are a majority of the old group; back before the survivor has founded the new one,
-    they neither run nor take a write, and their data goes once stable is switched."""
+    """IEP-051, S106: two of three are a majority of the old group; back before the survivor has founded the new
+    one, they neither run nor take a write, and their data goes once stable is switched."""
     await founded(cluster, "n1", "n2", "n3")
     await cluster.router.put(P0, "k", b"1", "op-1")
     await kill(cluster, "n2", "n3")

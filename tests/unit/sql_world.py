@@ -19,6 +19,8 @@ from app.views import KeyspaceViews
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId
 from catalog.store.migrate import migrate
+from rebalance.controllers.admission import MoveAdmission
+from rebalance.controllers.clock import WallClock
 from rebalance.controllers.data_nodes import DataNodesKeeper
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.recovery import PartitionRecovery
@@ -33,6 +35,7 @@ from rebalance.core.records import (
     MemberRecord,
     MemberRole,
     MemberState,
+    MirrorRecord,
     NodeRecord,
     Stage,
 )
@@ -65,11 +68,14 @@ class World:
             self.catalog, self.mirror, self.keyspace, self.sandbox, timeout_s, recovery=self.recovery
         )
         self.placement = LocalPlacementEngine()
+        # Limits are obeyed, and nobody admits anything: what may not begin at once waits for good.
+        self.admission = MoveAdmission(self.metastore, self.keyspace, WallClock())
         self.zones = ZoneController(
             self.metastore,
             self.keyspace,
             self.placement,
             DataNodesKeeper(self.metastore, self.keyspace, lambda: KnownTopology.of(*self.nodes)),
+            admission=self.admission,
         )
 
     async def put(self, key: str, value: bytes) -> None:
@@ -106,6 +112,7 @@ class World:
             keys = self.keyspace.partition(partition)
             stable, pending = await self.assignments(keys.stable), await self.assignments(keys.pending)
             assert stable is not None
+            voters = {name for each in (stable, pending) if each for name in each.peers}
             for node in nodes_of(stable, pending):
                 record = MemberRecord(
                     MemberState.RUNNING,
@@ -114,13 +121,12 @@ class World:
                     started=True,
                     position=LogPosition(7, 9, True) if down else None,
                 )
+                if node not in voters:
+                    record = MemberRecord.of_mirror(MirrorRecord(MemberState.RUNNING, f"http://{node}:3", 12))
                 await self.put(self.keyspace.member(partition, node), record.encode())
             leader = next((node for node in stable.peers if node not in down), stable.primary)
-            roles = dict.fromkeys(stable.peers, MemberRole.VOTER) | dict.fromkeys(
-                stable.learners, MemberRole.LEARNER
-            )
             configured = {
-                node: ConfiguredMember(node, role, f"http://{node}:1") for node, role in roles.items()
+                node: ConfiguredMember(node, MemberRole.VOTER, f"http://{node}:1") for node in stable.peers
             }
             await self.put(keys.configuration, ConfigurationRecord(1, leader, Stage.NONE, configured).encode())
         await self.settle()
@@ -144,8 +150,9 @@ async def opened(
     migrate(url)
     world = World(url, sandbox)
     await world.catalog.open(lambda: None)
-    watching = asyncio.create_task(world.mirror.run())
+    watching = asyncio.gather(world.mirror.run(), world.admission.follow())
     await world.mirror.loaded()
+    await world.admission.loaded()
     await world.set_nodes(*nodes)
     try:
         yield world

@@ -40,13 +40,13 @@ def view(
     empty: bool = False,
     generation: int = 0,
 ) -> PartitionView:
-    """Each letter is a node; ``listed`` are the members of the published configuration. ``forced`` and
-    ``empty`` mark pending, ``generation`` is the group's."""
+    """Each letter is a node, ``ab+c`` are two voters and a standing learner; ``listed`` are the members of the
+    published configuration. ``forced`` and ``empty`` mark pending, ``generation`` is the group's."""
 
-    def keyed(names: str) -> Recorded[Assignments] | None:
-        return Recorded(Assignments(tuple(names)), 5, 5) if names else None
-
-    wanted = Assignments(tuple(pending), forced=forced, empty=empty) if pending else None
+    def assignments(names: str, *, forced: int = 0, empty: bool = False) -> Recorded[Assignments] | None:
+        peers, _, learners = names.partition("+")
+        wanted = Assignments(tuple(peers), tuple(learners), forced=forced, empty=empty) if names else None
+        return Recorded(wanted, 5, 5) if wanted else None
 
     def member(name: str) -> ConfiguredMember:
         role = MemberRole.LEARNER if name in learning else MemberRole.VOTER
@@ -59,14 +59,14 @@ def view(
         record = ConfigurationRecord(2, "a", Stage.NONE, {name: member(name) for name in listed})
         configuration = Recorded(record, 6, 6)
     records = {
-        name: Recorded(MemberRecord(MemberState.READY, url(name), "c", name in started), 4, 4)
+        name: Recorded(MemberRecord(MemberState.READY, url(name), f"{url(name)}2", name in started), 4, 4)
         for name in reserved + started
     }
     return PartitionView(
         P0,
         Keyspace().partition(P0),
-        keyed(stable),
-        Recorded(wanted, 5, 5) if wanted else None,
+        assignments(stable),
+        assignments(pending, forced=forced, empty=empty),
         group,
         configuration,
         records,
@@ -107,11 +107,19 @@ RESERVED, RUNNING, STOPPED = MemberLife.RESERVED, MemberLife.RUNNING, MemberLife
         (view("b", started="ab", listed="ab"), STOPPED, Duty.RESTART),
         (view("b", reserved="a"), None, Duty.CLEAN_UP),
         (view(started="ab", listed="ab"), RUNNING, Duty.CLEAN_UP),
+        # A learner has no member; a promoted one gets it, a demoted one loses it once its group has removed it.
+        (view("b+a", listed="b"), None, Duty.NOTHING),
+        (view("b+a", "ab", listed="b"), None, Duty.RESERVE),
+        (view("ab", "b+a", started="ab", listed="ab"), RUNNING, Duty.NOTHING),
+        (view("ab", "b+a", started="ab", listed="b"), MemberLife.REMOVED, Duty.NOTHING),
+        (view("b+a", started="ab", listed="ab"), RUNNING, Duty.NOTHING),
+        (view("b+a", started="ab", listed="b"), MemberLife.REMOVED, Duty.CLEAN_UP),
+        (view("b+a", "ab", started="ab", listed="b"), MemberLife.REMOVED, Duty.REINCARNATE),
     ],
 )
 def test_duty_of_node_a(seen: PartitionView, life: MemberLife | None, duty: Duty) -> None:
-    """I3-027, I3-040, I3-049: members start exactly where a key asks for them, wait for the list that names
-    them, and are destroyed only when no key and no group counts on them."""
+    """I3-027, I3-040, I3-049, IEP-043: members start exactly where a key asks for them, wait for the list that
+    names them, and are destroyed only when no key and no group counts on them."""
     assert decide_member(seen, "a", member(life) if life else None).duty is duty
 
 

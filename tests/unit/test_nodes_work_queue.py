@@ -44,7 +44,7 @@ async def test_additions_are_merged_and_none_is_lost() -> None:
 
 
 async def test_a_key_is_never_worked_on_twice_at_once() -> None:
-    """Bounded concurrency over keys, none within a key."""
+    """S117: bounded concurrency over keys, none within a key, so start and stop never overlap."""
     running: Counter[str] = Counter()
     most = 0
 

@@ -54,7 +54,7 @@ def view(
     for node, known in positions.items():
         position = LogPosition(known, known + 2, True) if known > 0 else None
         state, reason = (MemberState.FAILED, "DATA_LOST: gone") if known < 0 else (MemberState.RUNNING, "")
-        members[node] = MemberRecord(state, f"p{node}", "c", True, reason, position)
+        members[node] = MemberRecord(state, f"p{node}", "c", True, reason, position=position)
         role = MemberRole.LEARNER if node in learners else MemberRole.VOTER
         configured[node] = ConfiguredMember(node, role, f"p{node}")
     return PartitionView(

@@ -15,6 +15,7 @@ RETRYABLE = (
     ErrorKind.METASTORE_UNAVAILABLE,
     ErrorKind.METASTORE_DIVERGED,
     ErrorKind.PARTITION_UNAVAILABLE,
+    ErrorKind.REPLICA_BEHIND,
 )
 """Something outside is to blame: clients see it by the type."""
 
@@ -77,7 +78,10 @@ def test_sqlstates_and_statuses() -> None:
         ErrorKind.METASTORE_UNAVAILABLE: ("58000", 503),
         ErrorKind.METASTORE_DIVERGED: ("55000", 503),
         ErrorKind.METASTORE_FULL: ("53100", 503),
+        ErrorKind.PARTITION_FULL: ("53100", 507),
         ErrorKind.KEY_NOT_FOUND: ("02000", 404),
+        ErrorKind.REPLICA_BEHIND: ("58000", 504),
+        ErrorKind.REVISION_GONE: ("55000", 410),
         ErrorKind.OUTCOME_UNKNOWN: ("40003", 504),
         ErrorKind.INTERNAL_ERROR: ("XX000", 500),
     }

@@ -10,6 +10,7 @@ import pytest
 
 from app.cli.main import main
 from tests.unit.test_cli.stub import ApiStub
+from tests.unit.test_cli.test_rebalance import PAUSE_LINES, PAUSED
 
 KEY = "/api/v1/zones/ORDERS/kv/o-17"
 STORED = {"zone": "ORDERS", "key": "o-17", "partition": 5, "revision": 9, "operation_id": "op-1"}
@@ -56,6 +57,31 @@ def test_get_prints_the_value_alone(api: ApiStub, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.splitlines()[1] == "ORDERS,o-17,5,paid,9"
 
 
+def test_get_from_a_learner_says_which_point_it_wants(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    """IEP-058: at a revision or at a time; what does not go together is refused before anything is sent."""
+    api.answers[f"GET {KEY}?read=learner"] = (200, FOUND)
+    api.answers[f"GET {KEY}?read=replica&at_revision=12"] = (200, FOUND)
+    api.answers[f"GET {KEY}?read=learner&at_time=2026-05-17T09%3A30%3A00%2B02%3A00"] = (200, FOUND)
+    command = ["kv", "get", "orders", "o-17"]
+    assert main([*command, "--read", "learner"]) == 0
+    assert main([*command, "--read", "replica", "--at-revision", "12"]) == 0
+    assert main([*command, "--read", "learner", "--at-time", "2026-05-17T09:30:00+02:00"]) == 0
+    sent = len(api.requests)
+    assert main([*command, "--at-revision", "12"]) == 64
+    assert "--at-revision is for --read learner" in capsys.readouterr().err
+    assert main([*command, "--read", "learner", "--at-revision", "1", "--at-time", "2026-05-17T09:30Z"]) == 64
+    assert "not both" in capsys.readouterr().err
+    assert main([*command, "--read", "follower"]) == 64
+    assert len(api.requests) == sent
+
+
+def test_a_replica_that_is_behind_is_4(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    """IEP-058: the wait has an end, and its message says where the replicas are."""
+    api.problem(f"GET {KEY}?read=learner", 504, "REPLICA_BEHIND", "no learner has revision 9", sqlState="58000")
+    assert main(["kv", "get", "orders", "o-17", "--read", "learner"]) == 4
+    assert "REPLICA_BEHIND (58000): no learner has revision 9" in capsys.readouterr().err
+
+
 def test_a_missing_key_is_1(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.problem(f"GET {KEY}", 404, "KEY_NOT_FOUND", "no key o-17 in ORDERS", code=5001, sqlState="02000")
     assert main(["kv", "get", "orders", "o-17"]) == 1
@@ -81,13 +107,32 @@ def test_status(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.answers["GET /readyz"] = (200, ready)
     api.answers["GET /api/v1/nodes"] = (200, {"nodes": [{**node, "member_limit": 100, "members": 8}]})
     api.answers["GET /api/v1/zones"] = (200, {"zones": [{"name": "ORDERS", "partitions": 8, "replicas": 3}]})
+    api.answers["GET /api/v1/rebalance/limits"] = (200, PAUSED)
     assert main(["status"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [f"{api.url}: ready", "catalog ok, metastore ok, spark starting (JVM)"]
+    assert lines[2:5] == ["limits of moves: cluster_moves 8", *PAUSE_LINES]
     assert "n1    NO     8/100    region=EU   default" in lines
     assert "ORDERS  partitions=8 replicas=3" in lines
     assert main(["status", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["nodes"][0]["members"] == 8
+
+
+def test_status_says_what_learners_wait_for(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    ready = {"ready": True, "catalog": "ok", "metastore": "ok", "spark": "ready", "spark_message": ""}
+    zone = {"zone_id": 4, "name": "WIDE", "partitions": 2, "voters": 3, "learners": 2, "catalog_version": 7}
+    causes = [{"cause": "LEARNER_STARTING: n5", "partitions": 2}]
+    api.answers["GET /readyz"] = (200, ready)
+    api.answers["GET /api/v1/nodes"] = (200, {"nodes": []})
+    api.answers["GET /api/v1/zones"] = (200, {"zones": [zone]})
+    api.answers["GET /api/v1/progress/4?version=7"] = (200, {"state": "MOVING", "causes": causes})
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split("  ") == [
+        *("WIDE", "partitions=2 voters=3 learners=2", "LEARNER_STARTING: n5 (2)"),
+    ]
+    assert main(["status", "--format", "json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)["zones"]
+    assert shown["progress"]["causes"] == causes
 
 
 def test_status_of_what_is_not_ready_is_1(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,73 @@
+"""The published partition map of a zone, as the keyspace mirror has it: for the REST API and for SQL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from catalog.core.zone import Zone, ZoneId
+from rebalance.core.keys import Keyspace
+from rebalance.core.zone_map import ZoneMapPointer
+from rebalance.kernels.partition_map import STATE_NAMES, FullArrays
+from rebalance.kernels.partition_map_codec import decode_map
+from rebalance.metastore.mirror import KeyspaceCopy
+
+MAP_MEDIA_TYPE = "application/vnd.zonekeeper.partition-map"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedMap:
+    """``data`` are the bytes as they are stored (``rebalance/tech-notes/partition-map.md``)."""
+
+    pointer: ZoneMapPointer
+    data: bytes
+    full: FullArrays
+
+
+def published_map(keys: KeyspaceCopy, keyspace: Keyspace, zone_id: ZoneId) -> PublishedMap | None:
+    """None when there is none, or when its chunks are not all in the mirror yet. Raises DamagedMapError."""
+    value = keys.value(keyspace.zone_map(zone_id))
+    if value is None:
+        return None
+    pointer = ZoneMapPointer.decode(value)
+    data = b"".join(item.value for item in keys.below(keyspace.zone_map_chunks(zone_id, pointer.sequence)))
+    if len(data) != pointer.size_bytes:
+        return None
+    return PublishedMap(pointer, data, _decoded(data))
+
+
+@lru_cache(maxsize=16)
+def _decoded(data: bytes) -> FullArrays:
+    return decode_map(data)[1]
+
+
+def map_json(zone: Zone, published: PublishedMap) -> dict[str, Any]:
+    """One entry for each partition of the map."""
+    pointer, full = published.pointer, published.full
+    nodes, states = full.nodes.tolist(), full.states.tolist()
+    counters, sizes = full.counters.tolist(), full.sizes.tolist()
+    starts, leaders, terms = full.starts.tolist(), full.leaders.tolist(), full.terms.tolist()
+    return {
+        "zone": zone.name,
+        "zone_id": zone.zone_id,
+        "version": str(pointer.version),
+        "sequence": pointer.sequence,
+        "coordinator": pointer.coordinator,
+        "partitions": [
+            {
+                "partition": number,
+                "primary": full.names[leaders[number]] if leaders[number] >= 0 else None,
+                "term": terms[number],
+                "copies": {
+                    full.names[nodes[index]]: {
+                        "state": STATE_NAMES[states[index]],
+                        "counter": counters[index],
+                        "size_bytes": sizes[index],
+                    }
+                    for index in range(starts[number], starts[number + 1])
+                },
+            }
+            for number in range(full.partitions)
+        ],
+    }

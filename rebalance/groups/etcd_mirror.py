@@ -1,0 +1,103 @@
+"""Standing learners on etcd: a mirror is a store of one member, filled from a snapshot and a watch.
+
+``EtcdMirrorHost`` is the ``MirrorHost`` of one node. Protocol and costs: ``rebalance/tech-notes/mirrors.md``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from rebalance.core.keys import PartitionId
+from rebalance.groups.etcd_member import EtcdMember
+from rebalance.groups.etcd_tuning import MIRROR_FLAGS, EtcdTuning
+from rebalance.groups.mirror_follower import MirrorFollower
+from rebalance.groups.reservations import Reservations
+from rebalance.hosting.etcd_binary import find_etcd
+from rebalance.ports.groups import NoPlaceError
+from rebalance.ports.mirrors import MirrorStatus
+
+COPIES_AT_ONCE = 2
+
+
+class EtcdMirrorHost:
+    """``book``: where they are kept (``EtcdGroupHost.mirror_places``); ``mirror_limit``: most mirrors at once.
+    Call it from the event-loop thread: the stores die with the thread that started them."""
+
+    def __init__(
+        self, book: Reservations, *, mirror_limit: int = 100, tuning: EtcdTuning | None = None
+    ) -> None:
+        tuning = tuning or EtcdTuning()
+        self._book = book
+        self._mirror_limit = mirror_limit
+        # The marker's history comes on top of the group's.
+        self._tuning = replace(tuning, quota_bytes=2 * tuning.quota_bytes)
+        self._starts = asyncio.Semaphore(tuning.starts_at_once)
+        self._copies = asyncio.Semaphore(COPIES_AT_ONCE)
+        self._followers: dict[PartitionId, MirrorFollower] = {}
+        self._members: dict[PartitionId, EtcdMember] = {}
+        self._node = ""
+        self._binary = ""
+
+    def open(self, node: str) -> None:
+        """Raises FileNotFoundError, naming what to install, without etcd."""
+        self._node, self._binary = node, find_etcd().path
+        self._book.open()
+
+    def partitions(self) -> frozenset[PartitionId]:
+        return self._book.partitions()
+
+    async def follow(self, partition: PartitionId, group: str, sources: tuple[str, ...]) -> None:
+        held, follower = self._book.get(partition), self._followers.get(partition)
+        known = follower.group if follower else held.token if held else ""
+        if known not in ("", group):
+            await self.stop(partition, destroy=True)
+            follower = None
+        if follower is None:
+            self._reserve(partition)
+            follower = self._followers[partition] = MirrorFollower(
+                partition, group, self._node, self._member(partition), self._book, self._copies
+            )
+        follower.sources = sources
+        follower.start()
+
+    async def status(self, partition: PartitionId) -> MirrorStatus | None:
+        if self._book.get(partition) is None:
+            return None
+        follower = self._followers.get(partition)
+        if follower is not None:
+            return await follower.status()
+        life, reason, _ = await self._member(partition).look()
+        return MirrorStatus(life, self._member(partition).endpoints.client_url, reason=reason)
+
+    async def stop(self, partition: PartitionId, *, destroy: bool) -> None:
+        follower = self._followers.pop(partition, None)
+        if follower is not None:
+            await follower.stop()
+        if self._book.get(partition) is None:
+            return
+        member = self._member(partition)
+        if destroy:
+            await member.destroy()
+            self._members.pop(partition, None)
+        else:
+            await member.stop()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(self.stop(each, destroy=False) for each in list(self._members)))
+        self._members.clear()
+        self._book.close()
+
+    def _reserve(self, partition: PartitionId) -> None:
+        held = self._book.partitions()
+        if partition not in held and len(held) >= self._mirror_limit:
+            raise NoPlaceError(f"NODE_MEMBER_LIMIT: {self._mirror_limit} mirrors are held")
+        self._book.reserve(partition)
+
+    def _member(self, partition: PartitionId) -> EtcdMember:
+        member = self._members.get(partition)
+        if member is None:
+            member = self._members[partition] = EtcdMember(
+                partition, self._node, self._book, self._binary, self._tuning, self._starts, MIRROR_FLAGS
+            )
+        return member

@@ -1,0 +1,192 @@
+"""The store of one mirror: an etcd of one member that repeats a group's revisions.
+
+Every repeated revision is one transaction that also writes the key ``m/<name of the copy>``, the *marker*. So
+the marker's mod_revision is the store's revision, and a transaction that is guarded by it is applied at that
+revision or not at all: a repeat, a lost answer or a late request can never apply a revision twice or out of
+its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+from aetcd import rpc
+
+from rebalance.core.safe_time import Beat, decode_time
+from rebalance.core.source_revisions import SourceRevision
+from rebalance.groups.data_client import MARKER_PREFIX, SAFE_TIME_KEY, marked_revision
+from rebalance.groups.etcd_api import CallFailedError, FailureKind, answer, open_channel
+from rebalance.groups.raft_proposals import ProposalsFailedError, RaftProposals
+from rebalance.hosting.tls import TlsFiles
+from rebalance.ports.groups import MemberEndpoints
+
+log = structlog.get_logger(__name__)
+
+READ_TIMEOUT_S = 5.0
+APPLY_TIMEOUT_S = 15.0
+LEASES_PAUSE_S = 10.0
+COMPARED_KEYS = 64
+"""Of the revision at which copy and group meet; more would tell nothing more."""
+ANSWER_BYTES_MAX = 64 << 20
+
+
+class CopyUselessError(Exception):
+    """The copy is not what the group was, or the revisions that it lacks are gone: only a new one helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """``revision``: of the last repeated revision, or of the copy; ``marked``: the marker's, 0 without one."""
+
+    revision: int
+    marked: int
+    beat: Beat
+
+    @property
+    def safe_revision(self) -> int:
+        return max(self.marked, self.beat.revision)
+
+
+class MirrorStore:
+    """Connections to the running store; ``copy`` is the name of its copy. One user; ``close`` it."""
+
+    def __init__(self, endpoints: MemberEndpoints, copy: str, tls: TlsFiles | None = None) -> None:
+        self._endpoints = endpoints
+        self._tls = tls
+        self._marker = MARKER_PREFIX + copy.encode()
+        self._channel = open_channel(endpoints.client_url, tls, ANSWER_BYTES_MAX)
+        self._kv = rpc.KVStub(self._channel)
+        self._proposals: RaftProposals | None = None
+        self._marked = 0
+
+    async def close(self) -> None:
+        await self._channel.close()
+        if self._proposals is not None:
+            await self._proposals.close()
+
+    async def prepare(self) -> None:
+        """Once after the store's start. An alarm of the group's came with the copy; one of its own comes back
+        with the next write if there is still no space. Raises CallFailedError."""
+        maintenance = rpc.MaintenanceStub(self._channel)
+        status = await answer(maintenance.Status(rpc.StatusRequest(), timeout=READ_TIMEOUT_S))
+        header = status.header
+        self._proposals = RaftProposals(
+            self._endpoints.peer_url, header.member_id, header.cluster_id, status.version, self._tls
+        )
+        alarms = await answer(
+            maintenance.Alarm(rpc.AlarmRequest(action=rpc.AlarmRequest.GET), timeout=READ_TIMEOUT_S)
+        )
+        for each in alarms.alarms:
+            disarm = rpc.AlarmRequest(
+                action=rpc.AlarmRequest.DEACTIVATE, memberID=each.memberID, alarm=each.alarm
+            )
+            await answer(maintenance.Alarm(disarm, timeout=READ_TIMEOUT_S))
+
+    async def position(self) -> Position:
+        """Where the store stands. Raises CallFailedError; CopyUselessError when something else has written."""
+        request = rpc.TxnRequest(success=[_read(self._marker), _read(SAFE_TIME_KEY)])
+        reply = await answer(self._kv.Txn(request, timeout=READ_TIMEOUT_S))
+        markers, beats = (each.response_range.kvs for each in reply.responses)
+        revision = reply.header.revision
+        self._marked = markers[0].mod_revision if markers else 0
+        if markers and not (revision == self._marked == marked_revision(markers[0])):
+            raise CopyUselessError(
+                f"the store is at revision {revision}, but {marked_revision(markers[0])} was the last repeated"
+            )
+        beat = Beat(decode_time(beats[0].value), beats[0].mod_revision) if beats else Beat()
+        return Position(revision, self._marked, beat)
+
+    async def holds(self, last: SourceRevision) -> bool:
+        """True when the store's newest revision, ``last``, is the group's: same keys, same values."""
+        changes = last.changes[:COMPARED_KEYS]
+        request = rpc.TxnRequest(success=[_read(change.key) for change in changes])
+        reply = await answer(self._kv.Txn(request, timeout=READ_TIMEOUT_S))
+        for change, response in zip(changes, reply.responses, strict=True):
+            found = response.response_range.kvs
+            if change.value is None:
+                if found:
+                    return False
+            elif not found or found[0].mod_revision != last.revision or found[0].value != change.value:
+                return False
+        return True
+
+    async def apply(self, batch: Sequence[SourceRevision]) -> None:
+        """Repeat ``batch``, whose first revision follows the store's, each as a transaction of its own.
+
+        Raises CallFailedError: a first part of it may have been repeated, ask ``position``; CopyUselessError
+        when the store's revisions are not the group's any more.
+        """
+        transactions: list[Any] = []
+        marked = self._marked
+        for each in batch:
+            transactions.append(self._transaction(each, marked))
+            marked = each.revision
+        if len(transactions) > 1:
+            await self._send_ahead(transactions[:-1])
+        reply = await answer(self._kv.Txn(transactions[-1], timeout=APPLY_TIMEOUT_S))
+        last = batch[-1].revision
+        if not reply.succeeded:
+            raise CallFailedError(FailureKind.OTHER, f"revision {last} is not the next of the store")
+        if reply.header.revision != last:
+            raise CopyUselessError(f"revision {last} became {reply.header.revision}")
+        self._marked = last
+
+    async def keep_leases(self) -> float:
+        """Leases came with the copy. The store would end them by itself and delete their keys, in a revision
+        that the group never had; so those that have keys are kept, until the group has deleted these.
+
+        Returns the seconds until it must be called again. Raises CallFailedError.
+        """
+        leases = rpc.LeaseStub(self._channel)
+        listed = await answer(leases.LeaseLeases(rpc.LeaseLeasesRequest(), timeout=READ_TIMEOUT_S))
+        pause_s = LEASES_PAUSE_S
+        for each in listed.leases:
+            asked = rpc.LeaseTimeToLiveRequest(ID=each.ID, keys=True)
+            found = await answer(leases.LeaseTimeToLive(asked, timeout=READ_TIMEOUT_S))
+            if found.keys:
+                await answer(_keep_alive(leases, each.ID))
+                pause_s = min(pause_s, found.grantedTTL / 4)
+        return pause_s
+
+    async def _send_ahead(self, transactions: Sequence[Any]) -> None:
+        """All but the last of a batch; whether they were applied shows with the last one."""
+        try:
+            if self._proposals is None:
+                raise ProposalsFailedError("the store was not prepared")
+            await self._proposals.send([each.SerializeToString() for each in transactions])
+        except ProposalsFailedError as failed:
+            # The slow way, for a store that takes no proposals; an accepted one makes these do nothing.
+            log.warning("revisions are repeated one by one", error=str(failed))
+            for each in transactions:
+                await answer(self._kv.Txn(each, timeout=APPLY_TIMEOUT_S))
+
+    def _transaction(self, revision: SourceRevision, marked: int) -> Any:
+        operations = [
+            rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=change.key))
+            if change.value is None
+            else rpc.RequestOp(request_put=rpc.PutRequest(key=change.key, value=change.value))
+            for change in revision.changes
+        ]
+        marker = rpc.PutRequest(key=self._marker, value=b"%d" % revision.revision)
+        operations.append(rpc.RequestOp(request_put=marker))
+        guard = rpc.Compare(
+            key=self._marker, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=marked
+        )
+        return rpc.TxnRequest(compare=[guard], success=operations)
+
+
+async def _keep_alive(leases: Any, lease: int) -> None:
+    async def requests() -> AsyncIterator[Any]:
+        yield rpc.LeaseKeepAliveRequest(ID=lease)
+
+    call = leases.LeaseKeepAlive(requests(), timeout=READ_TIMEOUT_S)
+    async for _ in call:
+        call.cancel()
+        return
+
+
+def _read(key: bytes) -> Any:
+    return rpc.RequestOp(request_range=rpc.RangeRequest(key=key))

@@ -1,0 +1,111 @@
+"""Safe time: what a group's leader says of the time, in the group's own data.
+
+The agent beside the leader writes the key ``t`` every 500 ms. A replica that has repeated a beat with time T
+has everything that was acknowledged before the leader's clock showed T, also when nobody writes anything
+else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+import structlog
+from aetcd import rpc
+
+from rebalance.core.keys import PartitionId
+from rebalance.core.safe_time import Beat, decode_time, encode_time, next_time_ms
+from rebalance.groups.data_client import SAFE_TIME_KEY, Connections, WrongGroupError
+from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, classify
+from rebalance.hosting.tls import TlsFiles
+
+log = structlog.get_logger(__name__)
+
+BEAT_S = 0.5
+BEAT_TIMEOUT_S = 1.0
+
+
+def wall_clock_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SafeTimeWriter:
+    """Beats of the partitions that one node leads. ``clock`` gives milliseconds since 1970; ``close`` it.
+
+    Safe time never goes back: a new leader whose clock is behind repeats the old leader's time, with a new
+    revision, until its own clock is there. Two writers for a moment do no harm: each beat is guarded by the one
+    that it follows.
+    """
+
+    def __init__(self, clock: Callable[[], int] = wall_clock_ms, tls: TlsFiles | None = None) -> None:
+        self._clock = clock
+        self._connections = Connections(tls)
+        self._last: dict[PartitionId, Beat] = {}
+
+    async def beat(self, partition: PartitionId, client_url: str) -> Beat:
+        """Write one beat through the member at ``client_url`` (the leader's, else it costs a forwarding).
+
+        Raises CallFailedError, WrongGroupError; the next beat makes up for one that failed.
+        """
+        self._connections.use(partition, (client_url,))
+        for _ in range(2):
+            found = await self._write(partition, client_url, self._last.get(partition, Beat()))
+            self._last[partition] = found[0]
+            if found[1]:
+                return found[0]
+        raise CallFailedError(FailureKind.OTHER, "another writer beats at the same time")
+
+    def forget(self, partition: PartitionId) -> None:
+        """The partition is not led here any more, or has no learners."""
+        self._last.pop(partition, None)
+        self._connections.use(partition, ())
+
+    async def run(self, led: Callable[[], Mapping[PartitionId, str]]) -> None:
+        """Until it is cancelled: beat what ``led`` names (partition -> client URL of the own, leading member)
+        each time it is asked; name only partitions that have learners in stable or pending."""
+        while True:
+            begun = asyncio.get_running_loop().time()
+            wanted = dict(led())
+            for partition in self._last.keys() - wanted.keys():
+                self.forget(partition)
+            await asyncio.gather(*(self._try_beat(partition, url) for partition, url in wanted.items()))
+            spent_s = asyncio.get_running_loop().time() - begun
+            await asyncio.sleep(max(BEAT_S - spent_s, BEAT_S / 10))
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    async def _try_beat(self, partition: PartitionId, client_url: str) -> None:
+        try:
+            await self.beat(partition, client_url)
+        except (CallFailedError, WrongGroupError) as failed:
+            log.debug("no beat", partition=str(partition), error=str(failed))
+
+    async def _write(self, partition: PartitionId, client_url: str, last: Beat) -> tuple[Beat, bool]:
+        """The beat that the group has now, and whether it is this one."""
+        new_ms = next_time_ms(self._clock(), last)
+        identity = str(partition).encode()
+        own = rpc.Compare(key=IDENTITY_KEY, target=rpc.Compare.VALUE, result=rpc.Compare.EQUAL, value=identity)
+        follows = rpc.Compare(
+            key=SAFE_TIME_KEY, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=last.revision
+        )
+        put = rpc.PutRequest(key=SAFE_TIME_KEY, value=encode_time(new_ms))
+        reads = [
+            rpc.RequestOp(request_range=rpc.RangeRequest(key=key)) for key in (SAFE_TIME_KEY, IDENTITY_KEY)
+        ]
+        request = rpc.TxnRequest(
+            compare=[own, follows], success=[rpc.RequestOp(request_put=put)], failure=reads
+        )
+        stub = rpc.KVStub(self._connections.channel(client_url))
+        try:
+            reply = await stub.Txn(request, timeout=BEAT_TIMEOUT_S)
+        except rpc.AioRpcError as error:
+            raise classify(error) from error
+        if reply.succeeded:
+            return Beat(new_ms, reply.header.revision), True
+        beats, identities = (each.response_range.kvs for each in reply.responses)
+        if not identities or identities[0].value != identity:
+            found = identities[0].value.decode(errors="replace") if identities else ""
+            raise WrongGroupError(f"{client_url} is {found!r}, not {str(partition)!r}")
+        return Beat(decode_time(beats[0].value), beats[0].mod_revision) if beats else Beat(), False

@@ -1,0 +1,165 @@
+"""Hosts of etcd groups on this machine, without agents and metastore, and the listener of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import GroupRecord, MemberRole
+from rebalance.groups.etcd_group import EtcdGroupHost
+from rebalance.groups.etcd_tuning import EtcdTuning
+from rebalance.hosting.free_ports import free_block
+from rebalance.ports.groups import (
+    GroupMember,
+    MemberLife,
+    MemberStatus,
+    PeerSight,
+    ReconfigurationFailure,
+)
+
+P0, P1 = PartitionId(ZoneId(3), 0), PartitionId(ZoneId(3), 1)
+TUNING = EtcdTuning(heartbeat_ms=50, election_ms=500, stop_grace_s=1.0, catch_up_timeout_s=1.0)
+
+
+@dataclass
+class Hosts:
+    """Some hosts and the listener of all of them; ``joins``: whether a listed learner is started."""
+
+    directory: Path
+    joins: bool = True
+    held: frozenset[str] = frozenset()
+    """Nodes whose listed learner is not started."""
+    hosts: dict[str, EtcdGroupHost] = field(default_factory=dict)
+    ports: dict[str, range] = field(default_factory=dict)
+    events: list[tuple[str, object, int, int]] = field(default_factory=list)
+
+    def open(self, name: str) -> EtcdGroupHost:
+        self.ports.setdefault(name, free_block(8))
+        (self.directory / name).mkdir(exist_ok=True)
+        host = EtcdGroupHost(self.directory / name, self.ports[name], tuning=TUNING, member_limit=3)
+        host.open(name, self)
+        self.hosts[name] = host
+        return host
+
+    async def close(self) -> None:
+        for host in self.hosts.values():
+            await host.close()
+
+    def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
+        found = {name: host.endpoints(partition) for name, host in self.hosts.items()}
+        return {each.peer_url: PeerSight(name) for name, each in found.items() if each}
+
+    async def on_leader_elected(self, partition: PartitionId, term: int) -> None:
+        self.events.append(("elected", partition, term, 0))
+
+    async def on_configuration_committed(
+        self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]
+    ) -> bool:
+        for each in members:
+            held = not self.joins or each.node in self.held
+            if not held and each.role is MemberRole.LEARNER and not each.started:
+                status = await self.hosts[each.node].status(partition)
+                if status is not None and status.life is MemberLife.RESERVED:
+                    peers = {known.node: known.peer_url for known in members}
+                    await self.hosts[each.node].join(partition, peers)
+        return True
+
+    async def on_catch_up_finished(self, partition: PartitionId, term: int, token: int) -> bool:
+        return True
+
+    async def on_new_peers_configuration_applied(
+        self, partition: PartitionId, applied: Assignments, term: int, token: int
+    ) -> None:
+        self.events.append(("applied", applied, term, token))
+
+    async def on_reconfiguration_error(
+        self, partition: PartitionId, failure: ReconfigurationFailure, term: int, token: int
+    ) -> None:
+        self.events.append(("error", failure.code, term, token))
+
+    async def found(self, partition: PartitionId, *names: str) -> str:
+        """Bootstraps a group on these hosts; returns the leader's name."""
+        reserved = {name: (await self.hosts[name].reserve(partition)).peer_url for name in names}
+        group = GroupRecord(f"token-{partition}", reserved)
+        await asyncio.gather(*(self.hosts[name].bootstrap(partition, group) for name in names))
+        return await self.leader(partition)
+
+    async def leader(self, partition: PartitionId, timeout_s: float = 10.0) -> str:
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for name, host in self.hosts.items():
+                status = await host.status(partition)
+                if status is not None and status.is_leader:
+                    return name
+            await asyncio.sleep(0.05)
+        raise AssertionError("no leader")
+
+    async def until_listed(self, partition: PartitionId, *names: str) -> None:
+        """Exactly these are in the group's list, whatever their role, as the first one's host sees it."""
+        for _ in range(200):
+            if {each.node for each in await self.hosts[names[0]].configuration(partition)} == set(names):
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError(f"the group never was {names}")
+
+    async def status(self, name: str, partition: PartitionId) -> MemberStatus:
+        found = await self.hosts[name].status(partition)
+        assert found is not None
+        return found
+
+    async def event(self, kind: str, timeout_s: float = 10.0) -> tuple[object, int, int]:
+        """The first event of a kind, taken out of the list."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            for each in self.events:
+                if each[0] == kind:
+                    self.events.remove(each)
+                    return each[1:]
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"no {kind}: {self.events}")
+
+
+class Fixed:
+    """An endpoint source that changes only when a test says so."""
+
+    def __init__(self, urls: tuple[str, ...], mirrors: tuple[str, ...] = ()) -> None:
+        self.urls = urls
+        self.mirrors = mirrors
+
+    def endpoints(self, partition: PartitionId) -> tuple[str, ...]:
+        return self.urls
+
+    def learners(self, partition: PartitionId) -> tuple[str, ...]:
+        return self.mirrors
+
+    async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
+        await asyncio.sleep(timeout_s)
+
+    def doubt(self, partition: PartitionId) -> None:
+        """Nothing is known but what was given."""
+
+
+def etcd_processes(directory: Path) -> list[psutil.Process]:
+    """The etcd processes of this process that run on the directory or below it."""
+    found = []
+    for each in psutil.Process().children(recursive=True):
+        # One that ends meanwhile has no command line any more.
+        with contextlib.suppress(psutil.Error):
+            if each.name() == "etcd" and any(f"={directory}" in part for part in each.cmdline()):
+                found.append(each)
+    return found
+
+
+def member_process(hosts: Hosts, name: str) -> psutil.Process:
+    """The etcd process of the host's only member."""
+    (found,) = etcd_processes(hosts.directory / name / "members")
+    return found

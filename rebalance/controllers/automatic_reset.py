@@ -6,12 +6,13 @@ delay, goes on with the same time. Other zones are never looked at.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import structlog
 
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.zone import ConsistencyMode, ZoneId
+from catalog.core.zone import ConsistencyMode, ZoneId, ZoneIntent
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.recovery import PartitionRecovery, ZoneReading
@@ -22,8 +23,9 @@ from rebalance.ports.metastore import Metastore
 
 log = structlog.get_logger(__name__)
 
+PARTITIONS_PER_SLICE = 500
 AGAIN_MS = 1_000
-"""Until a zone is looked at again whose survivors did not tell yet how far they go, or that is not idle."""
+"""Until a zone is looked at again whose survivors did not tell yet how far they go."""
 
 
 class AutomaticReset:
@@ -41,6 +43,8 @@ class AutomaticReset:
         clock: Clock,
         delay_ms: int,
     ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
         self._recovery = PartitionRecovery(metastore, keyspace)
         self._topology = topology
         self._clock = clock
@@ -49,8 +53,10 @@ class AutomaticReset:
 
     async def look(self, zone_id: ZoneId) -> int:
         """Resets what is due; returns how many partitions. Raises MetastoreError."""
-        if not any(each.has_left for each in self._topology().topology.nodes):
-            # Nothing can have been lost: most looks end here, without a read.
+        # Most looks end here: nothing can have been lost, or it is not the zone's way to help itself.
+        if not any(each.has_left for each in self._topology().topology.nodes) or not await self._helps_itself(
+            zone_id
+        ):
             self.due.set(zone_id, None)
             return 0
         try:
@@ -60,19 +66,26 @@ class AutomaticReset:
             self.due.set(zone_id, self._clock.now_ms() + AGAIN_MS)
             return 0
         intent = reading.intent
-        if intent is None or intent.dropped or not _helps_itself(reading):
+        if intent is None or reading.why_not_idle(range(intent.zone.partitions)):
+            # It is looked at again when its controller has brought it so far.
             self.due.set(zone_id, None)
-            return 0
-        if reading.why_not_idle(range(intent.zone.partitions)):
-            self.due.set(zone_id, self._clock.now_ms() + AGAIN_MS)
             return 0
         done, next_ms = 0, None
         for number in range(intent.zone.partitions):
+            if number % PARTITIONS_PER_SLICE == 0:
+                # Lets others have the loop: a zone may have many.
+                await asyncio.sleep(0)
             was_reset, again_ms = await self._look_at(reading, PartitionId(zone_id, number))
             done += was_reset
             next_ms = again_ms if next_ms is None else min(next_ms, again_ms or next_ms)
         self.due.set(zone_id, next_ms)
         return done
+
+    async def _helps_itself(self, zone_id: ZoneId) -> bool:
+        found = await self._metastore.get(self._keyspace.intent(zone_id))
+        intent = ZoneIntent.decode(found.value) if found is not None else None
+        mode = intent.zone.consistency_mode if intent is not None and not intent.dropped else None
+        return mode is ConsistencyMode.HIGH_AVAILABILITY
 
     async def _look_at(self, reading: ZoneReading, partition: PartitionId) -> tuple[bool, int | None]:
         """Whether it was reset, and when to look again."""
@@ -94,8 +107,3 @@ class AutomaticReset:
         if await self._recovery.force(reading, partition, plan):
             return True, None
         return False, now_ms + AGAIN_MS
-
-
-def _helps_itself(reading: ZoneReading) -> bool:
-    intent = reading.intent
-    return intent is not None and intent.zone.consistency_mode is ConsistencyMode.HIGH_AVAILABILITY

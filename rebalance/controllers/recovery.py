@@ -22,7 +22,7 @@ from rebalance.core.move_status import PartitionView
 from rebalance.core.records import ConfigurationRecord, MemberRecord, RestartRecord
 from rebalance.core.recovery import ResetPlan, RestartPlan, plan_reset, plan_restart
 from rebalance.core.target import StoredTarget, TargetPointer, is_target_of
-from rebalance.core.txn import Compare, Get, GetPrefix, KeyValue, Operation, Put, Txn, TxnResult, unchanged
+from rebalance.core.txn import Compare, Get, KeyValue, Put, Txn, unchanged
 from rebalance.ports.metastore import Metastore
 
 log = structlog.get_logger(__name__)
@@ -49,7 +49,8 @@ class PartitionRestart:
 
 @dataclass(slots=True)
 class ZoneReading:
-    """A zone's keys at ``revision``. ``guards``: what every write of it is guarded by."""
+    """A zone's keys: those that guard every write at ``revision`` (``guards``), the others as of then or later.
+    Decoded only where they are looked at: a zone may have many partitions."""
 
     zone_id: ZoneId
     keyspace: Keyspace
@@ -61,7 +62,7 @@ class ZoneReading:
     alive: frozenset[str]
     guards: tuple[Compare, ...]
     keys: dict[str, KeyValue]
-    members: dict[PartitionId, dict[str, MemberRecord]]
+    members: dict[PartitionId, dict[str, bytes]]
     targets: tuple[Assignments, ...] = field(default=())
 
     @property
@@ -84,7 +85,9 @@ class ZoneReading:
             pending=_assignments(seen.pending),
             planned=_assignments(seen.planned),
             processed=self.pointer is not None and processed >= self.pointer.event_revision,
-            members=self.members.get(partition, {}),
+            members={
+                node: MemberRecord.decode(value) for node, value in self.members.get(partition, {}).items()
+            },
             configuration=ConfigurationRecord.decode(configuration.value) if configuration else None,
         )
 
@@ -97,8 +100,11 @@ class ZoneReading:
         in_epoch = split_event_revision(self.pointer.event_revision)[0] == self.epoch.epoch
         if not in_epoch or not is_target_of(self.pointer, self.intent, self.data_nodes):
             return "its newest change is not placed yet"
-        waiting = [n for n in numbers if not self.view(PartitionId(self.zone_id, n)).processed]
-        return f"partition {waiting[0]} has not taken up the newest target yet" if waiting else ""
+        for number in numbers:
+            trigger = self.observed(PartitionId(self.zone_id, number)).trigger
+            if trigger is None or decode_trigger(trigger.value) < self.pointer.event_revision:
+                return f"partition {number} has not taken up the newest target yet"
+        return ""
 
 
 class PartitionRecovery:
@@ -192,18 +198,15 @@ class PartitionRecovery:
     async def read(self, zone_id: ZoneId) -> ZoneReading:
         keys = self._keyspace
         names = keys.intent(zone_id), keys.data_nodes(zone_id), keys.target_pointer(zone_id), keys.epoch
-        prefixes = keys.zone_partitions(zone_id), keys.zone_members(zone_id), keys.nodes
-        operations: tuple[Operation, ...] = (
-            *(Get(name) for name in names),
-            *(GetPrefix(prefix) for prefix in prefixes),
-        )
-        result = await self._metastore.commit(Txn((), operations))
+        result = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
         intent, data_nodes, pointer, epoch = (result.only(index) for index in range(len(names)))
-        members: dict[PartitionId, dict[str, MemberRecord]] = {}
-        for item in _items(result, 5):
+        partitions = await self._metastore.range(keys.zone_partitions(zone_id))
+        members: dict[PartitionId, dict[str, bytes]] = {}
+        for item in (await self._metastore.range(keys.zone_members(zone_id))).items:
             parsed = keys.parse_member(item.key)
             if parsed is not None:
-                members.setdefault(parsed[0], {})[parsed[1]] = MemberRecord.decode(item.value)
+                members.setdefault(parsed[0], {})[parsed[1]] = item.value
+        nodes = await self._metastore.range(keys.nodes)
         reading = ZoneReading(
             zone_id=zone_id,
             keyspace=keys,
@@ -212,12 +215,12 @@ class PartitionRecovery:
             intent=ZoneIntent.decode(intent.value) if intent else None,
             data_nodes=DataNodes.decode(data_nodes.value) if data_nodes else None,
             pointer=TargetPointer.decode(pointer.value) if pointer else None,
-            alive=frozenset(item.key.removeprefix(keys.nodes) for item in _items(result, 6)),
+            alive=frozenset(item.key.removeprefix(keys.nodes) for item in nodes.items),
             guards=tuple(
                 unchanged(name, found.mod_revision if found else 0)
                 for name, found in zip(names, (intent, data_nodes, pointer, epoch), strict=True)
             ),
-            keys={item.key: item for item in _items(result, 4)},
+            keys={item.key: item for item in partitions.items},
             members=members,
         )
         if reading.pointer is not None:
@@ -302,11 +305,6 @@ def _check_idle(zone: Zone, reading: ZoneReading, numbers: Sequence[int]) -> Non
 
 def _of_partition(number: int, refusal: RefusedError) -> RefusedError:
     return RefusedError(refusal.kind, f"partition {number}: {refusal.message}")
-
-
-def _items(result: TxnResult, index: int) -> tuple[KeyValue, ...]:
-    found = result.responses[index]
-    return found if isinstance(found, tuple) else ()
 
 
 def _assignments(item: KeyValue | None) -> Assignments | None:

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalance.core.records import LogPosition
@@ -73,6 +73,7 @@ def test_no_log(tmp_path: Path, content: bytes) -> None:
     assert read_log_position(tmp_path, orderly=True) is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=12), st.data())
 def test_a_log_that_is_cut_off_is_read_up_to_there(
     tmp_path_factory: pytest.TempPathFactory, commits: list[int], data: st.DataObject

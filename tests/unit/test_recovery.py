@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.core.errors import ErrorKind, RefusedError
@@ -167,6 +167,7 @@ def test_another_member_of_the_same_node_is_no_copy() -> None:
 NAMES = "abcdefg"
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_reset_keeps_what_is_decided_and_uses_the_living(data: st.DataObject) -> None:
     """IEP-059: never while a majority lives; the survivor lives and is behind nobody who does."""

@@ -8,22 +8,35 @@ import statistics
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from enum import Enum
 
 from app.client.errors import ReadTimedOutError, ServersUnavailableError
 from app.client.zone_client import Mode, ZoneClient
 from rebalance.ports.groups import OutcomeUnknownError
 from tests.linearizability.history import Action, Recorder
+from tests.linearizability.lossy_network import LossyNetwork, LossyRouting
 
-REGISTERS = 8
+REGISTERS = 6
 PAUSE_S = 0.01
 ONCE_SHARE = 0.1
 """So many puts go to a key of their own, which nobody writes again: a lost one shows in the end."""
 NO_ANSWER = (ReadTimedOutError, ServersUnavailableError, OutcomeUnknownError)
 
 
+class Way(Enum):
+    """How a client reaches its key. LOSSY: straight to the groups, through a network that loses answers."""
+
+    DIRECT = "DIRECT"
+    ROUTED = "ROUTED"
+    LOSSY = "LOSSY"
+
+
+CLIENTS = {Way.DIRECT: 3, Way.ROUTED: 3, Way.LOSSY: 3}
+
+
 @dataclass
 class Figures:
-    """Of one mode. Seconds; the time of an operation that was never answered counts as well."""
+    """Of one way. Seconds; the time of an operation that was never answered counts as well."""
 
     puts: list[float] = field(default_factory=list)
     gets: list[float] = field(default_factory=list)
@@ -40,83 +53,89 @@ class Figures:
 
 
 class Load:
-    """``clients`` of each mode, all of one recorder. ``errors``: what no client may ever be told."""
+    """Clients of every way, all of one recorder. ``errors``: what no client may ever be told."""
 
     def __init__(self, urls: Sequence[str], zone: str, seed: int) -> None:
         self.recorder = Recorder()
-        self.figures = {mode: Figures() for mode in Mode}
+        self.figures = {way: Figures() for way in Way}
+        self.network = LossyNetwork(seed)
         self.errors: list[Exception] = []
         self._zone = zone
         self._seed = seed
-        self._clients = {mode: ZoneClient(urls, mode=mode) for mode in Mode}
+        self._clients = {
+            Way.DIRECT: ZoneClient(urls),
+            Way.ROUTED: ZoneClient(urls, mode=Mode.ROUTED),
+            Way.LOSSY: ZoneClient(urls, transport=LossyRouting(self.network)),
+        }
         self._once: list[str] = []
 
-    async def run_client(self, number: int, mode: Mode) -> None:
+    async def run_client(self, number: int, way: Way) -> None:
         """Until it is cancelled; what is under way then stays open."""
         chooser = random.Random(f"{self._seed}/{number}")
         for turn in range(10**9):
             key = f"register-{chooser.randrange(REGISTERS)}"
             if chooser.random() < 0.5:
-                await self.get(number, mode, key)
+                await self.get(number, way, key)
             else:
                 if chooser.random() < ONCE_SHARE:
                     key = f"once-{number}-{turn}"
                     self._once.append(key)
-                await self.put(number, mode, key, f"{number}/{turn}")
+                await self.put(number, way, key, f"{number}/{turn}")
             await asyncio.sleep(PAUSE_S * chooser.uniform(0.5, 1.5))
 
-    async def put(self, number: int, mode: Mode, key: str, value: str) -> None:
+    async def put(self, number: int, way: Way, key: str, value: str) -> None:
         handle, begun = self.recorder.begin(number, key, Action.PUT, value), _now()
         try:
-            await self._clients[mode].put(self._zone, key, value)
+            await self._clients[way].put(self._zone, key, value)
             self.recorder.end(handle)
         except NO_ANSWER:
             self.recorder.leave_open(handle)
-            self.figures[mode].unknown += 1
+            self.figures[way].unknown += 1
         except Exception as error:
             self.errors.append(error)
-        self.figures[mode].puts.append(_now() - begun)
+        self.figures[way].puts.append(_now() - begun)
 
-    async def get(self, number: int, mode: Mode, key: str) -> None:
+    async def get(self, number: int, way: Way, key: str) -> None:
         handle, begun = self.recorder.begin(number, key, Action.GET), _now()
         try:
-            found = await self._clients[mode].get(self._zone, key)
+            found = await self._clients[way].get(self._zone, key)
             self.recorder.end(handle, found.value if found is not None else None)
         except NO_ANSWER:
             self.recorder.leave_open(handle)
-            self.figures[mode].unanswered_gets += 1
+            self.figures[way].unanswered_gets += 1
         except Exception as error:
             self.errors.append(error)
-        self.figures[mode].gets.append(_now() - begun)
+        self.figures[way].gets.append(_now() - begun)
 
     async def read_back(self) -> int:
-        """Every key once more, in both modes in turns; the number of keys. The history then ends with what is
-        there, so that an acknowledged put which is lost has no explanation."""
+        """Every key once more, straight and through the server in turns; the number of keys. The history then
+        ends with what is there, so that an acknowledged put which is lost has no explanation."""
         keys = [*(f"register-{number}" for number in range(REGISTERS)), *self._once]
         gate = asyncio.Semaphore(8)
 
-        async def read(key: str, mode: Mode) -> None:
+        async def read(key: str, way: Way) -> None:
             async with gate:
-                await self.get(-1, mode, key)
+                await self.get(-1, way, key)
 
-        modes = list(Mode)
+        ways = (Way.DIRECT, Way.ROUTED)
         unanswered = sum(each.unanswered_gets for each in self.figures.values())
-        await asyncio.gather(*(read(key, modes[index % len(modes)]) for index, key in enumerate(keys)))
+        await asyncio.gather(*(read(key, ways[index % len(ways)]) for index, key in enumerate(keys)))
         assert sum(each.unanswered_gets for each in self.figures.values()) == unanswered
         return len(keys)
 
     async def close(self) -> None:
         for client in self._clients.values():
             await client.close()
+        await self.network.close()
 
 
 @asynccontextmanager
-async def load(urls: Sequence[str], zone: str, seed: int, clients: int) -> AsyncIterator[Load]:
-    """``clients`` of each mode work for the length of the block."""
+async def load(urls: Sequence[str], zone: str, seed: int) -> AsyncIterator[Load]:
+    """``CLIENTS`` work for the length of the block."""
     running = Load(urls, zone, seed)
     tasks = [
-        asyncio.create_task(running.run_client(number, mode))
-        for number, mode in enumerate([mode for mode in Mode for _ in range(clients)])
+        asyncio.create_task(running.run_client(number, way))
+        for number, way in enumerate([way for way, count in CLIENTS.items() for _ in range(count)])
     ]
     try:
         yield running

@@ -104,7 +104,7 @@ def test_an_event_that_is_processed_twice_is_caught(monkeypatch: pytest.MonkeyPa
     """The trigger is not compared: a handler repeats what was done."""
     for module in (guarded_write, bulk_write):
         monkeypatch.setattr(module, "decode_trigger", lambda value: -1)
-    assert first_broken(Simulation(4, nodes=6, partitions=24, events=25), seeds=4) == (
+    assert first_broken(Simulation(7, nodes=6, partitions=24, events=25), seeds=4) == (
         "trigger revision never decreases"
     )
 

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from app.api import health, kv, metastore, nodes, plan, problems, statement_jobs, statements, trino, zones
+from app.api import (
+    health,
+    kv,
+    metastore,
+    nodes,
+    plan,
+    problems,
+    rebalance,
+    recovery,
+    routing,
+    statement_jobs,
+    statements,
+    trino,
+    zones,
+)
 from app.services import Services
 
 DESCRIPTION = """Zone management for partitioned, replicated stores: where data lives, said in SQL.
@@ -16,6 +30,7 @@ def build_app(services: Services) -> FastAPI:
     app = FastAPI(title="Zonekeeper", version="0.1.0", description=DESCRIPTION)
     app.state.services = services
     problems.install(app)
-    for module in (statements, statement_jobs, plan, zones, nodes, kv, metastore, health, trino):
+    data = (kv, routing, rebalance, recovery)
+    for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, health, trino):
         app.include_router(module.router)
     return app

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from app.routing_view import RoutingView
 from app.sql.desired_state import CatalogPlan, DdlFile
 from app.sql.engine import QueryResult
 from app.sql.jobs import StatementJobs
@@ -17,6 +18,9 @@ from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
+from rebalance.controllers.drains import DrainKeeper
+from rebalance.controllers.limits import LimitsKeeper
+from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.groups.router import Router
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -35,9 +39,13 @@ class Services:
     views: KeyspaceViews
     mirror: KeyspaceMirror
     router: Router
+    routing: RoutingView
     engine: StatementEngine
     jobs: StatementJobs
     stores: StoreGuard
+    recovery: PartitionRecovery
+    limits: LimitsKeeper
+    drains: DrainKeeper
 
     def require_metastore(self) -> None:
         """Raises StoreError until the keyspace was read once: an empty answer would be a lie."""

@@ -8,6 +8,7 @@ from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from rebalance.core.assignments import Strategy
+from rebalance.hosting.tls import TlsFiles
 
 DEFAULT_DATA_DIR = Path("zonekeeper-data")
 
@@ -25,6 +26,15 @@ class Settings(BaseSettings):
     metastore_prefix: str = Field("zonekeeper/", description="prefix of every key in etcd; ends in a slash")
     metastore_timeout_s: float = Field(5.0, gt=0, description="time limit of one metastore call, seconds")
 
+    tls_ca: Path | None = Field(
+        None,
+        description="PEM file of the authority that members of groups and their clients trust; with "
+        "certificate and key: the members of this node's groups speak TLS, and so do their clients",
+    )
+    tls_certificate: Path | None = Field(None, description="PEM file: this machine's certificate")
+    tls_key: Path | None = Field(None, description="PEM file: its key")
+    metastore_tls: bool = Field(False, description="the metastore speaks TLS too, with the same files")
+
     host: str = Field("127.0.0.1", description="address that the API listens on")
     port: int = Field(0, ge=0, le=65535, description="port that the API listens on; 0: a free one")
     url: str | None = Field(None, description="where clients find the API, for example http://127.0.0.1:7400")
@@ -40,6 +50,13 @@ class Settings(BaseSettings):
         description="what a new target does while a partition moves: queue (it waits), update (it replaces the "
         "running one until the new voters have caught up), cancel (the move is given up if no voter moved)",
     )
+    ha_reset_s: float = Field(
+        10.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="HIGH_AVAILABILITY zones: how long after a partition lost the majority of its voters it is "
+        "reset to the living ones, seconds; 0: at once",
+    )
     controller_lease_s: int = Field(5, ge=2, description="lease of the leading controller, seconds")
 
     query_timeout_s: float = Field(10.0, gt=0, description="time limit of a query, seconds")
@@ -52,7 +69,10 @@ class Settings(BaseSettings):
     node_ports: str | None = Field(
         None, description="port range of this node's members, first-last; two ports a member"
     )
-    node_member_limit: int = Field(100, ge=1, description="most replication-group members on this node")
+    node_member_limit: int = Field(100, ge=1, description="most members and mirrors on this node")
+    node_member_quota_mb: int = Field(
+        1_024, ge=16, le=8_192, description="most that one member's store may grow to, MiB"
+    )
     node_weight: float = Field(
         1.0, gt=0, allow_inf_nan=False, description="this node's share of balanced zones, against others' 1"
     )
@@ -60,6 +80,21 @@ class Settings(BaseSettings):
         "", description="rack, data centre...: balanced zones keep a partition's voters in different ones"
     )
     node_lease_s: int = Field(5, ge=2, description="a node that is silent this long counts as down, seconds")
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """None without TLS. Raises ValueError when a file is missing, or one of the three settings."""
+        given = (self.tls_ca, self.tls_certificate, self.tls_key)
+        ca, certificate, key = given
+        if ca is None or certificate is None or key is None:
+            if any(given) or self.metastore_tls:
+                raise ValueError(
+                    "TLS needs all of ZONEKEEPER_TLS_CA, ZONEKEEPER_TLS_CERTIFICATE, ZONEKEEPER_TLS_KEY"
+                )
+            return None
+        files = TlsFiles(ca, certificate, key)
+        files.check()
+        return files
 
     @property
     def catalog(self) -> str:

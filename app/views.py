@@ -6,20 +6,33 @@ Pure functions of a mirror; a mirror holds one revision, so each answer is consi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from app.wait_causes import WaitCauses
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
+from rebalance.controllers.clock import WallClock
+from rebalance.core.admission import move_of, utc
 from rebalance.core.assignments import Assignments
-from rebalance.core.data_nodes import DataNodes
+from rebalance.core.data_nodes import DataNodes, replica_counts
+from rebalance.core.drain import Drain
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
-from rebalance.core.records import ConfigurationRecord, MemberRecord, NodeRecord, Stage
-from rebalance.core.target import StoredTarget, TargetPointer, is_target_of
+from rebalance.core.partition_state import is_learner
+from rebalance.core.phases import phases_of
+from rebalance.core.records import (
+    ConfigurationRecord,
+    MemberRecord,
+    MemberRole,
+    MirrorRecord,
+    NodeRecord,
+    Stage,
+)
+from rebalance.core.target import StoredTarget, TargetPointer, available_target, is_target_of
 from rebalance.metastore.mirror import KeyspaceCopy
 
 Json = dict[str, Any]
@@ -34,25 +47,39 @@ class PlacedZone:
     pointer: TargetPointer
     targets: tuple[Assignments, ...]
 
+    def target(self, number: int, stable: Assignments | None) -> Assignments:
+        """What the partition is to become, as the guarded write asks for it."""
+        return available_target(self.targets[number], stable, self.pointer.gone)
+
 
 class KeyspaceViews:
-    """Read models over one mirror of the whole keyspace, or over a copy of it (then in any one thread)."""
+    """Read models over one mirror of the whole keyspace, or over a copy of it (then in any one thread).
 
-    def __init__(self, mirror: KeyspaceCopy, keyspace: Keyspace) -> None:
+    ``now_ms`` decides which pauses hold; by default the clock on the wall."""
+
+    def __init__(
+        self, mirror: KeyspaceCopy, keyspace: Keyspace, now_ms: Callable[[], int] | None = None
+    ) -> None:
         self._mirror = mirror
         self._keyspace = keyspace
+        self._waits = WaitCauses(mirror, keyspace, now_ms or WallClock().now_ms)
         self._decoded: dict[ZoneId, tuple[int, PlacedZone]] = {}
 
     def nodes(self) -> list[Json]:
         """Living nodes, and those that are gone but still hold or should hold replicas."""
-        alive = self.live_records()
+        alive, drains = self.live_records(), self.drains()
         members = Counter(node for _, node, _ in self._members(self._keyspace.members))
-        known = {*alive, *members, *self._data_nodes_of_all_zones()}
-        return [self._node(name, alive.get(name), members[name]) for name in sorted(known)]
+        known = {*alive, *members, *drains, *self._data_nodes_of_all_zones()}
+        return [self._node(name, alive.get(name), members[name], drains.get(name)) for name in sorted(known)]
 
     def live_records(self) -> dict[str, NodeRecord]:
         found = (NodeRecord.decode(item.value) for item in self._mirror.below(self._keyspace.nodes))
         return {record.node.name: record for record in found}
+
+    def drains(self) -> dict[str, Drain]:
+        """Nodes that are leaving, by name."""
+        prefix = self._keyspace.drains
+        return {item.key.removeprefix(prefix): Drain.decode(item.value) for item in self._mirror.below(prefix)}
 
     def data_nodes(self, zone_id: ZoneId) -> DataNodes | None:
         value = self._mirror.value(self._keyspace.data_nodes(zone_id))
@@ -69,14 +96,19 @@ class KeyspaceViews:
 
     def zone(self, zone: Zone, catalog_version: int) -> Json:
         data_nodes = self.data_nodes(zone.zone_id)
+        version = self.version_of(zone, catalog_version)
+        replicas, voters = replica_counts(ZoneIntent(version, zone), data_nodes) if data_nodes else (0, 0)
         return {
             "zone_id": zone.zone_id,
             "name": zone.name,
             "partitions": zone.partitions,
             "replicas": "ALL" if zone.replicas == ALL_REPLICAS else zone.replicas,
             "quorum_size": data_nodes.quorum if data_nodes else zone.quorum_size,
+            "voters": voters,
+            "learners": replicas - voters,
             "storage_profiles": list(zone.storage_profiles),
-            "catalog_version": self.version_of(zone, catalog_version),
+            "rebalance_strategy": zone.strategy.value if zone.strategy else None,
+            "catalog_version": version,
             "data_nodes": list(data_nodes.nodes) if data_nodes else [],
         }
 
@@ -85,8 +117,20 @@ class KeyspaceViews:
         return [self._partition(PartitionId(zone_id, number), placed, alive) for number in range(count)]
 
     def partition(self, partition: PartitionId) -> Json:
+        """With its phases, which the list of all partitions leaves out."""
         placed, alive = self.placed(partition.zone_id), frozenset(self.live_records())
-        return self._partition(partition, placed, alive)
+        view, trigger = self.view(partition, placed)
+        phases = [
+            {
+                "phase": each.name.value,
+                "state": each.state.value,
+                "trigger": each.trigger,
+                "steps": list(each.steps),
+                "result": each.result,
+            }
+            for each in phases_of(view, trigger, alive)
+        ]
+        return {**self._partition(partition, placed, alive), "phases": phases}
 
     def progress(self, zone_id: ZoneId, version: int, zone: Zone | None = None) -> Json:
         """How far the zone is on its way to catalog ``version`` (or a later one).
@@ -176,30 +220,52 @@ class KeyspaceViews:
         trigger_value = self._mirror.value(keys.trigger)
         trigger = decode_trigger(trigger_value) if trigger_value is not None else None
         configuration = self._mirror.value(keys.configuration)
+        stable = _assignments(self._mirror.value(keys.stable))
         view = PartitionView(
-            target=placed.targets[partition.partition] if placed else None,
-            stable=_assignments(self._mirror.value(keys.stable)),
+            target=placed.target(partition.partition, stable) if placed else None,
+            stable=stable,
             pending=_assignments(self._mirror.value(keys.pending)),
             planned=_assignments(self._mirror.value(keys.planned)),
             processed=placed is not None and trigger is not None and trigger >= placed.pointer.event_revision,
             members=self.members(partition),
             configuration=ConfigurationRecord.decode(configuration) if configuration is not None else None,
+            recovered=placed is not None and trigger is not None and trigger > placed.pointer.event_revision,
         )
-        return view, trigger
+        return self._with_admission(partition, view), trigger
+
+    def _with_admission(self, partition: PartitionId, view: PartitionView) -> PartitionView:
+        """A move that has not begun may be held back by limits."""
+        target, stable = view.target, view.stable
+        if view.processed or view.pending is not None or target is None or stable is None or stable == target:
+            return view
+        rooms = self._waits.rooms()
+        cause = rooms.cause(partition.zone_id, move_of(stable, target)) if rooms is not None else ""
+        return replace(view, admission=cause)
 
     def members(self, partition: PartitionId) -> dict[str, MemberRecord]:
         prefix = self._keyspace.member(partition, "")
         return {node: record for _, node, record in self._members(prefix)}
+
+    def restarting(self, partition: PartitionId) -> list[str]:
+        """Nodes whose members were asked to restart and did not yet."""
+        prefix = self._keyspace.restarts(partition)
+        return sorted(item.key.removeprefix(prefix) for item in self._mirror.below(prefix))
+
+    def held_by(self, node: str) -> Iterator[PartitionId]:
+        """Partitions of which the node has a member, in key order."""
+        for partition, name, _ in self._members(self._keyspace.members):
+            if name == node:
+                yield partition
 
     def _partition(self, partition: PartitionId, placed: PlacedZone | None, alive: frozenset[str]) -> Json:
         view, trigger = self.view(partition, placed)
         status, configuration = partition_status(view, alive), view.configuration
         return {
             "partition": partition.partition,
-            "stable": _roles(view.stable),
-            "pending": _roles(view.pending),
-            "planned": _roles(view.planned),
-            "target": _roles(view.target),
+            "stable": roles(view.stable),
+            "pending": roles(view.pending),
+            "planned": roles(view.planned),
+            "target": roles(view.target),
             "trigger_revision": trigger,
             "leader": configuration.leader if configuration else None,
             "term": configuration.term if configuration else None,
@@ -219,7 +285,7 @@ class KeyspaceViews:
             yield from DataNodes.decode(item.value).nodes
 
     @staticmethod
-    def _node(name: str, record: NodeRecord | None, members: int) -> Json:
+    def _node(name: str, record: NodeRecord | None, members: int, drain: Drain | None) -> Json:
         node = record.node if record else None
         return {
             "name": name,
@@ -230,8 +296,21 @@ class KeyspaceViews:
             "weight": node.weight if node else None,
             "failure_domain": node.failure_domain if node else None,
             "members": members,
+            "drain": None
+            if drain is None
+            else {
+                "state": drain_state(members),
+                "by": drain.by,
+                "reason": drain.reason,
+                "since": utc(drain.since_ms),
+            },
             "pid": record.pid if record else None,
         }
+
+
+def drain_state(members: int) -> str:
+    """Of a node that is leaving and holds so many members."""
+    return "DRAINING" if members else "DRAINED"
 
 
 @lru_cache(DECODED_MAX)
@@ -244,20 +323,37 @@ def _assignments(value: bytes | None) -> Assignments | None:
     return Assignments.decode(value) if value is not None else None
 
 
-def _roles(assignments: Assignments | None) -> Json | None:
+def roles(assignments: Assignments | None) -> Json | None:
+    """Voters, the preferred primary first, and learners."""
     if assignments is None:
         return None
     return {"peers": list(assignments.peers), "learners": list(assignments.learners)}
 
 
 def _member(view: PartitionView, node: str, alive: frozenset[str]) -> Json:
+    """Of member and mirror: state and address are the member's, and the mirror's where it is alone."""
     record = view.members[node]
+    mirror = record.mirror
     configured = view.configuration.members.get(node) if view.configuration else None
+    shown = record if record.has_member or mirror is None else mirror
+    role = MemberRole.LEARNER if is_learner(view, node) else configured.role if configured else None
     return {
         "node": node,
-        "state": record.state.value if node in alive else "NODE_DOWN",
-        "role": configured.role.value if configured else None,
+        "state": shown.state.value if node in alive else "NODE_DOWN",
+        "role": role.value if role else None,
         "peer_url": record.peer_url,
-        "client_url": record.client_url,
-        "reason": record.reason,
+        "client_url": shown.client_url,
+        "reason": shown.reason,
+        "mirror": _mirror(mirror, is_alive=node in alive),
+    }
+
+
+def _mirror(mirror: MirrorRecord | None, *, is_alive: bool) -> Json | None:
+    if mirror is None:
+        return None
+    return {
+        "state": mirror.state.value if is_alive else "NODE_DOWN",
+        "client_url": mirror.client_url,
+        "safe_revision": mirror.safe_revision,
+        "reason": mirror.reason,
     }

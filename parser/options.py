@@ -36,7 +36,7 @@ NUMBER_MAX = 10**18
 
 NEW_FORM = (
     "PARTITIONS n, REPLICAS n|ALL, QUORUM SIZE n, AUTO SCALE UP n|OFF, AUTO SCALE DOWN n|OFF, AUTO SCALE OFF, "
-    "NODES FILTER 's', DISTRIBUTION ALGORITHM 's', CONSISTENCY MODE 's'"
+    "NODES FILTER 's', DISTRIBUTION ALGORITHM 's', CONSISTENCY MODE 's', REBALANCE STRATEGY 's'"
 )
 _DIGITS = re.compile("[0-9]+")
 NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
@@ -71,6 +71,7 @@ class OptionRules(RuleParser):
             "NODES": lambda: self._string(ZoneOption.NODES_FILTER),
             "DISTRIBUTION": lambda: self._string(ZoneOption.DISTRIBUTION_ALGORITHM),
             "CONSISTENCY": lambda: self._string(ZoneOption.CONSISTENCY_MODE),
+            "REBALANCE": lambda: self._string(ZoneOption.REBALANCE_STRATEGY),
         }
         rule = rules.get(self.word())
         if rule is None:

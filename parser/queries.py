@@ -1,4 +1,4 @@
-"""Statements that ask: SELECT, SHOW, DESCRIBE, EXPLAIN, and how a script of any statements is cut.
+"""Statements that ask (SELECT, SHOW, DESCRIBE, EXPLAIN), CALL, and how a script of any statements is cut.
 
 A script is cut at top-level semicolons with the tokens of zone DDL, so that comments and quotes mean the same
 everywhere. A piece keeps its place: it is the script with everything else blanked, so that whatever reads it
@@ -20,16 +20,16 @@ from sqlglot.tokenizer_core import Token, TokenType
 from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Name as WrittenName
 from catalog.core.messages import Position
+from parser.calls import Call, CallRules
 from parser.dialect import ZoneDdl
 from parser.errors import SourceMap, check_characters
-from parser.rules import RuleParser
 from parser.script import unclosed
 
 QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "TABLE"})
-QUESTION_WORDS = frozenset({"SHOW", "DESCRIBE", "DESC", "EXPLAIN"})
+QUESTION_WORDS = frozenset({"SHOW", "DESCRIBE", "DESC", "EXPLAIN", "CALL"})
 
 _DIALECT = ZoneDdl()
-_ASKS = re.compile(r"\b(?:SELECT|WITH|VALUES|TABLE|SHOW|DESC|DESCRIBE|EXPLAIN)\b", re.IGNORECASE)
+_ASKS = re.compile(r"\b(?:SELECT|WITH|VALUES|TABLE|SHOW|DESC|DESCRIBE|EXPLAIN|CALL)\b", re.IGNORECASE)
 _VISIBLE = re.compile(r"[^\r\n]")
 
 
@@ -61,7 +61,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Ddl:
-    """Anything that is not a question; ``text`` is the piece for ``parse_ddl``."""
+    """Neither a question nor a CALL; ``text`` is the piece for ``parse_ddl``."""
 
     text: str
 
@@ -107,7 +107,7 @@ class ExplainPartition:
     position: Position
 
 
-Statement = Ddl | Query | Show | DescribeZone | DescribeTable | ExplainDdl | ExplainPartition
+Statement = Ddl | Query | Show | DescribeZone | DescribeTable | ExplainDdl | ExplainPartition | Call
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +210,8 @@ class _Question(exp.Expression):
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
 
 
-class QuestionRules(RuleParser):
-    """SHOW, DESCRIBE and EXPLAIN, with the token cursor of zone DDL."""
+class QuestionRules(CallRules):
+    """SHOW, DESCRIBE, EXPLAIN and CALL, with the token cursor of zone DDL."""
 
     masked: str
 
@@ -221,23 +221,11 @@ class QuestionRules(RuleParser):
             "DESCRIBE": self._describe,
             "DESC": self._describe,
             "EXPLAIN": self._explain,
+            "CALL": self.call,
         }
         word = self._curr.text.upper() if self._curr else ""
         self._advance()
         return _Question(this=rules[word]())
-
-    def keyword(self) -> str:
-        """The current token as a word, whatever the tokenizer makes of it; empty for a quoted one."""
-        quoted = (TokenType.IDENTIFIER, TokenType.STRING)
-        if not self._curr or self._curr.token_type in quoted:
-            return ""
-        return self._curr.text.upper()
-
-    def take_keyword(self, *words: str) -> bool:
-        if self.keyword() not in words:
-            return False
-        self._advance()
-        return True
 
     def _show(self) -> Statement:
         if self.take_keyword("CREATE"):

@@ -68,7 +68,8 @@ def render(command: Command) -> str:
 def render_zone(zone: Zone) -> str:
     """SHOW CREATE ZONE: the statement that makes a zone like this one, with every option spelt out.
 
-    A derived quorum is left out: it would become an explicit one. Filters are trimmed, which means the same.
+    A derived quorum is left out: it would become an explicit one; so is the controllers' strategy. Filters are
+    trimmed, which means the same.
     """
     replicas = Keyword.ALL if zone.all_replicas else zone.replicas
     values: dict[ZoneOption, OptionValue | None] = {
@@ -80,6 +81,7 @@ def render_zone(zone: Zone) -> str:
         ZoneOption.NODES_FILTER: zone.nodes_filter.strip(),
         ZoneOption.DISTRIBUTION_ALGORITHM: zone.algorithm.value,
         ZoneOption.CONSISTENCY_MODE: zone.consistency_mode.value,
+        ZoneOption.REBALANCE_STRATEGY: zone.strategy.value if zone.strategy else None,
         ZoneOption.STORAGE_PROFILES: tuple(ProfileName(name) for name in zone.storage_profiles),
     }
     clauses = tuple(OptionClause(option, value) for option, value in values.items() if value is not None)

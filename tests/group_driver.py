@@ -48,7 +48,10 @@ class GroupDriver:
 
     def applied(self, partition: PartitionId) -> Voters | None:
         found = self._applied.get(partition)
-        return (frozenset(found.peers), frozenset(found.learners)) if found else None
+        return (frozenset(found.peers), frozenset()) if found else None
+
+    def mirrors(self, partition: PartitionId) -> frozenset[str] | None:
+        return None
 
     def on_revision(self, revision: int, events: tuple[KeyEvent, ...]) -> None:
         # In key order pending comes before stable; a switch is judged by the pending that it ends.

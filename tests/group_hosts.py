@@ -144,6 +144,9 @@ class Fixed:
     async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
         await asyncio.sleep(timeout_s)
 
+    def doubt(self, partition: PartitionId) -> None:
+        """Nothing is known but what was given."""
+
 
 def etcd_processes(directory: Path) -> list[psutil.Process]:
     """The etcd processes of this process that run on the directory or below it."""

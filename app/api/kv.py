@@ -22,6 +22,7 @@ from rebalance.groups.data_client import Datum
 from rebalance.groups.key_hash import partition_of
 from rebalance.groups.replica_reads import NOW, ReplicaChoice, ReplicaDatum
 from rebalance.ports.groups import (
+    GroupFullError,
     OutcomeUnknownError,
     ReplicaBehindError,
     RevisionGoneError,
@@ -43,7 +44,9 @@ OperationId = Annotated[
 ]
 
 
-@router.put("/zones/{zone}/kv/{key:path}", response_model=PutResult, responses=documented(400, 404, 503, 504))
+@router.put(
+    "/zones/{zone}/kv/{key:path}", response_model=PutResult, responses=documented(400, 404, 503, 504, 507)
+)
 async def put(
     zone: ZoneName, key: Key, body: PutRequest, services: ServicesOf, operation_id: OperationId = None
 ) -> Response:
@@ -57,6 +60,8 @@ async def put(
         stored = await services.router.put(partition, key, body.value.encode(), operation)
     except OutcomeUnknownError as error:
         raise StoreError(ErrorKind.OUTCOME_UNKNOWN, str(error)) from error
+    except GroupFullError as error:
+        raise StoreError(ErrorKind.PARTITION_FULL, str(error)) from error
     except ValueRefusedError as error:
         raise RefusedError(ErrorKind.INVALID_REQUEST, str(error)) from error
     return JSONResponse(

@@ -53,13 +53,27 @@ class Roles(BaseModel):
     learners: list[str]
 
 
+class MirrorBody(BaseModel):
+    """A standing learner's copy."""
+
+    state: Literal["READY", "STARTING", "RUNNING", "FAILED", "NODE_DOWN"]
+    client_url: str = Field(description="where it may be read while it is RUNNING")
+    safe_revision: int = Field(
+        description="it may be read up to this revision of its group at least; rounded down"
+    )
+    reason: str = Field(description="what it waits for, or why it failed")
+
+
 class Member(BaseModel):
     node: str
     state: Literal["READY", "STARTING", "RUNNING", "FAILED", "NODE_DOWN"]
-    role: Literal["VOTER", "LEARNER"] | None = Field(description="null: not in the group's configuration")
+    role: Literal["VOTER", "LEARNER"] | None = Field(
+        description="null: neither in the group's configuration nor a learner"
+    )
     peer_url: str
     client_url: str
     reason: str
+    mirror: MirrorBody | None = Field(description="null: the node keeps no learner's copy")
 
 
 class MoveStatusBody(BaseModel):
@@ -79,6 +93,18 @@ class PartitionBody(BaseModel):
     stage: Literal["NONE", "CATCHING_UP", "JOINT", "STABLE"]
     members: list[Member]
     status: MoveStatusBody
+
+
+class PhaseBody(BaseModel):
+    phase: Literal["WRITE_INTENTION", "MOVE_GROUP", "SWITCH_STABLE", "CLEAN_UP"]
+    state: Literal["NOT_BEGUN", "RUNNING", "DONE"]
+    trigger: str = Field(description="the event that begins the phase, or what is waited for")
+    steps: list[str] = Field(description="what is done, in order")
+    result: str = Field(description="what came of it, or why it does not go on")
+
+
+class PartitionDetail(PartitionBody):
+    phases: list[PhaseBody] = Field(description="of the rebalance, in their order")
 
 
 class Partitions(BaseModel):
@@ -115,7 +141,12 @@ class ZoneBody(BaseModel):
     partitions: int
     replicas: int | Literal["ALL"]
     quorum_size: int | None = Field(description="the effective one")
+    voters: int = Field(description="of each partition, with the data nodes there are")
+    learners: int = Field(description="replicas of each partition that do not vote")
     storage_profiles: list[str]
+    rebalance_strategy: Literal["queue", "update", "cancel"] | None = Field(
+        description="of moves that begin; null: as the controllers are set"
+    )
     catalog_version: int
     data_nodes: list[str]
 
@@ -129,6 +160,15 @@ class Zones(BaseModel):
     zones: list[ZoneBody]
 
 
+class DrainBody(BaseModel):
+    """A node that is leaving; DRAINED: it holds no member any more."""
+
+    state: Literal["DRAINING", "DRAINED"]
+    by: str
+    reason: str
+    since: str = Field(description="UTC")
+
+
 class NodeBody(BaseModel):
     name: str
     alive: bool
@@ -138,6 +178,7 @@ class NodeBody(BaseModel):
     weight: float | None
     failure_domain: str | None
     members: int
+    drain: DrainBody | None = Field(description="null: it is not leaving")
     pid: int | None
 
 
@@ -168,6 +209,19 @@ class GetResult(BaseModel):
     read_revision: int | None = Field(None, description="of a read from a replica: as of which revision")
     safe_time: str | None = Field(None, description="of a read from a replica: how new it is; null: unknown")
     replica: str | None = Field(None, description="of a read from a replica: its address")
+
+
+class RoutedPartition(BaseModel):
+    partition: int
+    voters: list[str] = Field(description="client URLs, the one to ask first at the start")
+
+
+class RoutingMapBody(BaseModel):
+    zone: str
+    zone_id: int
+    key_hash: Literal["murmur3-32"]
+    partitions: list[RoutedPartition]
+    version: int = Field(description="the map was right at this revision of the metastore; higher is newer")
 
 
 class Health(BaseModel):

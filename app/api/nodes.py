@@ -1,15 +1,64 @@
-"""Read-only resource of the nodes."""
+"""Resources of the nodes: what lives, what is leaving, and what would be lost if one stopped."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from fastapi.responses import JSONResponse, Response
+import time
+from collections.abc import Awaitable
+from typing import Annotated, TypeVar
 
-from app.api.models import Nodes
+from fastapi import APIRouter, Path
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.api.models import DrainBody, Nodes
 from app.api.problems import documented
-from app.services import ServicesOf
+from app.node_stop import can_stop
+from app.services import Services, ServicesOf
+from catalog.core.errors import ErrorKind, RefusedError, StoreError
+from rebalance.controllers.drains import ContendedDrainError
+from rebalance.core.drain import Drain, left_without
+from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
 
 router = APIRouter(prefix="/api/v1", tags=["nodes"])
+
+T = TypeVar("T")
+
+SEEN_S = 2.0
+"""An answer waits so long for the server to see what was written."""
+
+NodeName = Annotated[str, Path(description="exactly as the node is named", examples=["n3"])]
+
+
+class DrainRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    by: str = Field(min_length=1, max_length=100, description="who drains, to be asked")
+    reason: str = Field("", max_length=500)
+
+
+class DrainResult(BaseModel):
+    node: str
+    changed: bool = Field(description="false: it was so already")
+    members: int = Field(description="members that the node holds now")
+    drain: DrainBody | None = None
+
+
+class LossBody(BaseModel):
+    zone: str
+    zone_id: int
+    partition: int
+    loss: str = Field(description="LAST_COPY, MAJORITY, or LEADER, which does not stand against stopping")
+    detail: str
+
+
+class CanStop(BaseModel):
+    node: str
+    can_stop: bool = Field(description="no partition would lose its majority or its last running copy")
+    alive: bool
+    drain: DrainBody | None
+    members: int
+    losses: dict[str, int] = Field(description="partitions by what they would lose")
+    partitions: list[LossBody] = Field(description="the first thousand of them")
 
 
 @router.get("/nodes", response_model=Nodes, responses=documented(503))
@@ -17,3 +66,82 @@ async def list_nodes(services: ServicesOf) -> Response:
     """Living nodes, and those that are down but are data nodes of a zone or hold members."""
     services.require_metastore()
     return JSONResponse({"nodes": services.views.nodes()})
+
+
+@router.put("/nodes/{node}/drain", response_model=DrainResult, responses=documented(400, 404, 409, 503, 504))
+async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -> Response:
+    """Mark the node as leaving: at once it is a data node of no zone, whatever the timers, and serves what it
+    holds until that has moved (``members`` 0). It stays so when it restarts. Refused where a zone would be left
+    without a living data node."""
+    services.require_metastore()
+    _known(node, services)
+    drain = Drain(body.by, body.reason, time.time_ns() // 1_000_000)
+    zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
+
+    def check(drained: frozenset[str]) -> None:
+        stored = ((zones[zone_id], services.views.data_nodes(zone_id)) for zone_id in zones)
+        data_nodes = [(zone, found.nodes) for zone, found in stored if found is not None]
+        living = frozenset(services.views.live_records())
+        stranded = left_without(data_nodes, living, drained)
+        if stranded:
+            raise RefusedError(ErrorKind.DRAIN_LEAVES_NO_DATA_NODE, _stranded(node, stranded))
+
+    try:
+        revision = await _answered(services.drains.drain(node, drain, check))
+    except ContendedDrainError as error:
+        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"{error}; try again") from error
+    return await _result(node, revision, services)
+
+
+@router.delete("/nodes/{node}/drain", response_model=DrainResult, responses=documented(404, 503, 504))
+async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
+    """The node is not leaving any more: zones take it as one that joined when it did, by their timers; one with
+    AUTO SCALE UP OFF does not take it back by itself."""
+    services.require_metastore()
+    _known(node, services)
+    return await _result(node, await _answered(services.drains.undrain(node)), services)
+
+
+@router.get("/nodes/{node}/can-stop", response_model=CanStop, responses=documented(404, 503))
+async def can_stop_node(node: NodeName, services: ServicesOf) -> Response:
+    """Whether the node can be stopped now, and which partitions would lose what."""
+    services.require_metastore()
+    found = _known(node, services)
+    zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
+    told = can_stop(node, services.views, zones)
+    return JSONResponse({**told, "alive": found["alive"], "drain": found["drain"]})
+
+
+def _known(node: str, services: Services) -> dict[str, object]:
+    nodes = services.views.nodes()
+    for found in nodes:
+        if found["name"] == node:
+            return dict(found)
+    names = ", ".join(str(found["name"]) for found in nodes) or "none"
+    raise RefusedError(ErrorKind.NODE_NOT_FOUND, f"there is no node {node}; there is {names}")
+
+
+def _stranded(node: str, zones: tuple[str, ...]) -> str:
+    more = f" and {len(zones) - 1} more" if len(zones) > 1 else ""
+    return (
+        f"without {node}, zone {zones[0]}{more} has no living data node; accepted once the zone has another: "
+        "start one that its filter and profiles allow, or alter the filter; or drop the zone"
+    )
+
+
+async def _result(node: str, revision: int, services: Services) -> Response:
+    await services.mirror.wait_until(lambda: services.mirror.revision >= revision, SEEN_S)
+    found = next((each for each in services.views.nodes() if each["name"] == node), None)
+    members = found["members"] if found is not None else 0
+    drain = found["drain"] if found is not None else None
+    return JSONResponse({"node": node, "changed": revision > 0, "members": members, "drain": drain})
+
+
+async def _answered(asked: Awaitable[T]) -> T:
+    try:
+        return await asked
+    except MetastoreUnavailableError as error:
+        kind = ErrorKind.OUTCOME_UNKNOWN if error.outcome_unknown else ErrorKind.METASTORE_UNAVAILABLE
+        raise StoreError(kind, f"etcd does not answer: {error}") from error
+    except MetastoreError as error:
+        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"etcd does not answer: {error}") from error

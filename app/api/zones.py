@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 
-from app.api.models import PartitionBody, Partitions, Progress, ZoneDetail, Zones
+from app.api.models import PartitionDetail, Partitions, Progress, ZoneDetail, Zones
 from app.api.problems import documented
 from app.services import ServicesOf
 from catalog.core.errors import ErrorKind, RefusedError
@@ -47,7 +47,7 @@ async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
 
 
 @router.get(
-    "/zones/{zone}/partitions/{partition}", response_model=PartitionBody, responses=documented(400, 404, 503)
+    "/zones/{zone}/partitions/{partition}", response_model=PartitionDetail, responses=documented(400, 404, 503)
 )
 async def get_partition(
     zone: ZoneName, partition: Annotated[int, Path(ge=0)], services: ServicesOf

@@ -45,4 +45,5 @@ def open_controllers(settings: Settings, metastore: Metastore, stack: AsyncExitS
         settings.controller_lease_s,
         hold,
         strategy=settings.rebalance_strategy,
+        reset_delay_ms=round(1_000 * settings.ha_reset_s),
     )

@@ -10,6 +10,9 @@ from app.node_settings import member_ports, node_of
 from app.settings import Settings
 from rebalance.core.keys import Keyspace
 from rebalance.groups.etcd_group import EtcdGroupHost
+from rebalance.groups.etcd_mirror import EtcdMirrorHost
+from rebalance.groups.etcd_tuning import EtcdTuning
+from rebalance.groups.safe_time import SafeTimeWriter
 from rebalance.nodes.agent import NodeAgent
 
 
@@ -19,12 +22,25 @@ async def run_node(settings: Settings) -> None:
     configure(node.name)
     async with AsyncExitStack() as stack:
         metastore = open_metastore(settings, stack)
+        tuning = EtcdTuning(quota_bytes=settings.node_member_quota_mb << 20, tls=settings.tls)
         host = EtcdGroupHost(
             settings.data_dir,
             member_ports(settings),
             host=settings.node_host,
             member_limit=settings.node_member_limit,
+            tuning=tuning,
         )
         keyspace = Keyspace(settings.metastore_prefix)
-        agent = NodeAgent(node, metastore, keyspace, host, settings.data_dir, lease_ttl_s=settings.node_lease_s)
+        agent = NodeAgent(
+            node,
+            metastore,
+            keyspace,
+            host,
+            settings.data_dir,
+            mirrors=EtcdMirrorHost(
+                host.mirror_places(), mirror_limit=settings.node_member_limit, tuning=tuning
+            ),
+            safe_times=SafeTimeWriter(tls=settings.tls),
+            lease_ttl_s=settings.node_lease_s,
+        )
         await agent.run()

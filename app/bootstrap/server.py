@@ -11,6 +11,7 @@ from app.bootstrap.stores import open_metastore
 from app.http_server import listen, serve_http
 from app.logs import configure
 from app.readiness import Readiness
+from app.routing_view import RoutingView
 from app.server import build_app
 from app.services import Services
 from app.settings import Settings
@@ -25,7 +26,10 @@ from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import ZoneId
+from rebalance.controllers.drains import DrainKeeper
+from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
 from rebalance.groups.router import Router
@@ -60,12 +64,14 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         catalog.guard(guard.require_writable)
         await catalog.open(relay.wake)
         stack.push_async_callback(catalog.close)
-        router = Router(MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace)))
+        endpoints = MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace))
+        router = Router(endpoints, tls=settings.tls)
         stack.push_async_callback(router.close)
         sandbox = SandboxPool(QueryLimits(settings.query_timeout_s, settings.query_rows_max))
         stack.push_async_callback(sandbox.close)
+        recovery = PartitionRecovery(metastore, keyspace)
         engine = SqlEngine(
-            catalog, mirror, keyspace, sandbox, settings.query_timeout_s, registry_with_metadata()
+            catalog, mirror, keyspace, sandbox, settings.query_timeout_s, registry_with_metadata(), recovery
         )
         stack.callback(engine.close)
         jobs = StatementJobs(catalog)
@@ -80,9 +86,13 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             views=views,
             mirror=mirror,
             router=router,
+            routing=RoutingView(mirror, keyspace, endpoints),
             engine=LowerCaseNames(engine),
             jobs=jobs,
             stores=guard,
+            recovery=recovery,
+            limits=LimitsKeeper(metastore, keyspace),
+            drains=DrainKeeper(metastore, keyspace),
         )
         served = asyncio.Event()
 

@@ -9,16 +9,14 @@ RequestError
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import httpx
 
 from app.cli.address import Address
 from app.cli.exits import CliError, ExitCode
-
-JsonObject = dict[str, Any]
+from app.client.problem import JsonObject, Problem, json_object
+from app.client.resources import key_path, segment
 
 CONNECT_TIMEOUT_S = 5.0
 STATEMENT_TIMEOUT_S = 60.0
@@ -44,55 +42,6 @@ class UnreachableError(RequestError):
 
 class NoAnswerError(RequestError):
     """``exit_code`` is 4 when time ran out, 3 when the connection broke."""
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem+json body; ``results`` are those of the statements before the refused one."""
-
-    status: int
-    name: str
-    detail: str
-    code: int | str | None = None
-    sql_state: str | None = None
-    line: int | None = None
-    column: int | None = None
-    statement: int | None = None
-    results: Sequence[JsonObject] = field(default=())
-    file: str | None = None
-    """Of several files that were sent, the one that is wrong."""
-
-    @classmethod
-    def from_body(cls, status: int, body: Mapping[str, Any]) -> Problem:
-        return cls(
-            status=status,
-            name=str(body.get("name") or body.get("title") or "ERROR"),
-            detail=str(body.get("detail") or body.get("title") or f"HTTP {status}"),
-            code=body.get("code"),
-            sql_state=body.get("sqlState"),
-            line=body.get("line"),
-            column=body.get("column"),
-            statement=body.get("statement"),
-            results=tuple(body.get("results") or ()),
-            file=body.get("file"),
-        )
-
-    def headline(self) -> str:
-        """``NAME (code, SQLSTATE): message``, without what the server did not name."""
-        codes = ", ".join(str(part) for part in (self.code, self.sql_state) if part not in (None, ""))
-        return f"{self.name} ({codes}): {self.detail}" if codes else f"{self.name}: {self.detail}"
-
-    def as_json(self) -> JsonObject:
-        return {
-            "name": self.name,
-            "code": self.code,
-            "sqlState": self.sql_state,
-            "message": self.detail,
-            "line": self.line,
-            "column": self.column,
-            "statement": self.statement,
-            "status": self.status,
-        }
 
 
 class ProblemError(RequestError):
@@ -137,7 +86,7 @@ class ApiClient:
         return tuple(self._call("GET", "/api/v1/zones")["zones"])
 
     def partitions(self, zone: str) -> Sequence[JsonObject]:
-        return tuple(self._call("GET", f"/api/v1/zones/{_segment(zone)}/partitions")["partitions"])
+        return tuple(self._call("GET", f"/api/v1/zones/{segment(zone)}/partitions")["partitions"])
 
     def nodes(self) -> Sequence[JsonObject]:
         return tuple(self._call("GET", "/api/v1/nodes")["nodes"])
@@ -145,7 +94,7 @@ class ApiClient:
     def readiness(self) -> JsonObject:
         """The body of /readyz: ``ready`` false comes with 503 and is an answer, not a failure."""
         response = self._send("GET", "/readyz", READ_TIMEOUT_S)
-        body = _json_object(response)
+        body = json_object(response)
         if body is None or "ready" not in body:
             raise UnreachableError(self.address, f"/readyz answered HTTP {response.status_code}")
         return body
@@ -158,11 +107,42 @@ class ApiClient:
         """Repeating it does nothing more once both stores agree."""
         return self._call("POST", "/api/v1/metastore/adopt", ADOPT_TIMEOUT_S)
 
+    def recovery_states(self, zone: str, partitions: Sequence[int] = ()) -> JsonObject:
+        """Global and local states; every partition unless some are named."""
+        query = "&".join(f"partition={number}" for number in partitions)
+        return self._call("GET", f"{_recovery_path(zone)}/states{'?' if query else ''}{query}")
+
+    def reset_partitions(self, zone: str, request: Mapping[str, object]) -> JsonObject:
+        """A reset under way is asked for again by a repetition: harmless, and of no use."""
+        return self._call("POST", f"{_recovery_path(zone)}/reset", STATEMENT_TIMEOUT_S, json=request)
+
+    def restart_partitions(self, zone: str, request: Mapping[str, object]) -> JsonObject:
+        return self._call("POST", f"{_recovery_path(zone)}/restart", STATEMENT_TIMEOUT_S, json=request)
+
+    def limits(self) -> JsonObject:
+        """How many partitions may move at once, and pauses."""
+        return self._call("GET", "/api/v1/rebalance/limits")
+
+    def change_limits(self, change: Mapping[str, object]) -> JsonObject:
+        """Repeating it changes nothing more, but a pause begins anew."""
+        return self._call("PATCH", "/api/v1/rebalance/limits", json=change)
+
+    def drain(self, node: str, body: Mapping[str, object]) -> JsonObject:
+        """Repeating it changes nothing more."""
+        return self._call("PUT", f"/api/v1/nodes/{segment(node)}/drain", json=body)
+
+    def undrain(self, node: str) -> JsonObject:
+        """Repeating it changes nothing more."""
+        return self._call("DELETE", f"/api/v1/nodes/{segment(node)}/drain")
+
+    def can_stop(self, node: str) -> JsonObject:
+        return self._call("GET", f"/api/v1/nodes/{segment(node)}/can-stop")
+
     def put(self, zone: str, key: str, value: str, operation_id: str) -> JsonObject:
         """Repeating it with the same operation id changes nothing more."""
         return self._call(
             "PUT",
-            _key_path(zone, key),
+            key_path(zone, key),
             DATA_TIMEOUT_S,
             json={"value": value},
             headers={"Idempotency-Key": operation_id},
@@ -171,7 +151,7 @@ class ApiClient:
     def get(self, zone: str, key: str, options: Mapping[str, str | int] | None = None) -> JsonObject:
         """``options``: ``read``, ``at_revision``, ``at_time``, as the route documents them."""
         query = f"?{urlencode(options)}" if options else ""
-        return self._call("GET", f"{_key_path(zone, key)}{query}", DATA_TIMEOUT_S)
+        return self._call("GET", f"{key_path(zone, key)}{query}", DATA_TIMEOUT_S)
 
     def _call(
         self,
@@ -183,7 +163,7 @@ class ApiClient:
         headers: Mapping[str, str] | None = None,
     ) -> JsonObject:
         response = self._send(method, path, timeout_s, json=json, headers=headers)
-        body = _json_object(response)
+        body = json_object(response)
         if body is None:
             raise UnreachableError(self.address, f"HTTP {response.status_code} without a JSON object")
         if response.is_success:
@@ -220,18 +200,5 @@ def _perhaps(method: str) -> str:
     return "" if method == "GET" else "; whether it was carried out is not known"
 
 
-def _segment(text: str) -> str:
-    """One path segment; dots are escaped too, because ``.`` and ``..`` would be taken for folders."""
-    return quote(text, safe="").replace(".", "%2E")
-
-
-def _key_path(zone: str, key: str) -> str:
-    return f"/api/v1/zones/{_segment(zone)}/kv/{_segment(key)}"
-
-
-def _json_object(response: httpx.Response) -> JsonObject | None:
-    try:
-        body = response.json()
-    except ValueError:
-        return None
-    return body if isinstance(body, dict) else None
+def _recovery_path(zone: str) -> str:
+    return f"/api/v1/zones/{segment(zone)}/recovery"

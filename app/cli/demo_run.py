@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from app.cli.address import Address
-from app.cli.client import ApiClient, JsonObject, NoAnswerError, ProblemError, UnreachableError
+from app.cli.client import ApiClient, NoAnswerError, ProblemError, UnreachableError
 from app.cli.demo_script import DemoScript
 from app.cli.demo_writer import Writer
 from app.cli.exits import CliError, ExitCode
 from app.cli.follow import Progress, follow
 from app.cli.output import print_rows
 from app.cli.sql_run import touched_zones
+from app.client.problem import JsonObject
 
 READY_WAIT_S = 60.0
 SPARK_WAIT_S = 60.0

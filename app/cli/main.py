@@ -11,10 +11,13 @@ from app.cli import (
     analysis,
     check,
     demo,
+    drain,
     kv,
     metastore,
     place,
     plan,
+    rebalance,
+    recovery,
     services,
     simulate,
     sql,
@@ -46,6 +49,10 @@ app = typer.Typer(
     Exit codes: 0 done, 1 refused, 3 no server, 4 time-out, 64 wrong usage, 130 Ctrl-C.""",
 )
 
+node = typer.Typer()
+node.callback(invoke_without_command=True)(services.node)
+drain.add_to(node)
+
 app.command(rich_help_panel="One machine")(up.up)
 app.command(rich_help_panel="One machine")(demo.demo)
 app.command(rich_help_panel="Clients")(sql.sql)
@@ -54,6 +61,8 @@ app.command(rich_help_panel="Clients")(plan.plan)
 app.command(rich_help_panel="Clients")(plan.apply)
 app.add_typer(kv.app, name="kv", rich_help_panel="Clients")
 app.command(rich_help_panel="Clients")(status.status)
+app.add_typer(recovery.app, name="recovery", rich_help_panel="Clients")
+app.add_typer(rebalance.app, name="rebalance", rich_help_panel="Clients")
 app.add_typer(metastore.app, name="metastore", rich_help_panel="Clients")
 app.command(rich_help_panel="Without a server")(place.place)
 app.command(rich_help_panel="Without a server")(whatif.whatif)
@@ -63,7 +72,7 @@ app.command(rich_help_panel="Without a server")(analysis.copies)
 app.command(rich_help_panel="Without a server")(simulate.simulate)
 app.command(rich_help_panel="Services")(services.serve)
 app.command(rich_help_panel="Services")(services.controller)
-app.command(rich_help_panel="Services")(services.node)
+app.add_typer(node, name="node", rich_help_panel="Services")
 app.command(rich_help_panel="Services")(services.migrate)
 
 CLICK_USAGE_CODE = 2

@@ -106,8 +106,13 @@ def make_settings(**given: object) -> Settings:
 
     overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:
-        return Settings(**overrides)
+        settings = Settings(**overrides)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"ZONEKEEPER_{where.upper()}: {first['msg']}") from error
+    try:
+        _ = settings.tls
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return settings

@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from app.cli.address import Address
-from app.cli.client import ApiClient, JsonObject, ProblemError
+from app.cli.client import ApiClient, ProblemError
 from app.cli.exits import CliError, ExitCode
 from app.cli.follow import follow
 from app.cli.options import OutputFormat
 from app.cli.problems import render_problem
 from app.cli.sql_run import touched_zones
 from app.cli.sql_source import Script
+from app.client.problem import JsonObject
 
 MARKS = {"create": "+", "change": "~", "drop": "-"}
 PLANS_MAX = 5

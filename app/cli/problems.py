@@ -6,9 +6,9 @@ import json
 import re
 import unicodedata
 
-from app.cli.client import Problem
 from app.cli.options import OutputFormat
 from app.cli.sql_source import Script
+from app.client.problem import Problem
 
 _WORD = re.compile(r"\w+|\"[^\"]*\"|'[^']*'")
 TAB_STOP = 8

@@ -33,6 +33,16 @@ def simulate(
         RebalanceStrategy,
         typer.Option("--strategy", help="What a new target does while a move runs: wait, or take its place."),
     ] = RebalanceStrategy.QUEUE,
+    cluster_moves: Annotated[
+        int | None,
+        typer.Option(
+            "--cluster-moves",
+            min=1,
+            metavar="N",
+            help="At most N partitions move at once; other limits and pauses come and go.",
+            show_default="no limits",
+        ),
+    ] = None,
     form: Annotated[
         SimulationFormat, typer.Option("--format", help="`json` is one object, for scripts.")
     ] = SimulationFormat.TEXT,
@@ -47,6 +57,7 @@ def simulate(
     Examples:
       zonectl simulate --seed 7
       zonectl simulate --seed 7 --nodes 9 --partitions 200 --events 40
+      zonectl simulate --seed 7 --partitions 24 --cluster-moves 2
       zonectl simulate --seed 1 --nodes 1000 --partitions 1000000 --events 10
       for s in $(seq 100); do zonectl simulate --seed $s >/dev/null || break; done
 
@@ -58,5 +69,5 @@ def simulate(
     from app.cli.simulate_run import simulate_and_print
     from rebalance.simulation.run import Simulation
 
-    wanted = Simulation(seed, nodes, partitions, events, strategy.value)
+    wanted = Simulation(seed, nodes, partitions, events, strategy.value, cluster_moves=cluster_moves)
     return simulate_and_print(wanted, as_json=form is SimulationFormat.JSON)

@@ -23,9 +23,11 @@ def simulate_and_print(simulation: Simulation, *, as_json: bool) -> int:
 
 def command_of(simulation: Simulation) -> str:
     """The command line that shows the same run again."""
+    cap = "" if simulation.cluster_moves is None else f" --cluster-moves {simulation.cluster_moves}"
     return (
         f"zonectl simulate --seed {simulation.seed} --nodes {simulation.nodes} "
-        f"--partitions {simulation.partitions} --events {simulation.events} --strategy {simulation.strategy}"
+        f"--partitions {simulation.partitions} --events {simulation.events} "
+        f"--strategy {simulation.strategy}{cap}"
     )
 
 
@@ -58,6 +60,7 @@ def _document(report: Report) -> dict[str, Any]:
         "nodes": simulation.nodes,
         "partitions": simulation.partitions,
         "strategy": simulation.strategy,
+        "cluster_moves": simulation.cluster_moves,
         "bulk": simulation.is_bulk,
         "digest": report.digest,
         "steps": report.steps,

@@ -6,13 +6,14 @@ import sys
 from collections.abc import Sequence
 
 from app.cli.address import Address
-from app.cli.client import ApiClient, JsonObject, Problem, ProblemError
+from app.cli.client import ApiClient, ProblemError
 from app.cli.exits import CliError, ExitCode
 from app.cli.follow import Change, follow
 from app.cli.options import OutputFormat
 from app.cli.output import print_results
 from app.cli.problems import render_problem
 from app.cli.sql_source import Script
+from app.client.problem import JsonObject, Problem
 
 
 def run_script(

@@ -11,7 +11,9 @@ def status(
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Show whether the stores answer, whether Spark is up, the nodes and the zones.
+    """Show whether the stores answer, whether Spark is up, the limits of moves, the nodes and the zones.
+
+    A zone with learners says what they, or its other replicas, wait for.
 
     Exit code 1 when catalog or metastore do not answer.
 
@@ -23,7 +25,7 @@ def status(
     from app.cli.address import find_address
     from app.cli.client import ApiClient, ProblemError
     from app.cli.problems import render_problem
-    from app.cli.status_view import print_status
+    from app.cli.status_view import print_status, with_progress
 
     if form is OutputFormat.CSV:
         raise UsageError("status has three tables, csv holds one: choose json or jsonl")
@@ -31,8 +33,9 @@ def status(
         try:
             ready = client.readiness()
             nodes = client.nodes() if ready["ready"] else ()
-            zones = client.zones() if ready["ready"] else ()
+            zones = [with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
+            limits = client.limits() if ready["ready"] else None
         except ProblemError as error:
             raise CliError(error.exit_code, render_problem(error.problem, form)) from error
-    print_status(client.address.url, ready, nodes, zones, form)
+    print_status(client.address.url, ready, nodes, zones, limits, form)
     return ExitCode.OK if ready["ready"] else ExitCode.FAILED

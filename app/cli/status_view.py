@@ -5,46 +5,72 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from app.cli.client import JsonObject
+from app.cli.client import ApiClient
+from app.cli.follow import Progress
 from app.cli.options import OutputFormat
 from app.cli.output import describe_params, print_rows
+from app.cli.rebalance_view import summary
+from app.client.problem import JsonObject
 
-ZONE_COLUMNS = ("partitions", "replicas", "quorum_size", "storage_profiles")
+ZONE_COLUMNS = ("partitions", "replicas", "quorum_size", "voters", "learners", "storage_profiles")
+
+
+def with_progress(client: ApiClient, zone: JsonObject) -> JsonObject:
+    """``zone`` as listed, and where it has learners with its ``progress``: no move waits for their copies."""
+    if not zone.get("learners"):
+        return zone
+    return {**zone, "progress": client.progress(zone["zone_id"], zone["catalog_version"])}
 
 
 def print_status(
-    url: str, ready: JsonObject, nodes: Sequence[JsonObject], zones: Sequence[JsonObject], form: OutputFormat
+    url: str,
+    ready: JsonObject,
+    nodes: Sequence[JsonObject],
+    zones: Sequence[JsonObject],
+    limits: JsonObject | None,
+    form: OutputFormat,
 ) -> None:
-    """``json`` and ``jsonl`` print one object with ``ready``, ``nodes`` and ``zones``."""
+    """``json`` and ``jsonl`` print one object with ``ready``, ``nodes``, ``zones`` and ``limits``."""
     if form is not OutputFormat.TABLE:
         indent = 2 if form is OutputFormat.JSON else None
-        body = {"url": url, "ready": ready, "nodes": list(nodes), "zones": list(zones)}
+        body = {"url": url, "ready": ready, "nodes": list(nodes), "zones": list(zones), "limits": limits}
         print(json.dumps(body, ensure_ascii=False, indent=indent))
         return
     message = f" ({ready['spark_message']})" if ready.get("spark_message") else ""
     print(f"{url}: {'ready' if ready['ready'] else 'not ready'}")
     stores = f"catalog {ready.get('catalog')}, metastore {ready.get('metastore')}"
     print(f"{stores}, spark {ready.get('spark')}{message}")
+    for line in summary(limits) if limits else ():
+        print(line)
     if nodes:
         print()
         print_rows(("node", "alive", "members", "attributes", "profiles"), [_node_row(node) for node in nodes])
     if zones:
         print()
-        print_rows(("zone", "parameters"), [_zone_row(zone) for zone in zones])
+        print_rows(("zone", "parameters", "waits for"), [_zone_row(zone) for zone in zones])
 
 
 def _node_row(node: JsonObject) -> tuple[str, ...]:
     return (
         str(node["name"]),
-        "yes" if node.get("alive") else "NO",
+        ("yes" if node.get("alive") else "NO") + _drain(node),
         f"{node.get('members', '?')}/{node.get('member_limit', '?')}",
         describe_params(node.get("attributes") or {}),
         ",".join(node.get("profiles") or ()),
     )
 
 
+def _drain(node: JsonObject) -> str:
+    """``, draining by alice: new disks``; empty for a node that stays."""
+    found = node.get("drain")
+    if not found:
+        return ""
+    reason = f": {found['reason']}" if found["reason"] else ""
+    return f", {found['state'].lower()} by {found['by']}{reason}"
+
+
 def _zone_row(zone: JsonObject) -> tuple[str, ...]:
     params = zone.get("params") or zone
-    return str(zone.get("name") or zone.get("zone")), describe_params(
-        {name: params[name] for name in ZONE_COLUMNS if name in params}
-    )
+    name = str(zone.get("name") or zone.get("zone"))
+    told = describe_params({name: params[name] for name in ZONE_COLUMNS if name in params})
+    return name, told, Progress.from_body(name, zone["progress"]).reasons() if "progress" in zone else ""

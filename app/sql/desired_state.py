@@ -32,6 +32,7 @@ from catalog.core.messages import (
 from catalog.core.snapshot import CatalogSnapshot, Topology, ZoneDefaults, apply_command
 from catalog.core.table import Column, Table
 from catalog.core.zone import TIMER_OFF, Zone
+from catalog.core.zone_options import strategy_text
 from catalog.filters.json_path import JSON_PATH
 from parser.render import render, render_added_columns, render_table, render_zone
 from parser.to_command import ReadStatement, parse_each
@@ -264,6 +265,8 @@ def _alterable(
         yield ZoneOption.AUTO_SCALE_DOWN, before.auto_scale_down, after.auto_scale_down
     if before.nodes_filter.strip() != after.nodes_filter.strip():
         yield ZoneOption.NODES_FILTER, before.nodes_filter.strip(), after.nodes_filter.strip()
+    if before.strategy is not after.strategy:
+        yield ZoneOption.REBALANCE_STRATEGY, strategy_text(before), strategy_text(after)
 
 
 def _text(option: ZoneOption, value: OptionValue) -> str:

@@ -1,4 +1,4 @@
-"""Runs any statement: DDL goes to the catalog, SELECT to the sandbox, SHOW, DESCRIBE and EXPLAIN stay here.
+"""Runs any statement: DDL goes to the catalog, SELECT to the sandbox, CALL to the metastore, others stay here.
 
 Every question is answered from one snapshot: the catalog is read first, then the keyspace is copied, and
 neither is looked at again. Rows are made in worker threads, so that a zone of 65000 partitions delays nobody.
@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from app.sql.calls import run_call
 from app.sql.desired_state import CatalogPlan, DdlFile
 from app.sql.executor import CatalogExecutor
 from app.sql.explain import explain_change
@@ -25,6 +26,7 @@ from app.sql.statements import ScriptError, StatementResult
 from app.sql.system_views import EVENTS, SYSTEM_VIEWS, ViewRegistry, arrow_stream
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
+from parser.calls import Call
 from parser.queries import (
     Ddl,
     DescribeTable,
@@ -41,7 +43,8 @@ from parser.queries import (
 )
 from parser.select import PreparedQuery, prepare_query
 from parser.to_command import parse_ddl
-from rebalance.controllers.runtime import live_nodes
+from rebalance.controllers.recovery import PartitionRecovery
+from rebalance.controllers.runtime import usable_nodes
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
 
@@ -84,7 +87,10 @@ class SqlEngine:
         sandbox: SandboxPool,
         timeout_s: float = 10.0,
         registry: ViewRegistry | None = None,
+        recovery: PartitionRecovery | None = None,
     ) -> None:
+        """``recovery`` carries CALL out; without one it is refused."""
+        self._recovery = recovery
         self._catalog = catalog
         self._mirror = mirror
         self._keyspace = keyspace
@@ -127,11 +133,11 @@ class SqlEngine:
 
     async def run_guarded(self, sql: str, base_version: int) -> Sequence[StatementResult]:
         """Statements that change the catalog, only if it is at ``base_version`` still. Raises ScriptError."""
-        return await self._catalog.run(sql, live_nodes(self._mirror, self._keyspace), base_version)
+        return await self._catalog.run(sql, usable_nodes(self._mirror, self._keyspace), base_version)
 
     async def plan(self, files: Sequence[DdlFile], prune: bool) -> CatalogPlan:
         """What a set of DDL files would change. Raises DdlFileError, StoreError."""
-        return await self._catalog.plan(files, live_nodes(self._mirror, self._keyspace), prune=prune)
+        return await self._catalog.plan(files, usable_nodes(self._mirror, self._keyspace), prune=prune)
 
     async def run_script(self, sql: str) -> Sequence[StatementResult | QueryResult]:
         """Statements of any kind, one after the other; read whole before the first is run.
@@ -176,7 +182,7 @@ class SqlEngine:
         return QueryResult(piece.n, piece.source, await self._answer(piece.statement, SessionContext()))
 
     async def _run_ddl(self, sql: str) -> list[StatementResult]:
-        return await self._catalog.run(sql, live_nodes(self._mirror, self._keyspace))
+        return await self._catalog.run(sql, usable_nodes(self._mirror, self._keyspace))
 
     async def _answer(self, statement: Statement, session: SessionContext) -> ResultSet:
         """Raises StatementError."""
@@ -184,9 +190,11 @@ class SqlEngine:
             raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, "etcd has not answered since this server started")
         if isinstance(statement, Query):
             return await self._query(await self._prepare(statement, session))
+        if isinstance(statement, Call):
+            return await self._call(statement, session)
         change = None
         if isinstance(statement, ExplainDdl):
-            change = await self._catalog.explain(statement.text, live_nodes(self._mirror, self._keyspace))
+            change = await self._catalog.explain(statement.text, usable_nodes(self._mirror, self._keyspace))
         snapshot = await self._snapshot()
 
         def answer() -> ResultSet:
@@ -203,6 +211,17 @@ class SqlEngine:
 
         found = await self._in_thread(snapshot, answer)
         return replace(found, catalog_version=snapshot.catalog.version)
+
+    async def _call(self, statement: Call, session: SessionContext) -> ResultSet:
+        if self._recovery is None:
+            message = "procedures can be called where nodes run, and not here"
+            raise RefusedError(ErrorKind.STATEMENT_NOT_SUPPORTED, message, statement.position)
+        if session.in_transaction:
+            message = "a procedure takes effect at once and cannot be part of a transaction"
+            raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message, statement.position)
+        catalog = await self._catalog.snapshot()
+        found = await run_call(statement, catalog, self._recovery)
+        return replace(found, catalog_version=catalog.version)
 
     async def _prepare(self, statement: Query, session: SessionContext) -> PreparedQuery:
         def prepare() -> PreparedQuery:

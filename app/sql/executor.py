@@ -12,7 +12,7 @@ from typing import TypeVar
 from app.sql.desired_state import CatalogPlan, DdlFile, desired_catalog, plan_changes
 from app.sql.member_counts import MemberCounts
 from app.sql.statement_ids import next_statement_id
-from app.sql.statements import StatementResult, StatementRunner, engine_limits
+from app.sql.statements import StatementResult, StatementRunner
 from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import StatementError
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
@@ -68,7 +68,7 @@ class CatalogExecutor:
         self._service = CatalogService(
             self._store.unit_of_work, self._defaults, new_statement_id=next_statement_id
         )
-        self._checks = (engine_limits, self._check_member_limits)
+        self._checks = (self._check_member_limits,)
         self._runner = StatementRunner(self._service, self._checks)
 
     async def run(self, sql: str, topology: Topology, base_version: int | None = None) -> list[StatementResult]:

@@ -19,6 +19,7 @@ from app.sql.show import replicas_text, result
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.snapshot import Change
 from catalog.core.zone import TIMER_OFF, DistributionAlgorithm, Zone, ZoneIntent
+from catalog.core.zone_options import strategy_text
 from catalog.filters.json_path import JSON_PATH
 from rebalance.core.data_nodes import DataNodes, compute_data_nodes, replica_counts
 from rebalance.core.target import INDEX_BYTES, TargetPointer, surplus_of_others
@@ -31,6 +32,7 @@ from spark.errors import PlacementError
 NONE, LEARNER, VOTER = 0, 1, 2
 SECTIONS = ("MOVE", "ADD", "REMOVE")
 ROLES = ("none", "LEARNER", "VOTER")
+ROLE_NOTE = "replicas that change their role; each is a new copy on its node"
 
 COLUMNS = {
     "SECTION": ColumnType.VARCHAR,
@@ -146,6 +148,7 @@ def _parameters_of(zone: Zone | None, data_nodes: DataNodes | None) -> Mapping[s
         "storage_profiles": ", ".join(zone.storage_profiles),
         "consistency_mode": zone.consistency_mode.value,
         "distribution_algorithm": zone.algorithm.value,
+        "rebalance_strategy": strategy_text(zone),
     }
 
 
@@ -218,9 +221,15 @@ def _moves(was: Placement, becomes: Placement, sizes: npt.NDArray[np.int64]) -> 
     yield from sorted(rows, key=lambda row: (SECTIONS.index(row[0]), row[1]))
     old, new = was.roles(names, partitions), becomes.roles(names, partitions)
     changed = (old != new) & (old > NONE) & (new > NONE)
-    roles = Counter((names[node], int(old[p, node]), int(new[p, node])) for p, node in np.argwhere(changed))
-    for (name, before, after), count in sorted(roles.items()):
-        yield _row("ROLE", name, ROLES[before], ROLES[after], count, note="replicas that change their role")
+    roles = Counter[tuple[str, int, int]]()
+    copied = Counter[tuple[str, int, int]]()
+    for p, node in np.argwhere(changed):
+        role = names[node], int(old[p, node]), int(new[p, node])
+        roles[role] += 1
+        copied[role] += int(sizes[p])
+    for role, count in sorted(roles.items()):
+        name, before, after = role
+        yield _row("ROLE", name, ROLES[before], ROLES[after], count, copied[role], ROLE_NOTE)
     if not rows and not roles:
         yield _row("MOVE", "", replicas=0, bytes_=0, note="no replica moves")
 

@@ -105,10 +105,12 @@ class _Explained:
             reasons.append("the node is down")
         reasons += self._change_reasons(name)
         member = self.view.members.get(name)
-        if member is not None:
-            reasons.append(
-                f"its member is {member.state.value}" + (f": {member.reason}" if member.reason else "")
-            )
+        held = {"member": member if member and member.has_member else None, "mirror": member and member.mirror}
+        for what, each in held.items():
+            if each is not None:
+                reasons.append(
+                    f"its {what} is {each.state.value}" + (f": {each.reason}" if each.reason else "")
+                )
         if self.view.configuration is not None and self.view.configuration.leader == name:
             reasons.append("it leads the group")
         record = self.snapshot.live.get(name)
@@ -153,6 +155,9 @@ class _Explained:
         return told + (f", its failure domain {domain}" if domain is not None else "")
 
     def _exclusion(self, name: str) -> str:
+        drain = self.snapshot.drains.get(name)
+        if drain is not None:
+            return f"it is drained, by {drain.by}" + (f": {drain.reason}" if drain.reason else "")
         record = self.snapshot.live.get(name)
         if record is None:
             return "not a data node of the zone"
@@ -178,7 +183,8 @@ class _Explained:
             and self.view.pending is None
             and _role(self.view.target, name) != stable
         ):
-            found.append("the newest target is not written to this partition yet")
+            waits = f": {self.view.admission}" if self.view.admission else ""
+            found.append(f"the newest target is not written to this partition yet{waits}")
         return found
 
 

@@ -1,4 +1,5 @@
-"""How many group members each node holds or will hold, from the catalog and the kernel.
+"""How many members and mirrors each node holds or will hold, from the catalog and the kernel; both are called
+members here, for both are processes of the node.
 
 Used by the engine's limit check of a DDL statement (54000). Placement is a pure function, so a zone's count
 is computed once for each (parameters, data nodes) and kept.
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from catalog.core.node_filter import NodeFilters, may_use
-from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
+from catalog.core.quorum import effective_replicas
 from catalog.core.zone import DistributionAlgorithm, Node, Zone, ZoneId
 from catalog.filters.json_path import JSON_PATH
 from rebalance.kernels.rendezvous import place
@@ -76,9 +77,7 @@ class MemberCounts:
         nodes = tuple(sorted(matching | departed))
         if not nodes:
             return {}
-        quorum = zone.quorum_size or default_quorum(zone.replicas, len(nodes))
-        voters = consensus_size(quorum, zone.replicas, len(nodes))
-        replicas = min(effective_replicas(zone.replicas, len(nodes)), voters)
+        replicas = effective_replicas(zone.replicas, len(nodes))
         if zone.algorithm is DistributionAlgorithm.BALANCED:
             each = -(-zone.partitions * replicas // len(nodes))
             return dict.fromkeys(nodes, each)

@@ -11,7 +11,7 @@ from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.affinity import effective, preferred_primary
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.move_status import PartitionView
-from rebalance.core.partition_state import copy_states, global_state, local_state
+from rebalance.core.partition_state import copy_states, global_state, is_learner, local_state
 
 Row = tuple[Any, ...]
 
@@ -29,6 +29,28 @@ def local_state_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
             for node in sorted(seen.members):
                 state = local_state(seen, node, snapshot.alive).value
                 yield node, zone.name, zone.zone_id, number, state, None
+
+
+def learner_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """One row for each mirror that is kept or asked for. SAFE_REVISION is rounded down; STATE is NODE_DOWN
+    where the node is; REASON says what the learner waits for."""
+    for zone in snapshot.catalog.zones:
+        for number, seen in snapshot.partitions(zone):
+            named = {node for each in (seen.stable, seen.pending) if each for node in each.learners}
+            kept = {node: each.mirror for node, each in seen.members.items() if each.mirror is not None}
+            for node in sorted(named | kept.keys()):
+                mirror = kept.get(node)
+                state = mirror.state.value if mirror is not None else "NOT_STARTED"
+                yield (
+                    node,
+                    zone.name,
+                    zone.zone_id,
+                    number,
+                    state if node in snapshot.alive else "NODE_DOWN",
+                    mirror.client_url if mirror is not None else None,
+                    mirror.safe_revision if mirror is not None else None,
+                    mirror.reason if mirror is not None else "",
+                )
 
 
 def assignment_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
@@ -56,8 +78,12 @@ def affinity_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
         for number, seen in snapshot.partitions(zone):
             if seen.target is None:
                 continue
-            ideal = (*seen.target.peers, *seen.target.learners)
-            real = effective(ideal, copy_states(seen, snapshot.alive))
+            peers, learners = seen.target.peers, seen.target.learners
+            copies = copy_states(seen, snapshot.alive)
+            # A learner's copy may be complete and never leads (IEP-037).
+            of_voters = {node: state for node, state in copies.items() if not is_learner(seen, node)}
+            ideal, leading = (*peers, *learners), effective(peers, of_voters)
+            real = (*leading, *(node for node in learners if node not in leading)) if leading else ()
             configuration = seen.configuration
             yield (
                 zone.zone_id,

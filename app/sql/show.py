@@ -14,6 +14,7 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.table import Column as TableColumn
 from catalog.core.table import Table
 from catalog.core.zone import EVERY_NODE, TIMER_OFF, Zone
+from catalog.core.zone_options import strategy_text
 from parser.queries import Name, Show, ShowKind
 from parser.render import render_zone
 from rebalance.core.assignments import Assignments
@@ -197,6 +198,11 @@ def describe_zone(name: Name, snapshot: SystemSnapshot) -> ResultSet:
         ("AUTO_SCALE_DOWN", _timer(zone.auto_scale_down), ""),
         ("DISTRIBUTION_ALGORITHM", zone.algorithm.value, ""),
         ("CONSISTENCY_MODE", zone.consistency_mode.value, ""),
+        (
+            "REBALANCE_STRATEGY",
+            strategy_text(zone),
+            "as the controllers are set" if zone.strategy is None else "",
+        ),
         ("IS_DEFAULT", str(zone == snapshot.default_zone).lower(), ""),
         ("TABLES", ", ".join(tables), ""),
         ("CATALOG_VERSION", version, "that made the zone what it is"),

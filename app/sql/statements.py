@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from catalog.core.engine_limits import check_engine_can
 from catalog.core.errors import ErrorKind, ParseError, StatementError
 from catalog.core.messages import Command
-from catalog.core.snapshot import CatalogSnapshot, Change, StatementWarning, Topology, ZoneEntry
+from catalog.core.snapshot import Change, StatementWarning, Topology, ZoneEntry
 from catalog.core.zone import ZoneId
 from catalog.service import CatalogService, ChangeCheck, ExecutedStatement
 from parser.to_command import parse_ddl, parse_single
@@ -57,15 +56,10 @@ class ScriptError(StatementError):
         self.results = tuple(results)
 
 
-def engine_limits(change: Change, _snapshot: CatalogSnapshot, topology: Topology) -> None:
-    """``check_engine_can`` as the service calls its checks."""
-    check_engine_can(change, topology)
-
-
 class StatementRunner:
     """Runs scripts on the catalog. ``checks`` are limits beyond the catalog's rules, asked for each change."""
 
-    def __init__(self, service: CatalogService, checks: Sequence[ChangeCheck] = (engine_limits,)) -> None:
+    def __init__(self, service: CatalogService, checks: Sequence[ChangeCheck] = ()) -> None:
         self._service = service
         self._checks = tuple(checks)
 

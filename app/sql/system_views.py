@@ -1,7 +1,7 @@
 """The system views: names, columns, and rows from a snapshot. Their names and columns are reserved and stable.
 
-The first six are those of Ignite (``facts`` of its zones); the others show what it has no view of: nodes,
-assignments, rebalances under way, the history of the catalog and the snapshot itself.
+The first six are those of Ignite (``facts`` of its zones); the others show what it has no view of: learners,
+nodes, assignments, rebalances under way, the history of the catalog and the snapshot itself.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from app.sql.partition_views import (
     affinity_rows,
     assignment_rows,
     global_state_rows,
+    learner_rows,
     local_state_rows,
     operation_rows,
 )
 from app.sql.results import Column, ColumnType
 from app.sql.view_snapshot import SystemSnapshot
+from app.views import drain_state
 from catalog.core.errors import ErrorKind, RefusedError
 from parser.queries import Name
 
@@ -127,6 +129,7 @@ def _zones(snapshot: SystemSnapshot) -> Iterator[Row]:
             zone.nodes_filter,
             zone == snapshot.default_zone,
             zone.consistency_mode.value,
+            zone.strategy.value if zone.strategy else None,
         )
 
 
@@ -161,7 +164,7 @@ def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
     for zone in snapshot.catalog.zones:
         stored = snapshot.data_nodes(zone.zone_id)
         data_nodes.update(stored.nodes if stored is not None else ())
-    for name in sorted({*snapshot.alive, *members, *data_nodes}):
+    for name in sorted({*snapshot.alive, *members, *data_nodes, *snapshot.drains}):
         record = snapshot.live.get(name)
         node = record.node if record is not None else None
         yield (
@@ -174,6 +177,7 @@ def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
             node.failure_domain if node else None,
             members[name],
             record.pid if record else None,
+            drain_state(members[name]) if name in snapshot.drains else None,
         )
 
 
@@ -199,6 +203,7 @@ SYSTEM_VIEWS = (
             "DATA_NODES_FILTER": VARCHAR,
             "IS_DEFAULT_ZONE": BOOLEAN,
             "ZONE_CONSISTENCY_MODE": VARCHAR,
+            "ZONE_REBALANCE_STRATEGY": VARCHAR,
         },
         _zones,
     ),
@@ -238,6 +243,19 @@ SYSTEM_VIEWS = (
         local_state_rows,
     ),
     view(
+        "LEARNERS",
+        {
+            "NODE_NAME": VARCHAR,
+            "ZONE_NAME": VARCHAR,
+            "ZONE_ID": INTEGER,
+            "PARTITION_ID": INTEGER,
+            **dict.fromkeys(("STATE", "CLIENT_URL"), VARCHAR),
+            "SAFE_REVISION": BIGINT,
+            "REASON": VARCHAR,
+        },
+        learner_rows,
+    ),
+    view(
         "NODES",
         {
             "NODE_NAME": VARCHAR,
@@ -249,6 +267,7 @@ SYSTEM_VIEWS = (
             "FAILURE_DOMAIN": VARCHAR,
             "MEMBERS": INTEGER,
             "PID": INTEGER,
+            "DRAIN_STATE": VARCHAR,
         },
         _nodes,
     ),

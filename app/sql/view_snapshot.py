@@ -23,6 +23,7 @@ from catalog.core.zone import Node, Zone, ZoneId
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import VersionRecord
 from rebalance.core.data_nodes import DataNodes
+from rebalance.core.drain import Drain
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import PartitionView
 from rebalance.core.records import ConfigurationRecord, NodeRecord
@@ -62,7 +63,7 @@ class SystemSnapshot:
 
     @cached_property
     def views(self) -> KeyspaceViews:
-        return KeyspaceViews(self.keys, self.keyspace)
+        return KeyspaceViews(self.keys, self.keyspace, lambda: self.taken_at_ms)
 
     @cached_property
     def live(self) -> dict[str, NodeRecord]:
@@ -74,14 +75,19 @@ class SystemSnapshot:
 
     @cached_property
     def topology(self) -> tuple[Node, ...]:
-        return tuple(record.node for _, record in sorted(self.live.items()))
+        """Living nodes that are not leaving."""
+        return tuple(record.node for name, record in sorted(self.live.items()) if name not in self.drains)
+
+    @cached_property
+    def drains(self) -> dict[str, Drain]:
+        return self.views.drains()
 
     @cached_property
     def presence(self) -> Topology:
         """Living nodes with their times, and those that left: the record, and what is not recorded yet."""
         value = self.keys.value(self.keyspace.topology)
         recorded = Topology.decode(value) if value is not None else Topology()
-        return observe(recorded, self.live.values(), self.taken_at_ms)
+        return observe(recorded, self.live.values(), self.taken_at_ms, drained=self.drains)
 
     def data_nodes(self, zone_id: ZoneId) -> DataNodes | None:
         return self.views.data_nodes(zone_id)

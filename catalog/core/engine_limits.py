@@ -1,4 +1,4 @@
-"""What the replication engine cannot do *now*, apart from what a zone may be at all.
+"""What the data nodes of today cannot hold, apart from what a zone may be at all.
 
 Kept out of ``apply_command`` on purpose: a statement that these checks refuse is a good statement, and a check
 of a script without a cluster leaves them out.
@@ -6,83 +6,19 @@ of a script without a cluster leaves them out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import AlterZone, CreateZone, Position, ZoneOption
-from catalog.core.quorum import consensus_size, effective_replicas, quorum_bounds
+from catalog.core.quorum import effective_replicas
 from catalog.core.snapshot import Change, Topology
-from catalog.core.zone import ConsistencyMode, Zone
+from catalog.core.zone import Zone
 from catalog.core.zone_options import clause_position
-
-_NOT_YET: tuple[tuple[ZoneOption, str, Callable[[Zone], object], object], ...] = (
-    (
-        ZoneOption.CONSISTENCY_MODE,
-        ConsistencyMode.HIGH_AVAILABILITY.value,
-        lambda zone: zone.consistency_mode,
-        ConsistencyMode.STRONG_CONSISTENCY,
-    ),
-)
-"""Option, what of it the engine does not do yet, where a zone keeps it, and the one value that it does.
-
-To build one, remove its line. Accepting a value without acting on it would be a lie.
-"""
-
-
-def check_engine_can(change: Change, topology: Topology) -> None:
-    """Refuses, as not supported yet, what the engine cannot do: options, and zones with learners."""
-    _check_options(change)
-    _check_learners(change)
-
-
-def _check_options(change: Change) -> None:
-    """Only what this statement changes: a zone that has such a value already does not refuse other changes."""
-    zone = change.after
-    if zone is None or not change.entries:
-        return
-    for option, what, value_of, supported in _NOT_YET:
-        value = value_of(zone)
-        if value == supported or (change.before and value == value_of(change.before)):
-            continue
-        message = f"{option.value}: {what} is not supported yet; leave the option out"
-        raise RefusedError(ErrorKind.OPTION_NOT_SUPPORTED, message, _position(change, option))
-
-
-def _check_learners(change: Change) -> None:
-    """Refuses a zone whose partitions would have learners with the live data nodes: fewer voters than replicas.
-
-    Says what would be accepted: a QUORUM SIZE where one avoids learners, else a number of replicas.
-    """
-    zone = change.after
-    if zone is None or change.quorum is None or not change.entries:
-        return
-    nodes = len(change.data_nodes)
-    replicas = effective_replicas(zone.replicas, nodes)
-    voters = consensus_size(change.quorum, zone.replicas, nodes)
-    if voters >= replicas:
-        return
-    message = (
-        f"zone {zone.name} would have {replicas - voters} learners in each partition ({voters} voters of "
-        f"{replicas} replicas), which is not supported yet; "
-        f"{_without_learners(zone, replicas, nodes)} avoids them"
-    )
-    position = _position(change, ZoneOption.QUORUM_SIZE, ZoneOption.REPLICAS)
-    raise RefusedError(ErrorKind.LEARNERS_NOT_SUPPORTED, message, position)
-
-
-def _without_learners(zone: Zone, replicas: int, nodes: int) -> str:
-    """The smallest quorum whose consensus group has every replica, or the nearest replicas that have one."""
-    needed = replicas // 2 + 1
-    _, highest = quorum_bounds(zone.replicas)
-    if needed <= min(highest, nodes):
-        return f"QUORUM SIZE {needed}"
-    # An even number of replicas: 2q - 1 <= REPLICAS leaves one over. One fewer always fits.
-    fewer = replicas - 1
-    return f"REPLICAS {fewer} with QUORUM SIZE {fewer // 2 + 1}"
 
 
 def spread_members(zone: Zone, data_nodes: tuple[str, ...]) -> dict[str, int]:
-    """Members that each data node would hold with an even spread, rounded up: an estimate before placement."""
+    """Members and mirrors that each data node would hold with an even spread, rounded up: an estimate before
+    placement."""
     replicas = effective_replicas(zone.replicas, len(data_nodes))
     if not data_nodes:
         return {}
@@ -93,7 +29,8 @@ def spread_members(zone: Zone, data_nodes: tuple[str, ...]) -> dict[str, int]:
 def check_member_limits(
     change: Change, topology: Topology, existing: Mapping[str, int], wanted: Mapping[str, int]
 ) -> None:
-    """Refuses a change that would put more members on a node than it can hold.
+    """Refuses a change that would put more members on a node than it can hold; a learner's mirror is a process
+    as a member is, and counts as one.
 
     ``existing`` counts the members that each node holds without this zone, ``wanted`` those that the change
     would put there; a node that a mapping leaves out has none. The node with the least room is named, with what
@@ -113,7 +50,7 @@ def check_member_limits(
     held, more = existing.get(node.name, 0), wanted[node.name]
     room = max(0, node.member_limit - held)
     message = (
-        f"node {node.name} holds {held} replication-group members of other zones and may hold "
+        f"node {node.name} holds {held} members and mirrors of other zones and may hold "
         f"{node.member_limit}; zone {zone.name} would need {more} there; {_what_fits(zone, more, room)}"
     )
     position = _position(change, ZoneOption.PARTITIONS, ZoneOption.REPLICAS)

@@ -11,6 +11,7 @@ the SQL protocol; the tree only tells callers apart that must act differently::
 Invariants: numeric codes are unique, have four digits and never change their meaning; the first digit groups
 them (1 text, 2 options, 3 quorum, 4 names, zones and tables, 5 limits, 6 races and outcomes, 7 availability,
 8 requests, 9 internal). 13 and 22 are not used anywhere: some SQL clients give them a meaning of their own.
+5001 was a zone's learners, before the engine had any, and is not used again.
 The table for people is ``catalog/tech-notes/errors.md``, written by ``catalog.errors_page``.
 """
 
@@ -92,9 +93,6 @@ class ErrorKind(Enum):
 
     OPTION_UNKNOWN = ErrorRow(
         2001, "22023", 400, "The option does not exist", "Use one of the options that the message lists."
-    )
-    OPTION_NOT_SUPPORTED = ErrorRow(
-        2002, "0A000", 400, "The option is not supported yet", "Leave the option out."
     )
     OPTION_DUPLICATE = ErrorRow(2003, "22023", 400, "An option is given twice", "Give each option once.")
     OPTION_TYPE = ErrorRow(
@@ -189,9 +187,13 @@ class ErrorKind(Enum):
         4109, "42704", 400, "The zone has no such storage profile", "Use one of the zone's profiles."
     )
 
-    LEARNERS_NOT_SUPPORTED = ErrorRow(
-        5001, "0A000", 400, "The zone would need learners", "Give the QUORUM SIZE that the message names."
+    PARTITION_NOT_FOUND = ErrorRow(
+        4201, "22023", 400, "The zone has no such partition", "Give numbers in the range of the message."
     )
+    NODE_NOT_FOUND = ErrorRow(
+        4202, "42704", 404, "There is no such node", "`zonectl status` lists the nodes; names keep their case."
+    )
+
     NODE_MEMBER_LIMIT = ErrorRow(
         5002,
         "54000",
@@ -199,6 +201,32 @@ class ErrorKind(Enum):
         "A node cannot hold that many members",
         "Ask for fewer partitions or add nodes.",
         ProtocolType.INSUFFICIENT_RESOURCES,
+    )
+
+    DRAIN_LEAVES_NO_DATA_NODE = ErrorRow(
+        5003,
+        "55006",
+        409,
+        "A zone would have no data node",
+        "Start another node that the zone can use, or change the zone.",
+    )
+
+    RECOVERY_NOT_NEEDED = ErrorRow(
+        5201, "55000", 409, "A majority of the voters lives", "Wait: the group goes on by itself."
+    )
+    RECOVERY_STATE_ILLEGAL = ErrorRow(
+        5202, "55000", 409, "The partition is in no state for this", "Do what the message names first."
+    )
+    NOT_ENOUGH_ALIVE_NODES = ErrorRow(
+        5203,
+        "53000",
+        409,
+        "Too few nodes live",
+        "Start the nodes that the message names, or others.",
+        ProtocolType.INSUFFICIENT_RESOURCES,
+    )
+    NODE_SET_ILLEGAL = ErrorRow(
+        5204, "22023", 400, "These nodes cannot be meant", "Name nodes that hold a replica of the partitions."
     )
 
     QUERY_TIMEOUT = ErrorRow(
@@ -225,6 +253,22 @@ class ErrorKind(Enum):
         504,
         "It is not known whether it happened",
         "Read the state back before repeating.",
+        ProtocolType.EXTERNAL,
+    )
+
+    LIMITS_CHANGED = ErrorRow(
+        6004,
+        "40001",
+        412,
+        "The limits of moves were changed meanwhile",
+        "Read them again: nothing was changed.",
+    )
+    CLUSTER_NOT_IDLE = ErrorRow(
+        6003,
+        "55006",
+        409,
+        "A change of the zone is not carried out yet",
+        "Wait until its partitions have taken it up, and try again.",
         ProtocolType.EXTERNAL,
     )
 
@@ -259,6 +303,14 @@ class ErrorKind(Enum):
         503,
         "The metastore is full",
         "Compact and defragment etcd, disarm its NOSPACE alarm, and try again.",
+        ProtocolType.INSUFFICIENT_RESOURCES,
+    )
+    PARTITION_FULL = ErrorRow(
+        7010,
+        "53100",
+        507,
+        "The partition's store is full",
+        "Nothing was written. It tidies up by itself; if it stays full, move data away or raise the quota.",
         ProtocolType.INSUFFICIENT_RESOURCES,
     )
     PARTITION_UNAVAILABLE = ErrorRow(

@@ -27,9 +27,23 @@ class DistributionAlgorithm(Enum):
     BALANCED = "balanced"
 
 
+class Strategy(Enum):
+    """What a new target does to a move that runs."""
+
+    QUEUE = "queue"  # it waits in planned until the move has ended
+    UPDATE = "update"  # it replaces pending until the leader has locked pending, then it waits in planned
+    CANCEL = "cancel"  # it waits in planned, and the leader cancels the move while that is possible
+
+    @property
+    def locks_pending(self) -> bool:
+        """A leader takes ``pending.lock`` before it touches a voter, because pending may change before that."""
+        return self is not Strategy.QUEUE
+
+
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """One zone at one catalog version. ``quorum_size`` is the explicit one; None means derived (decision 1)."""
+    """One zone at one catalog version. ``quorum_size`` is the explicit one; None means derived (decision 1).
+    ``strategy`` is that of moves that begin; None means the controllers' setting."""
 
     zone_id: ZoneId
     name: str
@@ -42,6 +56,7 @@ class Zone:
     nodes_filter: str = EVERY_NODE
     consistency_mode: ConsistencyMode = ConsistencyMode.STRONG_CONSISTENCY
     algorithm: DistributionAlgorithm = DistributionAlgorithm.RENDEZVOUS
+    strategy: Strategy | None = None
 
     @property
     def all_replicas(self) -> bool:
@@ -84,6 +99,10 @@ class ZoneIntent:
         fields: dict[str, Any] = asdict(self.zone)
         fields["consistency_mode"] = self.zone.consistency_mode.value
         fields["algorithm"] = self.zone.algorithm.value
+        # Left out where it is not set: so an intent is what earlier builds wrote, and can read.
+        del fields["strategy"]
+        if self.zone.strategy is not None:
+            fields["strategy"] = self.zone.strategy.value
         fields["storage_profiles"] = list(self.zone.storage_profiles)
         document = {"v": INTENT_FORMAT, "version": self.version, "dropped": self.dropped, "zone": fields}
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
@@ -98,4 +117,6 @@ class ZoneIntent:
         fields["storage_profiles"] = tuple(fields["storage_profiles"])
         fields["consistency_mode"] = ConsistencyMode(fields["consistency_mode"])
         fields["algorithm"] = DistributionAlgorithm(fields["algorithm"])
+        if "strategy" in fields:
+            fields["strategy"] = Strategy(fields["strategy"])
         return cls(document["version"], Zone(**fields), document["dropped"])

@@ -77,6 +77,7 @@ def new_zone(zone_id: ZoneId, name: str, parameters: ZoneParameters, surrounding
         **_changed(given),
         consistency_mode=given.consistency_mode or ConsistencyMode.STRONG_CONSISTENCY,
         algorithm=given.algorithm or DistributionAlgorithm.RENDEZVOUS,
+        strategy=given.strategy,
     )
 
 
@@ -96,7 +97,10 @@ def alter_zone(snapshot: CatalogSnapshot, command: AlterZone, surroundings: Surr
         quorum_size = zone.quorum_size
         if quorum_size is not None:
             check_stored_quorum(command, quorum_size, replicas)
-    altered = replace(zone, replicas=replicas, quorum_size=quorum_size, **_changed(parameters))
+    strategy = parameters.strategy if parameters.names_strategy else zone.strategy
+    altered = replace(
+        zone, replicas=replicas, quorum_size=quorum_size, strategy=strategy, **_changed(parameters)
+    )
     return _written("alter", command, zone, altered, parameters, surroundings)
 
 
@@ -160,8 +164,9 @@ def drop_zone(snapshot: CatalogSnapshot, command: DropZone) -> Change:
 
 
 def zone_params(zone: Zone, quorum: int) -> dict[str, Any]:
-    """``quorum_size`` is the effective one: what the zone runs with (IEP-015)."""
-    return {
+    """``quorum_size`` is the effective one: what the zone runs with (IEP-015). A rebalance strategy is named
+    where the zone has one of its own."""
+    params = {
         "partitions": zone.partitions,
         "replicas": zone.replicas,
         "quorum_size": quorum,
@@ -171,6 +176,9 @@ def zone_params(zone: Zone, quorum: int) -> dict[str, Any]:
         "storage_profiles": list(zone.storage_profiles),
         "consistency_mode": zone.consistency_mode.value,
     }
+    if zone.strategy is not None:
+        params["rebalance_strategy"] = zone.strategy.value
+    return params
 
 
 def effective_quorum(zone: Zone, data_nodes: Sequence[str]) -> int:

@@ -23,10 +23,12 @@ from catalog.core.messages import (
     ZoneOption,
 )
 from catalog.core.quorum import ALL_REPLICAS
-from catalog.core.zone import TIMER_OFF, ConsistencyMode, DistributionAlgorithm
+from catalog.core.zone import TIMER_OFF, ConsistencyMode, DistributionAlgorithm, Strategy, Zone
 
 PARTITIONS_MAX = 65_000
 REPLICAS_MAX = ALL_REPLICAS
+CLUSTER_STRATEGY = "default"
+"""REBALANCE STRATEGY of a zone that has none of its own: as the controllers are set."""
 
 NUMBERS = (
     ZoneOption.PARTITIONS,
@@ -45,6 +47,7 @@ OLD_FORM_KEYS = {
     "DATA_NODES_AUTO_ADJUST_SCALE_UP": ZoneOption.AUTO_SCALE_UP,
     "DATA_NODES_AUTO_ADJUST_SCALE_DOWN": ZoneOption.AUTO_SCALE_DOWN,
     "CONSISTENCY_MODE": ZoneOption.CONSISTENCY_MODE,
+    "REBALANCE_STRATEGY": ZoneOption.REBALANCE_STRATEGY,
     "STORAGE_PROFILES": ZoneOption.STORAGE_PROFILES,
 }
 """The keys of ``KEY=value``, which is also how an unknown one is answered."""
@@ -64,7 +67,8 @@ class ZoneParameters:
     """What a statement says, typed; None where it says nothing. ALL replicas is ``ALL_REPLICAS``.
 
     ``unknown_algorithm`` is a name that no algorithm has: taken, because the reference takes any, and answered
-    with a warning.
+    with a warning. ``names_strategy``: the statement sets the zone's strategy, to none of its own where
+    ``strategy`` is None.
     """
 
     partitions: int | None = None
@@ -76,6 +80,8 @@ class ZoneParameters:
     consistency_mode: ConsistencyMode | None = None
     algorithm: DistributionAlgorithm | None = None
     unknown_algorithm: str | None = None
+    strategy: Strategy | None = None
+    names_strategy: bool = False
     storage_profiles: tuple[ProfileName, ...] | None = None
 
 
@@ -110,6 +116,8 @@ def read_options(command: CreateZone | AlterZone) -> ZoneParameters:
         consistency_mode=_mode(command.options),
         algorithm=known,
         unknown_algorithm=algorithm if known is None else None,
+        strategy=_strategy(command.options),
+        names_strategy=any(clause.option is ZoneOption.REBALANCE_STRATEGY for clause in command.options),
         storage_profiles=profiles,
     )
 
@@ -129,6 +137,11 @@ def check_ranges(command: CreateZone | AlterZone, parameters: ZoneParameters) ->
         if value is not None and not lowest <= value <= highest:
             message = f"{option.value} is from {lowest} to {highest}, not {value}"
             raise RefusedError(ErrorKind.OPTION_OUT_OF_RANGE, message, clause_position(command, option))
+
+
+def strategy_text(zone: Zone) -> str:
+    """The zone's REBALANCE STRATEGY as a statement says it."""
+    return CLUSTER_STRATEGY if zone.strategy is None else zone.strategy.value
 
 
 def _check_known_and_distinct(options: tuple[OptionClause, ...]) -> None:
@@ -161,6 +174,21 @@ def _mode(options: tuple[OptionClause, ...]) -> ConsistencyMode | None:
                 return ConsistencyMode[text]
             modes = " or ".join(ConsistencyMode.__members__)
             message = f"CONSISTENCY MODE is {modes}, in capitals, not '{text}'"
+            raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
+    return None
+
+
+def _strategy(options: tuple[OptionClause, ...]) -> Strategy | None:
+    for clause in options:
+        if clause.option is ZoneOption.REBALANCE_STRATEGY:
+            text = _text(clause)
+            name = text.strip().lower()
+            if name == CLUSTER_STRATEGY:
+                return None
+            if name in (each.value for each in Strategy):
+                return Strategy(name)
+            names = ", ".join(f"'{each.value}'" for each in Strategy)
+            message = f"REBALANCE STRATEGY is {names} or '{CLUSTER_STRATEGY}', not '{text}'"
             raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
     return None
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, sele
 from catalog.core import table as core
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogEntry, CatalogSnapshot, EntryKind, TableEntry, ZoneEntry
-from catalog.core.zone import ConsistencyMode, DistributionAlgorithm, Zone, ZoneId, ZoneIntent
+from catalog.core.zone import ConsistencyMode, DistributionAlgorithm, Strategy, Zone, ZoneId, ZoneIntent
 from catalog.ports import StatementStamp, VersionRecord
 from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
 
@@ -150,6 +150,7 @@ def _zone(row: RowMapping) -> Zone:
         nodes_filter=row["nodes_filter"],
         consistency_mode=ConsistencyMode(row["consistency_mode"]),
         algorithm=DistributionAlgorithm(row["algorithm"]),
+        strategy=None if row["strategy"] is None else Strategy(row["strategy"]),
     )
 
 
@@ -169,6 +170,7 @@ def _zone_row(version: int, entry: ZoneEntry) -> dict[str, Any]:
         "nodes_filter": zone.nodes_filter,
         "consistency_mode": zone.consistency_mode.value,
         "algorithm": zone.algorithm.value,
+        "strategy": zone.strategy.value if zone.strategy else None,
     }
 
 

@@ -60,6 +60,7 @@ ZONE_VERSIONS = Table(
     Column("nodes_filter", Text, nullable=False),
     Column("consistency_mode", String(64), nullable=False),
     Column("algorithm", String(64), nullable=False),
+    Column("strategy", String(64), nullable=True, comment="of moves; NULL: the controllers' setting"),
 )
 
 TABLE_VERSIONS = Table(

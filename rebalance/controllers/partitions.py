@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import structlog
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.targets import NamedTarget
+from rebalance.core.admission import Move
 from rebalance.core.assignments import Strategy
 from rebalance.core.bulk_write import BulkDecisions, ZoneKeys
 from rebalance.core.guarded_write import Decision, Observed, Outcome
@@ -37,7 +39,7 @@ Planned = tuple[int, Outcome, Txn]
 
 
 class StaleTargetError(Exception):
-    """A newer target was named while this one was being written: work from that one."""
+    """A newer target was named while this one was being written, or limits were set: work from those."""
 
 
 class ContendedError(Exception):
@@ -54,29 +56,40 @@ def observe(keyspace: Keyspace, items: Iterable[KeyValue]) -> dict[PartitionId, 
     return {partition: Observed(keyspace.partition(partition), **fields) for partition, fields in found.items()}
 
 
-class PartitionWriter:
-    """Commits the decisions of ``decide_on_trigger``; the moves that begin have ``strategy``."""
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How often each outcome came, and the partitions that were left alone: number -> the move that waits."""
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace, strategy: Strategy = Strategy.QUEUE) -> None:
+    outcomes: Counter[Outcome]
+    decisions: BulkDecisions
+    waiting: dict[int, Move]
+
+
+class PartitionWriter:
+    """Commits the decisions of ``decide_on_trigger``."""
+
+    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
-        self._strategy = strategy
 
-    async def write(self, zone_id: ZoneId, named: NamedTarget) -> Counter[Outcome]:
-        """Take every partition to ``named``; returns how often each outcome came.
+    async def write(
+        self, zone_id: ZoneId, named: NamedTarget, strategy: Strategy = Strategy.QUEUE, *, begins: bool = True
+    ) -> Written:
+        """Take every partition to ``named``. The moves that begin have ``strategy``; without ``begins`` none
+        does, and what would begin is left alone.
 
         A request whose outcome is unknown is resolved by reading its partitions back in the next round: what it
         wrote counts as OUTDATED_UPDATE_RECEIVED then.
         Raises StaleTargetError when the zone's pointer moved on, ContendedError after ``ROUNDS_MAX`` rounds.
         """
-        decisions = await asyncio.to_thread(BulkDecisions, named.target, self._strategy)
+        decisions = await asyncio.to_thread(BulkDecisions, named.target, strategy)
         left: Sequence[int] = range(named.target.pointer.partitions)
-        outcomes: Counter[Outcome] = Counter()
+        written = Written(Counter(), decisions, {})
         for _ in range(ROUNDS_MAX):
-            work = _ZoneRound(self._metastore, self._keyspace, zone_id, named, decisions)
-            left = await work.run(left, outcomes)
+            work = _ZoneRound(self._metastore, self._keyspace, zone_id, named, written, begins=begins)
+            left = await work.run(left)
             if not left:
-                return outcomes
+                return written
         raise ContendedError(f"{len(left)} partitions of zone {zone_id} changed under every attempt")
 
 
@@ -89,23 +102,26 @@ class _ZoneRound:
         keyspace: Keyspace,
         zone_id: ZoneId,
         named: NamedTarget,
-        decisions: BulkDecisions,
+        written: Written,
+        *,
+        begins: bool,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._zone_id = zone_id
-        self._decisions = decisions
+        self._decisions = written.decisions
+        self._outcomes = written.outcomes
+        self._waiting = written.waiting
+        self._begins = begins
         self._event_revision = named.target.pointer.event_revision
         self._guards = (
             unchanged(keyspace.target_pointer(zone_id), named.pointer_revision),
             *named.fences,
         )
         self._again: list[int] = []
-        self._outcomes: Counter[Outcome] = Counter()
 
-    async def run(self, numbers: Iterable[int], outcomes: Counter[Outcome]) -> list[int]:
-        """Adds to ``outcomes``; returns the partitions whose guards failed or whose outcome is unknown."""
-        self._outcomes = outcomes
+    async def run(self, numbers: Iterable[int]) -> list[int]:
+        """Adds to what was written; returns the partitions whose guards failed or whose outcome is unknown."""
         keys = await self._read()
         in_flight: set[asyncio.Task[None]] = set()
         try:
@@ -139,6 +155,10 @@ class _ZoneRound:
             if decision.transaction is None:
                 self._outcomes[decision.outcome] += 1
                 continue
+            stable = keys.stable(number)
+            if not self._begins and decision.outcome is Outcome.PENDING_KEY_UPDATED and stable is not None:
+                self._waiting[number] = self._decisions.move(stable.value, number)
+                continue
             batch.append((number, decision.outcome, decision.transaction))
             if len(batch) == PARTITIONS_PER_REQUEST:
                 yield batch
@@ -161,7 +181,8 @@ class _ZoneRound:
             self._again.extend(number for number, _, _ in batch)
             return
         if not result.succeeded:
-            raise StaleTargetError(f"zone {self._zone_id}: target {self._event_revision} was replaced")
+            what = f"target {self._event_revision}, the epoch or the limits"
+            raise StaleTargetError(f"zone {self._zone_id}: {what} were replaced")
         for (number, outcome, _), response in zip(batch, result.responses, strict=True):
             if isinstance(response, TxnResult) and response.succeeded:
                 self._outcomes[outcome] += 1

@@ -8,11 +8,14 @@ import json
 import structlog
 
 from catalog.core.zone import Node, ZoneId
+from rebalance.controllers.admission import MoveAdmission
+from rebalance.controllers.automatic_reset import AutomaticReset
 from rebalance.controllers.clock import Clock, WallClock
 from rebalance.controllers.contact import Contact
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.leadership import Leadership
+from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.work_queue import WorkQueue
 from rebalance.controllers.zone import ZoneController
@@ -31,6 +34,7 @@ log = structlog.get_logger(__name__)
 RESYNC_S = 30.0
 ENGINE_POLL_S = 0.5
 WENT_BACK_S = 3.0
+RESET_DELAY_MS = 10_000
 HOLD = HoldRule(lease_ms=5_000, grace_ms=10_000)
 
 
@@ -39,8 +43,15 @@ def live_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
     return tuple(NodeRecord.decode(item.value).node for item in mirror.below(keyspace.nodes))
 
 
+def usable_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
+    """Living nodes that are not leaving, of a mirror of the whole keyspace: what zones may be placed on."""
+    live = live_nodes(mirror, keyspace)
+    return tuple(node for node in live if mirror.get(keyspace.drain(node.name)) is None)
+
+
 class ControllerRuntime:
-    """Run several: one leads. ``name`` tells them apart in the leader key."""
+    """Run several: one leads. ``name`` tells them apart in the leader key. ``map_period_s``: how often
+    partition maps may be published; None: they are not."""
 
     def __init__(
         self,
@@ -52,12 +63,16 @@ class ControllerRuntime:
         hold: HoldRule = HOLD,
         clock: Clock | None = None,
         strategy: Strategy = Strategy.QUEUE,
+        reset_delay_ms: int = RESET_DELAY_MS,
+        map_period_s: float | None = None,
     ) -> None:
+        """``reset_delay_ms``: ``AutomaticReset``."""
         self._metastore = metastore
         self._keyspace = keyspace
         self._engine = engine
         self._intents = KeyspaceMirror(metastore, keyspace.intents)
         self._nodes = KeyspaceMirror(metastore, keyspace.nodes)
+        self._drains = KeyspaceMirror(metastore, keyspace.drains)
         self._epochs = KeyspaceMirror(metastore, keyspace.epoch)
         self._open = asyncio.Event()
         self._waits_for_servers = False
@@ -69,7 +84,20 @@ class ControllerRuntime:
         self._contact = Contact(metastore, keyspace, clock, hold)
         self._topology = TopologyKeeper(metastore, keyspace, clock, hold, self._contact.silent_ms)
         self._data_nodes = DataNodesKeeper(metastore, keyspace, lambda: self._topology.known, clock, self._due)
-        self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes, strategy)
+        self._maps: PartitionMapKeeper | None = None
+        if map_period_s:
+            self._maps = PartitionMapKeeper(
+                metastore,
+                keyspace,
+                name,
+                self._intents,
+                self._nodes,
+                lambda: self._topology.known.topology,
+                map_period_s,
+            )
+        self._admission = MoveAdmission(metastore, keyspace, clock, self._member_limits, self._rewrite)
+        self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes, strategy, self._admission)
+        self._resets = AutomaticReset(metastore, keyspace, lambda: self._topology.known, clock, reset_delay_ms)
 
     @property
     def is_leader(self) -> bool:
@@ -80,11 +108,15 @@ class ControllerRuntime:
         self._epochs.listen(self._on_epoch)
         self._intents.listen(self._on_intents)
         self._nodes.listen(self._topology.notice)
+        self._nodes.listen(lambda _changed: self._admission.look_again())
+        self._drains.listen(lambda _changed: self._topology.notice())
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._epochs.run())
             tasks.create_task(self._intents.run())
             tasks.create_task(self._nodes.run())
+            tasks.create_task(self._drains.run())
             tasks.create_task(self._contact.run())
+            tasks.create_task(self._admission.follow())
             tasks.create_task(self._leadership.run(self._lead))
 
     def _on_epoch(self, _changed: frozenset[str]) -> None:
@@ -124,21 +156,34 @@ class ControllerRuntime:
         for item in self._intents.below(self._keyspace.intents):
             self._queue.add(ZoneId(int(item.key.removeprefix(self._keyspace.intents))))
 
+    def _member_limits(self) -> dict[str, int]:
+        return {node.name: node.member_limit for node in live_nodes(self._nodes, self._keyspace)}
+
+    def _rewrite(self, zone_id: ZoneId) -> None:
+        self._zones.rewrite(zone_id)
+        self._queue.add(zone_id)
+
     async def _lead(self) -> None:
         await self._engine.start()
         await self._open.wait()
         await self._intents.loaded()
         await self._nodes.loaded()
+        await self._admission.loaded()
         self._zones.forget()
         self._due.clear()
+        self._resets.due.clear()
         await self._topology.record()
         self._enqueue_all()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work())
+            tasks.create_task(self._admission.run())
             tasks.create_task(self._topology.run(self._enqueue_all, self._settle_due))
             tasks.create_task(self._due.run(self._on_due))
+            tasks.create_task(self._resets.due.run(self._reset_lost))
             tasks.create_task(self._resync())
             tasks.create_task(self._publish_engine())
+            if self._maps is not None:
+                tasks.create_task(self._publish_maps(self._maps))
 
     async def _work(self) -> None:
         while True:
@@ -149,11 +194,21 @@ class ControllerRuntime:
                 error = failures.get(zone_id)
                 if error is None:
                     self._queue.succeeded(zone_id)
+                    await self._reset_lost(zone_id)
                     continue
                 delay_s = self._queue.failed(zone_id)
                 expected = isinstance(error, NotYetError | MetastoreError)
                 report = log.info if expected else log.warning
                 report("zone not reconciled", zone=zone_id, error=repr(error), again_in_s=delay_s)
+
+    async def _reset_lost(self, zone_id: ZoneId) -> None:
+        if not self._open.is_set():
+            return
+        try:
+            await self._resets.look(zone_id)
+        except MetastoreError as error:
+            log.info("zone not looked at", zone=zone_id, error=str(error))
+            self._queue.add(zone_id)
 
     async def _resync(self) -> None:
         """A safety net: watches are hints. Cheap for zones that are done (one read each)."""
@@ -178,6 +233,11 @@ class ControllerRuntime:
         except Exception as error:
             log.warning("data nodes not written", zone=zone_id, error=repr(error))
         self._queue.add(zone_id)
+
+    async def _publish_maps(self, maps: PartitionMapKeeper) -> None:
+        """Not while catalog and metastore do not agree."""
+        await self._open.wait()
+        await maps.run()
 
     async def _publish_engine(self) -> None:
         """Spark's state for every server's /readyz, under the leader's lease."""

@@ -79,6 +79,7 @@ class TargetStore:
             () if result.surplus is None else tuple(map(tuple, result.surplus.round(4).tolist())),
             data_nodes.weights,
             data_nodes.domains,
+            data_nodes.gone,
         )
         older = DeleteRange(keyspace.zone_targets(zone_id), keyspace.target(zone_id, event_revision))
         named = await self._metastore.commit(

@@ -91,8 +91,11 @@ class TopologyKeeper:
             moved = known.mod_revision != self._known.mod_revision
             items = (await self._metastore.range(self._keyspace.nodes)).items
             live = [NodeRecord.decode(item.value) for item in items]
+            drains = (await self._metastore.range(self._keyspace.drains)).items
+            drained = [item.key.removeprefix(self._keyspace.drains) for item in drains]
             now_ms = self._clock.now_ms()
-            after = observe(before, live, now_ms, self._hold, noticed_ms, self._silent_ms())
+            silent_ms = self._silent_ms()
+            after = observe(before, live, now_ms, self._hold, noticed_ms, silent_ms, drained)
             if after is not before or known.mod_revision == 0:
                 if settle is not None and not moved:
                     await settle(min((now_ms, *noticed_ms.values())))
@@ -140,7 +143,7 @@ class TopologyKeeper:
 def _report(before: Topology, after: Topology) -> None:
     events = [each for each in after.events if each not in before.events]
     shown = [f"{each.node} {each.kind.value}" for each in events]
-    log.info("topology recorded", version=after.version, events=shown)
+    log.info("topology recorded", version=after.version, events=shown, drained=list(after.drained))
     if after.hold_until_ms is not None and before.hold_until_ms is None:
         missing = [each.node.name for each in after.nodes if each.missing_ms is not None]
         log.warning("nodes are missing, and not believed to have left yet: waiting for them", nodes=missing)

@@ -13,6 +13,8 @@ import numpy as np
 import structlog
 
 from catalog.core.zone import DistributionAlgorithm, ZoneId, ZoneIntent
+from rebalance.controllers.admission import MoveAdmission
+from rebalance.controllers.clock import WallClock
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.partitions import PartitionWriter
 from rebalance.controllers.targets import NamedTarget, TargetStore
@@ -78,7 +80,8 @@ class Event:
 
 
 class ZoneController:
-    """``strategy`` is that of the moves that begin."""
+    """``strategy`` is that of the moves that begin in zones that have none of their own. ``admission`` begins
+    them while limits hold; by default there are none."""
 
     def __init__(
         self,
@@ -87,25 +90,33 @@ class ZoneController:
         engine: PlacementEngine,
         data_nodes: DataNodesKeeper,
         strategy: Strategy = Strategy.QUEUE,
+        admission: MoveAdmission | None = None,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._engine = engine
         self._data_nodes = data_nodes
         self._targets = TargetStore(metastore, keyspace)
-        self._partitions = PartitionWriter(metastore, keyspace, strategy)
+        self._partitions = PartitionWriter(metastore, keyspace)
+        self._strategy = strategy
+        self._admission = admission or MoveAdmission(metastore, keyspace, WallClock())
         self._written: dict[ZoneId, int] = {}
         self._pointers: dict[ZoneId, TargetPointer] = {}
 
     def forget(self) -> None:
         """Called on taking the lead: what an earlier leader finished is not known here."""
         self._written.clear()
+        self._admission.forget()
+
+    def rewrite(self, zone_id: ZoneId) -> None:
+        """The zone's partitions are written again when it is reconciled next."""
+        self._written.pop(zone_id, None)
 
     async def reconcile(self, zone_ids: Sequence[ZoneId]) -> dict[ZoneId, Exception]:
         """Take the next steps of each zone; returns the zones that failed, with the reason."""
         failures: dict[ZoneId, Exception] = {}
         to_place: list[Event] = []
-        placed: list[tuple[ZoneId, NamedTarget]] = []
+        placed: list[tuple[Event, NamedTarget]] = []
         for zone_id in zone_ids:
             try:
                 event = await self._next_event(zone_id)
@@ -116,21 +127,34 @@ class ZoneController:
                 elif event.pointer is not None and self._written.get(zone_id) != event.pointer.mod_revision:
                     target = await self._targets.read(zone_id, event.pointer)
                     named = NamedTarget(target, event.pointer.mod_revision, (event.fence,))
-                    placed.append((zone_id, named))
+                    placed.append((event, named))
             except Exception as error:
                 failures[zone_id] = error
         placed.extend(await self._place(to_place, failures))
-        for zone_id, named in placed:
+        for event, named in placed:
             try:
-                outcomes = await self._partitions.write(zone_id, named)
+                await self._write(event, named)
             except Exception as error:
-                failures[zone_id] = error
-            else:
-                self._written[zone_id] = named.pointer_revision
-                counts = {outcome.value: count for outcome, count in outcomes.items()}
-                written = named.target.pointer.event_revision
-                log.info("target written", zone=zone_id, event_revision=written, **counts)
+                failures[event.zone_id] = error
         return failures
+
+    async def _write(self, event: Event, named: NamedTarget) -> None:
+        """Step 1 of each partition; where limits hold, moves that would begin wait in line."""
+        zone_id, strategy = event.zone_id, event.intent.zone.strategy or self._strategy
+        holding = self._admission.is_holding
+        guarded = replace(named, fences=(*named.fences, self._admission.limits_guard))
+        written = await self._partitions.write(zone_id, guarded, strategy, begins=not holding)
+        self._admission.hold(zone_id, named, written.decisions, written.waiting)
+        self._written[zone_id] = named.pointer_revision
+        counts = {outcome.value: count for outcome, count in written.outcomes.items()}
+        event_revision = named.target.pointer.event_revision
+        log.info(
+            "target written",
+            zone=zone_id,
+            event_revision=event_revision,
+            **counts,
+            waiting=len(written.waiting),
+        )
 
     async def _next_event(self, zone_id: ZoneId) -> Event | None:
         """Intent, data nodes and pointer read together; data nodes are brought up to date first.
@@ -149,6 +173,7 @@ class ZoneController:
         intent = ZoneIntent.decode(intent_key.value)
         if intent.dropped:
             self._pointers.pop(zone_id, None)
+            self._admission.drop(zone_id)
             await self._clean_up(zone_id, intent_key, data_nodes_key)
             return None
         if pointer is not None:
@@ -161,7 +186,7 @@ class ZoneController:
 
     async def _place(
         self, events: Sequence[Event], failures: dict[ZoneId, Exception]
-    ) -> list[tuple[ZoneId, NamedTarget]]:
+    ) -> list[tuple[Event, NamedTarget]]:
         """One job for all events; when it fails, each alone, so that one zone cannot hold up the others."""
         if not events:
             return []
@@ -173,10 +198,10 @@ class ZoneController:
                 failures[events[0].zone_id] = error
                 return []
             return [each for event in events for each in await self._place([event], failures)]
-        placed: list[tuple[ZoneId, NamedTarget]] = []
+        placed: list[tuple[Event, NamedTarget]] = []
         for event, result in results:
             try:
-                placed.append((event.zone_id, await self._store(event, result)))
+                placed.append((event, await self._store(event, result)))
             except Exception as error:
                 failures[event.zone_id] = error
         return placed

@@ -5,22 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import Enum
+
+from catalog.core.zone import Strategy
+
+__all__ = ["ASSIGNMENTS_FORMAT", "Assignments", "Strategy", "nodes_of"]
 
 ASSIGNMENTS_FORMAT = 1
-
-
-class Strategy(Enum):
-    """What a new target does to a move that runs."""
-
-    QUEUE = "queue"  # it waits in planned until the move has ended
-    UPDATE = "update"  # it replaces pending until the leader has locked pending, then it waits in planned
-    CANCEL = "cancel"  # it waits in planned, and the leader cancels the move while that is possible
-
-    @property
-    def locks_pending(self) -> bool:
-        """A leader takes ``pending.lock`` before it touches a voter, because pending may change before that."""
-        return self is not Strategy.QUEUE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,15 +18,19 @@ class Assignments:
     """Voters and learners of one partition.
 
     Equal when the *sets with roles* are equal: the order is a preference (``peers[0]`` is the preferred
-    primary), and a reordering is no reason to move anything. Never compare stored bytes. ``forced`` marks a
-    pending set that recovery asked for, ``strategy`` is how the move to it treats later targets; both say how a
-    move is made, not where it goes, so they do not count.
-    """
+    primary), and a reordering is no reason to move anything. Never compare stored bytes. ``strategy`` is how
+    the move treats later targets, ``forced`` and ``empty`` are recovery's; they say how a move is made, not
+    where it goes, so they do not count.
+
+    ``forced``: a pending set that recovery asked for, in which one node founds the group anew; the number is
+    the event revision of the recovery, and names the generation of the group that begins. 0: an ordinary move.
+    ``empty``: no copy is left, so the forced group begins without data."""
 
     peers: tuple[str, ...]
     learners: tuple[str, ...] = ()
-    forced: bool = False
+    forced: int = 0
     strategy: Strategy = Strategy.QUEUE
+    empty: bool = False
 
     def __post_init__(self) -> None:
         if not self.peers:
@@ -68,7 +62,9 @@ class Assignments:
     def encode(self) -> bytes:
         document: dict[str, object] = {"v": ASSIGNMENTS_FORMAT, "peers": self.peers, "learners": self.learners}
         if self.forced:
-            document["forced"] = True
+            document["forced"] = self.forced
+        if self.empty:
+            document["empty"] = True
         if self.strategy is not Strategy.QUEUE:
             document["strategy"] = self.strategy.value
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
@@ -83,11 +79,11 @@ class Assignments:
             )
         strategy = Strategy(document.get("strategy", Strategy.QUEUE.value))
         peers, learners = tuple(document["peers"]), tuple(document["learners"])
-        return cls(peers, learners, document.get("forced", False), strategy)
+        return cls(peers, learners, int(document.get("forced", 0)), strategy, document.get("empty", False))
 
     def at_rest(self) -> Assignments:
         """What stable holds once the move is over: the same, without the marks of a move."""
-        return replace(self, forced=False, strategy=Strategy.QUEUE)
+        return replace(self, forced=0, strategy=Strategy.QUEUE, empty=False)
 
 
 def nodes_of(*assignments: Assignments | None) -> frozenset[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from rebalance.core.admission import Move, move_of
 from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.guarded_write import (
     Decision,
@@ -20,7 +21,7 @@ from rebalance.core.guarded_write import (
     decode_trigger,
     encode_trigger,
 )
-from rebalance.core.target import StoredTarget
+from rebalance.core.target import StoredTarget, available_target
 from rebalance.core.txn import KeyValue, Put, Txn, not_written_below
 
 ASSIGNMENTS = "assignments/"
@@ -75,6 +76,7 @@ class BulkDecisions:
         self._trigger_value = encode_trigger(self.event_revision)
         self._strategy = strategy
         self._encoded: dict[bytes, tuple[bytes, bytes]] = {}
+        self._moves: dict[tuple[bytes, bytes], Move] = {}
         self._stable: dict[bytes, Assignments] = {}
         self._triggers: dict[bytes, int] = {}
         self._target = target
@@ -82,13 +84,25 @@ class BulkDecisions:
     def target(self, number: int) -> Assignments:
         return self._target.assignments_of(self._targets[number])
 
+    def move(self, stable: bytes, number: int) -> Move:
+        """What a partition with this stable value moves when it goes to the target."""
+        row = self._targets[number]
+        found = self._moves.get((stable, row))
+        if found is None:
+            found = move_of(self._decoded(stable), self._target.assignments_of(row))
+            self._moves[stable, row] = found
+        return found
+
     def decide_alone(self, observed: Observed, number: int) -> Decision:
         """For a partition that is not as usual."""
-        return decide_on_trigger(observed, self.target(number), self.event_revision, strategy=self._strategy)
+        stable = Assignments.decode(observed.stable.value) if observed.stable is not None else None
+        target = available_target(self.target(number), stable, self._target.pointer.gone)
+        return decide_on_trigger(observed, target, self.event_revision, strategy=self._strategy)
 
     def decide(self, keys: ZoneKeys, number: int) -> Decision | None:
-        """What ``decide_on_trigger`` decides; None when the partition is not as usual."""
-        if not keys.is_usual(number):
+        """What ``decide_on_trigger`` decides; None when the partition is not as usual. None is, where nodes are
+        gone that a partition may have or not."""
+        if not keys.is_usual(number) or self._target.pointer.gone:
             return None
         trigger = keys.trigger(number)
         if trigger is not None and self._processed(trigger.value) >= self.event_revision:

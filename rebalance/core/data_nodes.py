@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass
 
 from catalog.core.node_filter import NodeFilters, may_use
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
-from catalog.core.zone import EVERY_NODE, TIMER_OFF, DistributionAlgorithm, Zone, ZoneIntent
+from catalog.core.zone import EVERY_NODE, TIMER_OFF, ConsistencyMode, DistributionAlgorithm, Zone, ZoneIntent
 from rebalance.core.topology import Topology
 
 DATA_NODES_FORMAT = 1
 DEFAULT_WEIGHT = 1.0
+AT_ONCE_MS = 0
 OWN_DOMAIN = "node:"
 """Prefix of the failure domain of a node that names none."""
 
@@ -27,6 +28,8 @@ class DataNodes:
     """Data nodes of a zone in name order, and its effective quorum size.
 
     ``replicas`` and ``nodes_filter`` are what they were chosen for: others in the intent mean to derive anew.
+    ``gone``: in HIGH_AVAILABILITY zones the data nodes that have left, in name order; no new replica is placed
+    there. Empty in other zones.
     ``weights`` and ``domains`` have one entry a node in balanced zones; empty where all weights are equal
     or no node names a failure domain: there they decide nothing.
     Nothing else of a zone is in here, so that a version which touches no placement parameter writes nothing
@@ -39,9 +42,12 @@ class DataNodes:
     nodes_filter: str = EVERY_NODE
     weights: tuple[float, ...] = ()
     domains: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         document = {"v": DATA_NODES_FORMAT, **asdict(self)}
+        if not self.gone:
+            del document["gone"]
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod
@@ -53,8 +59,8 @@ class DataNodes:
                 f"data nodes format {found['v']} is not known; this build reads {DATA_NODES_FORMAT}"
             )
         weights, domains = tuple(found.get("weights", ())), tuple(found.get("domains", ()))
-        nodes = tuple(found["nodes"])
-        return cls(nodes, found["quorum"], found["replicas"], found["nodes_filter"], weights, domains)
+        nodes, gone = tuple(found["nodes"]), tuple(found.get("gone", ()))
+        return cls(nodes, found["quorum"], found["replicas"], found["nodes_filter"], weights, domains, gone)
 
     def traits(self, name: str) -> tuple[float | None, str | None]:
         """Weight and failure domain of a data node, each None where it decides nothing. Raises ValueError for
@@ -81,7 +87,8 @@ def compute_data_nodes(
     A node that lives, has all of the zone's profiles and matches its filter comes in ``auto_scale_up`` seconds
     after it joined; one that left goes out ``auto_scale_down`` seconds after that, and not at all if it is back
     by then. A new zone and an altered filter take what lives and matches, at once. A node that lives and does
-    not match (any more) leaves at once (IEP-012). One that is only *missing* changes nothing.
+    not match (any more) leaves at once (IEP-012), and so does one that is drained, living or not. One that is
+    only *missing* changes nothing. A node that is not drained any more comes in as one that joined when it did.
 
     The derived quorum is derived anew when REPLICAS or the filter are altered, and else only grows with the
     nodes: no departure lowers it (decision 1). Raises FilterError for a filter that is none, which no catalog
@@ -90,6 +97,7 @@ def compute_data_nodes(
     zone = intent.zone
     if previous is None or previous.nodes_filter != zone.nodes_filter:
         nodes = {each.node.name for each in topology.seen if may_use(zone, each.node, filters)}
+        nodes -= set(topology.drained)
     else:
         nodes = set(previous.nodes)
         for name, due_ms in _waiting_changes(previous, topology, zone, filters):
@@ -100,7 +108,16 @@ def compute_data_nodes(
         quorum = max(quorum, previous.quorum)
     names = tuple(sorted(nodes))
     weights, domains = node_traits(previous, topology, zone, names)
-    return DataNodes(names, quorum, zone.replicas, zone.nodes_filter, weights, domains)
+    gone = _gone(topology, zone, names)
+    return DataNodes(names, quorum, zone.replicas, zone.nodes_filter, weights, domains, gone)
+
+
+def _gone(topology: Topology, zone: Zone, names: Sequence[str]) -> tuple[str, ...]:
+    """Data nodes that have left and stay data nodes for now: what a HIGH_AVAILABILITY zone places around."""
+    if zone.consistency_mode is not ConsistencyMode.HIGH_AVAILABILITY:
+        return ()
+    present = frozenset(each.node.name for each in topology.nodes if not each.has_left)
+    return tuple(name for name in names if name not in present)
 
 
 def node_traits(
@@ -137,9 +154,13 @@ def _waiting_changes(
     data_nodes: DataNodes, topology: Topology, zone: Zone, filters: NodeFilters
 ) -> Iterator[tuple[str, int]]:
     """``(node, when)`` of each node that will come in, or go out if it is in, however long ago it was due."""
-    current = frozenset(data_nodes.nodes)
+    current, drained = frozenset(data_nodes.nodes), frozenset(topology.drained)
+    for name in sorted(current & drained):
+        yield name, AT_ONCE_MS
     for each in topology.nodes:
         name = each.node.name
+        if name in drained:
+            continue
         if each.left_ms is not None:
             due_ms = _due_ms(each.left_ms, zone.auto_scale_down) if name in current else None
         elif not each.is_seen:
@@ -152,7 +173,7 @@ def _waiting_changes(
             yield name, due_ms
     forgotten_ms = _due_ms(topology.forgotten_ms, zone.auto_scale_down)
     if forgotten_ms is not None:
-        for name in current.difference(each.node.name for each in topology.nodes):
+        for name in current.difference(drained, (each.node.name for each in topology.nodes)):
             yield name, forgotten_ms
 
 
@@ -161,10 +182,6 @@ def _due_ms(since_ms: int, timer_s: int) -> int | None:
 
 
 def replica_counts(intent: ZoneIntent, data_nodes: DataNodes) -> tuple[int, int]:
-    """``(replicas, voters)`` of each partition.
-
-    Standing learners are not built yet, so a zone never gets more replicas than voters: DDL refuses
-    parameters that would give learners, and nodes that join later only enlarge the consensus group.
-    """
+    """``(replicas, voters)`` of each partition; replicas that do not vote are standing learners (IEP-005)."""
     voters = consensus_size(data_nodes.quorum, intent.zone.replicas, len(data_nodes.nodes))
-    return min(effective_replicas(intent.zone.replicas, len(data_nodes.nodes)), voters), voters
+    return effective_replicas(intent.zone.replicas, len(data_nodes.nodes)), voters

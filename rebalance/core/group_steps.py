@@ -8,9 +8,11 @@ then decrease.
 Invariants, whatever the starting point:
 - a removal never leaves fewer living voters than a majority of the voters that remain;
 - a removed living voter is announced first, so that clients turn away before it goes;
-- the leader is never removed; it hands leadership over before.
+- the leader is never removed; it hands leadership over before;
+- a voter that is to become a standing learner stays until its node's mirror runs, so that no copy is missing.
 
-A member's identity is its peer URL: a node that comes back with new data comes back as another member.
+Standing learners are no members: the target is its voters, and nothing here waits for a new learner. A member's
+identity is its peer URL: a node that comes back with new data comes back as another member.
 """
 
 from __future__ import annotations
@@ -30,10 +32,14 @@ class ObservedMember:
     role: MemberRole
     started: bool = True
     """It joined and answers clients."""
+    joined: bool = True
+    """Its process is in the group; it may not answer clients yet."""
     down: bool = False
     """Its node does not live, or has given the member up."""
     announced: bool = False
     """Published as leaving long enough ago for clients to have turned away."""
+    mirror_awaited: bool = False
+    """Its node is to be a standing learner, lives, and has no mirror yet that runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class AddLearner:
 
 @dataclass(frozen=True, slots=True)
 class WaitStart:
-    """The learner is in the list, its process has not joined yet."""
+    """The member is in the list, and its process has not joined or does not answer yet."""
 
     peer_url: str
 
@@ -96,6 +102,13 @@ class WaitMajority:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitMirror:
+    """The voter goes once the mirror on its node runs."""
+
+    peer_url: str
+
+
+@dataclass(frozen=True, slots=True)
 class WaitLeader:
     """The group has no leader at the moment."""
 
@@ -106,7 +119,16 @@ class Done:
 
 
 Step = (
-    AddLearner | WaitStart | Promote | MoveLeader | AnnounceLeaving | Remove | WaitMajority | WaitLeader | Done
+    AddLearner
+    | WaitStart
+    | Promote
+    | MoveLeader
+    | AnnounceLeaving
+    | Remove
+    | WaitMajority
+    | WaitMirror
+    | WaitLeader
+    | Done
 )
 
 
@@ -123,6 +145,18 @@ def next_step(view: GroupView, target: Sequence[str]) -> Step:
     return _make_room(view, wanted) or _increase(view, target) or _decrease(view, target, wanted) or Done()
 
 
+def leaves_first(view: GroupView, target: Sequence[str]) -> str | None:
+    """The voter that goes first once the group has grown, so that clients may be told while it grows; None when
+    nobody goes, or when leadership is handed over before (the next leader's agent tells then).
+
+    One at a time: the clients that turn away from it need the others.
+    """
+    wanted = frozenset(target)
+    if view.leader not in wanted:
+        return None
+    return next((voter.peer_url for voter in view.voters if voter.peer_url not in wanted), None)
+
+
 def _make_room(view: GroupView, wanted: frozenset[str]) -> Step | None:
     """Free the one learner slot, and drop dead voters: a group with a dead voter accepts no new member."""
     for learner in view.learners:
@@ -130,14 +164,17 @@ def _make_room(view: GroupView, wanted: frozenset[str]) -> Step | None:
             return Remove(learner.peer_url)
     for voter in view.voters:
         unwanted = voter.peer_url not in wanted and voter.peer_url != view.leader
-        if unwanted and voter.down and _majority_lives_without(view, voter):
+        if unwanted and voter.down and not voter.mirror_awaited and _majority_lives_without(view, voter):
             return Remove(voter.peer_url) if voter.announced else AnnounceLeaving(voter.peer_url)
     return None
 
 
 def _increase(view: GroupView, target: Sequence[str]) -> Step | None:
     for learner in view.learners:
-        return Promote(learner.peer_url) if learner.started else WaitStart(learner.peer_url)
+        # Being in sync is what a vote needs, and the group itself checks that. While enough others serve, one
+        # that does not serve yet slows no put, also when its node has to restart it.
+        ready = learner.started or (learner.joined and _majority_serves_beside_one_more(view))
+        return Promote(learner.peer_url) if ready else WaitStart(learner.peer_url)
     listed = {each.peer_url for each in view.members}
     for peer_url in target:
         if peer_url not in listed:
@@ -152,12 +189,24 @@ def _decrease(view: GroupView, target: Sequence[str], wanted: frozenset[str]) ->
     if view.leader not in wanted:
         # Before any removal, so that one agent, the new leader's, does all the rest.
         by_url = {voter.peer_url: voter for voter in view.voters}
-        ranked = sorted(target, key=lambda peer_url: by_url[peer_url].down)
+        ranked = sorted(target, key=lambda peer_url: (by_url[peer_url].down, not by_url[peer_url].started))
+        best = by_url[ranked[0]]
+        if not best.started and not best.down:
+            # The agent beside a leader works through it, so it has to answer.
+            return WaitStart(best.peer_url)
         return MoveLeader(tuple(ranked))
+    held = [voter for voter in extra if voter.mirror_awaited]
     for voter in extra:
-        if _majority_lives_without(view, voter):
+        if voter not in held and _majority_lives_without(view, voter):
             return Remove(voter.peer_url) if voter.announced else AnnounceLeaving(voter.peer_url)
+    if held:
+        return WaitMirror(held[0].peer_url)
     return WaitMajority(tuple(voter.peer_url for voter in view.voters if voter.down))
+
+
+def _majority_serves_beside_one_more(view: GroupView) -> bool:
+    serving = sum(voter.started and not voter.down for voter in view.voters)
+    return serving >= majority(len(view.voters) + 1)
 
 
 def _majority_lives_without(view: GroupView, removed: ObservedMember) -> bool:

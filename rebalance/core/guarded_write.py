@@ -183,10 +183,15 @@ def decide_on_configuration_applied(observed: Observed, applied: Assignments) ->
 
 
 def decide_on_forced_move(
-    observed: Observed, target: Assignments, event_revision: int, *, then: Assignments | None = None
+    observed: Observed,
+    target: Assignments,
+    event_revision: int,
+    *,
+    then: Assignments | None = None,
+    empty: bool = False,
 ) -> Decision:
     """Recovery wants ``target`` now, whatever runs, and ``then`` after it: pending is replaced and marked as
-    forced, planned and the lock go.
+    forced (and as ``empty`` when nobody has a copy), planned and the lock go.
 
     The trigger is checked and advanced as for any event, so that neither a repeat of the recovery nor an event
     that it has overtaken changes anything.
@@ -204,7 +209,7 @@ def decide_on_forced_move(
     )
     planned = None if then == target else then
     writes = (
-        Put(keys.pending, replace(target.at_rest(), forced=True).encode()),
+        Put(keys.pending, replace(target.at_rest(), forced=event_revision, empty=empty).encode()),
         Put(keys.planned, planned.encode()) if planned else Delete(keys.planned),
         Delete(keys.lock),
         Put(keys.trigger, encode_trigger(event_revision)),

@@ -64,6 +64,16 @@ class Keyspace:
         return f"{self.prefix}data_nodes/"
 
     @property
+    def node_maps(self) -> str:
+        """Single partition maps, one key a node."""
+        return f"{self.prefix}partition_map/nodes/"
+
+    @property
+    def zone_maps(self) -> str:
+        """Full partition maps: a pointer and chunks for each zone."""
+        return f"{self.prefix}partition_map/zones/"
+
+    @property
     def topology(self) -> str:
         return f"{self.prefix}topology"
 
@@ -75,6 +85,25 @@ class Keyspace:
     def mark(self) -> str:
         """What the catalog remembers the metastore by."""
         return f"{self.prefix}mark"
+
+    @property
+    def limits(self) -> str:
+        """How many partitions may move at once, and what is paused."""
+        return f"{self.prefix}rebalance/limits"
+
+    @property
+    def drains(self) -> str:
+        return f"{self.prefix}drains/"
+
+    def drain(self, node: str) -> str:
+        """There while the node is leaving."""
+        return f"{self.drains}{node}"
+
+    @property
+    def admissions(self) -> str:
+        """Written with every admission under limits. It is beside the partitions: a watch of them brings it
+        together with what was admitted."""
+        return f"{self.partitions}admissions"
 
     @property
     def controller_leader(self) -> str:
@@ -98,6 +127,16 @@ class Keyspace:
 
     def target_pointer(self, zone_id: ZoneId) -> str:
         return f"{self.pointers}{zone_id}"
+
+    def node_map(self, node: str) -> str:
+        return f"{self.node_maps}{node}"
+
+    def zone_map(self, zone_id: ZoneId) -> str:
+        return f"{self.zone_maps}{zone_id}/map"
+
+    def zone_map_chunks(self, zone_id: ZoneId, sequence: int = 0) -> str:
+        """Prefix of the chunks of one map; their order is that of the maps."""
+        return f"{self.zone_maps}{zone_id}/chunks/{sequence:016d}/"
 
     def zone_targets(self, zone_id: ZoneId) -> str:
         return f"{self.prefix}targets/{zone_id}/"
@@ -131,6 +170,13 @@ class Keyspace:
             configuration=f"{base}configuration",
             lock=f"{base}assignments/pending.lock",
         )
+
+    def restarts(self, partition: PartitionId) -> str:
+        """Below it a key for each node whose member is asked to restart."""
+        return f"{self.partitions}{partition.zone_id}/{partition.partition}/restart/"
+
+    def restart(self, partition: PartitionId, node: str) -> str:
+        return f"{self.restarts(partition)}{node}"
 
     def parse_partition(self, key: str) -> tuple[PartitionId, str] | None:
         """``(partition, rest)`` of a key below ``partition/``, as ("assignments/stable"); else None."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from catalog.core.quorum import majority
-from rebalance.core.assignments import Assignments, nodes_of
+from rebalance.core.assignments import Assignments
 from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, Stage
 
 
@@ -30,7 +30,8 @@ class MoveStatus:
 @dataclass(frozen=True, slots=True)
 class PartitionView:
     """All that the keyspace says about one partition. ``members`` maps node -> record, and
-    ``processed`` tells whether the newest target was taken up by this partition's trigger."""
+    ``processed`` tells whether the newest target was taken up by this partition's trigger. ``admission``: why
+    its move may not begin yet; empty: nothing holds it back."""
 
     target: Assignments | None
     stable: Assignments | None
@@ -39,6 +40,9 @@ class PartitionView:
     processed: bool
     members: Mapping[str, MemberRecord] = field(default_factory=dict)
     configuration: ConfigurationRecord | None = None
+    recovered: bool = False
+    """A recovery has written assignments of its own after the newest target: they hold until the next event."""
+    admission: str = ""
 
 
 def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
@@ -46,10 +50,10 @@ def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
     if view.target is None:
         return MoveStatus(MoveState.WAITING, "PLACEMENT_NOT_COMPUTED")
     if not view.processed or view.stable is None:
-        return MoveStatus(MoveState.WAITING, "TARGET_NOT_WRITTEN")
+        return MoveStatus(MoveState.WAITING, view.admission or "TARGET_NOT_WRITTEN")
     if view.pending is not None:
         return _status_of_move(view, view.stable, view.pending, alive)
-    if view.stable != view.target:
+    if view.stable != view.target and not view.recovered:
         return MoveStatus(MoveState.WAITING, "TARGET_NOT_WRITTEN")
     return _status_at_rest(view, view.stable, alive)
 
@@ -57,7 +61,9 @@ def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
 def _status_of_move(
     view: PartitionView, stable: Assignments, pending: Assignments, alive: frozenset[str]
 ) -> MoveStatus:
-    blocked = _first_of(_down(pending.nodes, alive), _majority_lost(stable, alive), _failed(view, pending))
+    """Nothing waits for learners: who is to learn counts only through the leader's own reason."""
+    voters = frozenset(pending.peers)
+    blocked = _first_of(_down(voters, alive), _majority_lost(stable, alive), _failed(view, voters))
     if blocked is not None:
         return blocked
     configuration = view.configuration
@@ -65,7 +71,7 @@ def _status_of_move(
         stage = configuration.stage.value
         cause = f"{stage}: {configuration.reason}" if configuration.reason else stage
         return MoveStatus(MoveState.MOVING, cause)
-    missing = sorted(node for node in pending.nodes if node not in view.members)
+    missing = sorted(voters - _having_members(view))
     if missing:
         return MoveStatus(MoveState.WAITING, f"MEMBER_NOT_RESERVED: {', '.join(missing)}")
     reason = configuration.reason if configuration is not None else "LEADER_UNKNOWN"
@@ -73,20 +79,44 @@ def _status_of_move(
 
 
 def _status_at_rest(view: PartitionView, stable: Assignments, alive: frozenset[str]) -> MoveStatus:
-    blocked = _first_of(_down(stable.nodes, alive), _failed(view, stable))
+    voters = frozenset(stable.peers)
+    blocked = _first_of(_down(stable.nodes, alive), _failed(view, voters))
     if blocked is not None:
         return blocked
     running = {node for node, member in view.members.items() if member.state is MemberState.RUNNING}
-    starting = sorted(stable.nodes - running)
+    starting = sorted(voters - running)
     if starting:
         return MoveStatus(MoveState.WAITING, f"MEMBER_STARTING: {', '.join(starting)}")
-    if view.configuration is None or view.configuration.members.keys() != stable.nodes:
+    if view.configuration is None or view.configuration.members.keys() != voters:
         return MoveStatus(MoveState.WAITING, "LEADER_UNKNOWN")
-    # A member on a dead node is cleaned up when the node returns; nothing waits for that.
-    redundant = sorted((view.members.keys() - nodes_of(stable)) & alive)
-    if redundant:
-        return MoveStatus(MoveState.MOVING, f"CLEAN_UP: {', '.join(redundant)}")
-    return MoveStatus(MoveState.DONE)
+    return _first_of(_learners(view, stable), _redundant(view, stable, alive)) or MoveStatus(MoveState.DONE)
+
+
+def _learners(view: PartitionView, stable: Assignments) -> MoveStatus | None:
+    """Learners whose copies are not there yet, with what they wait for; what failed comes first."""
+    failed: list[str] = []
+    starting: list[str] = []
+    for node in sorted(stable.learners):
+        member = view.members.get(node)
+        mirror = member.mirror if member is not None else None
+        if mirror is None or mirror.state is not MemberState.RUNNING:
+            told = f"{node} ({mirror.reason})" if mirror is not None and mirror.reason else node
+            (failed if mirror is not None and mirror.state is MemberState.FAILED else starting).append(told)
+    if failed:
+        return MoveStatus(MoveState.WAITING, f"LEARNER_FAILED: {', '.join(failed)}")
+    return MoveStatus(MoveState.WAITING, f"LEARNER_STARTING: {', '.join(starting)}") if starting else None
+
+
+def _redundant(view: PartitionView, stable: Assignments, alive: frozenset[str]) -> MoveStatus | None:
+    """What is on a dead node is cleaned up when the node returns; nothing waits for that."""
+    mirrors = {node for node, member in view.members.items() if member.mirror is not None}
+    surplus = (_having_members(view) - frozenset(stable.peers)) | (mirrors - frozenset(stable.learners))
+    found = sorted(surplus & alive)
+    return MoveStatus(MoveState.MOVING, f"CLEAN_UP: {', '.join(found)}") if found else None
+
+
+def _having_members(view: PartitionView) -> frozenset[str]:
+    return frozenset(node for node, member in view.members.items() if member.has_member)
 
 
 def _first_of(*found: MoveStatus | None) -> MoveStatus | None:
@@ -105,10 +135,10 @@ def _majority_lost(stable: Assignments, alive: frozenset[str]) -> MoveStatus | N
     return MoveStatus(MoveState.WAITING, f"NODE_DOWN: {', '.join(sorted(voters - alive))}")
 
 
-def _failed(view: PartitionView, wanted: Assignments) -> MoveStatus | None:
+def _failed(view: PartitionView, wanted: frozenset[str]) -> MoveStatus | None:
     failed = [
         f"{node} ({member.reason})" if member.reason else node
         for node, member in sorted(view.members.items())
-        if node in wanted.nodes and member.state is MemberState.FAILED
+        if node in wanted and member.state is MemberState.FAILED
     ]
     return MoveStatus(MoveState.WAITING, f"MEMBER_FAILED: {', '.join(failed)}") if failed else None

@@ -1,8 +1,9 @@
 """How healthy a partition is: the state of each replica, and of the whole (``SYSTEM`` partition states).
 
 Voters are counted against the quorum of the configuration that the group has *committed*; learners never help
-a quorum. "Every replica" means the replicas that the assignments ask for now, so that a zone of REPLICAS ALL is
-available once each data node has its replica.
+a quorum. A standing learner is judged by its mirror, for it has no member. "Every replica" means the replicas
+that the assignments ask for now, so that a zone of REPLICAS ALL is available once each data node has its
+replica.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from catalog.core.quorum import majority
 from rebalance.core.affinity import CopyState
 from rebalance.core.assignments import nodes_of
 from rebalance.core.move_status import PartitionView
-from rebalance.core.records import MemberRecord, MemberRole, MemberState, Stage
+from rebalance.core.records import MemberRecord, MemberRole, MemberState, MirrorRecord, Stage
 
 
 class LocalState(Enum):
@@ -36,15 +37,46 @@ class GlobalState(Enum):
     UNAVAILABLE = "UNAVAILABLE"
 
 
+def is_learner(view: PartitionView, node: str) -> bool:
+    """Whether the replica on ``node`` is a mirror: nobody counts a member there, and a key says that it learns.
+
+    A learner that is promoted remains one until its group lists the new member as a voter; a voter that is
+    demoted is one once its group has removed it.
+    """
+    configured = view.configuration.members.get(node) if view.configuration is not None else None
+    if configured is not None and configured.role is MemberRole.VOTER:
+        return False
+    named = frozenset(
+        name for each in (view.stable, view.pending) if each is not None for name in each.learners
+    )
+    member = view.members.get(node)
+    return node in named and (member is None or not member.has_member or member.mirror is not None)
+
+
+_OF_MIRROR = {
+    MemberState.READY: LocalState.INITIALIZING,
+    MemberState.STARTING: LocalState.INSTALLING_SNAPSHOT,
+    MemberState.RUNNING: LocalState.HEALTHY,
+}
+
+
+def _mirror_state(mirror: MirrorRecord | None) -> LocalState:
+    if mirror is None:
+        return LocalState.INITIALIZING
+    return _OF_MIRROR.get(mirror.state, LocalState.BROKEN)
+
+
 def local_state(view: PartitionView, node: str, alive: frozenset[str]) -> LocalState:
     """The state of the replica on ``node``, which must be in ``view.members``.
 
     A member that runs before its group lists it is INITIALIZING; one that the group lists as a learner while a
-    voter is wanted is CATCHING_UP.
+    voter is wanted is CATCHING_UP. A mirror that fetches its first copy is INSTALLING_SNAPSHOT.
     """
     member = view.members[node]
     if node not in alive:
         return LocalState.UNAVAILABLE
+    if is_learner(view, node):
+        return _mirror_state(member.mirror)
     if member.state is MemberState.FAILED:
         return LocalState.BROKEN
     if member.state is not MemberState.RUNNING:
@@ -90,7 +122,9 @@ def global_state(view: PartitionView, alive: frozenset[str]) -> GlobalState:
 
     Voters and quorum are those of the committed configuration, before there is one those of stable. A replica
     counts while its node lives and its process answers, catching up or not: a voter that lags still votes.
+    Mirrors serve reads, so they make a partition without a quorum READ_ONLY, and no quorum.
     """
+    mirrors = {node for node, each in view.members.items() if node in alive and each.is_mirroring}
     expected = view.stable.nodes if view.stable is not None else frozenset()
     if view.configuration is not None and view.configuration.members:
         members = view.configuration.members
@@ -99,11 +133,13 @@ def global_state(view: PartitionView, alive: frozenset[str]) -> GlobalState:
     else:
         voters = frozenset(view.stable.peers) if view.stable is not None else frozenset()
         serving = frozenset(node for node in expected if _answers(view.members.get(node), node, alive))
-    if not serving:
+    if not serving and not mirrors:
         return GlobalState.UNAVAILABLE
     if not voters or len(voters & serving) < majority(len(voters)):
         return GlobalState.READ_ONLY
-    healthy = {node for node in expected & serving if local_state(view, node, alive) is LocalState.HEALTHY}
+    healthy = {
+        node for node in expected & (serving | mirrors) if local_state(view, node, alive) is LocalState.HEALTHY
+    }
     return GlobalState.AVAILABLE if expected and healthy == expected else GlobalState.DEGRADED
 
 

@@ -76,6 +76,7 @@ class MemberState(Enum):
     STARTING = "STARTING"  # the process runs but does not answer yet
     RUNNING = "RUNNING"  # it answers
     FAILED = "FAILED"  # it cannot be started; ``reason`` says why, and the node goes on trying
+    NONE = "NONE"  # there is no member here: the node keeps a mirror only
 
 
 class MemberRole(Enum):
@@ -95,8 +96,40 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class MirrorRecord:
+    """A standing learner's copy on one node. READY: it waits for the group's voters; STARTING: the first copy
+    is fetched; RUNNING: it may be read up to ``safe_revision`` at least (``rounded_revision``)."""
+
+    state: MemberState
+    client_url: str = ""
+    safe_revision: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPosition:
+    """How far a copy goes, as indexes of its group's log. ``committed``: up to here the copy knows that the
+    group has decided, and a reset keeps it; ``last``: its newest entry. What lies between may have been
+    acknowledged by members that are lost now. ``orderly``: the process lives, so it can write down all it knows
+    first."""
+
+    committed: int
+    last: int
+    orderly: bool
+
+    @property
+    def undecided(self) -> int:
+        """Entries that a reset drops: possibly lost writes (decision 19)."""
+        return max(self.last - self.committed, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class MemberRecord:
-    """One replica on one node. URLs stay the same for the life of the member (they are in its membership)."""
+    """One replica on one node. URLs stay the same for the life of the member (they are in its membership).
+
+    A node has a member and a mirror of one partition while its role changes, so one record speaks of both;
+    state NONE: of a mirror alone.
+    """
 
     state: MemberState
     peer_url: str
@@ -104,22 +137,55 @@ class MemberRecord:
     started: bool = False
     """True once the process was started with data of its own: an empty directory is a loss then."""
     reason: str = ""
+    mirror: MirrorRecord | None = None
+    position: LogPosition | None = None
+    """Published while the group has no leader: what a recovery chooses by."""
+
+    @classmethod
+    def of_mirror(cls, mirror: MirrorRecord) -> Self:
+        """The node holds no member of the partition."""
+        return cls(MemberState.NONE, "", "", mirror=mirror)
+
+    @property
+    def has_member(self) -> bool:
+        return self.state is not MemberState.NONE
+
+    @property
+    def is_mirroring(self) -> bool:
+        """A mirror runs, so a learner's copy is here."""
+        return self.mirror is not None and self.mirror.state is MemberState.RUNNING
 
     def encode(self) -> bytes:
-        return _encode({**asdict(self), "state": self.state.value})
+        document = {**asdict(self), "state": self.state.value}
+        if self.position is None:
+            del document["position"]
+        if self.mirror is None:
+            del document["mirror"]
+        else:
+            document["mirror"]["state"] = self.mirror.state.value
+        return _encode(document)
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
         found = _decode(value)
-        return cls(**{**found, "state": MemberState(found["state"])})
+        mirror = found.pop("mirror", None)
+        if mirror is not None:
+            mirror = MirrorRecord(**{**mirror, "state": MemberState(mirror["state"])})
+        position = LogPosition(**found["position"]) if found.get("position") else None
+        return cls(**{**found, "state": MemberState(found["state"]), "position": position}, mirror=mirror)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """The first configuration of a group, frozen by put-if-absent: node -> peer URL, and the cluster token."""
+    """The first configuration of a group, frozen by put-if-absent: node -> peer URL, and the cluster token.
+
+    A recovery writes it anew, with a higher ``generation`` (``Assignments.forced``): members of an earlier one
+    belong to a group that was given up, and never run again.
+    """
 
     token: str
     peers: dict[str, str]
+    generation: int = 0
 
     def encode(self) -> bytes:
         return _encode(asdict(self))
@@ -152,6 +218,8 @@ class ConfigurationRecord:
     """Why the running change does not go on at the moment; empty when it does."""
     size_bytes: int = 0
     """What a copy takes on disk, rounded (``rounded_size``); 0 until it is known."""
+    generation: int = 0
+    """Of the group that committed it; terms are compared within one generation."""
 
     def encode(self) -> bytes:
         members = {name: {**asdict(each), "role": each.role.value} for name, each in self.members.items()}
@@ -171,7 +239,22 @@ class ConfigurationRecord:
             members,
             found["reason"],
             found.get("size_bytes", 0),
+            found.get("generation", 0),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRecord:
+    """A member is asked to stop and start; its node deletes the key when it has. ``cleanup``: on new data."""
+
+    cleanup: bool
+
+    def encode(self) -> bytes:
+        return _encode(asdict(self))
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        return cls(**_decode(value))
 
 
 def rounded_size(size_bytes: int) -> int:
@@ -179,3 +262,10 @@ def rounded_size(size_bytes: int) -> int:
     each second."""
     step = 1 << max(size_bytes.bit_length() - 2, 0)
     return -(-size_bytes // step) * step
+
+
+def rounded_revision(revision: int) -> int:
+    """Down to the last number with two significant bits: a mirror that follows is published twice each time
+    that its group's revision doubles, and what is published is never too much."""
+    step = 1 << max(revision.bit_length() - 2, 0)
+    return revision // step * step

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from catalog.core.zone import ZoneIntent
@@ -40,9 +40,13 @@ class TargetPointer:
     weights: tuple[float, ...] = ()
     domains: tuple[str, ...] = ()
     """Weights and failure domains that the target was computed with (``DataNodes``)."""
+    gone: tuple[str, ...] = ()
+    """HIGH_AVAILABILITY zones: nodes of the target that had left (``DataNodes``); ``available_target``."""
 
     def encode(self) -> bytes:
         document = {"v": POINTER_FORMAT, **asdict(self)}
+        if not self.gone:
+            del document["gone"]
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod
@@ -52,7 +56,7 @@ class TargetPointer:
         if found.pop("v") != POINTER_FORMAT:
             raise ValueError(f"target pointer format is not known; this build reads {POINTER_FORMAT}")
         surplus = tuple(map(tuple, found.get("surplus", ())))
-        lists = {name: tuple(found.get(name, ())) for name in ("nodes", "weights", "domains")}
+        lists = {name: tuple(found.get(name, ())) for name in ("nodes", "weights", "domains", "gone")}
         return cls(**{**found, **lists, "surplus": surplus})
 
 
@@ -76,8 +80,32 @@ def is_target_of(pointer: TargetPointer, intent: ZoneIntent, data_nodes: DataNod
         return False
     wanted = (data_nodes.nodes, intent.zone.partitions, *replica_counts(intent, data_nodes))
     placed = (pointer.nodes, pointer.partitions, pointer.replicas, pointer.consensus)
-    traits = pointer.weights == data_nodes.weights and pointer.domains == data_nodes.domains
+    traits = (pointer.weights, pointer.domains, pointer.gone) == (
+        data_nodes.weights,
+        data_nodes.domains,
+        data_nodes.gone,
+    )
     return placed == wanted and traits and pointer.algorithm == intent.zone.algorithm.value
+
+
+def available_target(target: Assignments, stable: Assignments | None, gone: Collection[str]) -> Assignments:
+    """What a HIGH_AVAILABILITY zone asks for: of ``target`` the nodes that live, and those that are in
+    ``stable`` already, whether they live or not. Without nodes that are ``gone`` it is the target itself.
+
+    So a dead node is waited for where it holds a replica, and nowhere else.
+    """
+    if not gone:
+        return target
+    held = stable.nodes if stable is not None else frozenset()
+
+    def wanted(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(name for name in names if name not in gone or name in held)
+
+    peers, learners = wanted(target.peers), wanted(target.learners)
+    if not peers:
+        # A group needs a voter: the first of the rest, or what was computed when nobody is there at all.
+        peers, learners = learners[:1], learners[1:]
+    return Assignments(peers, learners) if peers else target
 
 
 def cut_into_chunks(matrix: bytes, replicas: int) -> tuple[bytes, ...]:

@@ -74,7 +74,8 @@ NO_HOLD = HoldRule(0, 0)
 class Topology:
     """``nodes`` by name: those that live, and those that left, as far as they are remembered.
 
-    ``forgotten_ms``: whoever is not in here left at that time at the latest.
+    ``forgotten_ms``: whoever is not in here left at that time at the latest. ``drained``: nodes that
+    are leaving for good, in name order, living or not: no zone uses them.
     """
 
     version: int = 0
@@ -82,6 +83,7 @@ class Topology:
     events: tuple[TopologyEvent, ...] = ()
     forgotten_ms: int = 0
     hold_until_ms: int | None = None
+    drained: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, nodes: Iterable[Node], joined_ms: int = 0) -> Topology:
@@ -99,6 +101,7 @@ class Topology:
             "version": self.version,
             "forgotten_ms": self.forgotten_ms,
             "hold_until_ms": self.hold_until_ms,
+            "drained": self.drained,
             "nodes": [_encode_presence(each) for each in self.nodes],
             "events": [[each.at_ms, each.kind.value, each.node, each.incarnation] for each in self.events],
         }
@@ -116,6 +119,7 @@ class Topology:
             tuple(TopologyEvent(at, EventKind(kind), *rest) for at, kind, *rest in found["events"]),
             found["forgotten_ms"],
             found["hold_until_ms"],
+            tuple(found.get("drained", ())),
         )
 
 
@@ -126,8 +130,9 @@ def observe(
     hold: HoldRule = NO_HOLD,
     noticed_ms: Mapping[str, int] | None = None,
     silent_ms: int | None = None,
+    drained: Iterable[str] = (),
 ) -> Topology:
-    """The topology after seeing exactly ``live``; the same object when nothing changed.
+    """The topology after seeing exactly ``live`` and ``drained``; the same object when nothing changed.
 
     ``noticed_ms`` has the time of the event for nodes whose change was noticed before ``now_ms``. A clock that
     went back does not move a node's events back: each is at least as late as the one before.
@@ -160,7 +165,8 @@ def observe(
         hold_until_ms = None
         for name in missing:
             nodes[name] = _departed(nodes[name], events)
-    changed = replace(topology, nodes=_in_order(nodes), hold_until_ms=hold_until_ms)
+    leaving = tuple(sorted(drained))
+    changed = replace(topology, nodes=_in_order(nodes), hold_until_ms=hold_until_ms, drained=leaving)
     if changed == topology:
         return topology
     events.sort(key=lambda event: event.at_ms)

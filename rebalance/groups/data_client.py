@@ -19,6 +19,7 @@ from aetcd import rpc
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import Beat, ReplicaSight, decode_time
 from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, classify, open_channel
+from rebalance.hosting.tls import TlsFiles
 
 DATUM_PREFIX = b"d/"
 OPERATION_PREFIX = b"o/"
@@ -45,7 +46,8 @@ class Datum:
 class Connections:
     """One channel per client URL, shared by all partitions; closed when no partition lists the URL any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: TlsFiles | None = None) -> None:
+        self._tls = tls
         self._channels: dict[str, Any] = {}
         self._listed: dict[PartitionId, frozenset[str]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -53,7 +55,7 @@ class Connections:
     def channel(self, url: str) -> Any:
         found = self._channels.get(url)
         if found is None:
-            found = self._channels[url] = open_channel(url)
+            found = self._channels[url] = open_channel(url, self._tls)
         return found
 
     def use(self, partition: PartitionId, urls: Iterable[str]) -> None:
@@ -106,6 +108,8 @@ class PartitionClient:
             failed = classify(error)
             if failed.kind is FailureKind.LEASE_NOT_FOUND and self._lease == lease:
                 self._lease = 0
+            if failed.kind is FailureKind.NO_SPACE and await self._is_marked(url, mark, timeout_s):
+                return True  # the very put that reached the quota is applied and answered with an error
             raise failed from error
         if reply.succeeded:
             return True
@@ -125,6 +129,13 @@ class PartitionClient:
         found, identity = (each.response_range.kvs for each in reply.responses)
         self._check_identity(url, identity)
         return Datum(found[0].value, found[0].mod_revision) if found else Datum(None, 0)
+
+    async def _is_marked(self, url: str, mark: bytes, timeout_s: float) -> bool:
+        try:
+            reply = await self._kv(url).Range(rpc.RangeRequest(key=mark), timeout=timeout_s)
+        except rpc.AioRpcError as error:
+            raise classify(error) from error
+        return bool(reply.kvs)
 
     async def revision(self, url: str, timeout_s: float) -> int:
         """The group's revision as of now, linearizably. Raises CallFailedError, WrongGroupError."""

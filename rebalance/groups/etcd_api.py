@@ -15,8 +15,12 @@ from typing import Any
 
 from aetcd import rpc
 
+from rebalance.hosting.tls import TlsFiles
+
 CALL_TIMEOUT_S = 2.0
 MEMBERSHIP_TIMEOUT_S = 5.0
+TIDY_TIMEOUT_S = 60.0
+"""A gigabyte is defragmented in some seconds, on a slow disk."""
 
 CHANNEL_OPTIONS = (
     # Against a frozen server; each call's own time limit comes first. No pings while no call is under way: etcd
@@ -44,6 +48,7 @@ class FailureKind(Enum):
     LEARNER_SLOT_TAKEN = "LEARNER_SLOT_TAKEN"
     LEASE_NOT_FOUND = "LEASE_NOT_FOUND"
     TOO_LARGE = "TOO_LARGE"
+    NO_SPACE = "NO_SPACE"  # a member's store is full: the group takes no puts
     COMPACTED = "COMPACTED"  # the revision is not kept any more
     OTHER = "OTHER"
 
@@ -69,6 +74,7 @@ _BY_MESSAGE = (
     ("required revision has been compacted", FailureKind.COMPACTED),
     ("request is too large", FailureKind.TOO_LARGE),
     ("larger than max", FailureKind.TOO_LARGE),
+    ("database space exceeded", FailureKind.NO_SPACE),
 )
 
 
@@ -105,18 +111,30 @@ class EtcdStatus:
     applied_index: int
     size_bytes: int
     is_learner: bool
+    in_use_bytes: int = 0
+    """Of ``size_bytes``: without what defragmentation would give back."""
+    no_space: bool = False
+    """A member's alarm is raised: the group takes no puts."""
 
 
-def open_channel(client_url: str, answer_bytes_max: int = 4 << 20) -> Any:
+def open_channel(client_url: str, tls: TlsFiles | None = None, answer_bytes_max: int = 4 << 20) -> Any:
+    """To ``http://host:port`` or, with ``tls``, to ``https://host:port``. Raises CallFailedError when the
+    member speaks TLS and this process was given no certificate."""
     options = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", answer_bytes_max))
-    return rpc.insecure_channel(client_url.removeprefix("http://"), options=options)
+    scheme, _, address = client_url.partition("://")
+    if scheme != "https":
+        return rpc.insecure_channel(address, options=options)
+    if tls is None:
+        message = f"{client_url} speaks TLS: this process needs ZONEKEEPER_TLS_CA, _CERTIFICATE and _KEY"
+        raise CallFailedError(FailureKind.OTHER, message)
+    return rpc.secure_channel(address, tls.credentials(), options=options)
 
 
 class EtcdApi:
     """Calls to the member at ``client_url``. Belongs to one event loop; ``close`` it."""
 
-    def __init__(self, client_url: str) -> None:
-        self._channel = open_channel(client_url)
+    def __init__(self, client_url: str, tls: TlsFiles | None = None) -> None:
+        self._channel = open_channel(client_url, tls)
         self._kv = rpc.KVStub(self._channel)
         self._cluster = rpc.ClusterStub(self._channel)
         self._maintenance = rpc.MaintenanceStub(self._channel)
@@ -133,14 +151,15 @@ class EtcdApi:
             reply.raftAppliedIndex,
             reply.dbSize,
             reply.isLearner,
+            reply.dbSizeInUse,
+            any("NOSPACE" in each for each in reply.errors),
         )
 
     async def members(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
         """etcd 3.4 answers from the member's own applied state: a linearizable read before makes that state
         at least as new as everything committed so far."""
         if linearizable:
-            barrier = rpc.RangeRequest(key=IDENTITY_KEY, keys_only=True)
-            await answer(self._kv.Range(barrier, timeout=CALL_TIMEOUT_S))
+            await answer(self._kv.Range(_BARRIER, timeout=CALL_TIMEOUT_S))
         reply = await answer(self._cluster.MemberList(rpc.MemberListRequest(), timeout=CALL_TIMEOUT_S))
         return tuple(
             EtcdMemberEntry(each.ID, each.name, each.peerURLs[0], each.isLearner) for each in reply.members
@@ -162,6 +181,24 @@ class EtcdApi:
         request = rpc.MoveLeaderRequest(targetID=member_id)
         await answer(self._maintenance.MoveLeader(request, timeout=MEMBERSHIP_TIMEOUT_S))
 
+    async def compact(self) -> None:
+        """Forget the history before now; a repeat does nothing."""
+        found = await answer(self._kv.Range(_BARRIER, timeout=CALL_TIMEOUT_S))
+        request = rpc.CompactionRequest(revision=found.header.revision, physical=True)
+        try:
+            await answer(self._kv.Compact(request, timeout=TIDY_TIMEOUT_S))
+        except CallFailedError as failed:
+            if "has been compacted" not in str(failed):
+                raise
+
+    async def defragment(self) -> None:
+        """Give space back to the disk. The member answers nothing meanwhile."""
+        await answer(self._maintenance.Defragment(rpc.DefragmentRequest(), timeout=TIDY_TIMEOUT_S))
+
+    async def take_back_alarm(self, member_id: int) -> None:
+        request = rpc.AlarmRequest(action=rpc.AlarmRequest.DEACTIVATE, memberID=member_id, alarm=rpc.NOSPACE)
+        await answer(self._maintenance.Alarm(request, timeout=CALL_TIMEOUT_S))
+
     async def claim_identity(self, identity: bytes) -> None:
         """Write the group's name into its own store, once; every put and get is guarded by it."""
         unclaimed = rpc.Compare(
@@ -175,6 +212,8 @@ class EtcdApi:
 IDENTITY_KEY = b"g"
 """Holds ``<zone id>/<partition>``: a client that follows an outdated address to a port that now belongs to
 another group is refused there, instead of writing into it."""
+_BARRIER = rpc.RangeRequest(key=IDENTITY_KEY, keys_only=True)
+"""A linearizable read of next to nothing."""
 
 
 async def answer(call: Awaitable[Any]) -> Any:

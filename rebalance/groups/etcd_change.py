@@ -27,7 +27,9 @@ from rebalance.core.group_steps import (
     Step,
     WaitLeader,
     WaitMajority,
+    WaitMirror,
     WaitStart,
+    leaves_first,
     next_step,
 )
 from rebalance.core.keys import PartitionId
@@ -46,7 +48,7 @@ from rebalance.ports.groups import (
 
 log = structlog.get_logger(__name__)
 
-WAIT_S = 0.1
+WAIT_MIN_S, WAIT_S = 0.02, 0.1
 
 
 class AttemptEndedError(Exception):
@@ -57,7 +59,7 @@ class AttemptEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
-    """``endpoints``: node -> peer URL of every node of the target."""
+    """``endpoints``: node -> peer URL of every voter of the target."""
 
     term: int
     token: int
@@ -138,7 +140,10 @@ class EtcdChange:
             failure = ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, str(failed))
         else:
             await self._listener.on_new_peers_configuration_applied(
-                self._partition, Assignments(request.target.peers), request.term, request.token
+                self._partition,
+                Assignments(request.target.peers, request.target.learners),
+                request.term,
+                request.token,
             )
             return
         log.info(
@@ -161,7 +166,7 @@ class EtcdChange:
                 return
             if not isinstance(step, WaitStart | Promote):
                 log.info("step", partition=str(self._partition), step=repr(step), token=self.request.token)
-            await self._take(step)
+            await self._take(step, view)
 
     async def _ask_to_touch_voters(self) -> None:
         request = self.request
@@ -183,25 +188,33 @@ class EtcdChange:
             raise AttemptEndedError(ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, detail))
         self._entries = await self._member.entries(linearizable=True)
         sights = self._listener.peers(self._partition)
+        learners = frozenset(self.request.target.learners)
+        awaited = {url for url, each in sights.items() if each.mirror_missing and each.node in learners}
         announced_before = asyncio.get_running_loop().time() - self._tuning.announce_s
         members = tuple(
             ObservedMember(
                 peer_url=entry.peer_url,
                 role=MemberRole.LEARNER if entry.is_learner else MemberRole.VOTER,
-                # Joined and serving clients: a voter that does not would slow puts down, and cannot lead.
+                joined=bool(entry.name),
+                # Joined and serving clients: a voter that does not cannot lead.
                 started=bool(entry.name) and entry.peer_url in sights and sights[entry.peer_url].serving,
                 down=entry.peer_url not in sights or sights[entry.peer_url].down,
                 announced=self._progress.announced_at.get(entry.peer_url, float("inf")) <= announced_before,
+                mirror_awaited=entry.peer_url in awaited,
             )
             for entry in self._entries
         )
         leader = next((each.peer_url for each in self._entries if each.member_id == status.leader_id), "")
         return GroupView(members, leader)
 
-    async def _take(self, step: Step) -> None:
+    async def _take(self, step: Step, view: GroupView) -> None:
         match step:
             case AddLearner(peer_url):
                 await self._call(self._member.api.add_learner(peer_url))
+                leaving = leaves_first(view, self.request.target_urls)
+                if leaving is not None:
+                    # Clients turn away while the learner catches up, and nobody waits for it afterwards.
+                    self._progress.announced_at.setdefault(leaving, float("inf"))
                 await self._refresh_and_publish()
             case Promote(peer_url):
                 await self._promote(step, peer_url)
@@ -217,6 +230,8 @@ class EtcdChange:
                 await self._remove(peer_url)
             case WaitMajority(down):
                 await self._wait(step, FailureCode.NO_MAJORITY, down[0] if down else "")
+            case WaitMirror(peer_url):
+                await self._wait(step, FailureCode.MIRROR_NOT_RUNNING, peer_url)
             case WaitLeader():
                 await self._wait(step, FailureCode.TIMED_OUT, "")
             case Done():
@@ -250,12 +265,8 @@ class EtcdChange:
         )
 
     async def _announce(self, peer_url: str) -> None:
-        self._progress.announced_at[peer_url] = float("inf")
-        if await self._publish():
-            self._progress.announced_at[peer_url] = asyncio.get_running_loop().time()
-            await asyncio.sleep(self._tuning.announce_s)
-        else:
-            await asyncio.sleep(WAIT_S)
+        self._progress.announced_at.setdefault(peer_url, float("inf"))
+        await asyncio.sleep(self._tuning.announce_s if await self._publish() else WAIT_S)
 
     async def _remove(self, peer_url: str) -> None:
         entry = next(each for each in self._entries if each.peer_url == peer_url)
@@ -282,8 +293,13 @@ class EtcdChange:
 
     async def _publish(self) -> bool:
         sights = self._listener.peers(self._partition)
-        members = group_members(self._entries, sights, self._progress.announced_at)
-        return await self._listener.on_configuration_committed(self._partition, self.request.term, members)
+        announced_at = self._progress.announced_at
+        members = group_members(self._entries, sights, announced_at)
+        published = await self._listener.on_configuration_committed(self._partition, self.request.term, members)
+        if published:
+            now = asyncio.get_running_loop().time()
+            announced_at.update({url: now for url, since in announced_at.items() if since == float("inf")})
+        return published
 
     async def _wait(self, step: Step, code: FailureCode, peer_url: str) -> None:
         """A short pause; the attempt ends when the same step has waited for the whole catch-up time."""
@@ -293,7 +309,8 @@ class EtcdChange:
         waited_s = now - self._waiting_since
         if waited_s > self._tuning.catch_up_timeout_s:
             raise AttemptEndedError(ReconfigurationFailure(code, f"waited {waited_s:.1f} s: {step}", peer_url))
-        await asyncio.sleep(WAIT_S)
+        # Soon at first: most waits are short, and none ends much later than it could.
+        await asyncio.sleep(min(max(waited_s / 4, WAIT_MIN_S), WAIT_S))
 
     def _id_of(self, peer_url: str) -> int:
         return next(each.member_id for each in self._entries if each.peer_url == peer_url)
@@ -308,6 +325,8 @@ class EtcdChange:
                 return ReconfigurationFailure(FailureCode.CATCHING_UP, "", peer_url)
             case WaitMajority(down):
                 return ReconfigurationFailure(FailureCode.NO_MAJORITY, "", down[0] if down else "")
+            case WaitMirror(peer_url):
+                return ReconfigurationFailure(FailureCode.MIRROR_NOT_RUNNING, "", peer_url)
         return None
 
 

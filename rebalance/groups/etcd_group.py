@@ -17,7 +17,7 @@ import structlog
 
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
-from rebalance.core.records import GroupRecord, MemberRole
+from rebalance.core.records import GroupRecord, LogPosition, MemberRole
 from rebalance.groups.etcd_api import CallFailedError, EtcdStatus
 from rebalance.groups.etcd_change import ChangeRequest, EtcdChange, Progress, group_members
 from rebalance.groups.etcd_member import EtcdMember
@@ -98,16 +98,31 @@ class SteppedGroupHost(ABC):
         held = self._reservations.partitions()
         if partition not in held and len(held) >= self._member_limit:
             raise NoPlaceError(f"NODE_MEMBER_LIMIT: {self._member_limit} members are held")
-        return self._reservations.reserve(partition).endpoints
+        try:
+            return self._reservations.reserve(partition).endpoints
+        except OSError as error:
+            raise NoPlaceError(f"NO_DISK: {error.strerror}") from error
 
     async def bootstrap(self, partition: PartitionId, group: GroupRecord) -> None:
-        await self._member(partition).start(group.token, group.peers, "new")
+        await self._member(partition).start(group.token, group.peers, "new", group.generation)
 
-    async def join(self, partition: PartitionId, peers: Mapping[str, str]) -> None:
+    async def join(self, partition: PartitionId, peers: Mapping[str, str], generation: int = 0) -> None:
         own = self._member(partition).endpoints.peer_url
         # etcd looks itself up by name; the others' names must differ from it and are not looked at.
         initial = {f"_{node}": peer_url for node, peer_url in peers.items() if peer_url != own}
-        await self._member(partition).start(str(partition), {**initial, self._node: own}, "existing")
+        everybody = {**initial, self._node: own}
+        await self._member(partition).start(str(partition), everybody, "existing", generation)
+
+    async def found_alone(self, partition: PartitionId, generation: int) -> bool:
+        await self._end_change(partition)
+        self._led.pop(partition, None)
+        try:
+            return await self._member(partition).found_alone(generation)
+        except CallFailedError as failed:
+            raise MemberUnavailableError(str(failed)) from failed
+
+    async def log_position(self, partition: PartitionId) -> LogPosition | None:
+        return await self._member(partition).log_position()
 
     async def restart(self, partition: PartitionId) -> None:
         await self._member(partition).restart()
@@ -129,11 +144,12 @@ class SteppedGroupHost(ABC):
         life, reason, answer = await member.look()
         if answer is None:
             led.term = 0
-            return MemberStatus(life, member.endpoints, reason)
+            return MemberStatus(life, member.endpoints, reason, generation=member.generation)
         await self._note_leadership(partition, member, led, answer)
         return MemberStatus(
             life=life,
             endpoints=member.endpoints,
+            reason=reason,
             member_id=f"{answer.member_id:x}",
             role=MemberRole.LEARNER if answer.is_learner else MemberRole.VOTER,
             is_leader=led.term != 0,
@@ -143,6 +159,7 @@ class SteppedGroupHost(ABC):
             size_bytes=answer.size_bytes,
             changing=led.is_changing,
             waiting=led.change.waiting if led.change and led.is_changing else None,
+            generation=member.generation,
         )
 
     async def configuration(
@@ -163,8 +180,6 @@ class SteppedGroupHost(ABC):
         target: Assignments,
         endpoints: Mapping[str, str],
     ) -> ChangeAnswer:
-        if target.learners:
-            return ChangeAnswer.LEARNERS_NOT_SUPPORTED
         led = self._led.setdefault(partition, _Led())
         refused = _refusal(led, term, token)
         if refused is not None:
@@ -201,6 +216,8 @@ class SteppedGroupHost(ABC):
                     await member.api.remove(entry.member_id)
         except CallFailedError as failed:
             raise MemberUnavailableError(str(failed)) from failed
+        # Whoever was announced as leaving stays.
+        led.progress = Progress()
         return CancelAnswer.CANCELLED
 
     async def transfer_leadership(self, partition: PartitionId, node: str) -> bool:
@@ -282,8 +299,9 @@ class EtcdGroupHost(SteppedGroupHost):
         member_limit: int = 100,
         tuning: EtcdTuning | None = None,
     ) -> None:
-        self._directories = Reservations(data_dir, ports, host)
-        super().__init__(self._directories, member_limit, tuning or EtcdTuning())
+        tuning = tuning or EtcdTuning()
+        self._directories = Reservations(data_dir, ports, host, scheme="https" if tuning.tls else "http")
+        super().__init__(self._directories, member_limit, tuning)
         self._starts = asyncio.Semaphore(self._tuning.starts_at_once)
         self._binary = ""
 

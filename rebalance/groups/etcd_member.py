@@ -14,7 +14,10 @@ from pathlib import Path
 import structlog
 
 from rebalance.core.keys import PartitionId
+from rebalance.core.records import LogPosition
 from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdMemberEntry, EtcdStatus
+from rebalance.groups.etcd_log import read_log_position
+from rebalance.groups.etcd_space import SpaceKeeper
 from rebalance.groups.etcd_tuning import (
     MEMBER_ENVIRONMENT,
     EtcdTuning,
@@ -24,6 +27,7 @@ from rebalance.groups.etcd_tuning import (
 )
 from rebalance.groups.reservations import Reservation, Reservations
 from rebalance.hosting import child
+from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberUnavailableError
 
 log = structlog.get_logger(__name__)
@@ -31,6 +35,8 @@ log = structlog.get_logger(__name__)
 RESTART_DELAY_S = 0.5
 RESTART_DELAY_MAX_S = 15.0
 STUCK_AFTER_S = 0.6
+DISK_FREE_MIN = 8 << 20
+"""A member with less than this is said to have ended for want of it."""
 NO_FLAGS: Mapping[str, int] = {}
 HEALTHY_AFTER_S = 30.0
 """A process that ran this long starts its back-off anew when it ends."""
@@ -66,6 +72,8 @@ class EtcdMember:
         self._not_before = 0.0
         self._names: dict[int, str] = {}
         self._unstuck = False
+        self._space = SpaceKeeper(partition, tuning.quota_bytes)
+        self._alone = 0
 
     @property
     def reservation(self) -> Reservation:
@@ -89,18 +97,62 @@ class EtcdMember:
             raise MemberUnavailableError(f"the member of {self.partition} is not running")
         return self._api
 
-    async def start(self, token: str, initial: Mapping[str, str], state: str) -> None:
+    @property
+    def generation(self) -> int:
+        return self.reservation.generation
+
+    async def start(self, token: str, initial: Mapping[str, str], state: str, generation: int = 0) -> None:
         """First start of a reserved member. Repeated with another ``initial`` as long as etcd wrote nothing: a
         member that joins must know exactly the list that its group has."""
-        if self._runs() or time.monotonic() < self._not_before:
+        if self._runs() or self._lacks_tls or time.monotonic() < self._not_before:
             return
-        self._reservations.prepare(self.partition, token, dict(initial), state)
+        self._reservations.prepare(self.partition, token, dict(initial), state, generation=generation)
         await self._spawn()
 
     async def restart(self) -> None:
         has_data = self.reservation.launched and self._reservations.has_log(self.partition)
-        if has_data and not self._runs() and time.monotonic() >= self._not_before:
+        may_run = not self._lacks_tls and time.monotonic() >= self._not_before
+        if has_data and may_run and not self._runs():
             await self._spawn()
+
+    async def found_alone(self, generation: int) -> bool:
+        """One step towards being the only member of a group of ``generation``, on the data that is here; True
+        once it is. The generation is written down only then, so that an interrupted founding is done again,
+        and before anything is added to the group, so that a finished one never is.
+
+        Raises CallFailedError or MemberUnavailableError while the member does not answer.
+        """
+        if self.reservation.generation == generation:
+            return True
+        if not self._reservations.has_log(self.partition):
+            raise MemberUnavailableError(f"the data of {self.partition} is gone")
+        if self._alone != generation:
+            # In order: what the member knows to be decided is on disk then.
+            await self.stop()
+            self._alone = generation
+        if not self._runs():
+            if time.monotonic() >= self._not_before:
+                await self._spawn(alone=True)
+            return False
+        own = self.reservation.endpoints.peer_url
+        if [each.peer_url for each in await self.entries(linearizable=True)] != [own]:
+            return False
+        self._reservations.note_generation(self.partition, generation)
+        log.info("group founded anew", partition=str(self.partition), generation=generation)
+        return True
+
+    async def log_position(self) -> LogPosition | None:
+        """What is on disk, and what the process has applied when it answers."""
+        orderly = self._runs()
+        wal = self._reservations.data(self.partition) / "member" / "wal"
+        found = await asyncio.to_thread(read_log_position, wal, orderly=orderly)
+        if found is None or not orderly:
+            return found
+        try:
+            applied = (await self.api.status()).applied_index
+        except (CallFailedError, MemberUnavailableError):
+            return found
+        return LogPosition(max(found.committed, applied), max(found.last, applied), orderly)
 
     async def stop(self) -> None:
         process, self._process = self._process, None
@@ -119,6 +171,12 @@ class EtcdMember:
 
     async def look(self) -> tuple[MemberLife, str, EtcdStatus | None]:
         """The member's life, the reason for it, and its status when it answers."""
+        if self._lacks_tls:
+            return (
+                MemberLife.FAILED,
+                "NO_CERTIFICATE: it speaks TLS, and its node was given no certificate",
+                None,
+            )
         if not self._runs():
             return (*self._life_without_process(), None)
         try:
@@ -128,7 +186,7 @@ class EtcdMember:
             return MemberLife.STARTING, str(failure), None
         self._reservations.note_log(self.partition)
         bound_log(self.log_path)
-        return MemberLife.RUNNING, "", status
+        return MemberLife.RUNNING, self._space.look(self.api, status), status
 
     async def entries(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
         """The member list. Raises CallFailedError or MemberUnavailableError."""
@@ -153,12 +211,21 @@ class EtcdMember:
         if held.wrote_log or held.state != "existing" or ran_s < STUCK_AFTER_S or self._unstuck:
             return
         process = self._process
-        if process is None or not await asyncio.to_thread(_lists_itself, held.endpoints.peer_url, self._node):
+        peer_url, tls = held.endpoints.peer_url, self._tuning.tls
+        if process is None or not await asyncio.to_thread(_lists_itself, peer_url, self._node, tls):
             return
         self._unstuck = True
         log.info("member joined by a snapshot, restarted to serve", partition=str(self.partition))
         await self.stop()
         await self._spawn()
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        return self._tuning.tls
+
+    @property
+    def _lacks_tls(self) -> bool:
+        return self.reservation.scheme == "https" and self._tuning.tls is None
 
     def _runs(self) -> bool:
         if self._process is None:
@@ -205,9 +272,12 @@ class EtcdMember:
         if code < 0:
             # Its log ends in the middle of ordinary work and explains nothing.
             return f"KILLED by signal {-code}"
+        if code and shutil.disk_usage(self._reservations.directory(self.partition)).free < DISK_FREE_MIN:
+            # Its log is on the same disk and may end in the middle of a line.
+            return f"DISK_FULL: the member ended with code {code}, it has no space left to write to"
         return f"EXIT {code}: {last_log_line(self.log_path)}" if code else ""
 
-    async def _spawn(self) -> None:
+    async def _spawn(self, *, alone: bool = False) -> None:
         held = self.reservation
         command = member_command(
             self._binary,
@@ -219,6 +289,7 @@ class EtcdMember:
             held.state,
             self._tuning,
             self._flags,
+            alone=alone,
         )
         async with self._starts:
             bound_log(self.log_path)
@@ -226,7 +297,7 @@ class EtcdMember:
             self._process = child.spawn(command, log=self.log_path, env=MEMBER_ENVIRONMENT)
             self._started_at = time.monotonic()
             self._exit_code = None
-            self._api = EtcdApi(held.endpoints.client_url)
+            self._api = EtcdApi(held.endpoints.client_url, self._tuning.tls)
             # The start of a process is the expensive part: the next one waits until this one has read its data.
             await asyncio.sleep(0.05)
         log.info(
@@ -238,15 +309,17 @@ class EtcdMember:
         )
 
     async def _close_api(self) -> None:
+        await self._space.stop()
         api, self._api = self._api, None
         if api is not None:
             await api.close()
 
 
-def _lists_itself(peer_url: str, name: str) -> bool:
+def _lists_itself(peer_url: str, name: str, tls: TlsFiles | None) -> bool:
     """True when the member, asked on its peer port, has applied its own announcement. Blocks for up to 1 s."""
     try:
-        with urllib.request.urlopen(f"{peer_url}/members", timeout=1.0) as answer:
+        context = tls.context() if tls else None
+        with urllib.request.urlopen(f"{peer_url}/members", timeout=1.0, context=context) as answer:
             members = json.load(answer)
     except (OSError, ValueError):
         return False

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import MemberEndpoints
 
 LOG_BYTES_MAX = 1 << 20
@@ -28,6 +30,9 @@ class EtcdTuning:
     announce_s: float = 0.15
     """Between publishing a member as leaving and removing it: clients turn away in this time."""
     starts_at_once: int = 4
+    tls: TlsFiles | None = None
+    """Members of groups speak TLS with each other and with clients. Not to be changed for members that exist:
+    their addresses are in their groups' membership."""
 
 
 def member_command(
@@ -40,10 +45,13 @@ def member_command(
     state: str,
     tuning: EtcdTuning,
     more: Mapping[str, int],
+    *,
+    alone: bool = False,
 ) -> Sequence[str]:
     """The command line of one member. ``initial`` (node -> peer URL) must name this member itself; etcd uses it
     only when the data directory is empty. ``--strict-reconfig-check`` stays on: it is the only check of a
-    membership change at the server. ``more``: further flags."""
+    membership change at the server. ``more``: further flags. ``alone``: the other members are taken out of the
+    list that is on disk."""
     cluster = ",".join(f"{node}={peer_url}" for node, peer_url in sorted(initial.items()))
     flags = {
         "name": name,
@@ -68,8 +76,24 @@ def member_command(
         "log-level": "warn",
         "log-outputs": "stderr",
         **more,
+        **({"force-new-cluster": "true"} if alone else {}),
     }
-    return [binary, *(f"--{flag}={value}" for flag, value in flags.items())]
+    tls = _tls_flags(tuning.tls) if tuning.tls else {}
+    return [binary, *(f"--{flag}={value}" for flag, value in {**flags, **tls}.items())]
+
+
+def _tls_flags(files: TlsFiles) -> dict[str, object]:
+    """Clients and peers show a certificate too."""
+    return {
+        f"{peer}{flag}": value
+        for peer in ("", "peer-")
+        for flag, value in {
+            "trusted-ca-file": files.ca,
+            "cert-file": files.certificate,
+            "key-file": files.key,
+            "client-cert-auth": "true",
+        }.items()
+    }
 
 
 MIRROR_FLAGS: Mapping[str, int] = {
@@ -93,9 +117,15 @@ def bound_log(path: Path) -> None:
 
 
 def last_log_line(path: Path) -> str:
-    """The end of the last line, for a reason that a person reads; empty when there is none."""
+    """What the last line says, for a reason that a person reads; empty when there is none."""
     try:
-        tail = path.read_bytes()[-2_000:].decode(errors="replace").strip()
+        tail = path.read_bytes()[-8_000:].decode(errors="replace").strip()
     except OSError:
         return ""
-    return tail.splitlines()[-1][-300:] if tail else ""
+    line = tail.splitlines()[-1] if tail else ""
+    try:
+        entry = json.loads(line)
+        said = [entry["msg"], entry.get("error", "")]
+    except (ValueError, KeyError, TypeError):
+        return line[-300:]
+    return ": ".join(each for each in said if each)[:300]

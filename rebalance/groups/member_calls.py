@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from rebalance.core.keys import PartitionId
+from rebalance.core.records import LogPosition
 from rebalance.groups.etcd_api import EtcdMemberEntry, EtcdStatus
 from rebalance.ports.groups import MemberEndpoints, MemberLife
 
@@ -43,7 +44,16 @@ class GroupMemberProcess(GroupMemberCalls, Protocol):
     @property
     def endpoints(self) -> MemberEndpoints: ...
 
-    async def start(self, token: str, initial: Mapping[str, str], state: str) -> None: ...
+    @property
+    def generation(self) -> int:
+        """Of the group that its data belongs to."""
+        ...
+
+    async def start(self, token: str, initial: Mapping[str, str], state: str, generation: int = 0) -> None: ...
+
+    async def found_alone(self, generation: int) -> bool: ...
+
+    async def log_position(self) -> LogPosition | None: ...
 
     async def restart(self) -> None: ...
 

@@ -157,7 +157,7 @@ class MirrorFollower:
 
     async def _copy(self) -> None:
         await self._member.stop()
-        async with MirrorSource(await self._next_source()) as source, self._copies:
+        async with MirrorSource(await self._next_source(), self._member.tls) as source, self._copies:
             self._following = source.client_url
             await source.check(self._identity)
             # Looked for only now: a node without the tool serves its members, and its mirrors say what is
@@ -175,7 +175,7 @@ class MirrorFollower:
         except TimeoutError as error:
             raise MemberUnavailableError(f"the store does not answer after {START_LIMIT_S:g} s") from error
         held = self._member.reservation
-        store = self._store = MirrorStore(held.endpoints, held.copy)
+        store = self._store = MirrorStore(held.endpoints, held.copy, self._member.tls)
         await store.prepare()
         self._leases_due = 0.0
         await self._keep_leases()
@@ -196,7 +196,7 @@ class MirrorFollower:
 
     async def _follow(self, store: MirrorStore, url: str) -> None:
         """Repeat what ``url`` tells, until it is silent or no source any more."""
-        async with MirrorSource(url) as source:
+        async with MirrorSource(url, self._member.tls) as source:
             await source.check(self._identity)
             try:
                 await self._follow_watch(store, source, in_fragments=False)

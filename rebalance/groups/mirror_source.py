@@ -13,6 +13,7 @@ from aetcd import rpc
 from rebalance.core.source_revisions import Change, SourceRevision, join_events
 from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, answer, classify, open_channel
 from rebalance.groups.mirror_store import ANSWER_BYTES_MAX, CopyUselessError
+from rebalance.hosting.tls import TlsFiles
 
 EVERYTHING = b"\0"
 """As key and as range end: all keys."""
@@ -32,9 +33,10 @@ class AnswerTooLargeError(SourceLostError):
 class MirrorSource:
     """One voter, by its client URL. ``async with`` closes the connection."""
 
-    def __init__(self, client_url: str) -> None:
+    def __init__(self, client_url: str, tls: TlsFiles | None = None) -> None:
+        """Raises CallFailedError for a voter that speaks TLS when there is no certificate."""
         self.client_url = client_url
-        self._channel = open_channel(client_url, ANSWER_BYTES_MAX)
+        self._channel = open_channel(client_url, tls, ANSWER_BYTES_MAX)
 
     async def __aenter__(self) -> MirrorSource:
         return self

@@ -20,6 +20,7 @@ from rebalance.core.source_revisions import SourceRevision
 from rebalance.groups.data_client import MARKER_PREFIX, SAFE_TIME_KEY, marked_revision
 from rebalance.groups.etcd_api import CallFailedError, FailureKind, answer, open_channel
 from rebalance.groups.raft_proposals import ProposalsFailedError, RaftProposals
+from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import MemberEndpoints
 
 log = structlog.get_logger(__name__)
@@ -52,10 +53,11 @@ class Position:
 class MirrorStore:
     """Connections to the running store; ``copy`` is the name of its copy. One user; ``close`` it."""
 
-    def __init__(self, endpoints: MemberEndpoints, copy: str) -> None:
+    def __init__(self, endpoints: MemberEndpoints, copy: str, tls: TlsFiles | None = None) -> None:
         self._endpoints = endpoints
+        self._tls = tls
         self._marker = MARKER_PREFIX + copy.encode()
-        self._channel = open_channel(endpoints.client_url, ANSWER_BYTES_MAX)
+        self._channel = open_channel(endpoints.client_url, tls, ANSWER_BYTES_MAX)
         self._kv = rpc.KVStub(self._channel)
         self._proposals: RaftProposals | None = None
         self._marked = 0
@@ -72,7 +74,7 @@ class MirrorStore:
         status = await answer(maintenance.Status(rpc.StatusRequest(), timeout=READ_TIMEOUT_S))
         header = status.header
         self._proposals = RaftProposals(
-            self._endpoints.peer_url, header.member_id, header.cluster_id, status.version
+            self._endpoints.peer_url, header.member_id, header.cluster_id, status.version, self._tls
         )
         alarms = await answer(
             maintenance.Alarm(rpc.AlarmRequest(action=rpc.AlarmRequest.GET), timeout=READ_TIMEOUT_S)

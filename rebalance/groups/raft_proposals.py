@@ -15,6 +15,8 @@ from collections.abc import Sequence
 
 import httpx
 
+from rebalance.hosting.tls import TlsFiles
+
 PROPOSAL = 2
 """``MsgProp`` of raftpb.MessageType."""
 TIMEOUT_S = 5.0
@@ -41,11 +43,14 @@ def encode_proposals(member_id: int, first_id: int, transactions: Sequence[bytes
 class RaftProposals:
     """To the store at ``peer_url``. Identities and version are those that its own status tells."""
 
-    def __init__(self, peer_url: str, member_id: int, cluster_id: int, version: str) -> None:
+    def __init__(
+        self, peer_url: str, member_id: int, cluster_id: int, version: str, tls: TlsFiles | None = None
+    ) -> None:
         self._url = f"{peer_url}/raft"
         self._member_id = member_id
         # The environment's proxies are for the outside.
-        self._http = httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_S)
+        verify = tls.context() if tls else True
+        self._http = httpx.AsyncClient(trust_env=False, timeout=TIMEOUT_S, verify=verify)
         self._headers = {
             "Content-Type": "application/protobuf",
             "X-Server-From": f"{member_id:x}",

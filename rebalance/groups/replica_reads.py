@@ -18,6 +18,7 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint, revision_to_read
 from rebalance.groups.data_client import Connections, PartitionClient, WrongGroupError
 from rebalance.groups.etcd_api import CallFailedError, FailureKind
+from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import EndpointSource, ReplicaBehindError, RevisionGoneError
 
 CALL_LIMIT_S = 1.0
@@ -58,11 +59,14 @@ class ReplicaReader:
     """``current_revision`` asks the group's leader, linearizably. ``close`` it at the end."""
 
     def __init__(
-        self, source: EndpointSource, current_revision: Callable[[PartitionId], Awaitable[int]]
+        self,
+        source: EndpointSource,
+        current_revision: Callable[[PartitionId], Awaitable[int]],
+        tls: TlsFiles | None = None,
     ) -> None:
         self._source = source
         self._current_revision = current_revision
-        self._connections = Connections()
+        self._connections = Connections(tls)
         self._random = random.Random()
 
     async def read(

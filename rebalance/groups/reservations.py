@@ -30,7 +30,8 @@ _FILE = "reservation.json"
 class Reservation:
     """``launched``: a process was started on it; its data may count in the group from then on. ``wrote_log``:
     etcd's write-ahead log has been seen; when it is gone later, the data is lost. ``copy``: of a mirror, the
-    name of its present copy."""
+    name of its present copy. ``generation``: of the group that the data belongs to; a recovery raises it once,
+    when the member is its group's only one."""
 
     host: str
     peer_port: int
@@ -41,10 +42,14 @@ class Reservation:
     launched: bool = False
     wrote_log: bool = False
     copy: str = ""
+    scheme: str = "http"
+    """https for a member that speaks TLS, for all its life: its peer URL is in the membership."""
+    generation: int = 0
 
     @property
     def endpoints(self) -> MemberEndpoints:
-        return MemberEndpoints(f"http://{self.host}:{self.peer_port}", f"http://{self.host}:{self.client_port}")
+        base = f"{self.scheme}://{self.host}"
+        return MemberEndpoints(f"{base}:{self.peer_port}", f"{base}:{self.client_port}")
 
 
 class Reservations:
@@ -57,8 +62,11 @@ class Reservations:
         host: str = "127.0.0.1",
         probe: Callable[[int, str], bool] = is_free,
         folder: str = "members",
+        *,
+        scheme: str = "http",
     ) -> None:
         self._data_dir = data_dir
+        self._scheme = scheme
         self._root = data_dir / folder
         self._held: dict[PartitionId, Reservation] = {}
         self._lock: filelock.BaseFileLock | None = None
@@ -71,7 +79,7 @@ class Reservations:
     def beside(self, folder: str) -> Reservations:
         """Another book of the same node below ``<data dir>/<folder>``, with ports from the same range. Open
         both before anything is reserved in either; the data directory is locked by this one alone."""
-        return Reservations(self._data_dir, self._pairs, folder=folder)
+        return Reservations(self._data_dir, self._pairs, folder=folder, scheme=self._scheme)
 
     def open(self) -> None:
         """Raises DataDirectoryInUseError when another process holds the directory."""
@@ -114,19 +122,36 @@ class Reservations:
         held = self._held.get(partition)
         if held is None:
             peer_port = self._pairs.take()
-            held = Reservation(self._pairs.host, peer_port, peer_port + 1)
+            held = Reservation(self._pairs.host, peer_port, peer_port + 1, scheme=self._scheme)
             self._store(partition, held)
         return held
 
     def prepare(
-        self, partition: PartitionId, token: str, initial: dict[str, str], state: str, copy: str = ""
+        self,
+        partition: PartitionId,
+        token: str,
+        initial: dict[str, str],
+        state: str,
+        *,
+        copy: str = "",
+        generation: int = 0,
     ) -> Reservation:
         """Remember how the member is started the first time, before it is."""
         prepared = replace(
-            self._held[partition], token=token, initial=initial, state=state, launched=True, copy=copy
+            self._held[partition],
+            token=token,
+            initial=initial,
+            state=state,
+            launched=True,
+            copy=copy,
+            generation=generation,
         )
         self._store(partition, prepared)
         return prepared
+
+    def note_generation(self, partition: PartitionId, generation: int) -> None:
+        """The member is the only one of a group that begins anew."""
+        self._store(partition, replace(self._held[partition], generation=generation))
 
     def note_log(self, partition: PartitionId) -> None:
         held = self._held[partition]

@@ -21,7 +21,8 @@ from rebalance.groups.data_client import Connections, Datum, PartitionClient, Wr
 from rebalance.groups.etcd_api import CallFailedError, FailureKind
 from rebalance.groups.key_hash import partition_of
 from rebalance.groups.replica_reads import ReplicaChoice, ReplicaDatum, ReplicaReader
-from rebalance.ports.groups import EndpointSource, OutcomeUnknownError, ValueRefusedError
+from rebalance.hosting.tls import TlsFiles
+from rebalance.ports.groups import EndpointSource, GroupFullError, OutcomeUnknownError, ValueRefusedError
 
 log = structlog.get_logger(__name__)
 
@@ -49,17 +50,27 @@ class PutResult:
 class Router:
     """One per process and event loop. ``close`` it at the end."""
 
-    def __init__(self, source: EndpointSource, *, time_limit_s: float = TIME_LIMIT_S) -> None:
+    def __init__(
+        self, source: EndpointSource, *, time_limit_s: float = TIME_LIMIT_S, tls: TlsFiles | None = None
+    ) -> None:
         self._source = source
         self._time_limit_s = time_limit_s
-        self._connections = Connections()
-        self._replicas = ReplicaReader(source, self.revision)
+        self._connections = Connections(tls)
+        self._replicas = ReplicaReader(source, self.revision, tls)
         self._clients: dict[PartitionId, PartitionClient] = {}
         self._failed_at: dict[str, float] = {}
         self._random = random.Random()
 
-    async def put(self, partition: PartitionId, key: str, value: bytes, operation_id: str) -> PutResult:
-        """Store ``value``; applied exactly once for one ``operation_id``.
+    async def put(
+        self,
+        partition: PartitionId,
+        key: str,
+        value: bytes,
+        operation_id: str,
+        *,
+        limit_s: float | None = None,
+    ) -> PutResult:
+        """Store ``value``; applied exactly once for one ``operation_id``. ``limit_s`` instead of the router's.
 
         Raises OutcomeUnknownError after the time limit, ValueRefusedError for a value that is too large,
         ValueError for an empty operation id.
@@ -68,20 +79,20 @@ class Router:
             raise ValueError("a put needs an operation id")
         client, raw, started = self._client(partition), key.encode(), time.monotonic()
         written, attempts = await self._repeated(
-            partition, lambda url, limit_s: client.put(url, raw, value, operation_id, limit_s)
+            partition, limit_s, lambda url, each_s: client.put(url, raw, value, operation_id, each_s)
         )
         return PutResult(attempts, not written, time.monotonic() - started)
 
-    async def get(self, partition: PartitionId, key: str) -> Datum:
+    async def get(self, partition: PartitionId, key: str, *, limit_s: float | None = None) -> Datum:
         """Linearizable. Raises OutcomeUnknownError after the time limit."""
         client, raw = self._client(partition), key.encode()
-        datum, _ = await self._repeated(partition, lambda url, limit_s: client.get(url, raw, limit_s))
+        datum, _ = await self._repeated(partition, limit_s, lambda url, each_s: client.get(url, raw, each_s))
         return datum
 
     async def revision(self, partition: PartitionId) -> int:
         """The group's revision as of now, linearizably. Raises OutcomeUnknownError after the time limit."""
         client = self._client(partition)
-        found, _ = await self._repeated(partition, client.revision)
+        found, _ = await self._repeated(partition, None, client.revision)
         return found
 
     async def read_at(
@@ -116,9 +127,10 @@ class Router:
         return client
 
     async def _repeated(
-        self, partition: PartitionId, attempt: Callable[[str, float], Awaitable[T]]
+        self, partition: PartitionId, whole_s: float | None, attempt: Callable[[str, float], Awaitable[T]]
     ) -> tuple[T, int]:
-        deadline = time.monotonic() + self._time_limit_s
+        whole_s = self._time_limit_s if whole_s is None else whole_s
+        deadline = time.monotonic() + whole_s
         attempts, reason = 0, "no member of the group is known"
         while (remaining_s := deadline - time.monotonic()) > 0:
             urls = self._source.endpoints(partition)
@@ -140,8 +152,7 @@ class Router:
                 pause_s = min(pause_s * self._random.uniform(0.5, 1.5), max(deadline - time.monotonic(), 0))
                 await self._source.wait_for_change(partition, urls, pause_s)
         raise OutcomeUnknownError(
-            f"partition {partition}: no answer within {self._time_limit_s:g} s after {attempts} attempts; "
-            f"last: {reason}"
+            f"partition {partition}: no answer within {whole_s:.3g} s after {attempts} attempts; last: {reason}"
         )
 
     def _choose(self, urls: tuple[str, ...]) -> str:
@@ -157,7 +168,10 @@ class Router:
     ) -> None:
         if isinstance(failed, CallFailedError) and failed.kind is FailureKind.TOO_LARGE:
             raise ValueRefusedError(str(failed)) from failed
+        if isinstance(failed, CallFailedError) and failed.kind is FailureKind.NO_SPACE:
+            raise GroupFullError(f"partition {partition}: {failed}") from failed
         if isinstance(failed, CallFailedError) and failed.kind is FailureKind.LEASE_NOT_FOUND:
             return  # the member is fine: the same one with a new lease
         self._failed_at[url] = time.monotonic()
+        self._source.doubt(partition)
         log.debug("attempt failed", partition=str(partition), url=url, attempts=attempts, error=str(failed))

@@ -18,6 +18,7 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import Beat, decode_time, encode_time, next_time_ms
 from rebalance.groups.data_client import SAFE_TIME_KEY, Connections, WrongGroupError
 from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, classify
+from rebalance.hosting.tls import TlsFiles
 
 log = structlog.get_logger(__name__)
 
@@ -37,9 +38,9 @@ class SafeTimeWriter:
     that it follows.
     """
 
-    def __init__(self, clock: Callable[[], int] = wall_clock_ms) -> None:
+    def __init__(self, clock: Callable[[], int] = wall_clock_ms, tls: TlsFiles | None = None) -> None:
         self._clock = clock
-        self._connections = Connections()
+        self._connections = Connections(tls)
         self._last: dict[PartitionId, Beat] = {}
 
     async def beat(self, partition: PartitionId, client_url: str) -> Beat:

@@ -31,6 +31,7 @@ class GroupRates:
     start_s: tuple[float, float] = (0.05, 0.4)
     election_s: tuple[float, float] = (0.3, 2.0)
     catch_up_s: tuple[float, float] = (0.1, 4.0)
+    mirror_copy_s: tuple[float, float] = (0.1, 20.0)
     restart_delay_s: float = 0.5
     lost_call: float = 0.01
     late_call: float = 0.01
@@ -48,9 +49,15 @@ class GroupObserver(Protocol):
         """``before``: living voters before, ``known_up``: voters left that nobody can know to be down."""
         ...
 
+    def on_voter_gone(self, replica: SimulatedReplica) -> None:
+        """The group has removed this voter, which ran for long enough for everybody to know it."""
+        ...
+
     def on_destroy(self, replica: SimulatedReplica) -> None:
         """Called before the data of ``replica`` goes."""
         ...
+
+    def on_mirror_destroy(self, mirror: SimulatedMirror) -> None: ...
 
 
 @dataclass(slots=True)
@@ -71,6 +78,7 @@ class SimulatedReplica:
     exit_reason: str = ""
     removed: bool = False
     starts: int = 0
+    generation: int = 0
 
     @property
     def life(self) -> MemberLife:
@@ -83,6 +91,24 @@ class SimulatedReplica:
     @property
     def reason(self) -> str:
         return "removed by its group" if self.removed else self.exit_reason
+
+
+@dataclass(slots=True)
+class SimulatedMirror:
+    """A standing learner's directory on a node, and its process. ``ready_at``: when its copy is complete, or
+    its store has started on the copy that it has; ``safe_revision``: the group's steps that it has seen."""
+
+    node: str
+    partition: PartitionId
+    group: str
+    client_url: str
+    rng: random.Random
+    sources: tuple[str, ...] = ()
+    runs: bool = False
+    has_copy: bool = False
+    ready_at: float = 0.0
+    safe_revision: int = 0
+    exit_reason: str = ""
 
 
 @dataclass(slots=True)
@@ -170,6 +196,9 @@ class SimulatedGroup:
             self.cluster.observer.on_removal(self, before, known_up, len(self.voters))
         replica = self.replicas.pop(member_id, None)
         if replica is not None:
+            known_up_since = asyncio.get_running_loop().time() - KNOWN_DOWN_S
+            if not entry.is_learner and replica.answers and replica.up_since < known_up_since:
+                self.cluster.observer.on_voter_gone(replica)
             self.cluster.expel(replica)
         self._committed(f"gone {self.cluster.node_of(entry.peer_url)}")
         if member_id == self.leader_id:
@@ -229,6 +258,7 @@ class SimulatedCluster:
         self._seed = seed
         self._rng = random.Random(f"{seed}/processes")
         self._disks: dict[str, dict[PartitionId, SimulatedReplica]] = {}
+        self._mirrors: dict[str, dict[PartitionId, SimulatedMirror]] = {}
         self._nodes: dict[str, str] = {}
         self._member_ids = 0
         self._urls = 0
@@ -278,6 +308,19 @@ class SimulatedCluster:
             replica.synced_at = float("inf")
         self.restart(replica)
 
+    def found_alone(self, replica: SimulatedReplica, generation: int) -> None:
+        """The member leaves its group as it is and begins a new one, with what it has."""
+        self.stop(replica)
+        own = replica.endpoints.peer_url
+        applied = replica.group.applied if replica.group is not None else 0
+        term = replica.group.term + 1 if replica.group is not None else 1
+        group = self._found(replica.partition, f"generation-{generation}", {replica.node: own})
+        group.applied, group.term = applied, term
+        replica.group, replica.member_id = group, next(iter(group.entries))
+        group.replicas[replica.member_id] = replica
+        replica.generation = generation
+        self.restart(replica)
+
     def restart(self, replica: SimulatedReplica) -> None:
         replica.runs, replica.removed, replica.exit_reason = True, False, ""
         replica.starts += 1
@@ -313,6 +356,35 @@ class SimulatedCluster:
     def stop_node(self, node: str) -> None:
         for replica in self.disk(node).values():
             self.stop(replica)
+        for mirror in self.mirror_disk(node).values():
+            self.stop_mirror(mirror)
+
+    def mirror_disk(self, node: str) -> dict[PartitionId, SimulatedMirror]:
+        return self._mirrors.setdefault(node, {})
+
+    def reserve_mirror(self, node: str, partition: PartitionId, group: str) -> SimulatedMirror:
+        self._urls += 1
+        rng = random.Random(f"{self._seed}/{partition}/{group}/mirror on {node}/{self._urls}")
+        mirror = SimulatedMirror(node, partition, group, f"client://{node}/{self._urls}", rng)
+        self.mirror_disk(node)[partition] = mirror
+        return mirror
+
+    def start_mirror(self, mirror: SimulatedMirror) -> None:
+        """A first copy takes its time; one that is there already is only opened."""
+        mirror.runs, mirror.exit_reason = True, ""
+        delay_s = mirror.rng.uniform(*self.rates.start_s)
+        if not mirror.has_copy:
+            delay_s += mirror.rng.uniform(*self.rates.mirror_copy_s)
+        mirror.ready_at = asyncio.get_running_loop().time() + delay_s
+
+    @staticmethod
+    def stop_mirror(mirror: SimulatedMirror, reason: str = "") -> None:
+        """As ``stop``."""
+        mirror.runs, mirror.exit_reason = False, reason
+
+    def forget_mirror(self, node: str, partition: PartitionId) -> None:
+        self.observer.on_mirror_destroy(self.mirror_disk(node)[partition])
+        del self.mirror_disk(node)[partition]
 
     def expel(self, replica: SimulatedReplica) -> None:
         """A member that learns that it was removed ends by itself."""

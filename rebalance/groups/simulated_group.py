@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rebalance.core.keys import PartitionId
+from rebalance.core.records import LogPosition
 from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStatus, FailureKind
 from rebalance.groups.etcd_group import SteppedGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
@@ -107,8 +108,27 @@ class SimulatedMember:
             raise MemberUnavailableError(f"the member of {self._partition} is not running")
         return SimulatedCalls(self._cluster, replica, self._owner)
 
-    async def start(self, token: str, initial: Mapping[str, str], state: str) -> None:
+    @property
+    def generation(self) -> int:
+        return self.replica.generation
+
+    async def found_alone(self, generation: int) -> bool:
         replica = self.replica
+        if replica.group is None:
+            raise MemberUnavailableError(f"the data of {self._partition} is gone")
+        if replica.generation != generation:
+            self._cluster.found_alone(replica, generation)
+        return replica.answers
+
+    async def log_position(self) -> LogPosition | None:
+        replica = self.replica
+        if replica.group is None:
+            return None
+        return LogPosition(replica.group.applied, replica.group.applied, replica.runs)
+
+    async def start(self, token: str, initial: Mapping[str, str], state: str, generation: int = 0) -> None:
+        replica = self.replica
+        replica.generation = generation
         if not replica.runs and asyncio.get_running_loop().time() >= replica.not_before:
             self._cluster.start(replica, token, initial, is_new=state == "new")
 

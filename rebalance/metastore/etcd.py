@@ -17,6 +17,7 @@ import structlog
 from aetcd import rpc
 
 from rebalance.core.txn import OPERATIONS_MAX, KeyValue, Txn, TxnResult, operation_count
+from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore import etcd_messages
 from rebalance.ports.metastore import (
     Condition,
@@ -60,13 +61,17 @@ CHANNEL_OPTIONS = (
 
 
 class EtcdMetastore:
-    """``endpoints`` are ``host:port``; ``timeout_s`` limits each call. Call ``close`` at the end."""
+    """``endpoints`` are ``host:port``; ``timeout_s`` limits each call; with ``tls`` both sides show a
+    certificate. Call ``close`` at the end."""
 
-    def __init__(self, endpoints: Sequence[str], timeout_s: float = 5.0) -> None:
+    def __init__(
+        self, endpoints: Sequence[str], timeout_s: float = 5.0, *, tls: TlsFiles | None = None
+    ) -> None:
         if not endpoints:
             raise ValueError("at least one etcd endpoint is needed")
         self._endpoints = tuple(endpoints)
         self._timeout_s = timeout_s
+        self._tls = tls
         self._channels: dict[str, Any] = {}
         self._current = 0
 
@@ -230,8 +235,13 @@ class EtcdMetastore:
         endpoint = self._endpoints[self._current]
         channel = self._channels.get(endpoint)
         if channel is None:
-            channel = self._channels[endpoint] = rpc.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
+            channel = self._channels[endpoint] = self._open(endpoint)
         return endpoint, channel
+
+    def _open(self, endpoint: str) -> Any:
+        if self._tls is None:
+            return rpc.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
+        return rpc.secure_channel(endpoint, self._tls.credentials(), options=CHANNEL_OPTIONS)
 
     def _leave(self, endpoint: str) -> None:
         """On to the next, unless another call that failed there has done so: together they would go round."""

@@ -15,7 +15,8 @@ from rebalance.core.txn import KeyValue
 def why_kept(
     peer_url: str, epoch: KeyValue | None, configuration: KeyValue | None, intent: KeyValue | None
 ) -> str:
-    """Why a member with data that is assigned nowhere is kept for now; empty: it may be destroyed.
+    """Why a member with data that is assigned nowhere is kept for now; empty: it may be destroyed. ``peer_url``
+    is empty for a mirror, which no group counts.
 
     After an adoption two words count: the catalog's, that the zone is dropped, and the group's own
     configuration, when its leader published it after the adoption and without this member.
@@ -27,6 +28,6 @@ def why_kept(
     if configuration is None or configuration.mod_revision < epoch.mod_revision:
         return "the metastore was adopted, and the group has not published its members since"
     members = ConfigurationRecord.decode(configuration.value).members
-    if any(member.peer_url == peer_url for member in members.values()):
+    if peer_url and any(member.peer_url == peer_url for member in members.values()):
         return "the group counts it among its members"
     return ""

@@ -1,26 +1,37 @@
 """A node's agent: registers the node, follows the assignment keys, and keeps the node's members as they ask.
 
-Three mirrors feed one queue of partitions; a round for a partition looks at its keys and its member and does
-what is due (``MemberDuties``, and ``LeaderDuties`` when the member leads). Rounds are repeated: every 1-2 s for
-a member at rest, every 100-150 ms while something changes. Nothing is remembered that the next round needs.
+Three copies of the keyspace feed one queue of partitions; a round for a partition looks at its keys, its member
+and its mirror and does what is due (``MemberDuties``, ``LeaderDuties`` when the member leads, ``MirrorDuties``
+where the node is a standing learner). Rounds are repeated: every 1-2 s for a member at rest, every 100-150 ms
+while something changes. Nothing is remembered that the next round needs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
 
 from catalog.core.zone import Node
+from rebalance.core.assignments import Assignments
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import GroupRecord
+from rebalance.core.txn import Get, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
+from rebalance.nodes.map_report import MapReporter
 from rebalance.nodes.member_duties import MemberDuties
+from rebalance.nodes.mirror_duties import MirrorDuties
+from rebalance.nodes.no_mirrors import NoMirrors
+from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.registration import Registration
+from rebalance.nodes.removal import RemovalJudge
 from rebalance.nodes.work_queue import KeyedQueue
 from rebalance.ports.groups import (
     GroupHost,
@@ -29,13 +40,15 @@ from rebalance.ports.groups import (
     MemberUnavailableError,
     ReconfigurationFailure,
 )
-from rebalance.ports.metastore import Metastore
+from rebalance.ports.metastore import Metastore, MetastoreError
+from rebalance.ports.mirrors import MirrorHost, SafeTimes
 
 log = structlog.get_logger(__name__)
 
 IDLE_S = 1.5
 FOLLOWING_S = 0.15
 HALTED_S = 1.0
+ASK_FIRST_S = 1.5
 CONCURRENCY = 24
 
 
@@ -52,8 +65,10 @@ def log_failure(partition: PartitionId, failure: ReconfigurationFailure) -> None
 class NodeAgent:
     """``run`` it in the main thread's event loop: member processes die with the thread that spawned them.
 
-    ``host`` holds the members (``EtcdGroupHost`` in the product). ``failure_handler`` hears once of each change
-    that failed ``attempts_max`` times in a row (I3-057); the attempts go on.
+    ``host`` holds the members (``EtcdGroupHost`` in the product), ``mirrors`` the copies of standing learners;
+    without the latter the node can only vote. ``safe_times`` tells the groups that it leads the time.
+    ``failure_handler`` hears once of each change that failed ``attempts_max`` times in a row (I3-057); the
+    attempts go on. ``map_period_s``: how often the node's partition map may be written; None: it is not.
     """
 
     def __init__(
@@ -64,19 +79,28 @@ class NodeAgent:
         host: GroupHost,
         data_dir: Path,
         *,
+        mirrors: MirrorHost | None = None,
+        safe_times: SafeTimes | None = None,
         lease_ttl_s: int = 5,
         attempts_max: int = 30,
         failure_handler: FailureHandler = log_failure,
         incarnation: str = "",
+        map_period_s: float | None = None,
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
         self._epochs = KeyspaceMirror(metastore, keyspace.epoch)
         self._keyspace = keyspace
+        self._metastore = metastore
         self._host = host
         self._queue = KeyedQueue[PartitionId](self._round, CONCURRENCY)
         self._registration = Registration(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation)
-        self._members = MemberDuties(node.name, metastore, keyspace, self.mirrors, host, self._registration)
+        self._copies: MirrorHost = mirrors or NoMirrors()
+        self._safe_times = safe_times
+        records = OwnRecords(node.name, metastore, self.mirrors)
+        removals = RemovalJudge(metastore, keyspace, self._registration)
+        self._members = MemberDuties(node.name, metastore, keyspace, host, records, removals, self._full)
+        self._learner = MirrorDuties(node.name, self._copies, records, removals, self._full)
         self._leader = LeaderDuties(
             node.name,
             metastore,
@@ -87,27 +111,54 @@ class NodeAgent:
             failure_handler,
         )
         self._jitter = random.Random(node.name)
+        self._maps = MapReporter(node.name, metastore, keyspace, map_period_s) if map_period_s else None
 
     async def run(self) -> None:
-        """Until it is cancelled; then every member is stopped in order and the node's key is removed.
+        """Until it is cancelled; then members and mirrors are stopped in order and the node's key is removed.
 
         Raises DataDirectoryInUseError when another process holds the data directory, NodeNameTakenError when
         another living node has the name.
         """
         self._host.open(self.node.name, self._leader)
         try:
-            # Members come back on their data before the metastore is asked: the data path does not need it.
+            self._copies.open(self.node.name)
+            # Members come back also where the metastore is silent: the data path does not need it.
             await self._restart_members()
             await self._registration.register()
             await self._follow()
         finally:
-            await self._host.close()
+            await asyncio.gather(self._copies.close(), self._host.close())
+            if self._safe_times is not None:
+                await self._safe_times.close()
             await self._registration.withdraw()
             log.info("node stopped", node=self.node.name)
 
     async def _restart_members(self) -> None:
         partitions = sorted(self._host.partitions(), key=str)
-        await asyncio.gather(*(self._host.restart(partition) for partition in partitions))
+        fenced = await self._fenced(partitions)
+        await asyncio.gather(*(self._host.restart(each) for each in partitions if each not in fenced))
+
+    async def _fenced(self, partitions: Sequence[PartitionId]) -> frozenset[PartitionId]:
+        """Members whose group was given up while this node was away: together with others that come back they
+        would be a majority of it. A metastore that is silent for ``ASK_FIRST_S`` is not waited for."""
+        found: set[PartitionId] = set()
+        try:
+            async with asyncio.timeout(ASK_FIRST_S):
+                for partition in partitions:
+                    keys = self._keyspace.partition(partition)
+                    read = await self._metastore.commit(Txn((), (Get(keys.pending), Get(keys.group))))
+                    pending, group = read.only(0), read.only(1)
+                    status = await self._host.status(partition)
+                    if status is not None and why_fenced(
+                        self.node.name,
+                        status.generation,
+                        Assignments.decode(pending.value) if pending else None,
+                        GroupRecord.decode(group.value) if group else None,
+                    ):
+                        found.add(partition)
+        except (TimeoutError, MetastoreError) as error:
+            log.warning("members start unasked: the metastore is silent", error=repr(error))
+        return frozenset(found)
 
     async def _follow(self) -> None:
         mirrors = self.mirrors
@@ -123,6 +174,11 @@ class NodeAgent:
                 mirrors.members.listen(self._on_member_keys)
                 self._add_everything()
                 tasks.create_task(self._queue.run(), name="partition rounds")
+                if self._safe_times is not None:
+                    beats = self._safe_times.run(self._leader.led_with_learners)
+                    tasks.create_task(beats, name="safe times")
+                if self._maps is not None:
+                    tasks.create_task(self._maps.run(), name="partition map")
         except BaseExceptionGroup as group:
             # One cause is enough for the caller, who wants to tell a taken name from a defect.
             raise group.exceptions[0] from group
@@ -133,8 +189,21 @@ class NodeAgent:
             if parsed is not None:
                 self._queue.add(parsed[0])
         self._on_member_keys(frozenset(item.key for item in self.mirrors.members.below(self._keyspace.members)))
-        for partition in self._host.partitions():
+        for partition in self._held:
             self._queue.add(partition)
+
+    @property
+    def _held(self) -> frozenset[PartitionId]:
+        """Partitions that this node has a member or a mirror of."""
+        return self._host.partitions() | self._copies.partitions()
+
+    def _full(self, partition: PartitionId) -> str:
+        """A mirror is a process as a member is. A node that has one of the two may have both while its role
+        changes: at the limit no role could change otherwise."""
+        held, limit = self._held, self.node.member_limit
+        if partition in held or len(held) < limit:
+            return ""
+        return f"NODE_MEMBER_LIMIT: {limit} members and mirrors are held"
 
     @property
     def halted(self) -> bool:
@@ -147,7 +216,7 @@ class NodeAgent:
 
     def _on_epoch(self, _changed: frozenset[str]) -> None:
         self._registration.adopted(self._epoch.epoch, self._epochs.revision)
-        for partition in self._host.partitions():
+        for partition in self._held:
             self._queue.add(partition)
 
     def _on_partition_keys(self, changed: frozenset[str]) -> None:
@@ -168,11 +237,17 @@ class NodeAgent:
             return await self._keep_running(partition)
         view = self.mirrors.view(partition)
         concerned = self.node.name in view.assigned or self.node.name in view.records
-        if not concerned and partition not in self._host.partitions():
+        if not concerned and partition not in self._held:
             return None
+        due = (await self._tend_member(view), await self._learner.tend(view))
+        return min((each for each in due if each is not None), default=None)
+
+    async def _tend_member(self, view: PartitionView) -> float | None:
         status, delay_s = await self._members.tend(view)
+        if self._maps is not None:
+            self._maps.note(view, status)
         if status is None:
-            self._leader.forget(partition)
+            self._leader.forget(view.partition)
             return delay_s
         if delay_s is not None:
             return delay_s
@@ -183,6 +258,7 @@ class NodeAgent:
         status = await self._host.status(partition)
         if status is not None and status.life in (MemberLife.STOPPED, MemberLife.FAILED):
             await self._host.restart(partition)
+        await self._learner.keep(self.mirrors.view(partition))
         return HALTED_S
 
     async def _beside_running_member(self, view: PartitionView, status: MemberStatus) -> float:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberRole
+from rebalance.core.records import MemberRole, MemberState
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 
 
 class MirroredEndpoints:
-    """An ``EndpointSource``: the leader first, then the other voters that stay, those of dead nodes last."""
+    """An ``EndpointSource``: the leader first, then the other voters that stay, those that do not
+    answer later, those of dead nodes last."""
 
     def __init__(self, mirrors: Mirrors) -> None:
         self._mirrors = mirrors
@@ -26,9 +27,6 @@ class MirroredEndpoints:
             known = self._known[partition] = client_urls(self._mirrors.view(partition))
         return known
 
-    def learners(self, partition: PartitionId) -> tuple[str, ...]:
-        return ()
-
     async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout_s
         waiting = self._waiting.setdefault(partition, set())
@@ -42,6 +40,12 @@ class MirroredEndpoints:
                 return
             finally:
                 waiting.discard(woken)
+
+    def doubt(self, partition: PartitionId) -> None:
+        """The mirrors follow the metastore by themselves."""
+
+    def learners(self, partition: PartitionId) -> tuple[str, ...]:
+        return learner_urls(self._mirrors.view(partition))
 
     def _on_partition_keys(self, changed: frozenset[str]) -> None:
         for key in changed:
@@ -73,12 +77,25 @@ def client_urls(view: PartitionView) -> tuple[str, ...]:
     if view.configuration is None:
         return ()
     configuration = view.configuration.value
-    ranked: list[tuple[bool, bool, str, str]] = []
+    ranked: list[tuple[bool, bool, bool, str, str]] = []
     for name, member in configuration.members.items():
         record = view.records.get(name)
         if member.role is not MemberRole.VOTER or record is None or not record.value.client_url:
             continue
         if record.value.peer_url != member.peer_url or member.leaving:
             continue
-        ranked.append((name not in view.living, name != configuration.leader, name, record.value.client_url))
+        is_silent = record.value.state is not MemberState.RUNNING
+        ranked.append(
+            (name not in view.living, is_silent, name != configuration.leader, name, record.value.client_url)
+        )
     return tuple(url for *_, url in sorted(ranked))
+
+
+def learner_urls(view: PartitionView) -> tuple[str, ...]:
+    """Mirrors that run on living nodes and are not about to go, in the order of the nodes' names."""
+    return tuple(
+        found.value.mirror.client_url
+        for name, found in sorted(view.records.items())
+        if found.value.mirror is not None and found.value.is_mirroring
+        if name in view.learning and name in view.living
+    )

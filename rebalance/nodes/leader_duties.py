@@ -27,6 +27,7 @@ from rebalance.core.records import (
     rounded_size,
 )
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
+from rebalance.nodes.late_affinity import LateAffinity
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.recent_writes import RecentWrites
 from rebalance.nodes.strategy_duties import StrategyDuties, read_assignments
@@ -82,6 +83,8 @@ class _Drive:
     failure: ReconfigurationFailure | None = None
     obstacle: str = ""
     reported: bool = False
+    beats_through: str = ""
+    """Client URL of the own member while the partition has standing learners, which want to know the time."""
 
 
 class LeaderDuties:
@@ -107,10 +110,12 @@ class LeaderDuties:
         self._strategy = StrategyDuties(metastore, mirrors.keyspace, host)
         self._drives: dict[PartitionId, _Drive] = {}
         self._written = RecentWrites()
+        self._affinity = LateAffinity(node, host)
 
     def forget(self, partition: PartitionId) -> None:
         """The member no longer leads, or is gone."""
         self._drives.pop(partition, None)
+        self._affinity.stirred(partition)
 
     async def lead(self, view: PartitionView, status: MemberStatus) -> float | None:
         """One round beside the leader; returns when the next one is due, None when the group is at rest."""
@@ -118,6 +123,7 @@ class LeaderDuties:
             return None  # a dropped zone, or not yet in the mirror
         partition = view.partition
         drive = self._drives.setdefault(partition, _Drive())
+        drive.beats_through = status.endpoints.client_url if view.learning else ""
         members = await self._host.configuration(partition)
         at_rest = (
             view.pending is None
@@ -136,8 +142,14 @@ class LeaderDuties:
         size = rounded_size(status.size_bytes)
         await self._publish(view, status.term, members, self._reason(view, status, drive), size)
         if at_rest:
+            await self._affinity.at_rest(view)
             return None
+        self._affinity.stirred(partition)
         return BLOCKED_S if drive.obstacle else ACTIVE_S
+
+    def led_with_learners(self) -> dict[PartitionId, str]:
+        """Partitions led here that have standing learners, with the client URL of the own member."""
+        return {each: drive.beats_through for each, drive in self._drives.items() if drive.beats_through}
 
     def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
         view = self._mirrors.view(partition)
@@ -146,6 +158,7 @@ class LeaderDuties:
                 name,
                 down=name not in view.living or found.value.state is MemberState.FAILED,
                 serving=found.value.state is MemberState.RUNNING,
+                mirror_missing=name in view.living and not found.value.is_mirroring,
             )
             for name, found in view.records.items()
             if found.value.peer_url
@@ -226,12 +239,14 @@ class LeaderDuties:
         urls = _urls(view, target)
         members = await self._host.configuration(view.partition, linearizable=True)
         voters = {each.peer_url for each in members if each.role is MemberRole.VOTER}
-        if voters == set(urls.values()) and len(members) == len(target.peers) == len(urls):
+        is_applied = voters == set(urls.values()) and len(members) == len(target.peers) == len(urls)
+        # A change that runs for another target has to be replaced first, also where only learners differ.
+        if is_applied and not status.changing:
             if observed.pending is not None and await self._strategy.may_touch_voters(
                 view.partition, token, target.strategy
             ):
                 await self.on_new_peers_configuration_applied(
-                    view.partition, Assignments(target.peers), status.term, token
+                    view.partition, Assignments(target.peers, target.learners), status.term, token
                 )
             return
         if observed.lock is not None and not status.changing:
@@ -264,7 +279,7 @@ class LeaderDuties:
                 pass
             case ChangeAnswer.NOT_LEADER | ChangeAnswer.OLD_TERM:
                 self.forget(partition)
-            case ChangeAnswer.STALE_TOKEN | ChangeAnswer.LEARNERS_NOT_SUPPORTED:
+            case ChangeAnswer.STALE_TOKEN:
                 drive.obstacle = answer.value
 
     async def _switch(self, partition: PartitionId, applied: Assignments) -> None:
@@ -284,6 +299,7 @@ class LeaderDuties:
                     partition=str(partition),
                     outcome=decision.outcome.value,
                     peers=applied.peers,
+                    learners=applied.learners,
                 )
                 return
 
@@ -299,16 +315,16 @@ class LeaderDuties:
         size_bytes: int | None = None,
     ) -> bool:
         """Write the configuration unless it says so already. Guarded: the zone exists, nobody wrote since, and
-        a leader of an earlier term never overwrites a later one's. ``reason`` None keeps what is published as
-        long as the members stay the same, ``size_bytes`` None keeps it anyhow."""
+        a leader of an earlier term or generation never overwrites a later one's. ``reason`` None keeps what is
+        published as long as the members stay the same, ``size_bytes`` None keeps it anyhow."""
         if view.stable is None:
             return False
         key, mirror = view.keys.configuration, self._mirrors.partitions
         current = self._written.current(key, mirror)
         known = ConfigurationRecord.decode(current) if current is not None else None
-        if known is not None and known.term > term:
-            return False
         record = _configuration(view, self._node, term, members, reason or "")
+        if known is not None and (known.generation, known.term) > (record.generation, term):
+            return False
         if reason is None and known is not None and known.members == record.members:
             record = replace(record, reason=known.reason)
         if size_bytes is None:
@@ -349,6 +365,7 @@ def _configuration(
             for each in members
         },
         reason=reason,
+        generation=view.group.value.generation if view.group else 0,
     )
 
 
@@ -381,9 +398,7 @@ def _obstacle(
     view: PartitionView, target: Assignments, urls: Mapping[str, str], members: tuple[GroupMember, ...]
 ) -> str:
     """Why a change to ``target`` is not asked for yet; empty when it can be (I3-028: not before every new
-    member is reserved on a living node)."""
-    if target.learners:
-        return f"{ChangeAnswer.LEARNERS_NOT_SUPPORTED.value}: {', '.join(target.learners)}"
+    member is reserved on a living node). Standing learners are not waited for (S241)."""
     listed = {each.peer_url for each in members}
     for name in target.peers:
         if urls.get(name) in listed:
@@ -393,8 +408,9 @@ def _obstacle(
         record = view.records.get(name)
         if record is not None and record.value.state is MemberState.FAILED and name not in urls:
             return f"MEMBER_FAILED: {name}: {record.value.reason}"
-        if record is None or record.value.started:
-            # Started and not listed: what is left of a member that was removed. Its node reserves a new one.
+        if record is None or name not in urls or record.value.started:
+            # Without a URL the record speaks of a mirror alone. Started and not listed: what is left of a
+            # member that was removed. Its node reserves a new one.
             return f"MEMBER_NOT_RESERVED: {name}"
     return ""
 
@@ -405,6 +421,9 @@ def _explain(view: PartitionView, issue: ReconfigurationFailure) -> str:
         if issue.peer_url and found.value.peer_url == issue.peer_url:
             if name not in view.living:
                 return f"NODE_DOWN: {name}"
+            if issue.code is FailureCode.MIRROR_NOT_RUNNING:
+                mirror = found.value.mirror
+                return ": ".join(filter(None, (issue.code.value, name, mirror.reason if mirror else "")))
             if found.value.state is MemberState.FAILED:
                 return f"MEMBER_FAILED: {name}: {found.value.reason}"
             return f"{issue.code.value}: {name}"

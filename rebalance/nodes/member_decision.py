@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rebalance.core.assignments import Assignments
-from rebalance.core.records import MemberRole
+from rebalance.core.records import GroupRecord, MemberRole
+from rebalance.nodes.fences import is_given_up, why_fenced
 from rebalance.nodes.partition_view import PartitionView
 from rebalance.ports.groups import MemberLife, MemberStatus
 
@@ -19,6 +20,9 @@ class Duty(Enum):
     JOIN = "JOIN"
     RESTART = "RESTART"
     REINCARNATE = "REINCARNATE"  # the group removed this member and wants one here again: new data, new ports
+    FENCE = "FENCE"  # stop it and keep its data: recovery founds the group on another node
+    FOUND_ALONE = "FOUND_ALONE"  # recovery founds the group on this node, with the data that it has
+    FOUND_EMPTY = "FOUND_EMPTY"  # the same where nobody has data: write the group's first configuration
     CLEAN_UP = "CLEAN_UP"
     REPORT_DATA_LOST = "REPORT_DATA_LOST"
 
@@ -38,7 +42,10 @@ def decide_member(view: PartitionView, node: str, status: MemberStatus | None) -
     be needed); one that was started once never starts on an empty directory; the first configuration comes from
     the ``group`` key alone, so that two nodes cannot found two groups.
     """
-    if node not in view.assigned:
+    recovering = _recovering(view, node, status)
+    if recovering is not None:
+        return recovering
+    if node not in view.voting:
         return _not_assigned(view, node, status)
     own = view.records.get(node)
     if status is None:
@@ -46,6 +53,8 @@ def decide_member(view: PartitionView, node: str, status: MemberStatus | None) -
             return MemberDecision(Duty.REPORT_DATA_LOST, "DATA_LOST: the member's directory is gone")
         return MemberDecision(Duty.RESERVE)
     own_url = status.endpoints.peer_url
+    if status.life is not MemberLife.RESERVED and is_given_up(status.generation, _group(view)):
+        return MemberDecision(Duty.REINCARNATE)
     match status.life:
         case MemberLife.DATA_LOST if _is_out(view, own_url):
             return MemberDecision(Duty.REINCARNATE)
@@ -58,13 +67,45 @@ def decide_member(view: PartitionView, node: str, status: MemberStatus | None) -
             return _first_start(view, node, status)
         case MemberLife.REMOVED if view.configuration and view.listed(own_url) is not MemberRole.VOTER:
             # Listed as a learner: the group was asked to add this URL after it had removed the old member.
-            if view.pending is not None and node not in view.pending.value.nodes:
+            if view.pending is not None and node not in view.pending.value.peers:
                 return MemberDecision(Duty.NOTHING, "LEFT: removed by its group, stable is not switched yet")
             return MemberDecision(Duty.REINCARNATE)
         case MemberLife.STOPPED | MemberLife.FAILED | MemberLife.REMOVED:
             return MemberDecision(Duty.RESTART, status.reason)
-        case MemberLife.STARTING | MemberLife.RUNNING:
+        case MemberLife.RUNNING:
+            return MemberDecision(Duty.NOTHING, status.reason)
+        case MemberLife.STARTING:
             return MemberDecision(Duty.NOTHING)
+
+
+def _group(view: PartitionView) -> GroupRecord | None:
+    return view.group.value if view.group is not None else None
+
+
+def _recovering(view: PartitionView, node: str, status: MemberStatus | None) -> MemberDecision | None:
+    """The duty while pending is forced, until its group is founded; None: as ever.
+
+    Only the node that pending names may run a member, and only it decides what becomes of its data: a group
+    begins empty where nobody had a copy when the recovery was asked for, and nowhere else.
+    """
+    pending = view.pending.value if view.pending is not None else None
+    if pending is None or not pending.forced:
+        return None
+    if node != pending.primary:
+        reason = why_fenced(node, 0, pending, None)
+        idle = status is None or status.life in (MemberLife.RESERVED, MemberLife.REMOVED, MemberLife.DATA_LOST)
+        return MemberDecision(Duty.NOTHING if idle else Duty.FENCE, reason)
+    group = _group(view)
+    if group is not None and group.generation == pending.forced:
+        return None
+    if pending.empty:
+        if status is None:
+            return MemberDecision(Duty.RESERVE)
+        is_new = status.life is MemberLife.RESERVED
+        return MemberDecision(Duty.FOUND_EMPTY if is_new else Duty.REINCARNATE)
+    if status is None or status.life in (MemberLife.RESERVED, MemberLife.DATA_LOST):
+        return MemberDecision(Duty.REPORT_DATA_LOST, "DATA_LOST: the copy that recovery has chosen is gone")
+    return MemberDecision(Duty.FOUND_ALONE, "RECOVERING: the group is founded anew here")
 
 
 def _is_out(view: PartitionView, peer_url: str) -> bool:
@@ -73,7 +114,8 @@ def _is_out(view: PartitionView, peer_url: str) -> bool:
 
 
 def _not_assigned(view: PartitionView, node: str, status: MemberStatus | None) -> MemberDecision:
-    if status is None and node not in view.records:
+    own = view.records.get(node)
+    if status is None and (own is None or not own.value.has_member):
         return MemberDecision(Duty.NOTHING)
     dropped = view.stable is None and view.pending is None
     if dropped or status is None or status.life in (MemberLife.REMOVED, MemberLife.RESERVED):

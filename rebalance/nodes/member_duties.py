@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import structlog
 
-from rebalance.core.assignments import Assignments
-from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import GroupRecord, MemberRecord, MemberState
-from rebalance.core.txn import Compare, Delete, Get, Put, Txn, absent, unchanged
-from rebalance.nodes.adopted_store import why_kept
+from rebalance.core.txn import Put, Txn, absent, unchanged
 from rebalance.nodes.member_decision import Duty, MemberDecision, decide_member
-from rebalance.nodes.partition_view import Mirrors, PartitionView
-from rebalance.nodes.recent_writes import RecentWrites
-from rebalance.nodes.registration import Registration
+from rebalance.nodes.own_records import OwnRecords
+from rebalance.nodes.partition_view import PartitionView
+from rebalance.nodes.recovery_duties import RecoveryDuties
+from rebalance.nodes.removal import RemovalJudge, Verdict
 from rebalance.ports.groups import GroupHost, MemberEndpoints, MemberLife, MemberStatus, NoPlaceError
 from rebalance.ports.metastore import Metastore
 
@@ -34,29 +35,35 @@ PAUSE_S = 0.5
 
 
 class MemberDuties:
-    """The life of this node's members, one partition at a time (the queue keeps them apart)."""
+    """The life of this node's members, one partition at a time (the queue keeps them apart). ``full``: why one
+    more replica has no place on this node, empty when it has."""
 
     def __init__(
         self,
         node: str,
         metastore: Metastore,
         keyspace: Keyspace,
-        mirrors: Mirrors,
         host: GroupHost,
-        registration: Registration,
+        records: OwnRecords,
+        removals: RemovalJudge,
+        full: Callable[[PartitionId], str],
     ) -> None:
         self._node = node
         self._metastore = metastore
         self._keyspace = keyspace
-        self._mirrors = mirrors
         self._host = host
-        self._registration = registration
-        self._written = RecentWrites()
+        self._records = records
+        self._removals = removals
+        self._full = full
+        self._recovery = RecoveryDuties(node, metastore, keyspace, host)
 
     async def tend(self, view: PartitionView) -> tuple[MemberStatus | None, float | None]:
         """The member's status after one duty, and when to look again at the latest (None: nothing is left)."""
         partition = view.partition
         status = await self._host.status(partition)
+        asked = view.restarts.get(self._node)
+        if asked is not None and await self._recovery.restarted(view, asked):
+            return None, ACTED_S
         decision = decide_member(view, self._node, status)
         match decision.duty:
             case Duty.NOTHING if status is None:
@@ -67,6 +74,13 @@ class MemberDuties:
                 return None, await self._reincarnate(partition)
             case Duty.RESERVE:
                 return None, await self._reserve(partition)
+            case Duty.FENCE:
+                await self._host.stop(partition, destroy=False)
+            case Duty.FOUND_ALONE:
+                if await self._recovery.found_alone(view):
+                    return None, ACTED_S
+            case Duty.FOUND_EMPTY if status is not None:
+                await self._recovery.found_empty(view, status)
             case Duty.FREEZE_GROUP:
                 await self._freeze_group(view)
             case Duty.BOOTSTRAP | Duty.JOIN if status is not None:
@@ -75,7 +89,11 @@ class MemberDuties:
                 await self._host.restart(partition)
             case _:
                 pass
-        await self._record(partition, _record(view, self._node, status, decision))
+        record = _record(view, self._node, status, decision)
+        position = await self._recovery.position(partition, status)
+        await self._records.write_member(partition, replace(record, position=position))
+        if decision.duty in (Duty.FENCE, Duty.FOUND_ALONE, Duty.FOUND_EMPTY):
+            return None, PAUSE_S if decision.duty is Duty.FENCE else ACTED_S
         settled = status is not None and status.life is MemberLife.RUNNING
         if status is not None and status.life is MemberLife.RESERVED and decision.duty is Duty.NOTHING:
             # It waits for keys that somebody else writes; the mirror wakes it.
@@ -84,13 +102,18 @@ class MemberDuties:
 
     async def _reserve(self, partition: PartitionId) -> float:
         try:
+            full = self._full(partition)
+            if full:
+                raise NoPlaceError(full)
             endpoints = await self._host.reserve(partition)
         except NoPlaceError as error:
             record = MemberRecord(MemberState.FAILED, "", "", reason=str(error))
-            await self._record(partition, record)
+            await self._records.write_member(partition, record)
             return PAUSE_S * 4
         log.info("member reserved", partition=str(partition), peer_url=endpoints.peer_url)
-        await self._record(partition, MemberRecord(MemberState.READY, endpoints.peer_url, endpoints.client_url))
+        await self._records.write_member(
+            partition, MemberRecord(MemberState.READY, endpoints.peer_url, endpoints.client_url)
+        )
         return 0.0
 
     async def _freeze_group(self, view: PartitionView) -> None:
@@ -115,18 +138,19 @@ class MemberDuties:
         record = MemberRecord(
             MemberState.STARTING, endpoints.peer_url, endpoints.client_url, started=True, reason=""
         )
-        await self._record(view.partition, record)
+        await self._records.write_member(view.partition, record)
         if duty is Duty.BOOTSTRAP and view.group is not None:
             await self._host.bootstrap(view.partition, view.group.value)
         elif view.configuration is not None:
             members = view.configuration.value.members
             peers = {name: each.peer_url for name, each in members.items()}
-            await self._host.join(view.partition, peers)
+            generation = view.group.value.generation if view.group is not None else 0
+            await self._host.join(view.partition, peers, generation)
 
     async def _reincarnate(self, partition: PartitionId) -> float:
         """The record goes first: data that is gone under a record that says "started" would count as lost."""
         log.info("member was removed by its group and is wanted again", partition=str(partition))
-        await self._delete_record(partition, ())
+        await self._records.write_member(partition, None)
         await self._host.stop(partition, destroy=True)
         return 0.0
 
@@ -134,37 +158,21 @@ class MemberDuties:
         self, view: PartitionView, status: MemberStatus | None
     ) -> tuple[MemberStatus | None, float | None]:
         """Destroys only what both keys, read at one revision, do not ask for (I3-049)."""
-        partition, keys = view.partition, self._keyspace
-        names = (
-            *(view.keys.stable, view.keys.pending, keys.epoch),
-            *(view.keys.configuration, keys.intent(partition.zone_id)),
+        partition = view.partition
+        has_data = status is not None and status.life not in DATALESS
+        removal = await self._removals.judge(
+            partition,
+            lambda assignments: self._node in assignments.peers,
+            status.endpoints.peer_url if status is not None and has_data else None,
         )
-        result = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
-        found = [result.only(index) for index in (0, 1)]
-        epoch_key = result.only(2)
-        self._registration.adopted(
-            EpochRecord.decode(epoch_key.value if epoch_key else None).epoch, result.revision
-        )
-        seen = self._registration.revision_floor
-        if any(item and self._node in Assignments.decode(item.value).nodes for item in found):
-            return None, ACTED_S
-        if result.revision < seen:
-            log.error(
-                "the metastore went back in time, no member is destroyed on its word",
-                partition=str(partition),
-                revision=result.revision,
-                seen=seen,
-            )
-            return None, PAUSE_S * 10
-        if status is not None and status.life not in DATALESS:
-            why = why_kept(status.endpoints.peer_url, epoch_key, result.only(3), result.only(4))
-            if why:
-                return await self._keep(partition, status, why)
-        guards = tuple(
-            unchanged(key, item.mod_revision if item else 0)
-            for key, item in zip((view.keys.stable, view.keys.pending), found, strict=True)
-        )
-        if not await self._delete_record(partition, guards):
+        match removal.verdict:
+            case Verdict.WANTED:
+                return None, ACTED_S
+            case Verdict.STORE_IS_BEHIND:
+                return None, PAUSE_S * 10
+            case Verdict.KEPT if status is not None:
+                return await self._keep(partition, status, removal.why)
+        if not await self._records.write_member(partition, None, removal.guards):
             return None, ACTED_S
         if partition in self._host.partitions():
             await self._host.stop(partition, destroy=True)
@@ -182,23 +190,6 @@ class MemberDuties:
             await self._host.restart(partition)
         return None, PAUSE_S * 4
 
-    async def _delete_record(self, partition: PartitionId, guards: tuple[Compare, ...]) -> bool:
-        key = self._keyspace.member(partition, self._node)
-        result = await self._metastore.commit(Txn(guards, (Delete(key),)))
-        if result.succeeded:
-            self._written.note(key, result.revision, None)
-        return result.succeeded
-
-    async def _record(self, partition: PartitionId, record: MemberRecord) -> None:
-        """Write the record unless it says so already. Only this node writes it, so no guard is needed."""
-        key, value = self._keyspace.member(partition, self._node), record.encode()
-        if self._written.current(key, self._mirrors.members) == value:
-            return
-        result = await self._metastore.commit(Txn((), (Put(key, value),)))
-        self._written.note(key, result.revision, value)
-        if record.state is MemberState.FAILED:
-            log.warning("member failed", partition=str(partition), reason=record.reason)
-
 
 def _record(
     view: PartitionView, node: str, status: MemberStatus | None, decision: MemberDecision
@@ -211,6 +202,8 @@ def _record(
         return MemberRecord(MemberState.FAILED, "", "", reason=decision.reason)
     started = status.life is not MemberLife.RESERVED or decision.duty in (Duty.BOOTSTRAP, Duty.JOIN)
     state, reason = _STATES[status.life], decision.reason
+    if decision.duty is Duty.FENCE:
+        state = MemberState.FAILED
     if status.life is MemberLife.RESERVED and status.reason:
         # Its first start failed before anything was written.
         state, reason = MemberState.FAILED, status.reason

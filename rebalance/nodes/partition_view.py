@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Generic, TypeVar
 
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.keys import Keyspace, PartitionId, PartitionKeys
-from rebalance.core.records import ConfigurationRecord, GroupRecord, MemberRecord, MemberRole
+from rebalance.core.records import (
+    ConfigurationRecord,
+    GroupRecord,
+    MemberRecord,
+    MemberRole,
+    RestartRecord,
+)
 from rebalance.core.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
@@ -38,11 +44,23 @@ class PartitionView:
     records: dict[str, Recorded[MemberRecord]]
     living: frozenset[str]
     """Nodes of this partition that are registered now."""
+    restarts: Mapping[str, Recorded[RestartRecord]] = field(default_factory=dict)
+    """Nodes whose members are asked to restart."""
 
     @property
     def assigned(self) -> frozenset[str]:
         """Nodes that hold a replica now or are to hold one."""
         return nodes_of(*(each.value for each in (self.stable, self.pending) if each is not None))
+
+    @property
+    def voting(self) -> frozenset[str]:
+        """Nodes that vote now or are to vote: they have a member."""
+        return frozenset(name for each in (self.stable, self.pending) if each for name in each.value.peers)
+
+    @property
+    def learning(self) -> frozenset[str]:
+        """Nodes that are standing learners now or are to be: they keep a mirror."""
+        return frozenset(name for each in (self.stable, self.pending) if each for name in each.value.learners)
 
     def listed(self, peer_url: str) -> MemberRole | None:
         """The role in which the group's published configuration has this peer URL; None when it does not."""
@@ -90,7 +108,13 @@ class Mirrors:
                 records[item.key.removeprefix(prefix)] = record
         names = records.keys() | nodes_of(*(each.value for each in (stable, pending) if each))
         living = frozenset(name for name in names if self.nodes.get(self.keyspace.node(name)))
-        return PartitionView(partition, keys, stable, pending, group, configuration, records, living)
+        restarts: dict[str, Recorded[RestartRecord]] = {}
+        asked = self.keyspace.restarts(partition)
+        for item in self.partitions.below(asked):
+            restart = _decoded(item, RestartRecord.decode)
+            if restart is not None:
+                restarts[item.key.removeprefix(asked)] = restart
+        return PartitionView(partition, keys, stable, pending, group, configuration, records, living, restarts)
 
 
 def _decoded(item: KeyValue | None, decode: Callable[[bytes], T]) -> Recorded[T] | None:

@@ -170,10 +170,15 @@ class Registration:
             self._save()
 
     def _save(self) -> None:
+        """A disk that is full for now must not end the node: what it knows is saved later then."""
         current = NodeFile(self.incarnation, self.revision_floor, self.epoch)
         if current != self._saved:
-            current.write(self._path)
-            self._saved = current
+            try:
+                current.write(self._path)
+            except OSError as error:
+                log.warning("node file not written", path=str(self._path), error=str(error))
+            else:
+                self._saved = current
 
     def _is_ours(self, found: KeyValue) -> bool:
         return NodeRecord.decode(found.value).incarnation == self.incarnation

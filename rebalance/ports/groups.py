@@ -13,7 +13,7 @@ from typing import Protocol
 
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
-from rebalance.core.records import GroupRecord, MemberRole
+from rebalance.core.records import GroupRecord, LogPosition, MemberRole
 
 
 class GroupError(Exception):
@@ -25,13 +25,14 @@ class GroupError(Exception):
     ├── DataDirectoryInUseError another process holds this node's data directory
     ├── OutcomeUnknownError     40003: a put was repeated until its time limit; it may have been applied
     ├── ValueRefusedError       the group will never take this value (too large)
+    ├── GroupFullError          53100: a member's store is full, nothing was written
     ├── ReplicaBehindError      no replica has what a read wants, within its time limit
     └── RevisionGoneError       a read wants a revision that is compacted
     """
 
 
 class NoPlaceError(GroupError):
-    """No free port pair, or the node's member limit is reached."""
+    """No free port pair, no space on the disk, or the node's member limit is reached."""
 
 
 class MemberUnavailableError(GroupError):
@@ -51,6 +52,12 @@ class OutcomeUnknownError(GroupError):
 
 class ValueRefusedError(GroupError):
     """Repeating cannot help."""
+
+
+class GroupFullError(GroupError):
+    """The group's members tidy up by themselves; what stays full needs a larger quota."""
+
+    code = 53100
 
 
 class ReplicaBehindError(GroupError):
@@ -96,11 +103,13 @@ class GroupMember:
 @dataclass(frozen=True, slots=True)
 class PeerSight:
     """What the agent knows of the member behind a peer URL. ``down``: its node is gone or has given it up.
-    ``serving``: its own node says that it answers clients."""
+    ``serving``: its own node says that it answers clients. ``mirror_missing``: its node lives and keeps no
+    mirror of the partition that runs, so it cannot become a standing learner yet."""
 
     node: str
     down: bool = False
     serving: bool = True
+    mirror_missing: bool = False
 
 
 class ChangeAnswer(Enum):
@@ -112,7 +121,6 @@ class ChangeAnswer(Enum):
     NOT_LEADER = "NOT_LEADER"
     OLD_TERM = "OLD_TERM"  # the sender speaks for an earlier leadership and must stop
     STALE_TOKEN = "STALE_TOKEN"  # a newer target was asked for already
-    LEARNERS_NOT_SUPPORTED = "LEARNERS_NOT_SUPPORTED"
 
 
 class CancelAnswer(Enum):
@@ -130,6 +138,7 @@ class FailureCode(Enum):
     SUPERSEDED = "SUPERSEDED"  # another target has come while the new members caught up
     UNHEALTHY_CLUSTER = "UNHEALTHY_CLUSTER"  # the group wants its members connected for 5 s first
     MEMBER_NOT_STARTED = "MEMBER_NOT_STARTED"
+    MIRROR_NOT_RUNNING = "MIRROR_NOT_RUNNING"  # a voter that is to become a learner has no mirror yet
     CATCHING_UP = "CATCHING_UP"  # no failure: what a running change waits for
     CATCH_UP_TIMEOUT = "CATCH_UP_TIMEOUT"
     NO_MAJORITY = "NO_MAJORITY"
@@ -165,6 +174,8 @@ class MemberStatus:
     """A change of peers that this host drives is under way."""
     waiting: ReconfigurationFailure | None = None
     """What that change waits for; None when it goes on or when there is none."""
+    generation: int = 0
+    """Of the group that the member's data belongs to."""
 
 
 class GroupListener(Protocol):
@@ -219,8 +230,18 @@ class GroupHost(Protocol):
         """Start the reserved member as one of the group's first members."""
         ...
 
-    async def join(self, partition: PartitionId, peers: Mapping[str, str]) -> None:
+    async def join(self, partition: PartitionId, peers: Mapping[str, str], generation: int = 0) -> None:
         """Start the reserved member into a running group; ``peers`` is its configuration, this one included."""
+        ...
+
+    async def found_alone(self, partition: PartitionId, generation: int) -> bool:
+        """A step of a recovery: the own member is stopped in order and becomes the only one of a group of
+        ``generation``, on its data. True once it is; repeating it then does nothing. Raises
+        MemberUnavailableError while there is no data or no answer."""
+        ...
+
+    async def log_position(self, partition: PartitionId) -> LogPosition | None:
+        """How far the own member's copy goes; None when it has none."""
         ...
 
     async def restart(self, partition: PartitionId) -> None:
@@ -249,7 +270,10 @@ class GroupHost(Protocol):
         target: Assignments,
         endpoints: Mapping[str, str],
     ) -> ChangeAnswer:
-        """Bring the group to ``target``; ``endpoints`` is node -> peer URL for each of its nodes."""
+        """Bring the group's voters to those of ``target``; ``endpoints`` is node -> peer URL for each of them.
+
+        Standing learners are no members: they are part of what is applied and not waited for, but a voter that
+        becomes one is removed only when the mirror on its node runs (``PeerSight.mirror_missing``)."""
         ...
 
     async def cancel_change_peers(self, partition: PartitionId, term: int, token: int) -> CancelAnswer:
@@ -278,4 +302,9 @@ class EndpointSource(Protocol):
 
     async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
         """Returns when the endpoints are no longer ``seen``, or when the time is over."""
+        ...
+
+    def doubt(self, partition: PartitionId) -> None:
+        """A member that was listed did not answer, or is of another group: what is known may be old. Returns at
+        once."""
         ...

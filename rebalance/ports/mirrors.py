@@ -8,6 +8,7 @@ partition for a while, when its role changes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,3 +66,14 @@ class MirrorHost(Protocol):
     async def close(self) -> None:
         """Stop every mirror in order. Data stays, and the next ``open`` continues from it."""
         ...
+
+
+class SafeTimes(Protocol):
+    """Tells groups the time, so that their mirrors know how far they are when nothing is written."""
+
+    async def run(self, led: Callable[[], Mapping[PartitionId, str]]) -> None:
+        """Until it is cancelled. ``led``: partitions that this node leads and that have standing learners, with
+        the client URL of its own member."""
+        ...
+
+    async def close(self) -> None: ...

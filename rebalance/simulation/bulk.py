@@ -2,8 +2,9 @@
 
 A group is a row: the nodes that vote, the nodes that pending asks for, the revision of pending and the moment
 at which the change to it is complete. A change is one step here: it takes the time of its catch-ups and needs
-its target's nodes and a majority of its voters alive at its end. Stable is switched as the product does it, by
-``decide_on_configuration_applied`` on keys that are read for it, many partitions to a request.
+its target's voters and a majority of its own alive at its end. Standing learners are in the keys only. Stable
+is switched as the product does it, by ``decide_on_configuration_applied`` on keys that are read for it, many
+partitions to a request.
 """
 
 from __future__ import annotations
@@ -225,7 +226,13 @@ class BulkAgents(SimulatedProcess):
                 observed = Observed(keys[index], *(_only(each) for each in found[3 * index : 3 * index + 3]))
                 row = self._state.zones[partition.zone_id].voters[partition.partition]
                 applied = self._state.nodes(row)
-                decision = decide_on_configuration_applied(observed, Assignments(applied)) if applied else None
+                # Nothing waits for learners: the leader reports those that it was asked for.
+                learners = Assignments.decode(observed.pending.value).learners if observed.pending else ()
+                decision = (
+                    decide_on_configuration_applied(observed, Assignments(applied, learners))
+                    if applied and not frozenset(applied) & frozenset(learners)
+                    else None
+                )
                 if decision is None or decision.transaction is None:
                     self._switching.pop(partition, None)
                 else:
@@ -310,6 +317,9 @@ class BulkPlane:
         if rows is None or partition.partition >= len(rows.voters):
             return None
         return frozenset(self._state.nodes(rows.voters[partition.partition])), frozenset()
+
+    def mirrors(self, partition: PartitionId) -> frozenset[str] | None:
+        return None
 
     def left_over(self) -> str:
         return ""

@@ -10,7 +10,9 @@ from catalog.filters.json_path import JSON_PATH
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import NodeRecord
 from rebalance.core.target import is_target_of
+from rebalance.core.topology import Topology
 from rebalance.simulation.invariants import AppliedConfigurations, Auditor, ObservedStore, ZoneFacts
 
 
@@ -40,6 +42,19 @@ def unfinished(
             yield f"zone {zone_id}: {int(facts.pending.sum())} partitions have pending"
         else:
             yield from _partitions(store, keyspace, intent.zone, facts, configurations)
+
+
+def not_joined(store: ObservedStore, keyspace: Keyspace, names: Iterable[str]) -> Iterator[str]:
+    """Nodes that are to run and that the controllers have not seen since their last start: their joining is an
+    event that is still to come."""
+    found = store.peek(keyspace.topology)
+    seen = {each.node.name: each.incarnation for each in Topology.decode(found.value).seen} if found else {}
+    for name in names:
+        record = store.peek(keyspace.node(name))
+        if record is None:
+            yield f"node {name} is not registered"
+        elif NodeRecord.decode(record.value).incarnation != seen.get(name):
+            yield f"node {name} has joined and is not in the topology"
 
 
 def _target_missing(
@@ -82,5 +97,7 @@ def _partitions(
             yield f"{partition}: stable is not the target"
         elif store.peek(keys.planned) is not None:
             yield f"{partition}: planned is there"
-        elif configurations.applied(partition) != (frozenset(target.peers), frozenset(target.learners)):
+        elif configurations.applied(partition) != (frozenset(target.peers), frozenset()):
             yield f"{partition}: the group is not the target"
+        elif configurations.mirrors(partition) not in (None, frozenset(target.learners)):
+            yield f"{partition}: the mirrors are not the target's learners"

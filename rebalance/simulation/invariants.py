@@ -15,17 +15,25 @@ import numpy.typing as npt
 
 from catalog.core.quorum import majority
 from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import GroupRecord
 from rebalance.core.target import TargetPointer
 from rebalance.core.txn import KeyValue
-from rebalance.groups.simulated_cluster import SimulatedGroup, SimulatedReplica
+from rebalance.groups.simulated_cluster import (
+    KNOWN_DOWN_S,
+    SimulatedGroup,
+    SimulatedMirror,
+    SimulatedReplica,
+)
 from rebalance.ports.metastore import KeyEvent, Snapshot
 from rebalance.simulation.trace import Trace
 
 Voters = tuple[frozenset[str], frozenset[str]]
-"""Nodes that vote and nodes that learn, of a group's committed configuration."""
+"""Nodes that vote and nodes that catch up to vote, of a group's committed configuration. Standing learners are
+in none of the two."""
 
 
 class InvariantBrokenError(Exception):
@@ -54,6 +62,10 @@ class ObservedStore(Protocol):
 class AppliedConfigurations(Protocol):
     def applied(self, partition: PartitionId) -> Voters | None:
         """What the group has committed; None when there is no such group."""
+        ...
+
+    def mirrors(self, partition: PartitionId) -> frozenset[str] | None:
+        """Nodes that hold a standing learner's whole copy; None where copies are not modelled."""
         ...
 
 
@@ -86,6 +98,8 @@ class Auditor:
         self.switches = 0
         self._versions: dict[ZoneId, int] = {}
         self._terms: dict[PartitionId, int] = {}
+        self._away_s: dict[str, float] = {}
+        """When each node was last seen to be gone."""
         store.observe(self.on_revision)
 
     def fail(self, invariant: str, detail: str) -> None:
@@ -107,7 +121,11 @@ class Auditor:
                 self._on_pointer(ZoneId(int(key.removeprefix(keys.pointers))), event)
             elif key.startswith(keys.intents) and event.current is not None:
                 self._on_intent(ZoneIntent.decode(event.current.value))
-            elif key.startswith((keys.nodes, f"{keys.prefix}leader/")):
+            elif key.startswith(keys.nodes):
+                if event.current is None:
+                    self._away_s[key.removeprefix(keys.nodes)] = asyncio.get_running_loop().time()
+                continue
+            elif key.startswith(f"{keys.prefix}leader/"):
                 continue
             self.last_work_s = asyncio.get_running_loop().time()
         for partition, fields in touched.items():
@@ -132,6 +150,31 @@ class Auditor:
             detail = f"{group.partition}: {known_up} of {voters} voters left are not known to be down"
             self.fail("voters never fall below a majority because of us", detail)
 
+    def on_voter_gone(self, replica: SimulatedReplica) -> None:
+        """A voter that becomes a learner stays until there is a copy beside it (IEP-043)."""
+        pending = self._assignments(self._keyspace.partition(replica.partition).pending)
+        if pending is None or replica.node not in pending.learners or self.configurations is None:
+            return
+        known_since = asyncio.get_running_loop().time() - KNOWN_DOWN_S
+        if self._away_s.get(replica.node, float("-inf")) > known_since:
+            return  # a leader may still think that the node, and its copy, are lost
+        mirrors = self.configurations.mirrors(replica.partition)
+        if mirrors is not None and replica.node not in mirrors:
+            self.fail("a demoted voter leaves a copy", f"{replica.partition} on {replica.node}")
+
+    def on_mirror_destroy(self, mirror: SimulatedMirror) -> None:
+        keys = self._keyspace.partition(mirror.partition)
+        named = (self._assignments(keys.stable), self._assignments(keys.pending))
+        if any(each is not None and mirror.node in each.learners for each in named) and self._is_current(
+            mirror
+        ):
+            detail = f"{mirror.partition} on {mirror.node}"
+            self.fail("no mirror is destroyed that stable or pending needs", detail)
+
+    def _is_current(self, mirror: SimulatedMirror) -> bool:
+        group = self._store.peek(self._keyspace.partition(mirror.partition).group)
+        return group is not None and GroupRecord.decode(group.value).token == mirror.group
+
     def on_destroy(self, replica: SimulatedReplica) -> None:
         keys = self._keyspace.partition(replica.partition)
         stable, pending = self._assignments(keys.stable), self._assignments(keys.pending)
@@ -139,7 +182,7 @@ class Auditor:
         listed = group is not None and any(
             each.peer_url == replica.endpoints.peer_url for each in group.entries.values()
         )
-        needed = any(each is not None and replica.node in each.nodes for each in (stable, pending))
+        needed = any(each is not None and replica.node in each.peers for each in (stable, pending))
         if listed and needed:
             detail = f"{replica.partition} on {replica.node}"
             self.fail("no member is stopped that stable or pending needs", detail)
@@ -180,7 +223,10 @@ class Auditor:
         pending, stable = self._store.peek(keys.pending), self._store.peek(keys.stable)
         zone = self.zones.get(partition.zone_id)
         if zone is not None:
+            begins = pending is not None and not zone.pending[partition.partition]
             zone.pending[partition.partition] = pending is not None
+            if begins:
+                self._on_begin(partition, zone)
         if pending is None and self._store.peek(keys.planned) is not None:
             self.fail("pending absent implies planned absent", f"{partition}")
         if pending is None and self._store.peek(f"{keys.pending}.lock") is not None:
@@ -193,6 +239,21 @@ class Auditor:
         switched = changed.get("assignments/stable")
         if switched is not None and switched.current is not None and trigger is None:
             self._on_switch(partition, Assignments.decode(switched.current.value))
+
+    def _on_begin(self, partition: PartitionId, zone: ZoneFacts) -> None:
+        """Caps and pauses are the metastore's as of now: whoever did not know them was refused."""
+        found = self._store.peek(self._keyspace.limits)
+        if found is None:
+            return
+        limits, now_ms = Limits.decode(found.value), round(1_000 * asyncio.get_running_loop().time())
+        moving, cap = sum(int(each.pending.sum()) for each in self.zones.values()), limits.cluster_moves
+        if cap is not None and moving > cap:
+            self.fail("no more partitions move than the cluster's limit", f"{partition}: {moving}/{cap}")
+        moving, cap = int(zone.pending.sum()), limits.zone_moves
+        if cap is not None and moving > cap:
+            self.fail("no more partitions move than a zone's limit", f"{partition}: {moving}/{cap}")
+        if limits.pause is not None and limits.pause.holds(now_ms):
+            self.fail("no move begins while all are paused", f"{partition}: {limits.pause}")
 
     def _on_trigger(
         self, partition: PartitionId, event: KeyEvent, changed: dict[str, KeyEvent], zone: ZoneFacts | None
@@ -221,7 +282,7 @@ class Auditor:
     def _on_switch(self, partition: PartitionId, stable: Assignments) -> None:
         self.switches += 1
         applied = self.configurations.applied(partition) if self.configurations else None
-        if applied != (frozenset(stable.peers), frozenset(stable.learners)):
+        if applied != (frozenset(stable.peers), frozenset()):
             detail = f"{partition}: stable {sorted(stable.nodes)}, the group has {_shown(applied)}"
             self.fail("stable equals what the group applied last", detail)
 

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from catalog.core.zone import Node
 from rebalance.core.keys import PartitionId
+from rebalance.groups.simulated_cluster import SimulatedMirror, SimulatedReplica
 from rebalance.simulation.invariants import Voters
 from rebalance.simulation.processes import Environment, NodeProcess, SimulatedProcess
 
@@ -43,6 +44,8 @@ class DataPlane(Protocol):
     def living(self) -> Sequence[Node]: ...
 
     def applied(self, partition: PartitionId) -> Voters | None: ...
+
+    def mirrors(self, partition: PartitionId) -> frozenset[str] | None: ...
 
     def left_over(self) -> str:
         """What is still held for dropped zones; empty when nothing is."""
@@ -89,17 +92,20 @@ class AgentPlane:
         self._nodes[name].start_after(back_s)
 
     def crash_member(self, rng: random.Random) -> str:
-        running = [
-            replica
-            for name in self._nodes
-            for replica in self._environment.cluster.disk(name).values()
-            if replica.runs
-        ]
+        """A learner's as well as a voter's."""
+        cluster = self._environment.cluster
+        running: list[SimulatedReplica | SimulatedMirror] = []
+        for name in self._nodes:
+            running += [each for each in cluster.disk(name).values() if each.runs]
+            running += [each for each in cluster.mirror_disk(name).values() if each.runs]
         if not running:
             return "none runs"
-        replica = rng.choice(running)
-        self._environment.cluster.stop(replica, "KILLED by signal 9")
-        return f"{replica.partition} on {replica.node}"
+        killed, how = rng.choice(running), "KILLED by signal 9"
+        if isinstance(killed, SimulatedMirror):
+            cluster.stop_mirror(killed, how)
+        else:
+            cluster.stop(killed, how)
+        return f"{killed.partition} on {killed.node}"
 
     def change_leader(self, rng: random.Random) -> str:
         groups = [each for each in self._environment.cluster.groups.values() if each.has_leader]
@@ -127,12 +133,17 @@ class AgentPlane:
         group = self._environment.cluster.groups.get(partition)
         return group.nodes if group is not None else None
 
+    def mirrors(self, partition: PartitionId) -> frozenset[str] | None:
+        disks = ((name, self._environment.cluster.mirror_disk(name)) for name in self._nodes)
+        return frozenset(name for name, disk in disks if partition in disk and disk[partition].has_copy)
+
     def left_over(self) -> str:
         intents = self._environment.catalog.intents
         for name in self._nodes:
-            for partition in self._environment.cluster.disk(name):
+            cluster = self._environment.cluster
+            for partition in (*cluster.disk(name), *cluster.mirror_disk(name)):
                 if intents[partition.zone_id].dropped:
-                    return f"{name} holds a member of {partition}, whose zone was dropped"
+                    return f"{name} holds a copy of {partition}, whose zone was dropped"
         return ""
 
     def end(self) -> None:

@@ -17,6 +17,7 @@ from rebalance.core.assignments import Strategy
 from rebalance.core.keys import Keyspace
 from rebalance.groups.simulated_cluster import SimulatedCluster
 from rebalance.groups.simulated_group import SimulatedGroupHost
+from rebalance.groups.simulated_mirror import SimulatedMirrorHost
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.agent import NodeAgent
 from rebalance.ports.placement import EngineState, EngineStatus, PlacementRequest, PlacementResult
@@ -243,6 +244,7 @@ class NodeProcess(SimulatedProcess):
             shared.keyspace,
             self._host,
             directory,
+            mirrors=SimulatedMirrorHost(shared.cluster, self._host.incarnation),
             failure_handler=_unheard,
             incarnation=f"{self.name}-{self._starts}",
         )

@@ -21,8 +21,9 @@ from rebalance.core.keys import Keyspace
 from rebalance.groups.simulated_cluster import GroupRates, SimulatedCluster
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.simulation.bulk import BulkPlane
-from rebalance.simulation.convergence import unfinished
+from rebalance.simulation.convergence import not_joined, unfinished
 from rebalance.simulation.invariants import Auditor, InvariantBrokenError
+from rebalance.simulation.limits import LimitsSetter
 from rebalance.simulation.network import NO_FAULTS, FaultRates
 from rebalance.simulation.planes import AgentPlane, DataPlane
 from rebalance.simulation.processes import ControllerProcess, Environment, SimulatedCatalog
@@ -47,7 +48,8 @@ REASONS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """``bulk`` None: nodes and groups are arrays from ``AGENT_PARTITIONS_MAX`` partitions on."""
+    """``bulk`` None: nodes and groups are arrays from ``AGENT_PARTITIONS_MAX`` partitions on. With
+    ``cluster_moves`` at most so many partitions move at once, and other limits come and go."""
 
     seed: int
     nodes: int = 5
@@ -55,6 +57,7 @@ class Simulation:
     events: int = 12
     strategy: str = "queue"
     bulk: bool | None = None
+    cluster_moves: int | None = None
 
     @property
     def is_bulk(self) -> bool:
@@ -83,6 +86,8 @@ def simulate(simulation: Simulation) -> Report:
     """Run it to its end or to the first broken invariant. Raises ValueError for what cannot be simulated."""
     if simulation.nodes < 3 or simulation.partitions < 1 or simulation.events < 0:
         raise ValueError("a simulation needs at least 3 nodes, 1 partition and no negative number of events")
+    if simulation.cluster_moves is not None and simulation.cluster_moves < 1:
+        raise ValueError(f"cluster_moves is at least 1, not {simulation.cluster_moves}")
     if simulation.strategy not in STRATEGIES:
         raise ValueError(f"strategy {simulation.strategy!r} is not one of {', '.join(STRATEGIES)}")
     if simulation.is_bulk and simulation.strategy != Strategy.QUEUE.value:
@@ -138,6 +143,8 @@ class _World:
         self._controllers = [
             ControllerProcess(f"controller-{number}", self.environment) for number in range(CONTROLLERS)
         ]
+        cap = simulation.cluster_moves
+        self._limits = None if cap is None else LimitsSetter(simulation.seed, self.environment, cap)
         self.plane = self._data_plane()
         self.auditor.configurations = self.plane
 
@@ -167,6 +174,8 @@ class _World:
         scenario = Scenario(rng, self.environment, self._controllers, self.plane, simulation.nodes)
         for controller in self._controllers:
             controller.start()
+        if self._limits is not None:
+            self._limits.start()
         zones = max(rng.choice((1, 1, 2, 3)), simulation.partitions // ZONE_PARTITIONS_MAX)
         scenario.create_zones(simulation.partitions, min(zones, simulation.partitions))
         await asyncio.sleep(rng.uniform(0.0, 15.0))
@@ -174,6 +183,8 @@ class _World:
             await asyncio.sleep(rng.choice(EVENT_GAPS_S) * rng.uniform(0.2, 2.0))
             await scenario.happen()
         await asyncio.sleep(rng.uniform(0.0, 20.0))
+        if self._limits is not None:
+            await self._limits.calm()
         await self._calm()
         await self._converge()
         await self._rest()
@@ -215,6 +226,9 @@ class _World:
             self.plane.living(),
         )
         missing = list(islice(found, REASONS_SHOWN))
+        if not missing:
+            joining = not_joined(environment.store, environment.keyspace, self.plane.names)
+            missing = list(islice(joining, REASONS_SHOWN))
         return missing or [each for each in (self.plane.left_over(),) if each]
 
     async def _rest(self) -> None:
@@ -232,6 +246,8 @@ class _World:
             )
 
     def end(self) -> None:
+        if self._limits is not None:
+            self._limits.end()
         self.plane.end()
         for process in (*self._controllers, *self.plane.processes):
             process.kill()

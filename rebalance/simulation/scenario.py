@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from catalog.core.node_filter import may_use
-from catalog.core.quorum import ALL_REPLICAS
+from catalog.core.quorum import ALL_REPLICAS, quorum_bounds
 from catalog.core.zone import EVERY_NODE, DistributionAlgorithm, Node, Zone, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from rebalance.simulation.planes import DataPlane
@@ -15,7 +15,8 @@ from rebalance.simulation.processes import ControllerProcess, Environment
 
 RACKS = 3
 FILTERS = (EVERY_NODE, "$[?(@.rack != 0)]", "$[?(@.rack != 1)]", "$[?(@.rack <= 2)]", "$[?(@.rack == 2)]")
-REPLICAS = (1, 2, 3, 3, 5, ALL_REPLICAS)
+REPLICAS = (1, 2, 3, 3, 4, 5, 6, ALL_REPLICAS)
+"""Four, and six or more without a QUORUM SIZE, give learners."""
 NODES_WITH_ALL_REPLICAS_MAX = 7
 
 
@@ -42,7 +43,7 @@ class Scenario:
         self._next_node = nodes
         kinds: tuple[tuple[int, str, Callable[[], Awaitable[str]]], ...] = (
             (10, "ALTER ZONE replicas", self._alter_replicas),
-            (3, "ALTER ZONE quorum", self._alter_quorum),
+            (6, "ALTER ZONE quorum", self._alter_quorum),
             (6, "ALTER ZONE filter", self._alter_filter),
             (1, "ALTER ZONE name", self._rename),
             (1, "ALTER ZONE algorithm", self._alter_algorithm),
@@ -71,7 +72,7 @@ class Scenario:
                 ZoneId(number),
                 f"Z{number}",
                 partitions=max(count, 1),
-                replicas=self._rng.choice((1, 3)),
+                replicas=self._rng.choice((1, 3, 4)),
                 quorum_size=None,
                 storage_profiles=("default",),
                 algorithm=algorithm or DistributionAlgorithm.RENDEZVOUS,
@@ -105,11 +106,14 @@ class Scenario:
         return await self._alter(lambda zone: replace(zone, replicas=replicas, quorum_size=None))
 
     async def _alter_quorum(self) -> str:
-        """A quorum with which no replica would be a learner."""
-        quorum = self._rng.choice((1, 2, 3))
-        return await self._alter(
-            lambda zone: replace(zone, quorum_size=quorum, replicas=min(zone.replicas, 2 * quorum - 1))
-        )
+        """Within the bounds of the zone's replicas: what they have more than voters are learners."""
+        quorum = self._rng.choice((1, 2, 2, 3))
+
+        def within_bounds(zone: Zone) -> Zone:
+            lowest, highest = quorum_bounds(zone.replicas)
+            return replace(zone, quorum_size=min(max(quorum, lowest), highest))
+
+        return await self._alter(within_bounds)
 
     async def _alter_filter(self) -> str:
         """One that some node matches; in the end all of them live."""

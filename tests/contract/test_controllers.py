@@ -17,7 +17,7 @@ from rebalance.controllers.partitions import ASSIGNMENT_FIELDS, PARTITIONS_PER_R
 from rebalance.controllers.targets import TargetStore
 from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone import ZoneController
-from rebalance.core.assignments import Assignments
+from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
@@ -41,9 +41,14 @@ async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> Asyn
     await opened.close()
 
 
-def controller(store: Metastore, keyspace: Keyspace, nodes: Sequence[Node] = NODES) -> ZoneController:
+def controller(
+    store: Metastore,
+    keyspace: Keyspace,
+    nodes: Sequence[Node] = NODES,
+    strategy: Strategy = Strategy.QUEUE,
+) -> ZoneController:
     data_nodes = DataNodesKeeper(store, keyspace, lambda: KnownTopology.of(*nodes))
-    return ZoneController(store, keyspace, LocalPlacementEngine(), data_nodes)
+    return ZoneController(store, keyspace, LocalPlacementEngine(), data_nodes, strategy)
 
 
 async def publish(store: Metastore, keyspace: Keyspace, intent: ZoneIntent) -> None:
@@ -126,8 +131,38 @@ async def test_a_version_that_changes_no_placement_parameter_moves_nothing(
     assert len(await assignments(store, keyspace, "pending")) == 8
 
 
+async def test_a_move_has_the_strategy_that_its_zone_has_when_it_begins(
+    store: Metastore, keyspace: Keyspace
+) -> None:
+    """I3A-004: the zone's own strategy, else the controllers'. A change of it alone starts no rebalance and
+    changes no move that runs; what is decided next has it."""
+    zones = controller(store, keyspace, strategy=Strategy.CANCEL)
+    await publish(store, keyspace, ZoneIntent(1, ZONE))
+    await zones.reconcile([ZONE.zone_id])
+    for version, strategy in ((2, Strategy.UPDATE), (3, None), (4, Strategy.QUEUE)):
+        before = await dump(store, keyspace)
+        await publish(store, keyspace, ZoneIntent(version, replace(ZONE, strategy=strategy)))
+        assert await zones.reconcile([ZONE.zone_id]) == {}
+        after = await dump(store, keyspace)
+        changed = {key for key in after.keys() | before.keys() if after.get(key) != before.get(key)}
+        assert changed == {keyspace.intent(ZONE.zone_id)}
+    await publish(store, keyspace, ZoneIntent(5, replace(ZONE, replicas=3, strategy=Strategy.UPDATE)))
+    assert await zones.reconcile([ZONE.zone_id]) == {}
+    pending = await assignments(store, keyspace, "pending")
+    assert {each.strategy for each in pending.values()} == {Strategy.UPDATE}
+    await publish(store, keyspace, ZoneIntent(6, replace(ZONE, replicas=3)))
+    assert await zones.reconcile([ZONE.zone_id]) == {}
+    assert {each.strategy for each in (await assignments(store, keyspace, "pending")).values()} == {
+        Strategy.UPDATE
+    }
+    await publish(store, keyspace, ZoneIntent(7, replace(ZONE, replicas=2)))
+    assert await zones.reconcile([ZONE.zone_id]) == {}
+    replaced = await assignments(store, keyspace, "pending")
+    assert {(len(each.peers), each.strategy) for each in replaced.values()} == {(2, Strategy.CANCEL)}
+
+
 async def test_many_handlers_of_one_event(store: Metastore, keyspace: Keyspace) -> None:
-    """I3-004: ten controllers handle the same event at once: each key is written exactly once."""
+    """I3-004, S105: ten controllers handle the same event at once: each key is written exactly once."""
     await publish(store, keyspace, ZoneIntent(1, ZONE))
     await controller(store, keyspace).reconcile([ZONE.zone_id])
     await publish(store, keyspace, ZoneIntent(2, replace(ZONE, replicas=3)))
@@ -224,7 +259,8 @@ class DyingMetastore:
 
 
 async def test_a_controller_that_dies_is_continued(store: Metastore, keyspace: Keyspace) -> None:
-    """I3-016: killed between any two commits, there is never a mix; a successor uses the stored target."""
+    """I3-016, S100, S101, S104: killed between any two commits, there is never a mix; a successor finds what
+    was not written, and uses the stored target."""
     wide = replace(ZONE, partitions=250)
     await publish(store, keyspace, ZoneIntent(1, wide))
     await controller(store, keyspace).reconcile([ZONE.zone_id])
@@ -357,7 +393,8 @@ async def test_a_joined_node_is_a_data_node_at_once_and_one_that_left_stays(
 
 
 async def test_without_a_data_node_nothing_is_written(store: Metastore, keyspace: Keyspace) -> None:
-    """Only that there is none: a node that comes later waits for the timer, and nothing is tried meanwhile."""
+    """S025: only that there is none: a node that comes later waits for the timer, and nothing is tried
+    meanwhile."""
     await publish(store, keyspace, ZoneIntent(1, ZONE))
     zones = controller(store, keyspace, ())
     assert await zones.reconcile([ZONE.zone_id]) == {}
@@ -373,6 +410,7 @@ async def test_without_a_data_node_nothing_is_written(store: Metastore, keyspace
 
 
 async def test_drop_removes_every_key_but_the_intent(store: Metastore, keyspace: Keyspace) -> None:
+    """S114: of a zone without members; what members hold goes first (tests of nodes)."""
     zones = controller(store, keyspace)
     await publish(store, keyspace, ZoneIntent(1, ZONE))
     await zones.reconcile([ZONE.zone_id])

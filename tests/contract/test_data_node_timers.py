@@ -10,10 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from catalog.core.zone import ZoneId
+from catalog.core.zone import TIMER_OFF, ZoneId
+from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
+from rebalance.core.drain import Drain
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.topology import NO_HOLD
 from rebalance.metastore.etcd import EtcdMetastore
@@ -102,6 +104,49 @@ async def test_without_another_data_node_the_departed_is_only_dropped(
     for number, each in (await assignments(world, "pending")).items():
         assert each.peers == tuple(name for name in stable[number].peers if name != "C")
         assert each.learners == ()
+
+
+async def test_a_drained_node_loses_its_replicas_at_once(store: Metastore, keyspace: Keyspace) -> None:
+    """No timer is waited for; a restart of the node and of the controller changes nothing; back, it is a data
+    node again as one that joined when it did."""
+    world = await world_of(store, keyspace, "A", "B", "C")
+    await world.publish(replace(TIMED, auto_scale_down=TIMER_OFF))
+    stable = await assignments(world, "stable")
+    keeper = DrainKeeper(store, keyspace)
+    assert await keeper.drain("C", Drain("alice", "", 0), lambda drained: None) > 0
+    assert await keeper.drain("C", Drain("bob", "", 0), lambda drained: None) == 0
+    await world.record()
+    assert await world.nodes() == "A,B"
+    pending = await assignments(world, "pending")
+    assert pending.keys() == {number for number, each in stable.items() if "C" in each.nodes}
+    assert all(each.nodes == {"A", "B"} for each in pending.values())
+    await world.leave("C")
+    await world.join("C")
+    await world.start()
+    await world.advance(1_000)
+    assert await world.nodes() == "A,B"
+    assert await keeper.undrain("C") > 0
+    assert await keeper.undrain("C") == 0
+    await world.record()
+    assert await world.nodes() == "A,B,C"
+
+
+async def test_two_drains_at_once_are_judged_one_after_the_other(store: Metastore, keyspace: Keyspace) -> None:
+    """Each of two nodes may go, not both: whoever writes second is judged again, with the first drained."""
+    judged: list[frozenset[str]] = []
+
+    def not_both(drained: frozenset[str]) -> None:
+        judged.append(drained)
+        if len(drained) == 2:
+            raise RuntimeError("no data node would be left")
+
+    keeper = DrainKeeper(store, keyspace)
+    results = await asyncio.gather(
+        *(keeper.drain(name, Drain("alice", "", 0), not_both) for name in ("A", "B")), return_exceptions=True
+    )
+    assert sorted(isinstance(each, RuntimeError) for each in results) == [False, True]
+    assert frozenset({"A", "B"}) in judged
+    assert len((await store.range(keyspace.drains)).items) == 1
 
 
 async def test_empty_data_nodes_leave_what_is_placed(store: Metastore, keyspace: Keyspace) -> None:

@@ -16,7 +16,10 @@ from tests.datadriven.test_guarded_write import execute
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
-AREAS = ("assign-invoke", "stable-switch", "queue", "trap")
+AREAS = (
+    *("assign-invoke", "stable-switch", "queue", "trap", "quorum", "failover"),
+    *("ha", "dr", "lease", "agent", "e2e", "obs"),
+)
 SCENARIOS = {
     case["id"]: case
     for line in (DATA / "rebalance_scenarios.jsonl").read_text().splitlines()
@@ -72,4 +75,7 @@ def test_each_scenario_is_accounted_for() -> None:
     assert sum(map(len, ways)) == len(SCENARIOS), "a scenario is accounted for twice"
     for name, place in ACCOUNTED["shown_elsewhere"].items():
         path, function = place.split("::")
-        assert f"def {function}(" in (ROOT / path).read_text(), f"{name}: {place} is no test"
+        text = (ROOT / path).read_text()
+        assert f"def {function}(" in text, f"{name}: {place} is no test"
+        docstring = text.split(f"def {function}(")[1].split('"""')[1]
+        assert re.search(rf"\b{name}\b", docstring), f"{name}: {place} does not name it"

@@ -81,8 +81,8 @@ def last(trace: list[tuple[str, int]], step: str) -> int:
 
 
 async def test_the_steps_of_a_move_come_in_order(installation: Installation) -> None:
-    """I3-001, I3-036, I3-045: catalog change, pending, new members, change of peers, one transaction for
-    stable and pending, clean-up."""
+    """I3-001, I3-036, I3-045, I3A-028: catalog change, pending, new members, change of peers, one transaction
+    for stable and pending, clean-up."""
     await asyncio.to_thread(installation.execute, "CREATE ZONE traced (PARTITIONS 1, REPLICAS 1)")
     zone_id = ZoneId(installation.get("/api/v1/zones/traced")["zone_id"])
     partition = PartitionId(zone_id, 0)
@@ -99,5 +99,13 @@ async def test_the_steps_of_a_move_come_in_order(installation: Installation) -> 
     assert first(shrunk, "intent 1") < first(shrunk, "pending 1") < first(shrunk, "stable 1")
     assert first(shrunk, "stable 1") < first(shrunk, "member gone")
     assert [name for name, _ in shrunk].count("member gone") == 2
+    phases = installation.get("/api/v1/zones/traced/partitions/0")["phases"]
+    states = {each["phase"]: each["state"] for each in phases}
+    assert states == {
+        "WRITE_INTENTION": "DONE",
+        "MOVE_GROUP": "NOT_BEGUN",
+        "SWITCH_STABLE": "DONE",
+        "CLEAN_UP": "DONE",
+    }
     assert dict(shrunk)["stable 1"] == dict(shrunk)["pending removed"], "one transaction"
     await asyncio.to_thread(installation.execute, "DROP ZONE traced")

@@ -63,8 +63,9 @@ async def test_three_members_are_founded_and_change_their_leader(hosts: Hosts) -
 
 
 async def test_a_member_joins_and_answers_have_names(hosts: Hosts) -> None:
-    """I3-030, I3-031, I3-032, I3-033, I3-043: requests of an old term, with an outdated token, or with learners
-    are refused by name and change nothing; the applied hook names exactly the peers."""
+    """S079, S082, S083, I3-030, I3-031, I3-032, I3-033, I3-043: requests of an old term or with an outdated
+    token are refused by name and change nothing; the applied hook names exactly the peers. S241: a change of
+    learners alone is applied at once, with no member for them."""
     for name in ("a", "b"):
         hosts.open(name)
     await hosts.found(P0, "a")
@@ -74,7 +75,8 @@ async def test_a_member_joins_and_answers_have_names(hosts: Hosts) -> None:
     change = host.change_peers_and_learners
 
     mixed = Assignments(("a",), ("b",))
-    assert await change(P0, term, 9, mixed, both) is ChangeAnswer.LEARNERS_NOT_SUPPORTED
+    assert await change(P0, term, 7, mixed, {"a": both["a"]}) is ChangeAnswer.RECEIVED
+    assert await hosts.event("applied") == (mixed, term, 7)
     target = Assignments(("a", "b"))
     assert await change(P0, term - 1, 9, target, both) is ChangeAnswer.OLD_TERM
     assert len(await host.configuration(P0)) == 1
@@ -89,8 +91,9 @@ async def test_a_member_joins_and_answers_have_names(hosts: Hosts) -> None:
 
 
 async def test_a_change_that_has_touched_voters_is_not_replaced(hosts: Hosts) -> None:
-    """I3A-012, I3A-013, I3A-021, I3A-024: while it catches up another target takes its place; once a voter was
-    promoted the answer is BUSY, cancelling comes too late, and only a forced change goes on from there."""
+    """S080, I3A-012, I3A-013, I3A-021, I3A-024: while it catches up another target takes its place; once a
+    voter was promoted the answer is BUSY, cancelling comes too late, and only a forced change goes on from
+    there."""
     for name in ("a", "b", "c", "d"):
         hosts.open(name)
     await hosts.found(P0, "a")

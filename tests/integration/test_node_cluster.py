@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -24,10 +24,12 @@ from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.router import Router
 from rebalance.hosting.free_ports import free_block
+from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.agent import NodeAgent
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
+from rebalance.ports.mirrors import MirrorHost
 
 QUICK = EtcdTuning(heartbeat_ms=100, election_ms=1_000, stop_grace_s=1.0)
 
@@ -43,13 +45,15 @@ class RunningNode:
 class NodeCluster:
     """Agents of one test, by name. Keys are written as the controllers would write them."""
 
-    def __init__(self, endpoint: str, keyspace: Keyspace, directory: Path) -> None:
+    def __init__(self, endpoint: str, keyspace: Keyspace, directory: Path, tls: TlsFiles | None = None) -> None:
+        """``tls``: of the metastore and of every member."""
         self.endpoint = endpoint
+        self.tls = tls
         self.keyspace = keyspace
         self.directory = directory
-        self.metastore = EtcdMetastore([endpoint])
+        self.metastore = EtcdMetastore([endpoint], tls=tls)
         self.mirrors = Mirrors.over(self.metastore, keyspace)
-        self.router = Router(MirroredEndpoints(self.mirrors))
+        self.router = Router(MirroredEndpoints(self.mirrors), tls=tls)
         self.nodes: dict[str, RunningNode] = {}
         self._ports: dict[str, range] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -71,13 +75,24 @@ class NodeCluster:
             self._ports[name] = free_block(2 * pairs)
         return self._ports[name]
 
-    def start(self, *names: str, tuning: EtcdTuning = QUICK, lease_ttl_s: int = 3) -> None:
+    def start(
+        self,
+        *names: str,
+        tuning: EtcdTuning = QUICK,
+        lease_ttl_s: int = 3,
+        mirrors: MirrorHost | None = None,
+    ) -> None:
+        """``mirrors`` is for one node alone."""
         for name in names:
             data_dir = self.directory / name
             data_dir.mkdir(parents=True, exist_ok=True)
-            host = EtcdGroupHost(data_dir, self.ports(name), tuning=tuning)
-            metastore = EtcdMetastore([self.endpoint])
-            agent = NodeAgent(Node(name), metastore, self.keyspace, host, data_dir, lease_ttl_s=lease_ttl_s)
+            host = EtcdGroupHost(data_dir, self.ports(name), tuning=replace(tuning, tls=self.tls))
+            metastore = EtcdMetastore([self.endpoint], tls=self.tls)
+            agent = NodeAgent(
+                *(Node(name), metastore, self.keyspace, host, data_dir),
+                mirrors=mirrors,
+                lease_ttl_s=lease_ttl_s,
+            )
             self.nodes[name] = RunningNode(agent, host, metastore, asyncio.create_task(agent.run()))
 
     async def stop(self, name: str) -> None:
@@ -222,8 +237,10 @@ async def writing(cluster: NodeCluster, partition: PartitionId) -> AsyncIterator
 
 
 @asynccontextmanager
-async def node_cluster(endpoint: str, keyspace: Keyspace, directory: Path) -> AsyncIterator[NodeCluster]:
-    cluster = NodeCluster(endpoint, keyspace, directory)
+async def node_cluster(
+    endpoint: str, keyspace: Keyspace, directory: Path, tls: TlsFiles | None = None
+) -> AsyncIterator[NodeCluster]:
+    cluster = NodeCluster(endpoint, keyspace, directory, tls)
     await cluster.open()
     try:
         yield cluster

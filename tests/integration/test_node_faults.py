@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,13 +17,15 @@ import pytest
 
 from catalog.core.zone import Node, ZoneId
 from rebalance.core.keys import PartitionId
-from rebalance.core.records import ConfigurationRecord, MemberState, NodeRecord, Stage
+from rebalance.core.records import ConfigurationRecord, MemberRole, MemberState, NodeRecord, Stage
 from rebalance.core.txn import Delete, Txn
 from rebalance.hosting.child import guarded_command
 from rebalance.nodes.registration import NodeNameTakenError, Registration
-from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
+from rebalance.ports.groups import FailureCode, ReconfigurationFailure
+from tests.integration.test_node_cluster import QUICK, NodeCluster, node_cluster, writing
 
 P0 = PartitionId(ZoneId(7), 0)
+Join = Callable[[PartitionId, Mapping[str, str]], Awaitable[None]]
 
 NODE_PROGRAM = textwrap.dedent(
     """
@@ -153,7 +156,7 @@ async def test_the_leader_dies_while_a_member_catches_up(cluster: NodeCluster) -
     gate, host = asyncio.Event(), cluster.nodes["n4"].host
     join = host.join
 
-    async def held_back(partition: PartitionId, peers: Mapping[str, str]) -> None:
+    async def held_back(partition: PartitionId, peers: Mapping[str, str], generation: int = 0) -> None:
         await gate.wait()
         await join(partition, peers)
 
@@ -171,6 +174,40 @@ async def test_the_leader_dies_while_a_member_catches_up(cluster: NodeCluster) -
         await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3", "n4"))
     print(f"longest put {writer.longest_s:.3f} s, {before.leader} -> {published(cluster).leader}")
     await writer.check()
+
+
+async def test_catch_up_that_fails_again_and_again(cluster: NodeCluster) -> None:
+    """S071, I3-046, I3-052: the new members do not start; five attempts end with an error and the voters stay
+    what they were; once the members can start, the same pending is finished."""
+    cluster.start("n1", "n2", "n3", tuning=replace(QUICK, catch_up_timeout_s=0.2))
+    await cluster.write_stable(P0, "n1")
+    await cluster.until(lambda: cluster.settled(P0, "n1"))
+    gate, duties = asyncio.Event(), cluster.nodes["n1"].agent._leader
+    errors: list[FailureCode] = []
+    report = duties.on_reconfiguration_error
+
+    async def counted(partition: PartitionId, failure: ReconfigurationFailure, term: int, token: int) -> None:
+        errors.append(failure.code)
+        await report(partition, failure, term, token)
+
+    duties.on_reconfiguration_error = counted
+    for name in ("n2", "n3"):
+        host = cluster.nodes[name].host
+
+        async def held_back(
+            partition: PartitionId, peers: Mapping[str, str], generation: int, join: Join = host.join
+        ) -> None:
+            if gate.is_set():
+                await join(partition, peers)
+
+        host.join = held_back
+    await cluster.write_pending(P0, "n1", "n2", "n3")
+    await cluster.until(lambda: errors.count(FailureCode.MEMBER_NOT_STARTED) >= 5)
+    roles = {name: each.role for name, each in published(cluster).members.items()}
+    assert [name for name, role in roles.items() if role is MemberRole.VOTER] == ["n1"]
+    assert cluster.has_pending(P0)
+    gate.set()
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
 
 
 async def test_a_dead_node_is_replaced_and_its_return_cleans_up(cluster: NodeCluster) -> None:

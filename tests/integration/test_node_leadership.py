@@ -43,8 +43,8 @@ def accepted_requests(cluster: NodeCluster) -> list[tuple[str, int, int, Assignm
 
 
 async def test_one_node_asks_for_one_change(cluster: NodeCluster) -> None:
-    """I3-005, I3-033, I3A-011: whoever leads asks, the followers do not; every attempt of a move is the same
-    request: one term's leader, pending's revision, pending's peers."""
+    """S091, I3-005, I3-033, I3A-011: whoever leads asks, the followers do not; every attempt of a move is the
+    same request: one term's leader, pending's revision, pending's peers."""
     cluster.start("n1", "n2", "n3")
     await cluster.write_stable(P0, "n1", "n2")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
@@ -86,7 +86,7 @@ async def test_clients_follow_the_group(cluster: NodeCluster) -> None:
 
 async def test_a_move_goes_on_beside_whoever_leads(cluster: NodeCluster) -> None:
     """I3-042, decided: there is no lease of its own for the primary; the group's leader drives a change, also
-    when the preferred primary is another node, and keeps leading if it stays."""
+    when the preferred primary is another node, and keeps leading if it stays, until all is at rest."""
     cluster.start("n1", "n2", "n3", "n4")
     await cluster.write_stable(P0, "n1", "n2", "n3")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
@@ -96,7 +96,24 @@ async def test_a_move_goes_on_beside_whoever_leads(cluster: NodeCluster) -> None
     assert await cluster.nodes[found.leader].host.transfer_leadership(P0, successor)
     await cluster.until(lambda: getattr(cluster.configuration(P0), "leader", "") == successor)
     await cluster.write_pending(P0, "n1", "n2", "n3", "n4")
-    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3", "n4"))
+    await cluster.until(lambda: cluster.stable(P0) == {"n1", "n2", "n3", "n4"})
     after = cluster.configuration(P0)
     assert after is not None
     assert after.leader == successor
+
+
+async def test_leadership_goes_to_the_preferred_primary_at_rest(cluster: NodeCluster) -> None:
+    """PME-131, PME-132, PME-133, decision 15: in one switch, under a writer that sees no error; the leader of a
+    move leads on until it is over."""
+    cluster.start("n1", "n2", "n3")
+    await cluster.write_stable(P0, "n1")
+    await cluster.until(lambda: cluster.settled(P0, "n1"))
+    async with writing(cluster, P0) as writer:
+        await cluster.write_pending(P0, "n3", "n1", "n2")
+        await cluster.until(lambda: cluster.stable(P0) == {"n1", "n2", "n3"})
+        assert getattr(cluster.configuration(P0), "leader", "") == "n1"
+        await cluster.until(lambda: getattr(cluster.configuration(P0), "leader", "") == "n3")
+    await writer.check()
+    terms = cluster.configuration(P0)
+    await asyncio.sleep(4)
+    assert cluster.configuration(P0) == terms, "it stays there"

@@ -23,8 +23,8 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
 
 
 async def test_one_to_three_to_one_and_a_new_leader_under_a_writer(cluster: NodeCluster) -> None:
-    """I3-026, I3-027, I3-036, I3-040, I3-047, I3-050, I3-059: pending written by hand, without any DDL, moves
-    the group; no put fails, all are read back, and no member is left outside the target."""
+    """S085, S088, I3-026, I3-027, I3-036, I3-040, I3-047, I3-050, I3-059: pending written by hand, without any
+    DDL, moves the group; no put fails, all are read back, and no member is left outside the target."""
     cluster.start("n1", "n2", "n3", "n4")
     await cluster.write_stable(P0, "n1")
     await cluster.until(lambda: cluster.settled(P0, "n1"))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.keys import PartitionId
+from rebalance.core.records import Stage
+from rebalance.nodes.endpoints import MirroredEndpoints
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
 
 P0 = PartitionId(ZoneId(9), 0)
@@ -28,15 +31,21 @@ async def test_moves_under_a_lock(cluster: NodeCluster, strategy: Strategy) -> N
     cluster.start("n1", "n2", "n3")
     await cluster.write_stable(P0, "n1")
     await cluster.until(lambda: cluster.settled(P0, "n1"))
-    seen = 0
+    touched: list[int] = []
+
+    def note(changed: frozenset[str]) -> None:
+        """A lock lasts for a few milliseconds: its key is seen to change, not to be there."""
+        if lock in changed:
+            touched.append(cluster.mirrors.partitions.revision)
+
+    cluster.mirrors.partitions.listen(note)
     async with writing(cluster, P0) as writer:
         for target in (("n1", "n2"), ("n2", "n3")):
+            touched.clear()
             await cluster.write_pending(P0, *target, strategy=strategy)
-            await cluster.until(lambda: cluster.mirrors.partitions.get(lock) is not None)
-            seen += 1
             await cluster.until(lambda target=target: cluster.settled(P0, *target))
+            assert touched
             assert await cluster.metastore.get(lock) is None
-    assert seen == 2
     await writer.check()
 
 
@@ -52,3 +61,33 @@ async def test_a_move_that_cannot_begin_is_cancelled_for_the_planned_one(cluster
         cluster.keyspace.partition(P0).planned, Assignments(("n1", "n2"), strategy=Strategy.CANCEL).encode()
     )
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
+
+
+async def test_who_was_announced_as_leaving_stays_after_a_cancel(cluster: NodeCluster) -> None:
+    """Told while the new member catches up, so that clients turn away in time; taken back when the move is
+    given up, so that clients come back."""
+    cluster.start("n1", "n2", "n3", "n4")
+    await cluster.write_stable(P0, "n1", "n2", "n3")
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
+    source = MirroredEndpoints(cluster.mirrors)
+    assert len(source.endpoints(P0)) == 3
+    gate, host = asyncio.Event(), cluster.nodes["n4"].host
+    join = host.join
+
+    async def held_back(partition: PartitionId, peers: Mapping[str, str]) -> None:
+        await gate.wait()
+        await join(partition, peers)
+
+    host.join = held_back
+    leader = getattr(cluster.configuration(P0), "leader", "")
+    target = [*(name for name in ("n1", "n2", "n3") if name == leader), "n4"]
+    await cluster.write_pending(P0, *target, strategy=Strategy.CANCEL)
+    await cluster.until(lambda: getattr(cluster.configuration(P0), "stage", None) is Stage.CATCHING_UP)
+    # One at a time, though two are to go.
+    await cluster.until(lambda: len(source.endpoints(P0)) == 2)
+    planned = Assignments(("n1", "n2", "n3"), strategy=Strategy.CANCEL)
+    await cluster.put(cluster.keyspace.partition(P0).planned, planned.encode())
+    await cluster.until(lambda: not cluster.has_pending(P0))
+    gate.set()
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
+    await cluster.until(lambda: len(source.endpoints(P0)) == 3)

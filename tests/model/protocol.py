@@ -19,11 +19,12 @@ from rebalance.core.group_steps import (
     Promote,
     Remove,
     Step,
+    WaitMirror,
     stage_of,
 )
 from rebalance.core.guarded_write import Decision
 from rebalance.core.records import MemberRole, Stage
-from tests.model.rules import assigned, broken_rule
+from tests.model.rules import assigned, broken_rule, learning
 from tests.model.store import (
     LOCK,
     PENDING,
@@ -33,8 +34,9 @@ from tests.model.store import (
     Store,
     commit,
     highest,
-    nodes_in,
+    learners_in,
     observed_in,
+    voters_in,
     write_of,
 )
 from tests.model.world import (
@@ -89,10 +91,13 @@ class Protocol:
     def at_rest(self, state: State) -> str:
         """No event is left, nothing runs: the last target must be what is stable, and nothing else is there."""
         wanted = self._scope.targets[-1]
-        if Assignments.decode(state.store[STABLE][0] or b"") != wanted or state.voters != wanted.nodes:
+        stable = Assignments.decode(state.store[STABLE][0] or b"")
+        if stable != wanted or state.voters != frozenset(wanted.peers):
             return "the last target is not reached"
         if any(state.store[slot][0] is not None for slot in (PENDING, PLANNED, LOCK)) or state.learners:
             return "work is left when nothing is requested"
+        if state.mirrors != frozenset(wanted.learners):
+            return "the last target's learners have no mirrors, or others have"
         return "" if state.running == state.voters else "a member runs that nobody needs"
 
     def _moves(self, state: State) -> Iterator[tuple[str, State]]:
@@ -157,7 +162,7 @@ class Protocol:
         wanted = pending if pending is not None else state.store[STABLE][0]
         assert wanted is not None
         if change is None:
-            if pending is not None or state.learners or state.voters != nodes_in(wanted):
+            if pending is not None or state.learners or state.voters != voters_in(wanted):
                 yield "agent reads what is wanted", state._replace(agent=Doing(Kind.ASK, token, wanted, None))
             ended = self._decide(Kind.ENDED, state.store, 0, self._stage(state).value.encode())
             if ended.write:
@@ -212,7 +217,9 @@ class Protocol:
         if state.faults.failures:
             faults = state.faults._replace(failures=state.faults.failures - 1)
             yield "the change fails", state._replace(change=None, faults=faults)
-        step = self._step(state.voters, state.learners, state.leader, change.target)
+        step = self._step_of(state, change.target)
+        if isinstance(step, WaitMirror):
+            return
         if _touches_voters(step, state.voters) and not change.cleared:
             asked = self._decide(Kind.CAUGHT_UP, state.store, change.token, b"")
             # Superseded: the change waits for the new list.
@@ -228,7 +235,7 @@ class Protocol:
             yield "back at stable", state._replace(change=None)
             return
         found = self._decide(Kind.APPLIED, state.store, 0, change.target)
-        reported = state._replace(applied=nodes_in(change.target))
+        reported = state._replace(applied=voters_in(change.target))
         after = reported._replace(agent=found) if found.write else reported._replace(change=None)
         yield f"{_nodes(change.target)} applied", after
 
@@ -254,7 +261,7 @@ class Protocol:
             yield f"{leader} is elected", elected
             if state.change is None or not faults.stale_steps:
                 continue
-            step = self._step(state.voters, state.learners, state.leader, state.change.target)
+            step = self._step_of(state, state.change.target)
             touches = _touches_voters(step, state.voters)
             if isinstance(step, AddLearner | Promote | Remove) and (state.change.cleared or not touches):
                 left = faults._replace(stale_steps=faults.stale_steps - 1)
@@ -266,6 +273,11 @@ class Protocol:
         needed = assigned(state.store) | state.voters | state.learners
         for node in sorted(state.running - needed):
             yield f"{node} stops", state._replace(running=state.running - {node})
+        wanted = learning(state.store)
+        for node in sorted(wanted - state.mirrors):
+            yield f"{node}'s mirror runs", state._replace(mirrors=state.mirrors | {node})
+        for node in sorted(state.mirrors - wanted):
+            yield f"{node}'s mirror goes", state._replace(mirrors=state.mirrors - {node})
 
     # What comes late.
 
@@ -335,11 +347,18 @@ class Protocol:
             newest = -1
         # A stale step may have undone what was applied: that the group is at rest, as it was when
         # that was read, is a report as well.
-        applied = nodes_in(store[STABLE][0] or b"") if doing.kind == Kind.ENDED else state.applied
+        applied = voters_in(store[STABLE][0] or b"") if doing.kind == Kind.ENDED else state.applied
         return state._replace(store=store, newest=newest, applied=applied)
 
-    def _next_step(self, voters: Nodes, learners: Nodes, leader: str, target: bytes) -> Step:
-        members = [ObservedMember(node, MemberRole.VOTER, announced=True) for node in sorted(voters)]
+    def _step_of(self, state: State, target: bytes) -> Step:
+        awaited = (learners_in(target) - state.mirrors) & state.voters
+        return self._step(state.voters, state.learners, state.leader, target, awaited)
+
+    def _next_step(self, voters: Nodes, learners: Nodes, leader: str, target: bytes, awaited: Nodes) -> Step:
+        members = [
+            ObservedMember(node, MemberRole.VOTER, announced=True, mirror_awaited=node in awaited)
+            for node in sorted(voters)
+        ]
         members += [ObservedMember(node, MemberRole.LEARNER, announced=True) for node in sorted(learners)]
         step: Step = self._decisions.next_step(
             GroupView(tuple(members), leader), Assignments.decode(target).peers
@@ -348,8 +367,8 @@ class Protocol:
 
     def _stage(self, state: State) -> Stage:
         pending = state.store[PENDING][0]
-        stable = nodes_in(state.store[STABLE][0] or b"")
-        return stage_of(state.voters, state.learners, stable, nodes_in(pending) if pending else None)
+        stable = voters_in(state.store[STABLE][0] or b"")
+        return stage_of(state.voters, state.learners, stable, voters_in(pending) if pending else None)
 
 
 def _with_handler(state: State, number: int, handler: Handler) -> State:
@@ -393,7 +412,7 @@ def _landed(state: State, stale: StaleStep) -> State:
 
 
 def _nodes(target: bytes) -> str:
-    return "".join(sorted(nodes_in(target)))
+    return "".join(sorted(voters_in(target)))
 
 
 def _name(doing: Doing) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from rebalance.core.guarded_write import decode_trigger
-from tests.model.store import LOCK, PENDING, PLANNED, STABLE, TRIGGER, Nodes, Store, nodes_in
+from tests.model.store import LOCK, PENDING, PLANNED, STABLE, TRIGGER, Nodes, Store, learners_in, voters_in
 from tests.model.world import State
 
 
@@ -24,7 +24,7 @@ def broken_rule(before: State, after: State, *, locks: bool) -> str:
     stable = store[STABLE][0]
     if stable is None:
         return "stable is gone"
-    if nodes_in(stable) != after.applied and (pending is None or nodes_in(pending) != after.applied):
+    if voters_in(stable) != after.applied and (pending is None or voters_in(pending) != after.applied):
         return "stable is not what the group applied last"
     if after.leader not in after.voters:
         return "one that is no voter leads"
@@ -42,7 +42,9 @@ def _broken_by_change(before: State, after: State, *, locks: bool) -> str:
     change, token = before.change, before.store[PENDING][1]
     if change is None:
         return "voters change and nobody changes them"
-    if nodes_in(change.target) == nodes_in(before.store[STABLE][0] or b""):
+    if not (before.voters - after.voters) & learners_in(change.target) <= before.mirrors:
+        return "a demoted voter leaves no copy behind"
+    if voters_in(change.target) == voters_in(before.store[STABLE][0] or b""):
         # It brings the group back to where it was, after a stale step.
         return ""
     if change.token and change.token != token:
@@ -53,7 +55,13 @@ def _broken_by_change(before: State, after: State, *, locks: bool) -> str:
 
 
 def assigned(store: Store) -> Nodes:
-    return frozenset().union(*(nodes_in(value) for value, _ in store[: PENDING + 1] if value is not None))
+    """Who votes or is to vote."""
+    return frozenset().union(*(voters_in(value) for value, _ in store[: PENDING + 1] if value is not None))
+
+
+def learning(store: Store) -> Nodes:
+    """Who is a standing learner or is to be one."""
+    return frozenset().union(*(learners_in(value) for value, _ in store[: PENDING + 1] if value is not None))
 
 
 @cache

@@ -9,6 +9,8 @@ from tests.model.world import Scope
 
 S, A, B = (Assignments(tuple(nodes)) for nodes in ("a", "b", "ab"))
 TARGETS = (A, B, A)
+ROLES = (Assignments(("a",), ("b",)), Assignments(("b",), ("a",)), Assignments(("a",), ("b",)))
+"""Each of two nodes votes and learns in turn."""
 
 
 def whole(strategy: Strategy) -> Scope:
@@ -23,6 +25,10 @@ def small(strategy: Strategy) -> Iterator[tuple[str, Scope]]:
     yield (
         "group",
         Scope(strategy, S, TARGETS, crashes=(0, 0), replays=0, unknowns=0),
+    )
+    yield (
+        "roles",
+        Scope(strategy, B, ROLES, crashes=(0, 0), replays=0, unknowns=0, failures=0),
     )
     yield (
         "unknown",

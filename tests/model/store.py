@@ -46,8 +46,13 @@ def observed_in(store: Store) -> Observed:
 
 
 @cache
-def nodes_in(value: bytes) -> Nodes:
-    return Assignments.decode(value).nodes
+def voters_in(value: bytes) -> Nodes:
+    return frozenset(Assignments.decode(value).peers)
+
+
+@cache
+def learners_in(value: bytes) -> Nodes:
+    return frozenset(Assignments.decode(value).learners)
 
 
 def write_of(decision: Decision) -> Write | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rebalance.core.assignments import Strategy
+from rebalance.core.group_steps import GroupView, Step, next_step
 from tests.model.explorer import Exploration, Explorer
 from tests.model.protocol import Protocol
 from tests.model.scopes import small, whole
@@ -24,11 +27,25 @@ def explore(scope: Scope, decisions: Decisions = REAL) -> Exploration:
 
 @pytest.mark.parametrize("scope", SMALL)
 def test_small_scope(scope: Scope) -> None:
-    """I3-004, I3-016..025, I3-035..037, I3-041, I3A-001..003, I3A-009, I3A-014..019, I3A-022..027: no order of
-    handlers, agents, elections and losses breaks an invariant; each run can come to rest at the last target."""
+    """S053, I3-004, I3-016..025, I3-035..037, I3-041, I3A-001..003, I3A-009, I3A-014..019, I3A-022..027: no
+    order of handlers, agents, elections and losses breaks an invariant; each run can come to rest at the last
+    target."""
     found = explore(scope)
     assert found.violation is None, str(found.violation)
     assert found.states > 500
+
+
+def test_a_leader_that_waits_for_no_mirror_is_seen() -> None:
+    """IEP-043: the rule is broken at once when the group's steps leave the mirrors out."""
+
+    def careless(view: GroupView, target: tuple[str, ...]) -> Step:
+        members = tuple(replace(each, mirror_awaited=False) for each in view.members)
+        return next_step(replace(view, members=members), target)
+
+    scope = dict(small(Strategy.QUEUE))["roles"]
+    found = explore(scope, replace(REAL, next_step=careless))
+    assert found.violation is not None
+    assert "a demoted voter leaves no copy behind" in str(found.violation)
 
 
 @pytest.mark.soak

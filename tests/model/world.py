@@ -124,6 +124,8 @@ class State(NamedTuple):
     learners: Nodes
     leader: str
     running: Nodes
+    mirrors: Nodes
+    """Nodes with a standing learner's copy."""
     change: Change | None
     agent: Doing | None
     deposed: Doing | None
@@ -133,7 +135,7 @@ class State(NamedTuple):
 
 
 def initial_state(scope: Scope) -> State:
-    nodes = scope.stable.nodes
+    nodes = frozenset(scope.stable.peers)
     handlers = tuple(Handler(0, crashes, None) for crashes in scope.crashes)
     return canonical(
         State(
@@ -147,6 +149,7 @@ def initial_state(scope: Scope) -> State:
             learners=frozenset(),
             leader=scope.stable.primary,
             running=nodes,
+            mirrors=frozenset(scope.stable.learners),
             change=None,
             agent=None,
             deposed=None,

@@ -36,6 +36,7 @@ OPTIONS = st.fixed_dictionaries(
         "QUORUM SIZE": st.sampled_from(["1", "2", "3"]),
         "NODES FILTER": st.sampled_from(["'$..*'", "'$[?(@.region == \"EU\")]'"]),
         "AUTO SCALE UP": st.sampled_from(["OFF", "0", "5"]),
+        "REBALANCE STRATEGY": st.sampled_from(["'queue'", "'update'", "'default'"]),
     },
 )
 

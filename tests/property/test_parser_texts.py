@@ -47,7 +47,12 @@ NAMES = st.one_of(
 PLAIN = STORABLE.filter(lambda text: text != "" and text == text.strip())
 COUNTS = st.one_of(st.integers(0, 10), st.integers(0, NUMBER_MAX))
 NUMBERED = [ZoneOption.PARTITIONS, ZoneOption.REPLICAS, ZoneOption.QUORUM_SIZE, ZoneOption.AUTO_SCALE_UP]
-NAMED = [ZoneOption.NODES_FILTER, ZoneOption.CONSISTENCY_MODE, ZoneOption.DISTRIBUTION_ALGORITHM]
+NAMED = [
+    ZoneOption.NODES_FILTER,
+    ZoneOption.CONSISTENCY_MODE,
+    ZoneOption.DISTRIBUTION_ALGORITHM,
+    ZoneOption.REBALANCE_STRATEGY,
+]
 
 
 def profiles(names: st.SearchStrategy[str]) -> st.SearchStrategy[OptionClause]:

@@ -64,7 +64,9 @@ async def stable_keys(statements: list[Wanted], *, bulk: bool, directory: Path) 
 @settings(max_examples=8, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from((1, 3, 5)), st.sampled_from(FILTERS), st.sampled_from(DistributionAlgorithm)),
+        st.tuples(
+            st.sampled_from((1, 3, 4, 5)), st.sampled_from(FILTERS), st.sampled_from(DistributionAlgorithm)
+        ),
         min_size=1,
         max_size=4,
     )

@@ -16,6 +16,7 @@ from rebalance.groups.simulated_cluster import (
     GroupRates,
     SimulatedCluster,
     SimulatedGroup,
+    SimulatedMirror,
     SimulatedReplica,
 )
 from rebalance.simulation.virtual_time import run_virtually
@@ -36,6 +37,10 @@ class Removals:
         self.removals.append((before, known_up, voters))
 
     def on_destroy(self, replica: SimulatedReplica) -> None: ...
+
+    def on_voter_gone(self, replica: SimulatedReplica) -> None: ...
+
+    def on_mirror_destroy(self, mirror: SimulatedMirror) -> None: ...
 
 
 async def founded(cluster: SimulatedCluster, names: str) -> SimulatedGroup:

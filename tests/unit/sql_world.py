@@ -19,8 +19,11 @@ from app.views import KeyspaceViews
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId
 from catalog.store.migrate import migrate
+from rebalance.controllers.admission import MoveAdmission
+from rebalance.controllers.clock import WallClock
 from rebalance.controllers.data_nodes import DataNodesKeeper
 from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Assignments, nodes_of
@@ -28,9 +31,11 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,
+    LogPosition,
     MemberRecord,
     MemberRole,
     MemberState,
+    MirrorRecord,
     NodeRecord,
     Stage,
 )
@@ -58,13 +63,19 @@ class World:
         self.relay = OutboxRelay(self.catalog, self.metastore, self.keyspace)
         self.nodes: tuple[Node, ...] = ()
         self.sandbox = sandbox or SandboxPool(QueryLimits())
-        self.engine = SqlEngine(self.catalog, self.mirror, self.keyspace, self.sandbox, timeout_s)
+        self.recovery = PartitionRecovery(self.metastore, self.keyspace)
+        self.engine = SqlEngine(
+            self.catalog, self.mirror, self.keyspace, self.sandbox, timeout_s, recovery=self.recovery
+        )
         self.placement = LocalPlacementEngine()
+        # Limits are obeyed, and nobody admits anything: what may not begin at once waits for good.
+        self.admission = MoveAdmission(self.metastore, self.keyspace, WallClock())
         self.zones = ZoneController(
             self.metastore,
             self.keyspace,
             self.placement,
             DataNodesKeeper(self.metastore, self.keyspace, lambda: KnownTopology.of(*self.nodes)),
+            admission=self.admission,
         )
 
     async def put(self, key: str, value: bytes) -> None:
@@ -101,12 +112,22 @@ class World:
             keys = self.keyspace.partition(partition)
             stable, pending = await self.assignments(keys.stable), await self.assignments(keys.pending)
             assert stable is not None
+            voters = {name for each in (stable, pending) if each for name in each.peers}
             for node in nodes_of(stable, pending):
-                record = MemberRecord(MemberState.RUNNING, f"http://{node}:1", f"http://{node}:2", started=True)
+                record = MemberRecord(
+                    MemberState.RUNNING,
+                    f"http://{node}:1",
+                    f"http://{node}:2",
+                    started=True,
+                    position=LogPosition(7, 9, True) if down else None,
+                )
+                if node not in voters:
+                    record = MemberRecord.of_mirror(MirrorRecord(MemberState.RUNNING, f"http://{node}:3", 12))
                 await self.put(self.keyspace.member(partition, node), record.encode())
             leader = next((node for node in stable.peers if node not in down), stable.primary)
-            configured = {node: ConfiguredMember("1", MemberRole.VOTER, "u") for node in stable.peers}
-            configured |= {node: ConfiguredMember("2", MemberRole.LEARNER, "u") for node in stable.learners}
+            configured = {
+                node: ConfiguredMember(node, MemberRole.VOTER, f"http://{node}:1") for node in stable.peers
+            }
             await self.put(keys.configuration, ConfigurationRecord(1, leader, Stage.NONE, configured).encode())
         await self.settle()
 
@@ -129,8 +150,9 @@ async def opened(
     migrate(url)
     world = World(url, sandbox)
     await world.catalog.open(lambda: None)
-    watching = asyncio.create_task(world.mirror.run())
+    watching = asyncio.gather(world.mirror.run(), world.admission.follow())
     await world.mirror.loaded()
+    await world.admission.loaded()
     await world.set_nodes(*nodes)
     try:
         yield world

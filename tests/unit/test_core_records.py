@@ -114,9 +114,9 @@ def test_data_nodes_hold_all_profiles_and_never_lower_the_quorum() -> None:
     assert grown == DataNodes(("n0", "n1", "n2", "n3", "n4"), 3, 5)
     assert compute_data_nodes(grown, Topology.of(nodes[:1]), ZoneIntent(1, zone), JSON_PATH, 0) == grown
     assert replica_counts(ZoneIntent(1, zone), grown) == (5, 5)
-    # Four nodes would give learners, which are not built yet: the group gets its voters only.
+    # Four replicas have a default quorum of two: the fourth is a learner.
     four = compute_data_nodes(None, Topology.of(nodes[:4]), ZoneIntent(1, zone), JSON_PATH, 0)
-    assert replica_counts(ZoneIntent(1, zone), four) == (3, 3)
+    assert replica_counts(ZoneIntent(1, zone), four) == (4, 3)
 
 
 def test_keys_are_parsed_back() -> None:

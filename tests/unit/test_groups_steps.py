@@ -20,7 +20,9 @@ from rebalance.core.group_steps import (
     Step,
     WaitLeader,
     WaitMajority,
+    WaitMirror,
     WaitStart,
+    leaves_first,
     majority,
     next_step,
     stage_of,
@@ -48,6 +50,21 @@ def learner(name: str, **known: bool) -> ObservedMember:
         (view(voter("a")), "a", Done()),
         (view(voter("a")), "abc", AddLearner("b")),
         (view(voter("a"), learner("b", started=False)), "abc", WaitStart("b")),
+        # With b as the second voter, every put would wait for it; with d as the fourth, none does.
+        (view(voter("a"), voter("b"), voter("c"), learner("d", started=False)), "bcd", Promote("d")),
+        (
+            view(voter("a"), voter("b"), voter("c"), learner("d", started=False, joined=False)),
+            "bcd",
+            WaitStart("d"),
+        ),
+        (
+            view(voter("a"), voter("b"), voter("c", down=True), learner("d", started=False)),
+            "bcd",
+            WaitStart("d"),
+        ),
+        # It may vote before it answers, and lead only after.
+        (view(voter("a"), voter("d", started=False)), "d", WaitStart("d")),
+        (view(voter("a"), voter("c"), voter("d", started=False)), "dc", MoveLeader(("c", "d"))),
         (view(voter("a"), learner("b")), "abc", Promote("b")),
         (view(voter("a"), learner("b")), "ac", Remove("b")),
         (view(voter("a"), voter("b"), voter("c")), "bc", MoveLeader(("b", "c"))),
@@ -61,11 +78,33 @@ def learner(name: str, **known: bool) -> ObservedMember:
         # So would it when c never started (found by the simulator): its node lives, its vote does not.
         (view(voter("a"), voter("b"), voter("c", started=False)), "ac", WaitMajority(())),
         (view(voter("a"), leader=""), "ab", WaitLeader()),
+        # b is to be a learner: it goes once a mirror runs there, and others go before it.
+        (view(voter("a"), voter("b", mirror_awaited=True)), "a", WaitMirror("b")),
+        (view(voter("a"), voter("b", mirror_awaited=True), voter("c")), "a", AnnounceLeaving("c")),
+        (view(voter("a"), voter("b", mirror_awaited=True)), "c", AddLearner("c")),
+        (view(voter("a", mirror_awaited=True), voter("b")), "b", MoveLeader(("b",))),
+        # Its member failed, and the node lives: what is left of the copy stays until there is another.
+        (view(voter("a"), voter("b", down=True, mirror_awaited=True), voter("c")), "ac", WaitMirror("b")),
     ],
 )
 def test_next_step(group: GroupView, target: str, step: Step) -> None:
-    """I3-028, I3-060: increase first, decrease last, the leader hands over before anything is removed."""
+    """S087, I3-028, I3-060: increase first, decrease last, the leader hands over before anything is removed."""
     assert next_step(group, tuple(target)) == step
+
+
+@pytest.mark.parametrize(
+    ("group", "target", "name"),
+    [
+        (view(voter("a"), voter("b"), voter("c")), "abd", "c"),
+        (view(voter("a"), voter("b"), voter("c")), "ad", "b"),
+        (view(voter("a"), voter("b")), "abc", None),
+        # The next leader's agent tells.
+        (view(voter("a"), voter("b"), voter("c")), "bcd", None),
+    ],
+)
+def test_who_leaves_first(group: GroupView, target: str, name: str | None) -> None:
+    """One voter, never the leader."""
+    assert leaves_first(group, tuple(target)) == name
 
 
 def test_an_empty_target_is_refused() -> None:
@@ -85,7 +124,8 @@ def groups(draw: st.DrawFn) -> GroupView:
     down = draw(st.sets(st.sampled_from(sorted(voters)), max_size=(len(voters) - 1) // 2))
     members = [voter(name, down=name in down - {leader}) for name in sorted(voters)]
     if learning is not None and learning not in voters:
-        members.append(learner(learning, started=draw(st.booleans())))
+        started = draw(st.booleans())
+        members.append(learner(learning, started=started, joined=started or draw(st.booleans())))
     return GroupView(tuple(members), leader)
 
 
@@ -98,9 +138,10 @@ def apply(group: GroupView, step: Step) -> GroupView:
 
     match step:
         case AddLearner(name):
-            return replace(group, members=(*group.members, learner(name, started=False)))
+            return replace(group, members=(*group.members, learner(name, started=False, joined=False)))
         case WaitStart(name):
-            return changed(name, started=True)
+            found = next(each for each in group.members if each.peer_url == name)
+            return changed(name, joined=True, started=found.joined)
         case Promote(name):
             return changed(name, role=V)
         case MoveLeader(candidates):
@@ -110,7 +151,11 @@ def apply(group: GroupView, step: Step) -> GroupView:
         case Remove(name):
             return replace(group, members=tuple(each for each in group.members if each.peer_url != name))
         case WaitMajority(down):
-            return changed(down[0], down=False)
+            if down:
+                return changed(down[0], down=False)
+            return replace(group, members=tuple(replace(each, started=True) for each in group.members))
+        case WaitMirror(name):
+            return changed(name, mirror_awaited=False)
     raise AssertionError(step)
 
 
@@ -143,9 +188,43 @@ def test_any_state_ends_in_the_target(
     assert group.leader in then
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    before=st.sets(st.sampled_from(NAMES), min_size=1, max_size=5),
+    target=st.lists(st.sampled_from(NAMES), min_size=1, max_size=5, unique=True),
+    awaited=st.sets(st.sampled_from(NAMES)),
+)
+def test_voters_stay_within_bounds_while_roles_move(
+    before: set[str], target: list[str], awaited: set[str]
+) -> None:
+    """IEP-043, IEP-044: learners become voters and voters learners; there are never fewer voters than before or
+    after the move, never more than both together, and no demoted voter goes without a copy beside it."""
+    group = GroupView(
+        tuple(voter(name, mirror_awaited=name in awaited) for name in sorted(before)), min(before)
+    )
+    for _ in range(60):
+        step = next_step(group, target)
+        if isinstance(step, Done):
+            break
+        check(group, step)
+        if isinstance(step, Remove):
+            assert not next(each for each in group.members if each.peer_url == step.peer_url).mirror_awaited
+        group = apply(group, step)
+        assert min(len(before), len(target)) <= len(group.voters) <= len(before | set(target))
+    assert {each.peer_url for each in group.voters} == set(target)
+
+
 def check(group: GroupView, step: Step) -> None:
     if isinstance(step, AddLearner):
         assert not group.learners, "etcd before 3.6 holds one learner"
+    if isinstance(step, MoveLeader):
+        first = next(each for each in group.voters if each.peer_url == step.candidates[0])
+        assert first.started or first.down
+    if isinstance(step, Promote):
+        promoted = next(each for each in group.learners if each.peer_url == step.peer_url)
+        serving = sum(each.started and not each.down for each in (*group.voters, promoted))
+        assert promoted.joined
+        assert promoted.started or serving >= majority(len(group.voters) + 1)
     if not isinstance(step, Remove):
         return
     assert step.peer_url != group.leader
@@ -154,7 +233,7 @@ def check(group: GroupView, step: Step) -> None:
         return
     assert removed.announced
     left = [each for each in group.voters if each is not removed]
-    assert sum(not each.down for each in left) >= majority(len(left))
+    assert sum(each.started and not each.down for each in left) >= majority(len(left))
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,27 @@ def test_voters_come_first_and_the_first_is_one_of_them() -> None:
     assert voters(3, 0) == 0
 
 
+@pytest.mark.parametrize("nodes", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("replicas", [1, 2, 3, 5, 8])
+def test_each_partition_has_its_replicas_and_voters(nodes: int, replicas: int) -> None:
+    """S182: a grid of nodes, replicas and consensus sizes; every partition has as many as asked for."""
+    names = [f"n{number}" for number in range(nodes)]
+    for partitions in (1, 25):
+        matrix = place(names, range(partitions), replicas)
+        for consensus in range(1, replicas + 1):
+            width = min(replicas, nodes)
+            assert matrix.shape == (partitions, width)
+            assert all(len(set(row)) == width for row in matrix.tolist())
+            assert voters(consensus, width) == min(consensus, width)
+
+
+def test_every_node_holds_every_partition() -> None:
+    """S183: ALL over 50 nodes and 10,000 partitions with 4 voters each."""
+    matrix = place([f"n{number}" for number in range(50)], range(10_000), ALL_REPLICAS)
+    assert np.array_equal(np.sort(matrix, axis=1), np.tile(np.arange(50), (10_000, 1)))
+    assert voters(4, matrix.shape[1]) == 4
+
+
 def test_fewer_replicas_are_a_prefix_of_more() -> None:
     """IEP-038: the order is the algorithm's ranking; more replicas only append to it."""
     full = place(SEVEN, range(128), ALL_REPLICAS)

@@ -14,6 +14,7 @@ from rebalance.core.records import (
     MemberRecord,
     MemberRole,
     MemberState,
+    MirrorRecord,
     Stage,
 )
 
@@ -31,6 +32,21 @@ def configuration(nodes: Assignments, stage: Stage = Stage.NONE, reason: str = "
 
 
 DONE = PartitionView(THREE, THREE, None, None, True, dict.fromkeys(ALIVE, member()), configuration(THREE))
+LEARNS = Assignments(("n1", "n2"), ("n3",))
+
+
+def learner(state: MemberState, reason: str = "") -> MemberRecord:
+    return MemberRecord.of_mirror(MirrorRecord(state, "http://x:3", reason=reason))
+
+
+def learning(third: MemberRecord | None) -> PartitionView:
+    """n3 is a learner and has ``third``."""
+    members = {"n1": member(), "n2": member(), **({"n3": third} if third else {})}
+    return PartitionView(LEARNS, LEARNS, None, None, True, members, configuration(LEARNS))
+
+
+BOTH = replace(member(), mirror=MirrorRecord(MemberState.RUNNING))
+PROMOTED = replace(learning(learner(MemberState.RUNNING)), pending=THREE)
 MOVE = replace(DONE, stable=ONE, pending=THREE, configuration=configuration(ONE))
 
 
@@ -63,6 +79,22 @@ MOVE = replace(DONE, stable=ONE, pending=THREE, configuration=configuration(ONE)
          "MEMBER_FAILED: n2 (disk full)"),
         (replace(DONE, members={**DONE.members, "n1": member(MemberState.FAILED)}), ALIVE, MoveState.WAITING,
          "MEMBER_FAILED: n1"),
+        (learning(learner(MemberState.RUNNING)), ALIVE, MoveState.DONE, ""),
+        (learning(None), ALIVE, MoveState.WAITING, "LEARNER_STARTING: n3"),
+        (learning(learner(MemberState.READY, "WAITING: why")), ALIVE, MoveState.WAITING,
+         "LEARNER_STARTING: n3 (WAITING: why)"),
+        (learning(learner(MemberState.FAILED, "disk full")), ALIVE, MoveState.WAITING,
+         "LEARNER_FAILED: n3 (disk full)"),
+        (learning(learner(MemberState.RUNNING)), ALIVE - {"n3"}, MoveState.WAITING, "NODE_DOWN: n3"),
+        # Demoted, and its member is not wiped yet; promoted, and its mirror is still there.
+        (learning(BOTH), ALIVE, MoveState.MOVING, "CLEAN_UP: n3"),
+        (replace(DONE, members={**DONE.members, "n3": BOTH}), ALIVE, MoveState.MOVING, "CLEAN_UP: n3"),
+        # A move waits for the members of new voters, not for learners.
+        (PROMOTED, ALIVE, MoveState.WAITING, "MEMBER_NOT_RESERVED: n3"),
+        (replace(DONE, pending=LEARNS, configuration=configuration(THREE)), ALIVE, MoveState.WAITING,
+         "LEADER_HAS_NOT_BEGUN"),
+        (replace(MOVE, pending=Assignments(("n1",), ("n3",))), ALIVE - {"n3"}, MoveState.WAITING,
+         "LEADER_HAS_NOT_BEGUN"),
     ],
 )  # fmt: skip
 def test_state_and_cause(view: PartitionView, alive: frozenset[str], state: MoveState, cause: str) -> None:

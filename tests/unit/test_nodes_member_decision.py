@@ -36,30 +36,37 @@ def view(
     founded: str = "",
     listed: str | None = None,
     learning: str = "",
+    forced: int = 0,
+    empty: bool = False,
+    generation: int = 0,
 ) -> PartitionView:
-    """Each letter is a node; ``listed`` are the members of the published configuration."""
+    """Each letter is a node, ``ab+c`` are two voters and a standing learner; ``listed`` are the members of the
+    published configuration. ``forced`` and ``empty`` mark pending, ``generation`` is the group's."""
 
-    def keyed(names: str) -> Recorded[Assignments] | None:
-        return Recorded(Assignments(tuple(names)), 5, 5) if names else None
+    def assignments(names: str, *, forced: int = 0, empty: bool = False) -> Recorded[Assignments] | None:
+        peers, _, learners = names.partition("+")
+        wanted = Assignments(tuple(peers), tuple(learners), forced=forced, empty=empty) if names else None
+        return Recorded(wanted, 5, 5) if wanted else None
 
     def member(name: str) -> ConfiguredMember:
         role = MemberRole.LEARNER if name in learning else MemberRole.VOTER
         return ConfiguredMember(name, role, url(name))
 
-    group = Recorded(GroupRecord("t", {name: url(name) for name in founded}), 5, 5) if founded else None
+    first = GroupRecord("t", {name: url(name) for name in founded}, generation)
+    group = Recorded(first, 5, 5) if founded else None
     configuration = None
     if listed is not None:
         record = ConfigurationRecord(2, "a", Stage.NONE, {name: member(name) for name in listed})
         configuration = Recorded(record, 6, 6)
     records = {
-        name: Recorded(MemberRecord(MemberState.READY, url(name), "c", name in started), 4, 4)
+        name: Recorded(MemberRecord(MemberState.READY, url(name), f"{url(name)}2", name in started), 4, 4)
         for name in reserved + started
     }
     return PartitionView(
         P0,
         Keyspace().partition(P0),
-        keyed(stable),
-        keyed(pending),
+        assignments(stable),
+        assignments(pending, forced=forced, empty=empty),
         group,
         configuration,
         records,
@@ -67,8 +74,8 @@ def view(
     )
 
 
-def member(life: MemberLife) -> MemberStatus:
-    return MemberStatus(life, MemberEndpoints(url("a"), "c"))
+def member(life: MemberLife, generation: int = 0) -> MemberStatus:
+    return MemberStatus(life, MemberEndpoints(url("a"), "c"), generation=generation)
 
 
 RESERVED, RUNNING, STOPPED = MemberLife.RESERVED, MemberLife.RUNNING, MemberLife.STOPPED
@@ -100,11 +107,19 @@ RESERVED, RUNNING, STOPPED = MemberLife.RESERVED, MemberLife.RUNNING, MemberLife
         (view("b", started="ab", listed="ab"), STOPPED, Duty.RESTART),
         (view("b", reserved="a"), None, Duty.CLEAN_UP),
         (view(started="ab", listed="ab"), RUNNING, Duty.CLEAN_UP),
+        # A learner has no member; a promoted one gets it, a demoted one loses it once its group has removed it.
+        (view("b+a", listed="b"), None, Duty.NOTHING),
+        (view("b+a", "ab", listed="b"), None, Duty.RESERVE),
+        (view("ab", "b+a", started="ab", listed="ab"), RUNNING, Duty.NOTHING),
+        (view("ab", "b+a", started="ab", listed="b"), MemberLife.REMOVED, Duty.NOTHING),
+        (view("b+a", started="ab", listed="ab"), RUNNING, Duty.NOTHING),
+        (view("b+a", started="ab", listed="b"), MemberLife.REMOVED, Duty.CLEAN_UP),
+        (view("b+a", "ab", started="ab", listed="b"), MemberLife.REMOVED, Duty.REINCARNATE),
     ],
 )
 def test_duty_of_node_a(seen: PartitionView, life: MemberLife | None, duty: Duty) -> None:
-    """I3-027, I3-040, I3-049: members start exactly where a key asks for them, wait for the list that names
-    them, and are destroyed only when no key and no group counts on them."""
+    """I3-027, I3-040, I3-049, IEP-043: members start exactly where a key asks for them, wait for the list that
+    names them, and are destroyed only when no key and no group counts on them."""
     assert decide_member(seen, "a", member(life) if life else None).duty is duty
 
 
@@ -133,3 +148,54 @@ def test_the_record_of_a_member_that_left_does_not_hold_up_its_successor() -> No
     assert decide_member(left, "a", later).reason == "WAITING: the group's leader adds this member"
     for still_counted in (view("ab", started="ab", listed="ab"), view("ab", started="ab")):
         assert decide_member(still_counted, "a", later).duty is Duty.REPORT_DATA_LOST
+
+
+GROUP = {"started": "abc", "listed": "abc", "founded": "abc"}
+
+
+@pytest.mark.parametrize(
+    ("seen", "life", "generation", "duty"),
+    [
+        # Pending names a: its copy becomes the group, once.
+        (view("abc", "a", forced=9, **GROUP), RUNNING, 0, Duty.FOUND_ALONE),
+        (view("abc", "a", forced=9, **GROUP), STOPPED, 0, Duty.FOUND_ALONE),
+        (view("abc", "a", forced=9, **GROUP), MemberLife.FAILED, 9, Duty.FOUND_ALONE),
+        (view("abc", "a", forced=9, **GROUP), MemberLife.DATA_LOST, 0, Duty.REPORT_DATA_LOST),
+        (view("abc", "a", forced=9, **GROUP), RESERVED, 0, Duty.REPORT_DATA_LOST),
+        (view("abc", "a", forced=9, **GROUP), None, 0, Duty.REPORT_DATA_LOST),
+        (
+            view("abc", "a", forced=9, generation=9, started="a", listed="a", founded="a"),
+            RUNNING,
+            9,
+            Duty.NOTHING,
+        ),
+        (
+            view("abc", "a", forced=9, generation=9, started="a", listed="a", founded="a"),
+            STOPPED,
+            9,
+            Duty.RESTART,
+        ),
+        # Nobody has a copy: a begins with nothing, and only then.
+        (view("bc", "a", forced=9, empty=True, **GROUP), None, 0, Duty.RESERVE),
+        (view("bc", "a", forced=9, empty=True, **GROUP), RESERVED, 0, Duty.FOUND_EMPTY),
+        (view("bc", "a", forced=9, empty=True, **GROUP), STOPPED, 0, Duty.REINCARNATE),
+        (view("bc", "a", forced=9, empty=True, generation=9, founded="a"), RESERVED, 0, Duty.BOOTSTRAP),
+        # Pending names another node: a may not run, in stable or not, and keeps its data for now.
+        (view("abc", "b", forced=9, **GROUP), RUNNING, 0, Duty.FENCE),
+        (view("abc", "b", forced=9, **GROUP), STOPPED, 0, Duty.FENCE),
+        (view("bc", "b", forced=9, **GROUP), RUNNING, 0, Duty.FENCE),
+        (view("abc", "b", forced=9, **GROUP), RESERVED, 0, Duty.NOTHING),
+        (view("abc", "b", forced=9, **GROUP), None, 0, Duty.NOTHING),
+        # The group was founded anew without a: its data goes, whether it is wanted again or not.
+        (view("b", "ab", generation=9, started="ab", listed="b", founded="b"), RUNNING, 0, Duty.REINCARNATE),
+        (view("b", "ab", generation=9, started="ab", listed="b", founded="b"), STOPPED, 0, Duty.REINCARNATE),
+        (view("b", generation=9, started="ab", listed="b", founded="b"), RUNNING, 0, Duty.CLEAN_UP),
+        (view("ab", generation=9, started="ab", listed="ab", founded="b"), STOPPED, 9, Duty.RESTART),
+        (view("b", "ab", generation=9, reserved="a", listed="ab", founded="b"), RESERVED, 0, Duty.JOIN),
+    ],
+)
+def test_recovery(seen: PartitionView, life: MemberLife | None, generation: int, duty: Duty) -> None:
+    """S194, IEP-051: a node of a stable set is no member while pending is forced to another, and members of an
+    earlier generation never run again."""
+    status = member(life, generation) if life else None
+    assert decide_member(seen, "a", status).duty is duty

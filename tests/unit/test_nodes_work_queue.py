@@ -22,7 +22,7 @@ async def working(handler: Callable[[str], Awaitable[float | None]], concurrency
 
 
 async def test_additions_are_merged_and_none_is_lost() -> None:
-    """Ten additions before the start are one round; one during a round is one more."""
+    """S095: Ten additions before the start are one round; one during a round is one more."""
     rounds: Counter[str] = Counter()
     gate = asyncio.Event()
 
@@ -44,7 +44,7 @@ async def test_additions_are_merged_and_none_is_lost() -> None:
 
 
 async def test_a_key_is_never_worked_on_twice_at_once() -> None:
-    """Bounded concurrency over keys, none within a key."""
+    """S117: bounded concurrency over keys, none within a key, so start and stop never overlap."""
     running: Counter[str] = Counter()
     most = 0
 
@@ -65,7 +65,7 @@ async def test_a_key_is_never_worked_on_twice_at_once() -> None:
 
 
 async def test_a_failing_key_is_repeated_and_others_go_on() -> None:
-    """I3-054: retries do not hold up the rest."""
+    """S094, I3-054: retries do not hold up the rest."""
     rounds: Counter[str] = Counter()
 
     async def handle(key: str) -> float | None:

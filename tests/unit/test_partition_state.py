@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rebalance.core.assignments import Assignments
 from rebalance.core.move_status import PartitionView
-from rebalance.core.partition_state import GlobalState, LocalState, global_state, local_state
+from rebalance.core.partition_state import GlobalState, LocalState, global_state, is_learner, local_state
 from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,
     MemberRecord,
     MemberRole,
     MemberState,
+    MirrorRecord,
     Stage,
 )
 
@@ -24,10 +27,8 @@ def view(
     states = states or {}
     nodes = peers + learners
     voters = peers if committed is None else committed
-    configured = {
-        node: ConfiguredMember("1", MemberRole.VOTER if node in voters else MemberRole.LEARNER, "u")
-        for node in sorted({*voters, *learners})
-    }
+    configured = {node: ConfiguredMember("1", MemberRole.VOTER, "u") for node in sorted(voters)}
+    mirrors = {node: MirrorRecord(states.get(node, MemberState.RUNNING)) for node in learners}
     return PartitionView(
         target=None,
         stable=Assignments(tuple(peers), tuple(learners)),
@@ -37,7 +38,8 @@ def view(
         members={
             node: MemberRecord(states.get(node, MemberState.RUNNING), "p", "c")
             for node in sorted({*nodes, *voters})
-        },
+        }
+        | {node: MemberRecord.of_mirror(mirror) for node, mirror in mirrors.items()},
         configuration=ConfigurationRecord(1, voters[0], Stage.NONE, configured) if voters else None,
     )
 
@@ -58,6 +60,8 @@ def view(
     ],
 )
 def test_voters_alone_make_a_quorum(peers: str, learners: str, alive: str, expected: GlobalState) -> None:
+    """S239, S240: learners are replicas that should be there, but never votes: healthy ones make a partition
+    readable, not writable."""
     assert global_state(view(peers, learners), frozenset(alive)) is expected
 
 
@@ -70,6 +74,7 @@ def test_the_quorum_is_that_of_the_committed_configuration() -> None:
 
 
 def test_before_a_group_exists() -> None:
+    """S213: what nobody has reported is UNAVAILABLE."""
     seen = view("abc", states=dict.fromkeys("abc", MemberState.READY), committed="")
     assert global_state(seen, frozenset("abc")) is GlobalState.UNAVAILABLE
     nothing = PartitionView(None, None, None, None, False)
@@ -87,6 +92,7 @@ def test_before_a_group_exists() -> None:
     ],
 )
 def test_local_states(state: MemberState, alive: str, expected: LocalState) -> None:
+    """S212."""
     assert local_state(view("a", states={"a": state}), "a", frozenset(alive)) is expected
 
 
@@ -109,3 +115,35 @@ def test_a_learner_that_shall_vote_is_catching_up() -> None:
     assert local_state(seen, "b", alive) is LocalState.CATCHING_UP
     assert local_state(seen, "c", alive) is LocalState.INITIALIZING
     assert global_state(seen, alive) is GlobalState.AVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (MemberState.RUNNING, LocalState.HEALTHY),
+        (MemberState.STARTING, LocalState.INSTALLING_SNAPSHOT),
+        (MemberState.READY, LocalState.INITIALIZING),
+        (MemberState.FAILED, LocalState.BROKEN),
+    ],
+)
+def test_a_standing_learner_is_its_mirror(state: MemberState, expected: LocalState) -> None:
+    """A partition is available once each replica that should be there has its copy, learners too."""
+    seen = view("abc", "d", states={"d": state})
+    alive = frozenset("abcd")
+    assert local_state(seen, "d", alive) is expected
+    wanted = GlobalState.AVAILABLE if expected is LocalState.HEALTHY else GlobalState.DEGRADED
+    assert global_state(seen, alive) is wanted
+
+
+def test_what_counts_while_a_role_changes() -> None:
+    """IEP-043: the voter's member while the group counts it, the learner's mirror otherwise."""
+    both = MemberRecord(MemberState.STARTING, "p", "c", mirror=MirrorRecord(MemberState.RUNNING, "m", 9))
+    promoted = replace(view("a", "b"), pending=Assignments(("a", "b")))
+    promoted = replace(promoted, members={**promoted.members, "b": both})
+    alive = frozenset("ab")
+    assert is_learner(promoted, "b")
+    assert local_state(promoted, "b", alive) is LocalState.HEALTHY
+    demoted = replace(view("ab"), pending=Assignments(("a",), ("b",)))
+    demoted = replace(demoted, members={**demoted.members, "b": both})
+    assert not is_learner(demoted, "b"), "its group still counts it"
+    assert local_state(demoted, "b", alive) is LocalState.INITIALIZING

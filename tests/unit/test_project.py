@@ -88,3 +88,11 @@ def test_an_installed_package_has_the_quickstart() -> None:
     assert PROJECT["tool"]["setuptools"]["package-data"]["app.cli"] == ["quickstart.sql"]
     installed = ROOT / "app" / "cli" / "quickstart.sql"
     assert installed.read_text() == (ROOT / "examples" / "quickstart.sql").read_text()
+
+
+def test_the_readme_says_how_etcds_own_members_are_changed() -> None:
+    """I3-058: not done by our own flow; the way is etcdctl's, one member at a time, and it is written down."""
+    section = (ROOT / "README.md").read_text().split("### Members of etcd itself")[1].split("\n## ")[0]
+    assert "does not change the membership" in section
+    for command in ("member add", "--learner", "member promote", "member remove", "--metastore"):
+        assert command in section, command

@@ -79,6 +79,29 @@ def test_quorum_bounds(replicas: str, quorum: int, kind: ErrorKind | None) -> No
         assert refusal(sql, topology=nodes(5))[0] is kind
 
 
+@pytest.mark.parametrize("replicas", range(1, 13))
+def test_every_quorum_within_its_bounds_is_accepted(replicas: int) -> None:
+    """S175, S176, S179, IEP-022, IEP-023: CREATE and ALTER take each size from min(2, r) to ceil(r / 2), or the
+    lower bound where that is more, and no other; without one the default is derived."""
+    topology = nodes(20)
+    lowest = min(2, replicas)
+    highest = max(lowest, (replicas + 1) // 2)
+    made = change(f"CREATE ZONE z (REPLICAS {replicas})", topology=topology)
+    assert made.quorum == (min(2, replicas) if replicas <= 4 else 3)
+    assert consensus_size(made.quorum, replicas, 20) == {1: 1, 2: 2, 3: 3, 4: 3}.get(replicas, 5)
+    snapshot = catalog(f"CREATE ZONE z (REPLICAS {replicas})", topology=topology)
+    for quorum in range(1, replicas + 3):
+        create = f"CREATE ZONE y (REPLICAS {replicas}, QUORUM SIZE {quorum})"
+        alter = f"ALTER ZONE z SET QUORUM SIZE {quorum}"
+        if lowest <= quorum <= highest:
+            assert zone(create, topology=topology).quorum_size == quorum
+            assert zone(alter, snapshot, topology).quorum_size == quorum
+        else:
+            kinds = {ErrorKind.QUORUM_BELOW_MINIMUM, ErrorKind.QUORUM_ABOVE_MAXIMUM}
+            assert refusal(create, topology=topology)[0] in kinds
+            assert refusal(alter, snapshot, topology)[0] in kinds
+
+
 def test_refusals_of_a_quorum_say_what_would_be_accepted() -> None:
     """IEP-026."""
     assert refusal("CREATE ZONE z (REPLICAS 5, QUORUM SIZE 9)")[1] == (

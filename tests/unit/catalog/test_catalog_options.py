@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.core.engine_limits import check_engine_can
-from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.errors import ErrorKind
 from catalog.core.quorum import ALL_REPLICAS
-from catalog.core.zone import TIMER_OFF, ConsistencyMode, DistributionAlgorithm, Node, Zone, ZoneId
+from catalog.core.zone import (
+    TIMER_OFF,
+    ConsistencyMode,
+    DistributionAlgorithm,
+    Node,
+    Strategy,
+    Zone,
+    ZoneId,
+    ZoneIntent,
+)
 from parser.render import render_zone
 from tests.unit.catalog.commands import catalog, change, refusal, zone
 
 EVERY_OPTION = (
     "CREATE ZONE z (PARTITIONS 4, REPLICAS ALL, QUORUM SIZE 2, AUTO SCALE UP 5, AUTO SCALE DOWN 60, "
     "NODES FILTER '$[?(@.region == ''EU'')]', DISTRIBUTION ALGORITHM 'balanced', "
-    "CONSISTENCY MODE 'HIGH_AVAILABILITY') STORAGE PROFILES ['default']"
+    "CONSISTENCY MODE 'HIGH_AVAILABILITY', REBALANCE STRATEGY 'update') STORAGE PROFILES ['default']"
 )
 NODES = (
     Node("n1", (("region", "EU"), ("tier", "4"))),
@@ -29,7 +37,7 @@ def test_every_option_is_stored_and_rendered() -> None:
     made = zone(EVERY_OPTION, topology=NODES)
     assert made == Zone(
         ZoneId(1), "Z", 4, ALL_REPLICAS, 2, ("default",), 5, 60, "$[?(@.region == 'EU')]",
-        ConsistencyMode.HIGH_AVAILABILITY, DistributionAlgorithm.BALANCED,
+        ConsistencyMode.HIGH_AVAILABILITY, DistributionAlgorithm.BALANCED, Strategy.UPDATE,
     )  # fmt: skip
     assert render_zone(made) == EVERY_OPTION.replace("CREATE ZONE z", "CREATE ZONE Z")
     plain = zone("CREATE ZONE z")
@@ -39,6 +47,63 @@ def test_every_option_is_stored_and_rendered() -> None:
         "STORAGE PROFILES ['default']"
     )
     assert zone(render_zone(plain)) == plain
+
+
+@pytest.mark.parametrize(
+    ("created", "altered", "before", "after"),
+    [
+        ("(REBALANCE STRATEGY 'cancel')", "(REPLICAS 2)", Strategy.CANCEL, Strategy.CANCEL),
+        ("(REBALANCE STRATEGY ' Update ')", "REBALANCE STRATEGY 'queue'", Strategy.UPDATE, Strategy.QUEUE),
+        ("WITH REBALANCE_STRATEGY='update'", "rebalance_strategy='DEFAULT'", Strategy.UPDATE, None),
+        ("", "(REPLICAS 2, REBALANCE STRATEGY 'update')", None, Strategy.UPDATE),
+        ("(REBALANCE STRATEGY 'default')", "REPLICAS=2", None, None),
+    ],
+)
+def test_a_strategy_of_the_zones_own(
+    created: str, altered: str, before: Strategy | None, after: Strategy | None
+) -> None:
+    """Both forms set it, 'default' takes it away, and nothing else touches it. It goes with the intent."""
+    snapshot = catalog(f"CREATE ZONE z {created}")
+    assert snapshot.zones[0].strategy is before
+    changed = change(f"ALTER ZONE z SET {altered}", snapshot)
+    assert changed.after is not None
+    assert changed.after.strategy is after
+    assert changed.effect["params"].get("rebalance_strategy") == (after.value if after else None)
+    for strategy, zone_of in ((before, snapshot.zones[0]), (after, changed.after)):
+        encoded = ZoneIntent(3, zone_of).encode()
+        assert ZoneIntent.decode(encoded).zone == zone_of
+        assert (b'"strategy"' in encoded) is (strategy is not None), "absent where not set, as before it came"
+
+
+@pytest.mark.parametrize(
+    ("option", "kind", "message"),
+    [
+        (
+            "(REBALANCE STRATEGY 'fast')",
+            ErrorKind.OPTION_OUT_OF_RANGE,
+            "REBALANCE STRATEGY is 'queue', 'update', 'cancel' or 'default', not 'fast'",
+        ),
+        (
+            "WITH REBALANCE_STRATEGY=3",
+            ErrorKind.OPTION_TYPE,
+            "REBALANCE STRATEGY takes a string, not 3",
+        ),
+        (
+            "(REBALANCE STRATEGY 'queue', REBALANCE STRATEGY 'queue')",
+            ErrorKind.OPTION_DUPLICATE,
+            "REBALANCE STRATEGY is given twice",
+        ),
+        (
+            "(REBALANCE STRATEGY update)",
+            ErrorKind.SYNTAX_ERROR,
+            "expected a single-quoted string for REBALANCE STRATEGY, found update",
+        ),
+    ],
+)
+def test_a_strategy_that_is_none(option: str, kind: ErrorKind, message: str) -> None:
+    found, told = refusal(f"CREATE ZONE z {option}")
+    assert found is kind
+    assert message in told
 
 
 def test_the_filter_chooses_the_data_nodes() -> None:
@@ -96,21 +161,6 @@ def test_other_warnings() -> None:
     assert [warning.name for warning in filtered.warnings] == ["REPLICAS_ABOVE_DATA_NODES"]
 
 
-@pytest.mark.parametrize(
-    ("option", "what"),
-    [
-        ("CONSISTENCY MODE 'HIGH_AVAILABILITY'", "HIGH_AVAILABILITY"),
-    ],
-)
-def test_what_the_engine_does_not_do_yet_is_refused_with_its_place(option: str, what: str) -> None:
-    made = change(f"CREATE ZONE z (REPLICAS 1, {option})", topology=NODES)
-    with pytest.raises(RefusedError, match=what) as error:
-        check_engine_can(made, NODES)
-    assert error.value.kind is ErrorKind.OPTION_NOT_SUPPORTED
-    assert error.value.kind.sqlstate == "0A000"
-    assert error.value.column == 28
-
-
 @pytest.mark.parametrize("replicas", ["3", "ALL"])
 def test_timers_are_immediate_up_and_never_down_by_default(replicas: str) -> None:
     """IEP-052, IEP-053: also with REPLICAS ALL."""
@@ -119,15 +169,12 @@ def test_timers_are_immediate_up_and_never_down_by_default(replicas: str) -> Non
     assert (made.after.auto_scale_up, made.after.auto_scale_down) == (0, TIMER_OFF)
 
 
-def test_what_the_engine_does_is_not_refused() -> None:
-    good = (
-        "CREATE ZONE z (AUTO SCALE UP 5, AUTO SCALE DOWN 7, CONSISTENCY MODE 'STRONG_CONSISTENCY', "
-        "DISTRIBUTION ALGORITHM 'rendezvous', NODES FILTER '$.region')"
+@pytest.mark.parametrize("mode", ["STRONG_CONSISTENCY", "HIGH_AVAILABILITY"])
+def test_options_are_kept_by_a_change_of_others(mode: str) -> None:
+    given = (
+        f"CREATE ZONE z (AUTO SCALE UP 9, AUTO SCALE DOWN 7, CONSISTENCY MODE '{mode}', "
+        "DISTRIBUTION ALGORITHM 'rendezvous')"
     )
-    check_engine_can(change(good, topology=NODES), NODES)
-    check_engine_can(change("CREATE TABLE t (id INT PRIMARY KEY)"), NODES)
-    snapshot = catalog("CREATE ZONE z (AUTO SCALE UP 9)")
-    kept = change("ALTER ZONE z SET REPLICAS 2", snapshot)
-    assert kept.after is not None
-    assert (kept.after.auto_scale_up, kept.after.auto_scale_down) == (9, TIMER_OFF)
-    check_engine_can(kept, NODES)
+    kept = change("ALTER ZONE z SET REPLICAS 2", catalog(given)).after
+    assert kept is not None
+    assert (kept.auto_scale_up, kept.auto_scale_down, kept.consistency_mode.value) == (9, 7, mode)

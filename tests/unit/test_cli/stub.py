@@ -59,7 +59,7 @@ def serve(stub: ApiStub, port: int = 0) -> ThreadingHTTPServer:
             self.end_headers()
             self.wfile.write(raw)
 
-        do_GET = do_POST = do_PUT = _answer  # noqa: N815 (names that http.server asks for)
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 (names that http.server asks for)
 
         def log_message(self, *_: object) -> None:
             return None

@@ -10,6 +10,7 @@ import pytest
 
 from app.cli.main import main
 from tests.unit.test_cli.stub import ApiStub
+from tests.unit.test_cli.test_rebalance import PAUSE_LINES, PAUSED
 
 KEY = "/api/v1/zones/ORDERS/kv/o-17"
 STORED = {"zone": "ORDERS", "key": "o-17", "partition": 5, "revision": 9, "operation_id": "op-1"}
@@ -106,13 +107,32 @@ def test_status(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.answers["GET /readyz"] = (200, ready)
     api.answers["GET /api/v1/nodes"] = (200, {"nodes": [{**node, "member_limit": 100, "members": 8}]})
     api.answers["GET /api/v1/zones"] = (200, {"zones": [{"name": "ORDERS", "partitions": 8, "replicas": 3}]})
+    api.answers["GET /api/v1/rebalance/limits"] = (200, PAUSED)
     assert main(["status"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [f"{api.url}: ready", "catalog ok, metastore ok, spark starting (JVM)"]
+    assert lines[2:5] == ["limits of moves: cluster_moves 8", *PAUSE_LINES]
     assert "n1    NO     8/100    region=EU   default" in lines
     assert "ORDERS  partitions=8 replicas=3" in lines
     assert main(["status", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["nodes"][0]["members"] == 8
+
+
+def test_status_says_what_learners_wait_for(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    ready = {"ready": True, "catalog": "ok", "metastore": "ok", "spark": "ready", "spark_message": ""}
+    zone = {"zone_id": 4, "name": "WIDE", "partitions": 2, "voters": 3, "learners": 2, "catalog_version": 7}
+    causes = [{"cause": "LEARNER_STARTING: n5", "partitions": 2}]
+    api.answers["GET /readyz"] = (200, ready)
+    api.answers["GET /api/v1/nodes"] = (200, {"nodes": []})
+    api.answers["GET /api/v1/zones"] = (200, {"zones": [zone]})
+    api.answers["GET /api/v1/progress/4?version=7"] = (200, {"state": "MOVING", "causes": causes})
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split("  ") == [
+        *("WIDE", "partitions=2 voters=3 learners=2", "LEARNER_STARTING: n5 (2)"),
+    ]
+    assert main(["status", "--format", "json"]) == 0
+    (shown,) = json.loads(capsys.readouterr().out)["zones"]
+    assert shown["progress"]["causes"] == causes
 
 
 def test_status_of_what_is_not_ready_is_1(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:

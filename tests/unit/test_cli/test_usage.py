@@ -22,6 +22,9 @@ from tests.unit.test_cli.stub import ApiStub, result
 ZONECTL = [sys.executable, "-m", "app.cli"]
 ROOT = Path(__file__).parents[3]
 COMMANDS = ["up", "demo", "sql", "kv put", "kv get", "status", "serve", "controller", "node", "migrate"]
+COMMANDS += ["recovery states", "recovery reset", "recovery restart"]
+COMMANDS += ["rebalance limits", "rebalance pause", "rebalance resume"]
+COMMANDS += ["node drain", "node undrain", "node can-stop"]
 
 
 @pytest.mark.parametrize(

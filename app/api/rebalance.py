@@ -1,0 +1,161 @@
+"""``/api/v1/rebalance/limits``: how many partitions may move at once, and pauses."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.api.problems import documented
+from app.services import Services, ServicesOf
+from catalog.core.errors import ErrorKind, RefusedError, StoreError
+from catalog.core.zone import ZoneId
+from rebalance.controllers.limits import LimitsChangedError
+from rebalance.core.admission import CAPS, Limits, Pause, utc
+from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
+
+router = APIRouter(prefix="/api/v1/rebalance", tags=["rebalance"])
+
+DAYS_MAX = 366
+
+Cap = Annotated[int | None, Field(ge=1, le=2_147_483_647, description="null: any number")]
+
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        pattern=r'^"?[0-9]{1,18}"?$',
+        description="the ETag of the limits that were read: when they were changed since, nothing is (412)",
+    ),
+]
+
+
+class PauseBody(BaseModel):
+    by: str
+    reason: str
+    since: str = Field(description="UTC")
+    until: str | None = Field(description="UTC; null: until somebody resumes")
+
+
+class ZonePauseBody(PauseBody):
+    zone: str
+    zone_id: int
+
+
+class LimitsBody(BaseModel):
+    """Moves that may run at once. What would begin beyond that waits, and says what for."""
+
+    cluster_moves: Cap = Field(description="partitions that move at once, in the whole cluster")
+    zone_moves: Cap = Field(description="in each zone")
+    donor_moves: Cap = Field(description="away from each node")
+    receiver_moves: Cap = Field(description="onto each node")
+    batch_size: Cap = Field(description="a zone's moves begin so many at a time, the next when none is left")
+    pause: PauseBody | None = Field(description="of the whole cluster: no move begins")
+    zone_pauses: list[ZonePauseBody]
+
+
+class PauseRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    by: str = Field(min_length=1, max_length=100, description="who pauses, to be asked")
+    reason: str = Field("", max_length=500)
+    for_s: float | None = Field(
+        None, gt=0, le=DAYS_MAX * 86_400, description="ends by itself after so many seconds; null: never"
+    )
+
+
+class LimitsChange(BaseModel):
+    """What is named is set, null takes it away, the rest stays. A pause that is named begins anew."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    cluster_moves: Cap = None
+    zone_moves: Cap = None
+    donor_moves: Cap = None
+    receiver_moves: Cap = None
+    batch_size: Cap = None
+    pause: PauseRequest | None = None
+    zone_pauses: dict[str, PauseRequest | None] = Field(
+        default_factory=dict, description="by zone name, exactly or as SQL reads it unquoted"
+    )
+
+
+@router.get("/limits", response_model=LimitsBody, responses=documented(503))
+async def get_limits(services: ServicesOf) -> Response:
+    """The limits now; pauses that have ended are left out. ``ETag`` is for ``If-Match``."""
+    try:
+        limits, revision = await services.limits.read()
+    except MetastoreError as error:
+        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"etcd does not answer: {error}") from error
+    return await _shown(limits, revision, services)
+
+
+@router.patch("/limits", response_model=LimitsBody, responses=documented(400, 404, 412, 503, 504))
+async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMatch = None) -> Response:
+    """Change some of the limits, while moves run. From this answer on no move begins against them; what moves
+    goes on."""
+    zones = {(await services.zones.find(name)).zone_id: pause for name, pause in body.zone_pauses.items()}
+    living = {zone.zone_id for zone in (await services.snapshot()).zones}
+    now_ms = time.time_ns() // 1_000_000
+
+    def changed(limits: Limits) -> Limits:
+        return _changed(limits, body, zones, living, now_ms)
+
+    expected = None if if_match is None else int(if_match.strip('"'))
+    try:
+        limits, revision = await services.limits.change(changed, expected)
+    except LimitsChangedError as error:
+        raise RefusedError(ErrorKind.LIMITS_CHANGED, str(error)) from error
+    except MetastoreUnavailableError as error:
+        kind = ErrorKind.OUTCOME_UNKNOWN if error.outcome_unknown else ErrorKind.METASTORE_UNAVAILABLE
+        raise StoreError(kind, f"etcd does not answer: {error}") from error
+    return await _shown(limits, revision, services)
+
+
+def _changed(
+    limits: Limits,
+    body: LimitsChange,
+    zones: dict[ZoneId, PauseRequest | None],
+    living: set[ZoneId],
+    now_ms: int,
+) -> Limits:
+    """Pauses that are over, and those of zones that are gone, are left out of what is stored."""
+    caps: dict[str, Any] = {name: getattr(body, name) for name in CAPS if name in body.model_fields_set}
+    pauses = {
+        zone: pause
+        for zone, pause in limits.zone_pauses.items()
+        if pause.holds(now_ms) and zone in living and zone not in zones
+    }
+    pauses |= {zone: _pause(asked, now_ms) for zone, asked in zones.items() if asked is not None}
+    pause = limits.pause if limits.pause is not None and limits.pause.holds(now_ms) else None
+    if "pause" in body.model_fields_set:
+        pause = None if body.pause is None else _pause(body.pause, now_ms)
+    return replace(limits, **caps, pause=pause, zone_pauses=pauses)
+
+
+def _pause(asked: PauseRequest, now_ms: int) -> Pause:
+    until_ms = None if asked.for_s is None else now_ms + max(1, round(asked.for_s * 1_000))
+    return Pause(asked.by, asked.reason, now_ms, until_ms)
+
+
+async def _shown(limits: Limits, revision: int, services: Services) -> Response:
+    now_ms = time.time_ns() // 1_000_000
+    catalog = await services.snapshot()
+    zones = []
+    for zone_id, pause in sorted(limits.zone_pauses.items()):
+        zone = catalog.zone_with_id(zone_id)
+        if zone is not None and pause.holds(now_ms):
+            zones.append({"zone": zone.name, "zone_id": zone_id, **_told(pause)})
+    whole = limits.pause
+    body = {name: getattr(limits, name) for name in CAPS}
+    body |= {"pause": _told(whole) if whole and whole.holds(now_ms) else None, "zone_pauses": zones}
+    return JSONResponse(body, headers={"ETag": f'"{revision}"'})
+
+
+def _told(pause: Pause) -> dict[str, str | None]:
+    until = None if pause.until_ms is None else utc(pause.until_ms)
+    return {"by": pause.by, "reason": pause.reason, "since": utc(pause.since_ms), "until": until}

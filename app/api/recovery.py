@@ -1,0 +1,183 @@
+"""``/api/v1/zones/{zone}/recovery``: how healthy partitions are, and the way back from a lost majority."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Annotated, Literal, TypeVar
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.api.models import Roles
+from app.api.problems import documented
+from app.api.zones import ZoneName
+from app.recovery_views import partition_states, reset_body, restart_body
+from app.services import Services, ServicesOf
+from catalog.core.errors import ErrorKind, RefusedError, StoreError
+from catalog.core.zone import Zone
+from rebalance.controllers.recovery import check_numbers
+from rebalance.ports.metastore import MetastoreError
+
+router = APIRouter(prefix="/api/v1/zones/{zone}/recovery", tags=["recovery"])
+
+T = TypeVar("T")
+Numbers = Annotated[list[int], Field(description="of partitions; empty: every one")]
+
+
+class ReplicaState(BaseModel):
+    node: str
+    state: Literal["HEALTHY", "INITIALIZING", "INSTALLING_SNAPSHOT", "CATCHING_UP", "BROKEN", "UNAVAILABLE"]
+    voter: bool = Field(description="votes in the configuration that the group has committed")
+    committed: int | None = Field(description="log index that the copy knows to be decided; while leaderless")
+    last: int | None = Field(description="newest log index of the copy; while leaderless")
+    reason: str
+
+
+class PartitionStateBody(BaseModel):
+    partition: int
+    state: Literal["AVAILABLE", "DEGRADED", "READ_ONLY", "UNAVAILABLE"]
+    voters: int
+    voters_alive: int
+    generation: int = Field(description="0 until the group is founded anew by a reset")
+    recovering_on: str | None = Field(description="the node on which a reset founds the group now")
+    restarting: list[str] = Field(description="nodes whose members were asked to restart and did not yet")
+    replicas: list[ReplicaState]
+
+
+class PartitionStates(BaseModel):
+    zone: str
+    zone_id: int
+    partitions: list[PartitionStateBody]
+
+
+class ResetRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    partitions: Numbers = Field(default_factory=list)
+    empty: bool = Field(False, description="begin without data where no living node has a copy")
+    dry_run: bool = Field(False, description="only say what would be done and lost")
+
+
+class CopyPosition(BaseModel):
+    committed: int
+    last: int
+
+
+class RefusalBody(BaseModel):
+    name: str
+    code: int
+    detail: str
+
+
+class ResetBody(BaseModel):
+    partition: int
+    written: bool = Field(description="asked for; the group is founded anew now")
+    survivor: str | None = Field(description="null: refused")
+    then: Roles | None = Field(description="what the group becomes after that; null: it stays alone")
+    empty: bool = Field(description="nobody has a copy: all data of the partition is lost")
+    possibly_lost_entries: int | None = Field(
+        description="log entries of the survivor that it does not know to be decided: they are dropped"
+    )
+    orderly: bool | None = Field(
+        description="true: its process lives, is stopped in order, and what it knows to be decided survives"
+    )
+    copies: dict[str, CopyPosition] = Field(description="every living copy that was compared")
+    refusal: RefusalBody | None
+
+
+class Resets(BaseModel):
+    zone: str
+    dry_run: bool
+    partitions: list[ResetBody]
+
+
+class RestartRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    partitions: Numbers = Field(default_factory=list)
+    nodes: list[str] = Field(default_factory=list, description="empty: every living node with a replica")
+    cleanup: bool = Field(False, description="with new data, copied from the others; takes one node")
+    dry_run: bool = False
+
+
+class RestartBody(BaseModel):
+    partition: int
+    nodes: list[str]
+    cleanup: bool
+
+
+class Restarts(BaseModel):
+    zone: str
+    dry_run: bool
+    partitions: list[RestartBody]
+
+
+@router.get("/states", response_model=PartitionStates, responses=documented(400, 404, 503))
+async def recovery_states(
+    zone: ZoneName,
+    services: ServicesOf,
+    partition: Annotated[list[int] | None, Query(description="numbers; none: every partition")] = None,
+    node: Annotated[list[str] | None, Query(description="only partitions with a replica there")] = None,
+) -> Response:
+    """The state of each partition and of each of its replicas, as in the views of partition states too."""
+    services.require_metastore()
+    found = await services.zones.find(zone)
+    check_numbers(found, partition or ())
+    known = {each["name"] for each in services.views.nodes()}
+    unknown = sorted(set(node or ()) - known)
+    if unknown:
+        message = f"there is no node {', '.join(unknown)}; there are {', '.join(sorted(known)) or 'none'}"
+        raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
+    states = [
+        each
+        for each in partition_states(services.views, found, partition or ())
+        if node is None or any(replica["node"] in node for replica in each["replicas"])
+    ]
+    return JSONResponse({"zone": found.name, "zone_id": found.zone_id, "partitions": states})
+
+
+@router.post("/reset", response_model=Resets, responses=documented(400, 404, 409, 503))
+async def reset_partitions(zone: ZoneName, request: ResetRequest, services: ServicesOf) -> Response:
+    """Found groups that lost their majority anew: first on the most advanced living copy, then on the full set.
+
+    Partitions that are named must need it; without names every partition is reset that does. What is asked for
+    is carried out by the nodes: ask for the states to see when it is done."""
+    found = await _zone_of(services, zone)
+    resets = await _answered(
+        services.recovery.reset(found, request.partitions, empty=request.empty, dry_run=request.dry_run)
+    )
+    bodies = [reset_body(each) for each in resets]
+    return JSONResponse({"zone": found.name, "dry_run": request.dry_run, "partitions": bodies})
+
+
+@router.post("/restart", response_model=Restarts, responses=documented(400, 404, 409, 503))
+async def restart_partitions(zone: ZoneName, request: RestartRequest, services: ServicesOf) -> Response:
+    """Stop and start members, with clean-up on new data."""
+    found = await _zone_of(services, zone)
+    restarts = await _answered(
+        services.recovery.restart(
+            found, request.partitions, request.nodes, cleanup=request.cleanup, dry_run=request.dry_run
+        )
+    )
+    bodies = [restart_body(each) for each in restarts]
+    return JSONResponse({"zone": found.name, "dry_run": request.dry_run, "partitions": bodies})
+
+
+async def _zone_of(services: Services, name: str) -> Zone:
+    """As the catalog has it now: the metastore's may be on its way."""
+    services.require_metastore()
+    found = await services.zones.find(name)
+    snapshot = await services.snapshot()
+    zone = next((each for each in snapshot.zones if each.zone_id == found.zone_id), None)
+    if zone is None:
+        raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f'zone "{name}" does not exist')
+    return zone
+
+
+async def _answered(work: Awaitable[T]) -> T:
+    try:
+        return await work
+    except MetastoreError as error:
+        message = f"etcd does not answer: {error}; ask for the states before you ask again"
+        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, message) from error

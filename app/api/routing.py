@@ -1,0 +1,47 @@
+"""The routing map, for clients that talk to the groups' members themselves."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path
+from fastapi.responses import JSONResponse, Response
+
+from app.api.models import RoutingMapBody
+from app.api.problems import documented
+from app.services import ServicesOf
+
+router = APIRouter(prefix="/api/v1", tags=["keys and values"])
+
+VERSION_HEADER = "Zonekeeper-Map-Version"
+
+ZoneName = Annotated[str, Path(description="exactly, or as SQL reads it unquoted", examples=["ORDERS"])]
+KnownTags = Annotated[
+    str | None,
+    Header(alias="If-None-Match", description="ETag of the map that you have: 304 while it is the same"),
+]
+
+
+@router.get(
+    "/zones/{zone}/routing",
+    response_model=RoutingMapBody,
+    responses={**documented(400, 404, 503), 304: {"description": "The map is the one that you have"}},
+)
+async def get_routing(zone: ZoneName, services: ServicesOf, known: KnownTags = None) -> Response:
+    """Which members to ask for the keys of each partition. A key's partition is its `key_hash` modulo the
+    number of partitions. Of two maps the one with the higher version is the newer; on a 304 the header
+    `Zonekeeper-Map-Version` has it. A member that left does not answer: ask for the map again then."""
+    services.require_metastore()
+    found = services.routing.document(await services.zones.find(zone))
+    # Weak: two bodies of one map differ in their version.
+    tag = f'W/"{found.digest}"'
+    headers = {"ETag": tag, VERSION_HEADER: str(found.version), "Cache-Control": "no-cache"}
+    if known is not None and _names(known, found.digest):
+        return Response(status_code=304, headers=headers)
+    return JSONResponse(found.body, headers=headers)
+
+
+def _names(known: str, digest: str) -> bool:
+    """Tags are compared weakly, as If-None-Match wants it."""
+    tags = [each.strip().removeprefix("W/").strip('"') for each in known.split(",")]
+    return digest in tags or "*" in tags

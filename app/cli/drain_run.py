@@ -1,0 +1,96 @@
+"""What ``zonectl node drain``, ``undrain`` and ``can-stop`` do once their options are read."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from app.cli.client import ApiClient
+from app.cli.exits import ExitCode, UsageError
+from app.cli.options import OutputFormat
+from app.cli.output import print_rows
+from app.cli.rebalance_run import user_name, with_client
+from app.client.problem import JsonObject
+
+POLL_S = 0.5
+SHOWN_MAX = 20
+
+
+def drain_node(
+    name: str,
+    by: str | None,
+    reason: str,
+    url: str | None,
+    data_dir: Path,
+    form: OutputFormat,
+    *,
+    timeout_s: float | None,
+    waits: bool,
+) -> int:
+    """``timeout_s`` None: as long as it takes. Raises CliError."""
+    _one_object(form)
+    body = {"by": by or user_name(), "reason": reason}
+    found = with_client(url, data_dir, form, lambda client: client.drain(name, body))
+    if waits:
+        found = with_client(url, data_dir, form, lambda client: _until_empty(client, name, found, timeout_s))
+    _print(found, form, f"node {name} is leaving: {found['members']} members to move")
+    return ExitCode.OK if not waits or not found["members"] else ExitCode.TIMED_OUT
+
+
+def undrain_node(name: str, url: str | None, data_dir: Path, form: OutputFormat) -> int:
+    """Raises CliError."""
+    _one_object(form)
+    found = with_client(url, data_dir, form, lambda client: client.undrain(name))
+    told = "is not leaving any more" if found["changed"] else "was not leaving"
+    _print(found, form, f"node {name} {told}")
+    return ExitCode.OK
+
+
+def tell_can_stop(name: str, url: str | None, data_dir: Path, form: OutputFormat) -> int:
+    """Raises CliError."""
+    _one_object(form)
+    found = with_client(url, data_dir, form, lambda client: client.can_stop(name))
+    verdict = "can be stopped" if found["can_stop"] else "cannot be stopped"
+    counts = ", ".join(f"{count} {loss}" for loss, count in found["losses"].items())
+    _print(
+        found, form, f"node {name} {verdict}: {found['members']} members" + (f"; {counts}" if counts else "")
+    )
+    if form is OutputFormat.TABLE and found["partitions"]:
+        rows = [
+            (f"{each['zone']}.{each['partition']}", each["loss"], each["detail"])
+            for each in found["partitions"][:SHOWN_MAX]
+        ]
+        print_rows(("partition", "loses", "why"), rows)
+        left = len(found["partitions"]) - SHOWN_MAX
+        if left > 0:
+            print(f"... and {left} more (--format json)")
+    return ExitCode.OK if found["can_stop"] else ExitCode.FAILED
+
+
+def _until_empty(client: ApiClient, name: str, found: JsonObject, timeout_s: float | None) -> JsonObject:
+    """Tells on stderr how many members are left, whenever that changes."""
+    started, told = time.monotonic(), None
+    while True:
+        node = next((each for each in client.nodes() if each["name"] == name), None)
+        members = node["members"] if node is not None else 0
+        found = {**found, "members": members, "drain": node["drain"] if node is not None else None}
+        if members != told:
+            print(f"{name}: {members} members left", file=sys.stderr, flush=True)
+            told = members
+        if not members or (timeout_s is not None and time.monotonic() - started >= timeout_s):
+            return found
+        time.sleep(POLL_S)
+
+
+def _print(found: JsonObject, form: OutputFormat, line: str) -> None:
+    if form is OutputFormat.TABLE:
+        print(line)
+    else:
+        print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+
+
+def _one_object(form: OutputFormat) -> None:
+    if form is OutputFormat.CSV:
+        raise UsageError("this prints one object, csv holds rows: choose json or jsonl")

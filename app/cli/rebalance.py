@@ -1,0 +1,157 @@
+"""``zonectl rebalance``: how many partitions may move at once, and pauses."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
+
+app = typer.Typer(
+    no_args_is_help=True, help="How many partitions may move at once; pause moves, and let them go on."
+)
+
+ZoneOption = Annotated[
+    str | None,
+    typer.Option(
+        "--zone",
+        envvar="ZONEKEEPER_ZONE",
+        metavar="ZONE",
+        help="Only this zone.",
+        show_default="the whole cluster",
+    ),
+]
+
+
+def _cap(name: str, what: str) -> Any:
+    flag, variable = f"--{name.replace('_', '-')}", f"ZONEKEEPER_{name.upper()}"
+    return typer.Option(flag, envvar=variable, metavar="N|none", help=what, show_default="as it is")
+
+
+@app.command()
+def limits(
+    cluster_moves: Annotated[
+        str | None, _cap("cluster_moves", "Partitions that move at once, in the whole cluster.")
+    ] = None,
+    zone_moves: Annotated[str | None, _cap("zone_moves", "The same, in each zone.")] = None,
+    donor_moves: Annotated[str | None, _cap("donor_moves", "The same, away from each node.")] = None,
+    receiver_moves: Annotated[str | None, _cap("receiver_moves", "The same, onto each node.")] = None,
+    batch_size: Annotated[
+        str | None,
+        _cap("batch_size", "A zone's moves begin so many at a time, the next when none is left."),
+    ] = None,
+    form: FormatOption = OutputFormat.TABLE,
+    url: UrlOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Show the limits of moves, or change those that are given; `none` takes one away.
+
+    There are none at first: every move of a change begins at once. A move that may
+    not begin waits and says what for (`zonectl sql -e "SHOW PARTITIONS"`). Limits
+    change while moves run: what moves goes on, and no move begins against them.
+
+    A node is a donor when it loses a replica, or when it sends copies and nobody
+    loses one; a receiver gets a copy.
+
+    \b
+    Examples:
+      zonectl rebalance limits
+      zonectl rebalance limits --cluster-moves 8 --receiver-moves 2
+      zonectl rebalance limits --cluster-moves none
+      zonectl rebalance limits --format json | jq .pause
+    """
+    from app.cli.rebalance_run import cap_of, change_limits, one_object, with_client
+    from app.cli.rebalance_view import print_limits
+
+    one_object(form)
+    given = {
+        "cluster_moves": cluster_moves,
+        "zone_moves": zone_moves,
+        "donor_moves": donor_moves,
+        "receiver_moves": receiver_moves,
+        "batch_size": batch_size,
+    }
+    change = {name: cap_of(name, text) for name, text in given.items() if text is not None}
+    found = with_client(url, data_dir, form, lambda client: change_limits(client, change))
+    print_limits(found, form)
+    return 0
+
+
+@app.command()
+def pause(
+    zone: ZoneOption = None,
+    reason: Annotated[
+        str,
+        typer.Option("--reason", envvar="ZONEKEEPER_REASON", metavar="TEXT", help="Shown with all that waits."),
+    ] = "",
+    time_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            envvar="ZONEKEEPER_FOR",
+            metavar="TIME",
+            help="The pause ends by itself after so long, as 90s, 10m, 1h30m or 2d.",
+            show_default="until `resume`",
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            envvar="ZONEKEEPER_BY",
+            metavar="NAME",
+            help="Who pauses, to be asked.",
+            show_default="the user's name",
+        ),
+    ] = None,
+    form: FormatOption = OutputFormat.TABLE,
+    url: UrlOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Begin no move until `resume`, or for a time. What moves goes on to its end.
+
+    From this command's answer on no move begins; statements are accepted, and what
+    they ask for waits. A pause that is given again begins anew.
+
+    \b
+    Examples:
+      zonectl rebalance pause --reason "new disks in n3" --for 30m
+      zonectl rebalance pause --zone orders --by "night shift"
+      zonectl rebalance resume
+    """
+    from app.cli.rebalance_run import change_limits, one_object, pause_request, with_client
+    from app.cli.rebalance_view import print_limits
+
+    one_object(form)
+    asked = pause_request(by, reason, time_limit)
+    change: dict[str, object] = {"pause": asked} if zone is None else {"zone_pauses": {zone: asked}}
+    found = with_client(url, data_dir, form, lambda client: change_limits(client, change))
+    print_limits(found, form)
+    return 0
+
+
+@app.command()
+def resume(
+    zone: ZoneOption = None,
+    form: FormatOption = OutputFormat.TABLE,
+    url: UrlOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """End a pause: the cluster's, or that of one zone. What waited begins, within the limits.
+
+    A zone that has a pause of its own stays paused when the cluster's ends.
+
+    \b
+    Examples:
+      zonectl rebalance resume
+      zonectl rebalance resume --zone orders
+    """
+    from app.cli.rebalance_run import change_limits, one_object, with_client
+    from app.cli.rebalance_view import print_limits
+
+    one_object(form)
+    change: dict[str, object] = {"pause": None} if zone is None else {"zone_pauses": {zone: None}}
+    found = with_client(url, data_dir, form, lambda client: change_limits(client, change))
+    print_limits(found, form)
+    return 0

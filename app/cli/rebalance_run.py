@@ -1,0 +1,75 @@
+"""What ``zonectl rebalance`` does once its options are read."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from app.cli.address import find_address
+from app.cli.client import ApiClient, ProblemError
+from app.cli.exits import CliError, UsageError
+from app.cli.options import OutputFormat
+from app.cli.problems import render_problem
+from app.client.problem import JsonObject
+
+_UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_TIME = re.compile(r"(\d+d)?(\d+h)?(\d+m)?(\d+s)?")
+
+
+def cap_of(option: str, text: str) -> int | None:
+    """A limit as it is written; None takes it away. Raises UsageError."""
+    if text.lower() == "none":
+        return None
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        flag = f"--{option.replace('_', '-')}"
+        raise UsageError(
+            f"{flag} is a whole number from 1 on, or none, not {text!r}; `pause` lets nothing begin"
+        )
+    return int(text)
+
+
+def seconds_of(text: str) -> int:
+    """``1h30m`` is 5400. Raises UsageError."""
+    found = _TIME.fullmatch(text.strip().lower())
+    parts = [part for part in found.groups() if part] if found else []
+    seconds = sum(int(part[:-1]) * _UNITS_S[part[-1]] for part in parts)
+    if not seconds:
+        raise UsageError(f"--for takes a time as 90s, 10m, 1h30m or 2d, not {text!r}")
+    return seconds
+
+
+def pause_request(by: str | None, reason: str, time_limit: str | None) -> JsonObject:
+    """The body of a pause. Raises UsageError."""
+    for_s = None if time_limit is None else seconds_of(time_limit)
+    return {"by": by or user_name(), "reason": reason, "for_s": for_s}
+
+
+def user_name() -> str:
+    """Who asks, where nobody is named. Raises UsageError."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise UsageError("the user has no name here: say who pauses with --by") from None
+
+
+def change_limits(client: ApiClient, change: Mapping[str, object]) -> JsonObject:
+    """Nothing to change: the limits as they are."""
+    return client.change_limits(change) if change else client.limits()
+
+
+def with_client(
+    url: str | None, data_dir: Path, form: OutputFormat, act: Callable[[ApiClient], JsonObject]
+) -> JsonObject:
+    """Raises CliError with the problem as ``form`` shows it."""
+    with ApiClient(find_address(url, data_dir)) as client:
+        try:
+            return act(client)
+        except ProblemError as error:
+            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+
+
+def one_object(form: OutputFormat) -> None:
+    if form is OutputFormat.CSV:
+        raise UsageError("rebalance prints one object, csv holds rows: choose json or jsonl")

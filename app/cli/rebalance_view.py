@@ -1,0 +1,47 @@
+"""Printing limits of moves and pauses."""
+
+from __future__ import annotations
+
+import json
+
+from app.cli.options import OutputFormat
+from app.cli.output import print_rows
+from app.client.problem import JsonObject
+
+CAPS = {
+    "cluster_moves": "partitions that move at once",
+    "zone_moves": "of each zone",
+    "donor_moves": "away from each node",
+    "receiver_moves": "onto each node",
+    "batch_size": "moves of a zone that begin together",
+}
+
+
+def print_limits(limits: JsonObject, form: OutputFormat) -> None:
+    if form is not OutputFormat.TABLE:
+        print(json.dumps(limits, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+        return
+    rows = [
+        (name, "none" if limits[name] is None else str(limits[name]), meaning) for name, meaning in CAPS.items()
+    ]
+    print_rows(("limit", "value", "meaning"), rows)
+    for line in pause_lines(limits):
+        print(line)
+
+
+def pause_lines(limits: JsonObject) -> list[str]:
+    """``paused by alice: new disks, until ...``: one line a pause."""
+    lines = [f"paused {_told(limits['pause'])}"] if limits["pause"] else []
+    return lines + [f"zone {each['zone']} paused {_told(each)}" for each in limits["zone_pauses"]]
+
+
+def summary(limits: JsonObject) -> list[str]:
+    """What ``zonectl status`` says of limits; nothing where there are none."""
+    caps = ", ".join(f"{name} {limits[name]}" for name in CAPS if limits[name] is not None)
+    return ([f"limits of moves: {caps}"] if caps else []) + pause_lines(limits)
+
+
+def _told(pause: JsonObject) -> str:
+    reason = f": {pause['reason']}" if pause["reason"] else ""
+    until = f", until {pause['until']}" if pause["until"] else ""
+    return f"by {pause['by']} since {pause['since']}{reason}{until}"

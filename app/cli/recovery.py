@@ -1,0 +1,161 @@
+"""``zonectl recovery``: partitions that lost the majority of their voters, and the way back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from app.cli.options import (
+    DEFAULT_DATA_DIR,
+    DataDirOption,
+    FormatOption,
+    OutputFormat,
+    TimeoutOption,
+    UrlOption,
+)
+
+app = typer.Typer(
+    no_args_is_help=True, help="How healthy partitions are, and the way back from a lost majority."
+)
+
+ZoneArgument = Annotated[
+    str, typer.Argument(metavar="ZONE", help='As in SQL: upper-cased, unless in "double quotes".')
+]
+PartitionOption = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--partition",
+        "-p",
+        envvar="ZONEKEEPER_PARTITION",
+        metavar="N",
+        help="Only this partition; may be repeated.",
+        show_default="all that need it",
+    ),
+]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", envvar="ZONEKEEPER_DRY_RUN", help="Only say what would be done, and what would be lost."
+    ),
+]
+WaitOption = Annotated[
+    bool,
+    typer.Option("--wait", envvar="ZONEKEEPER_WAIT", help="Stay until every partition takes writes again."),
+]
+
+
+@app.command()
+def states(
+    zone: ZoneArgument,
+    partition: PartitionOption = None,
+    form: FormatOption = OutputFormat.TABLE,
+    url: UrlOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Show the state of each partition and of its replicas.
+
+    A partition is AVAILABLE (every replica is healthy), DEGRADED (a majority of the
+    voters lives), READ_ONLY (some replica lives) or UNAVAILABLE (none does).
+    While a group has no leader, each copy shows how far its log goes: up to
+    COMMITTED it is decided, up to LAST it is written. Exit code 1 when a partition
+    takes no writes.
+
+    \b
+    Examples:
+      zonectl recovery states orders
+      zonectl recovery states orders -p 3 --format json
+    """
+    from app.cli.recovery_run import show_states
+
+    return show_states(zone, partition or [], form, url, data_dir)
+
+
+@app.command()
+def reset(
+    zone: ZoneArgument,
+    partition: PartitionOption = None,
+    empty: Annotated[
+        bool,
+        typer.Option(
+            "--empty",
+            envvar="ZONEKEEPER_EMPTY",
+            help="Begin WITHOUT DATA where no living node has a copy.",
+        ),
+    ] = False,
+    dry_run: DryRunOption = False,
+    wait: WaitOption = False,
+    timeout_s: TimeoutOption = None,
+    form: FormatOption = OutputFormat.TABLE,
+    url: UrlOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Found groups that lost the majority of their voters anew, on what is left.
+
+    The most advanced living copy becomes the group, then the full set of replicas is
+    made from it. What that copy knows to be decided survives. What only lost members
+    knew is lost, and members that come back later are emptied: look at --dry-run
+    first, and start lost nodes instead where that is possible. Refused while a
+    majority lives.
+
+    \b
+    Examples:
+      zonectl recovery reset orders --dry-run
+      zonectl recovery reset orders --wait
+      zonectl recovery reset orders -p 3 -p 7 --format json
+      zonectl recovery reset orders -p 3 --empty      (all data of partition 3 is gone)
+    """
+    from app.cli.recovery_run import ask_reset
+
+    request = {"partitions": partition or [], "empty": empty, "dry_run": dry_run}
+    return ask_reset(zone, request, form, url, data_dir, wait=wait and not dry_run, timeout_s=timeout_s)
+
+
+@app.command()
+def restart(
+    zone: ZoneArgument,
+    partition: PartitionOption = None,
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--node",
+            envvar="ZONEKEEPER_NODE",
+            metavar="NAME",
+            help="Only the member on this node; may be repeated.",
+            show_default="every living node with a replica",
+        ),
+    ] = None,
+    cleanup: Annotated[
+        bool,
+        typer.Option(
+            "--cleanup",
+            envvar="ZONEKEEPER_CLEANUP",
+            help="With new data, copied from the others. Takes one --node.",
+        ),
+    ] = False,
+    dry_run: DryRunOption = False,
+    wait: WaitOption = False,
+    timeout_s: TimeoutOption = None,
+    form: FormatOption = OutputFormat.TABLE,
+    url: UrlOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Stop and start members of partitions.
+
+    With --cleanup a member gives its data up and comes back as a new one: for a copy
+    that is broken. Refused unless the others are a majority without it.
+
+    \b
+    Examples:
+      zonectl recovery restart orders -p 3
+      zonectl recovery restart orders -p 3 --node n2 --cleanup --wait
+    """
+    from app.cli.recovery_run import ask_restart
+
+    request = {
+        "partitions": partition or [],
+        "nodes": node or [],
+        "cleanup": cleanup,
+        "dry_run": dry_run,
+    }
+    return ask_restart(zone, request, form, url, data_dir, wait=wait and not dry_run, timeout_s=timeout_s)

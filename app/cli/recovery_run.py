@@ -1,0 +1,166 @@
+"""What ``zonectl recovery`` asks, waits for and prints."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from app.cli.address import find_address
+from app.cli.client import ApiClient, ProblemError, RequestError
+from app.cli.exits import CliError, ExitCode
+from app.cli.names import fold_name
+from app.cli.options import OutputFormat
+from app.cli.output import print_objects, print_rows
+from app.cli.problems import render_problem
+from app.client.problem import JsonObject
+
+POLL_S = 0.5
+WRITABLE = ("AVAILABLE", "DEGRADED")
+STATE_COLUMNS = ("partition", "state", "voters", "node", "replica", "votes", "committed", "last", "reason")
+RESET_COLUMNS = ("partition", "survivor", "then", "possibly lost", "note")
+
+
+def show_states(
+    zone: str, partitions: Sequence[int], form: OutputFormat, url: str | None, data_dir: Path
+) -> int:
+    """Exit code 1 when a partition takes no writes."""
+    with ApiClient(find_address(url, data_dir)) as client:
+        try:
+            found = client.recovery_states(fold_name(zone), partitions)["partitions"]
+        except ProblemError as error:
+            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+    if form is OutputFormat.TABLE:
+        print_rows(STATE_COLUMNS, [row for each in found for row in _state_rows(each)])
+    else:
+        print_objects(found, form)
+    return ExitCode.OK if all(each["state"] in WRITABLE for each in found) else ExitCode.FAILED
+
+
+def ask_reset(
+    zone: str,
+    request: Mapping[str, Any],
+    form: OutputFormat,
+    url: str | None,
+    data_dir: Path,
+    *,
+    wait: bool,
+    timeout_s: float | None,
+) -> int:
+    """Exit code 1 when a partition was refused."""
+    with ApiClient(find_address(url, data_dir)) as client:
+        try:
+            found = client.reset_partitions(fold_name(zone), request)["partitions"]
+        except ProblemError as error:
+            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+        if form is OutputFormat.TABLE:
+            print_rows(RESET_COLUMNS, [_reset_row(each) for each in found])
+        else:
+            print_objects(found, form)
+        written = [each["partition"] for each in found if each["written"]]
+        if wait and written:
+            code = _wait(client, fold_name(zone), written, timeout_s)
+            if code is not ExitCode.OK:
+                return code
+    return ExitCode.FAILED if any(each["refusal"] for each in found) else ExitCode.OK
+
+
+def ask_restart(
+    zone: str,
+    request: Mapping[str, Any],
+    form: OutputFormat,
+    url: str | None,
+    data_dir: Path,
+    *,
+    wait: bool,
+    timeout_s: float | None,
+) -> int:
+    with ApiClient(find_address(url, data_dir)) as client:
+        try:
+            found = client.restart_partitions(fold_name(zone), request)["partitions"]
+        except ProblemError as error:
+            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+        if form is OutputFormat.TABLE:
+            rows = [(str(each["partition"]), " ".join(each["nodes"]), _yes(each["cleanup"])) for each in found]
+            print_rows(("partition", "nodes", "new data"), rows)
+        else:
+            print_objects(found, form)
+        if wait:
+            # The server's copy of the metastore shows the request a moment later.
+            time.sleep(POLL_S)
+            return _wait(client, fold_name(zone), [each["partition"] for each in found], timeout_s)
+    return ExitCode.OK
+
+
+def _wait(client: ApiClient, zone: str, partitions: Sequence[int], timeout_s: float | None) -> ExitCode:
+    """Until each of them takes writes and none is being founded; one line on stderr for each change."""
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    shown = ""
+    while True:
+        try:
+            left = [each for each in _states(client, zone, partitions) if not _is_back(each)]
+        except RequestError as error:
+            if isinstance(error, ProblemError) and error.problem.status < 500:
+                raise
+            line = f"{zone}: the server does not answer; still asking"
+        else:
+            line = f"{zone}: {len(partitions) - len(left)}/{len(partitions)} take writes{_reasons(left)}"
+            if not left:
+                print(line, file=sys.stderr, flush=True)
+                return ExitCode.OK
+        if line != shown:
+            print(line, file=sys.stderr, flush=True)
+            shown = line
+        if deadline is not None and time.monotonic() >= deadline:
+            print(f"{zone}: not done after {timeout_s:g} s; it goes on", file=sys.stderr)
+            return ExitCode.TIMED_OUT
+        time.sleep(POLL_S)
+
+
+def _states(client: ApiClient, zone: str, partitions: Sequence[int]) -> Sequence[JsonObject]:
+    """In one request for few, of the whole zone for many: an address has a length."""
+    wanted = set(partitions)
+    found = client.recovery_states(zone, partitions if len(partitions) <= 50 else ())["partitions"]
+    return [each for each in found if each["partition"] in wanted]
+
+
+def _is_back(state: JsonObject) -> bool:
+    return state["state"] in WRITABLE and state["recovering_on"] is None and not state["restarting"]
+
+
+def _reasons(left: Sequence[JsonObject]) -> str:
+    if not left:
+        return ""
+    first = left[0]
+    where = f", founded on {first['recovering_on']}" if first["recovering_on"] else ""
+    return f"; partition {first['partition']} is {first['state']}{where}"
+
+
+def _state_rows(state: JsonObject) -> list[tuple[str, ...]]:
+    head = (str(state["partition"]), state["state"], f"{state['voters_alive']}/{state['voters']}")
+    if not state["replicas"]:
+        return [(*head, "-", "", "", "", "", "")]
+    rows: list[tuple[str, ...]] = []
+    for each in state["replicas"]:
+        known = [str(each[name]) if each[name] is not None else "" for name in ("committed", "last")]
+        rows.append((*head, each["node"], each["state"], _yes(each["voter"]), *known, each["reason"]))
+        head = ("", "", "")
+    return rows
+
+
+def _reset_row(reset: JsonObject) -> tuple[str, ...]:
+    number = str(reset["partition"])
+    if reset["refusal"]:
+        return number, "-", "-", "", f"{reset['refusal']['name']}: {reset['refusal']['detail']}"
+    then = reset["then"]
+    nodes = " ".join((*then["peers"], *then["learners"])) if then else reset["survivor"]
+    if reset["empty"]:
+        return number, reset["survivor"], nodes, "EVERYTHING", "nobody has a copy: it begins empty"
+    note = "stopped in order" if reset["orderly"] else "crashed: it may know of more than is on its disk"
+    return number, reset["survivor"], nodes, f"{reset['possibly_lost_entries']} entries", note
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

@@ -1,0 +1,13 @@
+"""Keys and values from Python: ``zone_client.ZoneClient`` (asynchronous) and ``blocking.BlockingZoneClient``.
+
+It knows the REST API and the data path, and nothing of the server. What it raises:
+
+ClientError
+├── ReadTimedOutError        no answer to a get within the time limit
+├── ServersUnavailableError  no server gave a routing map within the time limit: nothing was sent to a group
+└── RefusedByServerError     the server refused; ``problem`` says why
+    └── ZoneNotFoundError    there is no such zone
+
+and, from ``rebalance.ports.groups``, OutcomeUnknownError (40003: no answer to a put within the time limit, it
+may have been applied; repeat it with the same operation id) and ValueRefusedError (the value is too large).
+"""

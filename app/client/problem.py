@@ -1,0 +1,69 @@
+"""A problem document (RFC 9457) as a client reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+JsonObject = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem+json body; ``results`` are those of the statements before the refused one."""
+
+    status: int
+    name: str
+    detail: str
+    code: int | str | None = None
+    sql_state: str | None = None
+    line: int | None = None
+    column: int | None = None
+    statement: int | None = None
+    results: Sequence[JsonObject] = field(default=())
+    file: str | None = None
+    """Of several files that were sent, the one that is wrong."""
+
+    @classmethod
+    def from_body(cls, status: int, body: Mapping[str, Any]) -> Problem:
+        return cls(
+            status=status,
+            name=str(body.get("name") or body.get("title") or "ERROR"),
+            detail=str(body.get("detail") or body.get("title") or f"HTTP {status}"),
+            code=body.get("code"),
+            sql_state=body.get("sqlState"),
+            line=body.get("line"),
+            column=body.get("column"),
+            statement=body.get("statement"),
+            results=tuple(body.get("results") or ()),
+            file=body.get("file"),
+        )
+
+    def headline(self) -> str:
+        """``NAME (code, SQLSTATE): message``, without what the server did not name."""
+        codes = ", ".join(str(part) for part in (self.code, self.sql_state) if part not in (None, ""))
+        return f"{self.name} ({codes}): {self.detail}" if codes else f"{self.name}: {self.detail}"
+
+    def as_json(self) -> JsonObject:
+        return {
+            "name": self.name,
+            "code": self.code,
+            "sqlState": self.sql_state,
+            "message": self.detail,
+            "line": self.line,
+            "column": self.column,
+            "statement": self.statement,
+            "status": self.status,
+        }
+
+
+def json_object(response: httpx.Response) -> JsonObject | None:
+    """None for a body that is none."""
+    try:
+        body = response.json()
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) else None

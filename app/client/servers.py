@@ -1,0 +1,78 @@
+"""The API servers of one installation: any of them answers, and the next one is asked when one fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import httpx
+
+from app.client.errors import ClientError, refusal
+from app.client.problem import JsonObject, Problem, json_object
+
+CONNECT_LIMIT_S = 2.0
+HUNG_AFTER_S = 5.0
+"""With several servers, one that does not answer for so long is left for the next one. What was asked is
+repeated there, so only what may be repeated is sent through here."""
+
+
+class ServerFailedError(ClientError):
+    """One attempt at one server failed; the same request may be sent again, to another one."""
+
+
+class Servers:
+    """Belongs to one event loop; ``close`` it. ``transport`` replaces the network in tests."""
+
+    def __init__(self, urls: Sequence[str], transport: httpx.AsyncBaseTransport | None = None) -> None:
+        if not urls:
+            raise ValueError("a client needs the URL of at least one server")
+        self._urls = [each.rstrip("/") for each in urls]
+        # The environment's proxies are for the outside; a Zonekeeper is on this machine or near.
+        self._http = httpx.AsyncClient(transport=transport, trust_env=False)
+        self._turn = 0
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        limit_s: float,
+        *,
+        body: JsonObject | None = None,
+        parameters: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """One attempt, at most ``limit_s``. The answer is a success or a 304.
+
+        Raises ServerFailedError when repeating may help, RefusedByServerError when it cannot.
+        """
+        turn = self._turn
+        url = self._urls[turn % len(self._urls)]
+        whole_s = min(limit_s, HUNG_AFTER_S) if len(self._urls) > 1 else limit_s
+        try:
+            async with asyncio.timeout(whole_s):
+                response = await self._http.request(
+                    method,
+                    f"{url}{path}",
+                    json=body,
+                    params=parameters,
+                    headers=headers,
+                    timeout=httpx.Timeout(whole_s, connect=min(whole_s, CONNECT_LIMIT_S)),
+                )
+        except (TimeoutError, httpx.TransportError) as error:
+            self._turn_away(turn)
+            raise ServerFailedError(f"{url}: {error!r}") from error
+        if response.is_success or response.status_code == httpx.codes.NOT_MODIFIED:
+            return response
+        problem = Problem.from_body(response.status_code, json_object(response) or {})
+        if response.is_server_error:
+            self._turn_away(turn)
+            raise ServerFailedError(f"{url}: {problem.headline()}")
+        raise refusal(problem)
+
+    def _turn_away(self, turn: int) -> None:
+        # Calls that fail together at one server move on by one, not by as many as they are.
+        if self._turn == turn:
+            self._turn += 1

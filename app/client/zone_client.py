@@ -1,0 +1,195 @@
+"""Puts and gets of a zone's keys, through any server or straight to the members of the key's group.
+
+    async with ZoneClient(["http://127.0.0.1:7400"]) as client:
+        await client.put("ORDERS", "customer-17", "paid")
+        found = await client.get("ORDERS", "customer-17")
+
+A put is repeated until its time is over, and always under one operation id: it is applied once, or, when the
+outcome stays unknown, at most once. Gets are linearizable in both modes: a member that was removed or cut off
+answers nothing, because only a majority of the group's present voters can confirm a read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Self
+
+import httpx
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from app.client.errors import ReadTimedOutError, RefusedByServerError
+from app.client.problem import JsonObject, json_object
+from app.client.resources import key_path
+from app.client.routing_maps import RoutingMaps
+from app.client.servers import ServerFailedError, Servers
+from rebalance.groups.router import TIME_LIMIT_S, Router
+from rebalance.hosting.tls import TlsFiles
+from rebalance.ports.groups import OutcomeUnknownError
+
+KEY_NOT_FOUND = "KEY_NOT_FOUND"
+RETRY_S, RETRY_MAX_S = 0.02, 0.5
+
+
+class Mode(Enum):
+    """DIRECT: one hop, the routing map says where; ROUTED: two hops, the server knows where."""
+
+    DIRECT = "DIRECT"
+    ROUTED = "ROUTED"
+
+
+class Read(Enum):
+    """LEARNER asks a copy that is no voter, for what it is sure to hold: cheaper, and as old as the revision
+    that is asked for. It goes through a server in both modes, with ``read=learner`` and ``at_revision``."""
+
+    LINEARIZABLE = "linearizable"
+    LEARNER = "learner"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """``repeated``: an earlier put with this operation id had stored it already."""
+
+    partition: int
+    operation_id: str
+    repeated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """``revision`` is that of the partition's group; it orders the values of one partition."""
+
+    value: str
+    revision: int
+    partition: int
+
+
+class ZoneClient:
+    """Belongs to one event loop; use it in an ``async with``, or ``close`` it. ``urls``: servers of one
+    installation; the next one is asked when one fails. ``time_limit_s`` is that of each put and get; ``tls`` is
+    for members of groups that ask for a certificate."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        mode: Mode = Mode.DIRECT,
+        time_limit_s: float = TIME_LIMIT_S,
+        tls: TlsFiles | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._mode = mode
+        self._time_limit_s = time_limit_s
+        self._servers = Servers(urls, transport)
+        self._maps = RoutingMaps(self._servers, time_limit_s)
+        self._router = Router(self._maps, time_limit_s=time_limit_s, tls=tls)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._maps.close()
+        await self._router.close()
+        await self._servers.close()
+
+    async def put(self, zone: str, key: str, value: str, operation_id: str | None = None) -> Stored:
+        """Acknowledged means stored by a majority of the partition's voters.
+
+        ``operation_id``: give one of your own to be able to repeat the put later; for how long that is safe is
+        said in ``rebalance/tech-notes/etcd-group.md``. Raises OutcomeUnknownError, ValueRefusedError and
+        ClientError.
+        """
+        operation = operation_id or uuid.uuid4().hex
+        if self._mode is Mode.ROUTED:
+            return await self._put_by_server(zone, key, value, operation)
+        deadline = _now() + self._time_limit_s
+        held = await self._maps.of(zone)
+        partition = held.partition_of(key)
+        result = await self._router.put(partition, key, value.encode(), operation, limit_s=deadline - _now())
+        return Stored(partition.partition, operation, result.repeated)
+
+    async def get(
+        self, zone: str, key: str, *, read: Read = Read.LINEARIZABLE, at_revision: int | None = None
+    ) -> Found | None:
+        """None for a key that was never put. ``at_revision``, for reads from learners: the revision of the
+        partition's group that is asked for. Raises ClientError."""
+        if at_revision is not None and read is Read.LINEARIZABLE:
+            raise ValueError("at_revision is for reads from learners; a linearizable one sees the newest")
+        if self._mode is Mode.ROUTED or read is Read.LEARNER:
+            return await self._get_by_server(zone, key, read, at_revision)
+        deadline = _now() + self._time_limit_s
+        held = await self._maps.of(zone)
+        partition = held.partition_of(key)
+        try:
+            datum = await self._router.get(partition, key, limit_s=deadline - _now())
+        except OutcomeUnknownError as error:
+            raise ReadTimedOutError(str(error)) from error
+        if datum.value is None:
+            return None
+        return Found(datum.value.decode(errors="replace"), datum.revision, partition.partition)
+
+    async def _put_by_server(self, zone: str, key: str, value: str, operation: str) -> Stored:
+        headers = {"Idempotency-Key": operation}
+        try:
+            body = await self._asked("PUT", key_path(zone, key), body={"value": value}, headers=headers)
+        except ServerFailedError as failed:
+            raise OutcomeUnknownError(
+                f"operation {operation}: no answer within {self._time_limit_s:g} s; last: {failed}"
+            ) from failed
+        return Stored(body["partition"], operation, body["repeated"])
+
+    async def _get_by_server(self, zone: str, key: str, read: Read, at_revision: int | None) -> Found | None:
+        parameters = {"read": read.value} if read is Read.LEARNER else {}
+        if at_revision is not None:
+            parameters["at_revision"] = str(at_revision)
+        try:
+            body = await self._asked("GET", key_path(zone, key), parameters=parameters)
+        except ServerFailedError as failed:
+            raise ReadTimedOutError(f"no answer within {self._time_limit_s:g} s; last: {failed}") from failed
+        except RefusedByServerError as refused:
+            if refused.problem.name == KEY_NOT_FOUND:
+                return None
+            raise
+        return Found(body["value"], body["revision"], body["partition"])
+
+    async def _asked(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: JsonObject | None = None,
+        parameters: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> JsonObject:
+        """Repeated until the time is over. Raises RefusedByServerError, or the last ServerFailedError."""
+        deadline = _now() + self._time_limit_s
+        attempts = AsyncRetrying(
+            retry=retry_if_exception_type(ServerFailedError),
+            wait=wait_random_exponential(multiplier=RETRY_S, max=RETRY_MAX_S),
+            stop=stop_after_delay(self._time_limit_s - RETRY_MAX_S),
+            reraise=True,
+        )
+        answered: JsonObject | None = None
+        async for attempt in attempts:
+            with attempt:
+                left_s = max(deadline - _now(), RETRY_S)
+                response = await self._servers.ask(
+                    method, path, left_s, body=body, parameters=parameters, headers=headers
+                )
+                answered = json_object(response)
+                if answered is None:
+                    raise ServerFailedError(
+                        f"{method} {path}: HTTP {response.status_code} without a JSON object"
+                    )
+        assert answered is not None
+        return answered
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

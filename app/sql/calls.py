@@ -1,0 +1,69 @@
+"""``CALL system.reset_partitions`` and ``restart_partitions``: recoveries from SQL, refusals with a place."""
+
+from __future__ import annotations
+
+from app.sql.results import ColumnType, ResultSet
+from app.sql.show import result
+from catalog.core.errors import ErrorKind, RefusedError, StoreError
+from catalog.core.messages import Position
+from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.zone import Zone
+from parser.calls import Call, Procedure
+from rebalance.controllers.recovery import PartitionRecovery, PartitionReset
+from rebalance.ports.metastore import MetastoreError
+
+RESET_COLUMNS = {
+    "PARTITION_ID": ColumnType.INTEGER,
+    "OUTCOME": ColumnType.VARCHAR,
+    "SURVIVOR": ColumnType.VARCHAR,
+    "PLANNED": ColumnType.VARCHAR,
+    "POSSIBLY_LOST_ENTRIES": ColumnType.BIGINT,
+    "DETAIL": ColumnType.VARCHAR,
+}
+RESTART_COLUMNS = {"PARTITION_ID": ColumnType.INTEGER, "NODE_NAME": ColumnType.VARCHAR}
+
+
+async def run_call(call: Call, catalog: CatalogSnapshot, recovery: PartitionRecovery) -> ResultSet:
+    """OUTCOME of a reset: RESET, or the name of what was in the way. Never begins a partition empty: that takes
+    `zonectl recovery reset --empty`. Raises RefusedError with a place, StoreError."""
+    zone = _zone(call, catalog)
+    numbers = [each.value for each in call.partitions]
+    try:
+        if call.procedure is Procedure.RESET_PARTITIONS:
+            resets = await recovery.reset(zone, numbers)
+            return result(RESET_COLUMNS, (_reset_row(each) for each in resets))
+        restarts = await recovery.restart(zone, numbers, [each.value for each in call.nodes])
+    except RefusedError as refused:
+        raise RefusedError(refused.kind, refused.message, _place(call, zone, refused.kind)) from refused
+    except MetastoreError as error:
+        message = f"etcd does not answer: {error}; look at the partitions before you call again"
+        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, message) from error
+    return result(RESTART_COLUMNS, ((each.partition, node) for each in restarts for node in each.plan.nodes))
+
+
+def _zone(call: Call, catalog: CatalogSnapshot) -> Zone:
+    """Exactly this name, else as SQL reads it unquoted."""
+    name = call.zone.value
+    zone = catalog.zone(name) or catalog.zone(name.upper())
+    if zone is None:
+        raise RefusedError(ErrorKind.ZONE_NOT_FOUND, f"there is no zone {name}", call.zone.position)
+    return zone
+
+
+def _reset_row(reset: PartitionReset) -> tuple[object, ...]:
+    plan, refusal = reset.plan, reset.refusal
+    if plan is None:
+        assert refusal is not None
+        return reset.partition, refusal.kind.name, None, None, None, refusal.message
+    planned = ", ".join((*plan.then.peers, *plan.then.learners)) if plan.then is not None else None
+    return reset.partition, "RESET", plan.survivor, planned, plan.possibly_lost_entries, ""
+
+
+def _place(call: Call, zone: Zone, kind: ErrorKind) -> Position:
+    """Of the argument that is to blame, else of the procedure's name."""
+    if kind is ErrorKind.PARTITION_NOT_FOUND:
+        wrong = (each.position for each in call.partitions if each.value >= zone.partitions)
+        return next(wrong, call.position)
+    if kind in (ErrorKind.NODE_NOT_FOUND, ErrorKind.NODE_SET_ILLEGAL) and call.nodes:
+        return call.nodes[0].position
+    return call.position

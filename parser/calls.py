@@ -1,0 +1,115 @@
+"""``CALL system.procedure('zone', ARRAY[...])``: the two procedures that bring partitions back.
+
+Grammar::
+
+    CALL [system.]reset_partitions ('zone' [, ARRAY[number, ...]])
+    CALL [system.]restart_partitions ('zone' [, ARRAY[number, ...] [, ARRAY['node', ...]]])
+
+Without numbers every partition is meant that needs it, or every one; without nodes every living one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+from sqlglot.tokenizer_core import TokenType
+
+from catalog.core.errors import ErrorKind
+from catalog.core.messages import Position
+from parser.rules import RuleParser
+
+T = TypeVar("T")
+
+SCHEMA = "SYSTEM"
+DIGITS_MAX = 9
+
+
+class Procedure(Enum):
+    """Those that CALL knows, all in the schema SYSTEM."""
+
+    RESET_PARTITIONS = "RESET_PARTITIONS"
+    RESTART_PARTITIONS = "RESTART_PARTITIONS"
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Generic[T]):
+    """An argument and where it stands."""
+
+    value: T
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """``partitions`` and ``nodes`` are empty when they are not given."""
+
+    procedure: Procedure
+    zone: Placed[str]
+    partitions: tuple[Placed[int], ...]
+    nodes: tuple[Placed[str], ...]
+    position: Position
+
+
+class CallRules(RuleParser):
+    """Reads what follows CALL."""
+
+    def call(self) -> Call:
+        position = self.place(self._curr)
+        procedure = self._procedure()
+        self.need(TokenType.L_PAREN, "(")
+        zone = self._text("a zone's name in single quotes")
+        partitions: tuple[Placed[int], ...] = ()
+        nodes: tuple[Placed[str], ...] = ()
+        if self.take(TokenType.COMMA):
+            partitions = self._array(self._number)
+        if procedure is Procedure.RESTART_PARTITIONS and self.take(TokenType.COMMA):
+            nodes = self._array(lambda: self._text("a node's name in single quotes"))
+        self.need(TokenType.R_PAREN, ")")
+        self.expect_end()
+        return Call(procedure, zone, partitions, nodes, position)
+
+    def _procedure(self) -> Procedure:
+        known = {each.value: each for each in Procedure}
+        expected = " or ".join(f"system.{name.lower()}" for name in known)
+        start = self._curr
+        if self.keyword() == SCHEMA and self._next is not None and self._next.token_type is TokenType.DOT:
+            self._advance()
+            self._advance()
+        found = known.get(self.keyword())
+        if found is None:
+            if self.keyword():
+                message = f"there is no such procedure; there are {expected}"
+                self.refuse(ErrorKind.STATEMENT_NOT_SUPPORTED, message, start)
+            self.fail(expected)
+        self._advance()
+        return found
+
+    def _array(self, element: Callable[[], Placed[T]]) -> tuple[Placed[T], ...]:
+        if not self.take_keyword("ARRAY"):
+            self.fail("ARRAY[...]")
+        self.need(TokenType.L_BRACKET, "[")
+        found: list[Placed[T]] = []
+        if not self.take(TokenType.R_BRACKET):
+            found.append(element())
+            while self.take(TokenType.COMMA):
+                found.append(element())
+            self.need(TokenType.R_BRACKET, "]")
+        return tuple(found)
+
+    def _number(self) -> Placed[int]:
+        token = self._curr
+        if token is None or token.token_type is not TokenType.NUMBER:
+            self.fail("a partition's number")
+        if not token.text.isdigit() or len(token.text) > DIGITS_MAX:
+            self.fail("a partition's number", "it has digits only")
+        self._advance()
+        return Placed(int(token.text), self.place(token))
+
+    def _text(self, what: str) -> Placed[str]:
+        token = self.take(TokenType.STRING)
+        if token is None:
+            self.fail(what)
+        return Placed(token.text, self.place(token))

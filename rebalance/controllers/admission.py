@@ -1,0 +1,260 @@
+"""Under limits, begins the moves that wait as others end; without limits it does nothing (core: ``admission``).
+
+A zone's writer hands over the partitions whose move would begin (``hold``) and writes all others itself. Every
+request that begins moves is guarded by the limits as read and, under limits, by the last admission: of two
+controllers that count the same room one fails, and whoever lowers a limit or pauses is obeyed from that
+revision on. Level-triggered: what waits is found again by whoever leads next, what moves is counted from keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping
+
+import structlog
+
+from catalog.core.zone import ZoneId
+from rebalance.controllers.clock import Clock, sleep_unless
+from rebalance.controllers.moving import MovingPartitions
+from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
+from rebalance.controllers.targets import NamedTarget
+from rebalance.controllers.waiting_line import NodeNumbers, WaitingLine
+from rebalance.core.admission import Limits, Move, Rooms, admit
+from rebalance.core.bulk_write import BulkDecisions
+from rebalance.core.guarded_write import Outcome
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.txn import Compare, Get, Put, Txn, TxnResult, unchanged
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+MERGE_S = 0.05
+"""Moves that end together are looked at together."""
+RETRY_S = 0.5
+
+Changed = Callable[[ZoneId], None]
+"""The zone must be written anew."""
+
+
+class MoveAdmission:
+    """``follow`` keeps ``limits``, in every controller; ``run`` admits, in the one that leads.
+
+    ``member_limits`` answers with those of the living nodes. ``rewrite`` is told of zones that must be written
+    anew: limits ended, or their target was replaced while they waited.
+    """
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        clock: Clock,
+        member_limits: Callable[[], Mapping[str, int]] = dict,
+        rewrite: Changed = lambda zone_id: None,
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._clock = clock
+        self._member_limits = member_limits
+        self._rewrite = rewrite
+        self._limits_key = KeyspaceMirror(metastore, keyspace.limits)
+        self._limits_key.listen(self._on_limits)
+        self._limits = Limits()
+        self._lines: dict[ZoneId, WaitingLine] = {}
+        self._nodes = NodeNumbers()
+        self._wake = asyncio.Event()
+        self._new: set[ZoneId] = set()
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    @property
+    def limits_guard(self) -> Compare:
+        """Guard of everything that begins a move: the limits are those that were read."""
+        found = self._limits_key.get(self._keyspace.limits)
+        return unchanged(self._keyspace.limits, found.mod_revision if found else 0)
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether moves may have to wait now: a zone's writer begins none then."""
+        return self._limits.holds(self._clock.now_ms())
+
+    async def follow(self) -> None:
+        """Keeps the limits current until it is cancelled."""
+        await self._limits_key.run()
+
+    async def loaded(self) -> None:
+        await self._limits_key.loaded()
+
+    def hold(
+        self, zone_id: ZoneId, named: NamedTarget, decisions: BulkDecisions, moves: Mapping[int, Move]
+    ) -> None:
+        """What waits of the zone now, in place of what waited before."""
+        self.drop(zone_id)
+        if moves:
+            self._lines[zone_id] = WaitingLine(zone_id, named, decisions, moves, self._nodes)
+            self._new.add(zone_id)
+            self._wake.set()
+
+    def drop(self, zone_id: ZoneId) -> None:
+        """Nothing of the zone waits."""
+        self._lines.pop(zone_id, None)
+
+    def look_again(self) -> None:
+        """There may be room that was not: nodes have changed."""
+        self._wake.set()
+
+    def forget(self) -> None:
+        """Nothing waits: every zone is written anew."""
+        self._lines.clear()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._wake.clear()
+            if self.is_holding:
+                await self._run_under_limits()
+            self._release()
+            await self._wake.wait()
+
+    def _on_limits(self, _changed: frozenset[str]) -> None:
+        found = Limits.decode(self._limits_key.value(self._keyspace.limits))
+        if found != self._limits:
+            log.info("limits of moves", limits=found.encode().decode())
+        self._limits = found
+        self._wake.set()
+
+    def _release(self) -> None:
+        """No limits hold: the writers begin everything themselves."""
+        lines, self._lines = self._lines, {}
+        for zone_id in lines:
+            self._rewrite(zone_id)
+
+    async def _run_under_limits(self) -> None:
+        moving = MovingPartitions(self._metastore, self._keyspace)
+        moving.mirror.listen(self._on_partitions)
+        async with asyncio.TaskGroup() as tasks:
+            mirror = tasks.create_task(moving.mirror.run())
+            await moving.mirror.loaded()
+            while self.is_holding:
+                self._wake.clear()
+                try:
+                    await self._admit(moving)
+                except MetastoreError as error:
+                    log.info("nothing admitted", error=str(error))
+                    self._wake_later()
+                await sleep_unless(self._clock, self._limits.next_end_ms(self._clock.now_ms()), self._wake)
+                await asyncio.sleep(MERGE_S)
+            mirror.cancel()
+
+    def _on_partitions(self, changed: frozenset[str]) -> None:
+        if any("/assignments/" in key or key == self._keyspace.admissions for key in changed):
+            self._wake.set()
+
+    def _wake_later(self) -> None:
+        asyncio.get_running_loop().call_later(RETRY_S, self._wake.set)
+
+    async def _admit(self, moving: MovingPartitions) -> None:
+        """One admission over all zones, from one revision of the partitions and one of the limits."""
+        self._look_again(moving, await moving.count())
+        due = {zone_id: sorted(line.due) for zone_id, line in self._lines.items() if line.due}
+        work = _Admission(self._metastore, self._keyspace, moving, self.limits_guard, begins=not due)
+        if due:
+            # It loads nodes, so that room is counted afterwards.
+            self._wake.set()
+        for zone_id, numbers in (due or self._admitted(moving)).items():
+            line = self._lines.get(zone_id)
+            if line is not None and not await work.write(line, numbers):
+                if work.is_replaced:
+                    self._give_back(line)
+                else:
+                    return
+
+    def _admitted(self, moving: MovingPartitions) -> dict[ZoneId, list[int]]:
+        rooms = Rooms(self._limits, moving.loads, self._member_limits(), self._clock.now_ms())
+        return admit({zone_id: line.candidates(rooms) for zone_id, line in self._lines.items()}, rooms)
+
+    def _look_again(self, moving: MovingPartitions, changed: frozenset[PartitionId]) -> None:
+        """Partitions that changed while they waited; in a new line, those that move already."""
+        new, self._new = self._new, set()
+        for partition in {*changed, *(each for each in moving.partitions if each.zone_id in new)}:
+            line, number = self._lines.get(partition.zone_id), partition.partition
+            if line is None or number not in line:
+                continue
+            seen = moving.observed(partition)
+            decision = line.decisions.decide_alone(seen, number)
+            if decision.outcome is Outcome.PENDING_KEY_UPDATED and seen.stable is not None:
+                line.update(number, line.decisions.move(seen.stable.value, number))
+                line.due.discard(number)
+            else:
+                line.remove(number)
+                if decision.transaction is not None:
+                    line.due.add(number)
+
+    def _give_back(self, line: WaitingLine) -> None:
+        """Its target, or the epoch, is another one by now."""
+        if self._lines.get(line.zone_id) is line:
+            self.drop(line.zone_id)
+            self._rewrite(line.zone_id)
+
+
+class _Admission:
+    """The writes of one admission. Without ``begins`` no move begins: what wants to is looked at again."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        moving: MovingPartitions,
+        limits_guard: Compare,
+        *,
+        begins: bool,
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._moving = moving
+        self._limits_guard = limits_guard
+        self._begins = begins
+        self._revision = moving.admissions_revision
+        self.is_replaced = False
+        """Whether the last line was refused because its target, or the epoch, is another one by now."""
+
+    async def write(self, line: WaitingLine, numbers: list[int]) -> bool:
+        """What the line's target asks for. False: it was refused; unless ``is_replaced``, because of the limits
+        or of another admission, and the mirror that brings those wakes us."""
+        writes = [each for number in numbers for each in self._decided(line, number)]
+        for start in range(0, len(writes), PARTITIONS_PER_REQUEST):
+            if not await self._commit(line, writes[start : start + PARTITIONS_PER_REQUEST]):
+                return False
+        if writes:
+            log.info("moves admitted", zone=line.zone_id, partitions=len(writes), waiting=len(line))
+        return True
+
+    def _decided(self, line: WaitingLine, number: int) -> Iterator[tuple[int, Txn]]:
+        seen = self._moving.observed(PartitionId(line.zone_id, number))
+        decision = line.decisions.decide_alone(seen, number)
+        if decision.transaction is None:
+            line.remove(number)
+        elif self._begins or decision.outcome is not Outcome.PENDING_KEY_UPDATED:
+            yield number, decision.transaction
+
+    async def _commit(self, line: WaitingLine, writes: list[tuple[int, Txn]]) -> bool:
+        keys = self._keyspace
+        pointer = unchanged(keys.target_pointer(line.zone_id), line.named.pointer_revision)
+        mine = (self._limits_guard, unchanged(keys.admissions, self._revision))
+        count = Put(keys.admissions, json.dumps({"v": 1, "partitions": len(writes)}).encode())
+        looked_at = (Get(keys.limits), Get(keys.admissions))
+        guards = (pointer, *line.named.fences, *mine)
+        result = await self._metastore.commit(Txn(guards, (count, *(each for _, each in writes)), looked_at))
+        if not result.succeeded:
+            now = tuple(found.mod_revision if found else 0 for found in map(result.only, (0, 1)))
+            self.is_replaced = now == tuple(guard.operand for guard in mine)
+            return False
+        self._revision = result.revision
+        for (number, _), response in zip(writes, result.responses[1:], strict=True):
+            # Of the others a change is on its way to the mirror.
+            if isinstance(response, TxnResult) and response.succeeded:
+                line.remove(number)
+        return True

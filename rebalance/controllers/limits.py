@@ -1,0 +1,52 @@
+"""Reading and changing the limits of moves, for servers; controllers follow the key themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rebalance.core.admission import Limits
+from rebalance.core.keys import Keyspace
+from rebalance.core.txn import Put, Txn, unchanged
+from rebalance.ports.metastore import Metastore
+
+ATTEMPTS_MAX = 20
+
+
+class LimitsChangedError(Exception):
+    """Somebody else changed the limits; ``revision`` is theirs now."""
+
+    def __init__(self, revision: int) -> None:
+        super().__init__(f"the limits were changed: they are at revision {revision} now")
+        self.revision = revision
+
+
+class LimitsKeeper:
+    """The ``rebalance/limits`` key. Every change is guarded by the revision that it was made from."""
+
+    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
+        self._metastore = metastore
+        self._key = keyspace.limits
+
+    async def read(self) -> tuple[Limits, int]:
+        """The limits and their revision; 0: none were ever set. Raises MetastoreError."""
+        found = await self._metastore.get(self._key)
+        return (Limits.decode(found.value), found.mod_revision) if found else (Limits(), 0)
+
+    async def change(self, changed: Callable[[Limits], Limits], expected: int | None) -> tuple[Limits, int]:
+        """``expected``: only if the limits are at this revision still. Returns what is stored and its revision.
+
+        Raises LimitsChangedError, MetastoreError, and what ``changed`` raises.
+        """
+        revision = 0
+        for _ in range(ATTEMPTS_MAX):
+            before, revision = await self.read()
+            if expected is not None and revision != expected:
+                break
+            after = changed(before)
+            if after == before:
+                return before, revision
+            guard = unchanged(self._key, revision)
+            written = await self._metastore.commit(Txn((guard,), (Put(self._key, after.encode()),)))
+            if written.succeeded:
+                return after, written.revision
+        raise LimitsChangedError(revision)

@@ -1,0 +1,92 @@
+"""What moves now, in the whole cluster, counted from a mirror of the partitions as it changes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rebalance.controllers.partitions import observe
+from rebalance.core.admission import Loads, Move, load_of
+from rebalance.core.assignments import Assignments, nodes_of
+from rebalance.core.guarded_write import Observed
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.txn import KeyValue
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import Metastore
+
+KEYS_PER_SLICE = 5_000
+NOTHING: tuple[Move | None, frozenset[str]] = (None, frozenset())
+
+
+class MovingPartitions:
+    """Keeps ``loads`` while ``mirror`` runs. Only while limits hold: it has the keys of all partitions."""
+
+    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
+        self.mirror = KeyspaceMirror(metastore, keyspace.partitions)
+        self.loads = Loads()
+        self._keyspace = keyspace
+        self._changed: set[str] = set()
+        self.partitions: set[PartitionId] = set()
+        """Those that move."""
+        self._known: dict[PartitionId, tuple[Move | None, frozenset[str]]] = {}
+        self._decoded: dict[bytes, Assignments] = {}
+        self.mirror.listen(self._note)
+
+    @property
+    def admissions_revision(self) -> int:
+        """Of the last admission that ``loads`` knows; 0: there was none."""
+        found = self.mirror.get(self._keyspace.admissions)
+        return found.mod_revision if found else 0
+
+    def observed(self, partition: PartitionId) -> Observed:
+        keys = self._keyspace.partition(partition)
+        names = (keys.stable, keys.pending, keys.planned, keys.trigger, keys.lock)
+        found = [item for item in map(self.mirror.get, names) if item is not None]
+        return observe(self._keyspace, found).get(partition) or Observed(keys)
+
+    async def count(self) -> frozenset[PartitionId]:
+        """Brings ``loads`` up to the mirror; returns the partitions that changed since the last time.
+
+        When it returns, loads, keys and ``admissions_revision`` are of one revision, until the caller awaits.
+        """
+        await self.mirror.loaded()
+        touched: set[PartitionId] = set()
+        while self._changed:
+            changed, self._changed = list(self._changed), set()
+            for start in range(0, len(changed), KEYS_PER_SLICE):
+                if start:
+                    await asyncio.sleep(0)
+                parsed = map(self._keyspace.parse_partition, changed[start : start + KEYS_PER_SLICE])
+                found = {each[0] for each in parsed if each is not None}
+                for partition in found:
+                    self._recount(partition)
+                touched |= found
+        return frozenset(touched)
+
+    def _note(self, changed: frozenset[str]) -> None:
+        self._changed.update(key for key in changed if "/assignments/" in key)
+
+    def _recount(self, partition: PartitionId) -> None:
+        """As the mirror has it now: what changes meanwhile is counted again."""
+        before, held = self._known.pop(partition, NOTHING)
+        if before is not None:
+            self.loads.add(partition.zone_id, before, -1)
+            self.partitions.discard(partition)
+        self.loads.members.subtract(held)
+        keys, get = self._keyspace.partition(partition), self.mirror.get
+        stable, pending, planned = map(self._assignments, map(get, (keys.stable, keys.pending, keys.planned)))
+        move = load_of(stable, pending, planned) if stable is not None and pending is not None else None
+        holds = nodes_of(stable, pending, planned)
+        if move is not None:
+            self.loads.add(partition.zone_id, move)
+            self.partitions.add(partition)
+        self.loads.members.update(holds)
+        if holds:
+            self._known[partition] = move, holds
+
+    def _assignments(self, item: KeyValue | None) -> Assignments | None:
+        if item is None:
+            return None
+        found = self._decoded.get(item.value)
+        if found is None:
+            found = self._decoded[item.value] = Assignments.decode(item.value)
+        return found

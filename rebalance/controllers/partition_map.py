@@ -1,0 +1,204 @@
+"""The leading controller as coordinator of the partition maps: merges what living nodes report, publishes each
+zone.
+
+Level-triggered like the rest: whatever changed, all zones are merged anew from what is there, and those whose
+map is another one are written. A map that is written has a higher version or sequence than the one before it,
+whoever wrote that, because the pointer is replaced under a guard of its revision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import structlog
+
+from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.core.keys import Keyspace
+from rebalance.core.topology import Topology
+from rebalance.core.txn import DeletePrefix, DeleteRange, Operation, Put, Txn, unchanged
+from rebalance.core.zone_map import ZoneMapPointer, next_version
+from rebalance.kernels.partition_map import FullArrays, SingleArrays, conclude, merge
+from rebalance.kernels.partition_map_codec import (
+    DamagedMapError,
+    MapHeader,
+    decode_map,
+    encode_map,
+    split_maps,
+)
+from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror
+from rebalance.ports.metastore import Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+CHUNK_BYTES = 1_000_000
+EVERY_S = 30.0
+"""Also without a report: a node that is gone writes none."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergedZone:
+    """``primaries``: CRC-32 of the leaders' names by partition."""
+
+    full: FullArrays
+    primaries: int
+
+
+class PartitionMapKeeper:
+    """``run`` it while leading. ``intents`` and ``nodes`` are the controller's mirrors."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        name: str,
+        intents: KeyspaceMirror,
+        nodes: KeyspaceMirror,
+        topology: Callable[[], Topology],
+        period_s: float,
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._name = name
+        self._intents = intents
+        self._nodes = nodes
+        self._topology = topology
+        self._period_s = period_s
+        self._reports = KeyspaceMirror(metastore, keyspace.node_maps)
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Until cancelled; a change is published one period later at the latest, changes within it together."""
+        forget = [mirror.listen(self._notice) for mirror in (self._reports, self._nodes)]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._reports.run())
+                await self._reports.loaded()
+                while True:
+                    self._changed.clear()
+                    await self.publish_all()
+                    await asyncio.sleep(self._period_s)
+                    await self._next_change()
+        finally:
+            for each in forget:
+                each()
+
+    def _notice(self, _changed: frozenset[str]) -> None:
+        self._changed.set()
+
+    async def _next_change(self) -> None:
+        try:
+            async with asyncio.timeout(EVERY_S):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    async def publish_all(self) -> None:
+        """Every zone that lives and of which a living node reports; dropped ones are removed."""
+        intents = [ZoneIntent.decode(item.value) for item in self._intents.below(self._keyspace.intents)]
+        partitions = {each.zone.zone_id: each.zone.partitions for each in intents if not each.dropped}
+        merged = merge_reports(self._reports.copy(), self._nodes, self._keyspace, partitions)
+        for zone_id, zone in merged.items():
+            try:
+                await self._publish(zone_id, zone)
+            except MetastoreError as error:
+                log.info("partition map not published", zone=zone_id, error=str(error))
+        for intent in intents:
+            if intent.dropped:
+                await self._remove(intent.zone.zone_id)
+
+    async def _publish(self, zone_id: ZoneId, zone: MergedZone) -> None:
+        key = self._keyspace.zone_map(zone_id)
+        found = await self._metastore.get(key)
+        before = ZoneMapPointer.decode(found.value) if found is not None else None
+        version = next_version(before, self._topology().version, zone.primaries)
+        sequence = before.sequence + 1 if before is not None else 1
+        if before is not None and await self._is_published(zone_id, before, zone, version):
+            return
+        data = encode_map(MapHeader(zone_id, version.major, version.minor, 0, sequence), zone.full)
+        chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
+        guard = unchanged(key, found.mod_revision if found is not None else 0)
+        prefix = self._keyspace.zone_map_chunks(zone_id, sequence)
+        for number, chunk in enumerate(chunks):
+            put = await self._metastore.commit(Txn((guard,), (Put(f"{prefix}{number:05d}", chunk),)))
+            if not put.succeeded:
+                return
+        pointer = ZoneMapPointer(version, sequence, self._name, len(chunks), len(data), zone.primaries)
+        older = DeleteRange(self._keyspace.zone_map_chunks(zone_id), prefix)
+        written: tuple[Operation, ...] = (Put(key, pointer.encode()), older)
+        if (await self._metastore.commit(Txn((guard,), written))).succeeded:
+            log.info(
+                "partition map published", zone=zone_id, version=str(version), sequence=sequence, size=len(data)
+            )
+
+    async def _is_published(
+        self, zone_id: ZoneId, before: ZoneMapPointer, zone: MergedZone, version: object
+    ) -> bool:
+        if version != before.version:
+            return False
+        header = MapHeader(zone_id, before.version.major, before.version.minor, 0, before.sequence)
+        same = encode_map(header, zone.full)
+        if len(same) != before.size_bytes:
+            return False
+        stored = await self._metastore.range(self._keyspace.zone_map_chunks(zone_id, before.sequence))
+        return b"".join(item.value for item in stored.items) == same
+
+    async def _remove(self, zone_id: ZoneId) -> None:
+        key = self._keyspace.zone_map(zone_id)
+        if await self._metastore.get(key) is not None:
+            await self._metastore.commit(Txn((), (DeletePrefix(key.removesuffix("map")),)))
+
+
+def merge_reports(
+    reports: KeyspaceCopy, nodes: KeyspaceCopy, keyspace: Keyspace, partitions: Mapping[ZoneId, int]
+) -> dict[ZoneId, MergedZone]:
+    """The full map of each zone of ``partitions`` (zone -> how many it has) of which anybody reports.
+
+    Only nodes that live count, and of a node only what it wrote since it registered: a report of its life
+    before says nothing of its members now. A report that cannot be read is left out and logged.
+    """
+    singles: dict[ZoneId, dict[str, SingleArrays]] = {}
+    for item in reports.below(keyspace.node_maps):
+        name = item.key.removeprefix(keyspace.node_maps)
+        registered = nodes.get(keyspace.node(name))
+        if registered is None or item.mod_revision < registered.create_revision:
+            continue
+        try:
+            maps = [decode_map(each) for each in split_maps(item.value)]
+        except DamagedMapError as error:
+            log.warning("a node's partition map cannot be read", node=name, error=str(error))
+            continue
+        for header, full in maps:
+            count = partitions.get(ZoneId(header.zone), 0)
+            if full.partitions <= count:
+                singles.setdefault(ZoneId(header.zone), {})[name] = _single(full)
+    found = {}
+    for zone_id, by_node in singles.items():
+        names = sorted(by_node)
+        full = merge(names, [by_node[name] for name in names], partitions[zone_id])
+        differing = conclude(full).differing
+        if differing.any():
+            log.debug("copies differ in counter or size", zone=zone_id, partitions=int(differing.sum()))
+        found[zone_id] = MergedZone(full, _crc_of_primaries(full))
+    return found
+
+
+def _single(full: FullArrays) -> SingleArrays:
+    """A map of one node, as it is merged again."""
+    numbers = full.owners_of_copies
+    return SingleArrays(
+        numbers.astype(np.int32),
+        full.states,
+        full.counters,
+        full.sizes,
+        full.terms[numbers],
+        full.leaders[numbers] >= 0,
+    )
+
+
+def _crc_of_primaries(full: FullArrays) -> int:
+    names = (full.names[leader] if leader >= 0 else "" for leader in full.leaders.tolist())
+    return zlib.crc32("\n".join(names).encode())

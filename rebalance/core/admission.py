@@ -1,0 +1,267 @@
+"""Admission: which partitions of a target may begin to move now, and what the others wait for (design, step 9).
+
+A partition that is not admitted *waits*: stable differs from the target, there is no pending, and its trigger
+is as it was. Nothing is stored about it, so a newer target simply replaces what waits, and whoever leads next
+finds the same. Only the *beginning* of a move is admitted: an event on a partition that moves is never held
+back, and neither is the creation of a group.
+
+What moves is what has pending. Caps count it from the metastore each time, never from memory.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+
+LIMITS_FORMAT = 1
+NO_LIMIT = 1 << 60
+CAPS = ("cluster_moves", "zone_moves", "donor_moves", "receiver_moves", "batch_size")
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """No move begins from ``since_ms`` until ``until_ms`` (None: until somebody resumes), in milliseconds since
+    1970. Controllers' clocks decide; the deadline is stored, so a restart changes nothing."""
+
+    by: str
+    reason: str
+    since_ms: int
+    until_ms: int | None = None
+
+    def holds(self, now_ms: int) -> bool:
+        return self.until_ms is None or now_ms < self.until_ms
+
+    def told(self) -> str:
+        """``by alice: new disks, until 2026-01-01T10:00:00Z``."""
+        reason = f": {self.reason}" if self.reason else ""
+        return f"by {self.by}{reason}" + (f", until {utc(self.until_ms)}" if self.until_ms is not None else "")
+
+
+def utc(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many partitions may move at once: of the cluster, of each zone, away from and onto each node. None:
+    as many as want to, which is the default of all of them.
+
+    With ``batch_size`` a zone's moves begin in batches of so many: the next one when none of the last moves any
+    more. ``pause`` is the cluster's, ``zone_pauses`` are those of single zones.
+    """
+
+    cluster_moves: int | None = None
+    zone_moves: int | None = None
+    donor_moves: int | None = None
+    receiver_moves: int | None = None
+    batch_size: int | None = None
+    pause: Pause | None = None
+    zone_pauses: Mapping[ZoneId, Pause] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in CAPS:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is at least 1, not {value}; a pause is what lets nothing begin")
+
+    def encode(self) -> bytes:
+        document: dict[str, Any] = {"v": LIMITS_FORMAT, **{name: getattr(self, name) for name in CAPS}}
+        document["pause"] = None if self.pause is None else asdict(self.pause)
+        document["zone_pauses"] = {str(zone): asdict(each) for zone, each in sorted(self.zone_pauses.items())}
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, value: bytes | None) -> Limits:
+        """No value: no limits. Raises ValueError for a format that this build does not know."""
+        if value is None:
+            return cls()
+        found = json.loads(value)
+        if found.pop("v") != LIMITS_FORMAT:
+            raise ValueError(f"the format of the limits is not known; this build reads {LIMITS_FORMAT}")
+        pause, zones = found.pop("pause"), found.pop("zone_pauses")
+        pauses = {ZoneId(int(zone)): Pause(**each) for zone, each in zones.items()}
+        return cls(**found, pause=None if pause is None else Pause(**pause), zone_pauses=pauses)
+
+    def holds(self, now_ms: int) -> bool:
+        """Whether anything may have to wait now."""
+        capped = any(getattr(self, name) is not None for name in CAPS)
+        return capped or any(pause.holds(now_ms) for pause in self._pauses())
+
+    def next_end_ms(self, now_ms: int) -> int | None:
+        """When the next pause that holds now ends by itself."""
+        ends = (pause.until_ms for pause in self._pauses() if pause.holds(now_ms))
+        return min((each for each in ends if each is not None), default=None)
+
+    def _pauses(self) -> Iterator[Pause]:
+        if self.pause is not None:
+            yield self.pause
+        yield from self.zone_pauses.values()
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Nodes that a move loads, in name order. Receivers get a copy, or change their role, which copies too;
+    those that have no member yet are ``joins``. Donors lose theirs; where nobody does, the preferred primary is
+    the donor, for it sends the copies."""
+
+    donors: tuple[str, ...]
+    receivers: tuple[str, ...]
+    joins: tuple[str, ...] = ()
+
+
+def move_of(stable: Assignments, target: Assignments) -> Move:
+    """The move from ``stable`` to ``target``."""
+    voters = frozenset(stable.peers) & frozenset(target.peers)
+    learners = frozenset(stable.learners) & frozenset(target.learners)
+    receivers = target.nodes - voters - learners
+    leaving = stable.nodes - target.nodes
+    donors = leaving or (frozenset({stable.primary}) if receivers else frozenset())
+    return Move(*(tuple(sorted(nodes)) for nodes in (donors, receivers, target.nodes - stable.nodes)))
+
+
+def load_of(stable: Assignments, pending: Assignments, planned: Assignments | None) -> Move:
+    """What a partition that moves loads, with the move that is planned next: that is not admitted again."""
+    move = move_of(stable, pending)
+    if planned is None:
+        return move
+    then = move_of(stable, planned)
+    pairs = ((move.donors, then.donors), (move.receivers, then.receivers), (move.joins, then.joins))
+    return Move(*(tuple(sorted({*now, *later})) for now, later in pairs))
+
+
+@dataclass(slots=True)
+class Loads:
+    """What moves now, counted; and the members that each node holds or is about to hold."""
+
+    cluster: int = 0
+    zones: Counter[ZoneId] = field(default_factory=Counter)
+    donors: Counter[str] = field(default_factory=Counter)
+    receivers: Counter[str] = field(default_factory=Counter)
+    members: Counter[str] = field(default_factory=Counter)
+
+    def add(self, zone_id: ZoneId, move: Move, count: int = 1) -> None:
+        """``count`` -1 takes a move away."""
+        self.cluster += count
+        self.zones[zone_id] += count
+        for node in move.donors:
+            self.donors[node] += count
+        for node in move.receivers:
+            self.receivers[node] += count
+
+    def copy(self) -> Loads:
+        return Loads(
+            self.cluster, self.zones.copy(), self.donors.copy(), self.receivers.copy(), self.members.copy()
+        )
+
+
+class Rooms:
+    """What may begin yet under ``limits`` while ``loads`` move; ``take`` uses it up.
+
+    ``member_limits``: of living nodes. A batch is what of a zone begins while none of it moves.
+    """
+
+    def __init__(self, limits: Limits, loads: Loads, member_limits: Mapping[str, int], now_ms: int) -> None:
+        self._limits = limits
+        self._loads = loads.copy()
+        self._member_limits = member_limits
+        self._now_ms = now_ms
+        self._batches: Counter[ZoneId] = Counter()
+        """What this admission has taken of each zone: its batch is still open for that."""
+
+    def moving(self, zone_id: ZoneId) -> int:
+        return self._loads.zones[zone_id]
+
+    def take(self, zone_id: ZoneId, move: Move) -> None:
+        self._loads.add(zone_id, move)
+        self._loads.members.update(move.joins)
+        self._batches[zone_id] += 1
+
+    def cause(self, zone_id: ZoneId, move: Move) -> str:
+        """What a partition of the zone waits for that wants to make this move; empty: it may begin.
+
+        The first word is stable: PAUSED, CLUSTER_CAP, BATCH, ZONE_CAP, NODE_CAP, NODE_MEMBER_LIMIT.
+        """
+        return self.cause_of_zone(zone_id) or self.cause_of_nodes(move)
+
+    def cause_of_zone(self, zone_id: ZoneId) -> str:
+        """What every partition of the zone waits for."""
+        limits, moving = self._limits, self._loads.zones[zone_id]
+        if limits.pause is not None and limits.pause.holds(self._now_ms):
+            return f"PAUSED: {limits.pause.told()}"
+        pause = limits.zone_pauses.get(zone_id)
+        if pause is not None and pause.holds(self._now_ms):
+            return f"PAUSED: the zone, {pause.told()}"
+        if limits.cluster_moves is not None and self._loads.cluster >= limits.cluster_moves:
+            return f"CLUSTER_CAP: {self._loads.cluster}/{limits.cluster_moves}"
+        taken = self._batches[zone_id]
+        if limits.batch_size is not None and (moving > taken or taken >= limits.batch_size):
+            return f"BATCH: {moving} of the last batch move"
+        if limits.zone_moves is not None and moving >= limits.zone_moves:
+            return f"ZONE_CAP: {moving}/{limits.zone_moves}"
+        return ""
+
+    def cause_of_nodes(self, move: Move) -> str:
+        for node in move.donors:
+            if self.donor_room(node) < 1:
+                return f"NODE_CAP: {node} {self._loads.donors[node]}/{self._limits.donor_moves} as donor"
+        for node in move.receivers:
+            if self.receiver_room(node) < 1:
+                moving = self._loads.receivers[node]
+                return f"NODE_CAP: {node} {moving}/{self._limits.receiver_moves} as receiver"
+        for node in move.joins:
+            if self.member_room(node) < 1:
+                return f"NODE_MEMBER_LIMIT: {node} {self._loads.members[node]}/{self._member_limits[node]}"
+        return ""
+
+    def donor_room(self, node: str) -> int:
+        """How many moves may begin yet that have ``node`` as a donor."""
+        cap = self._limits.donor_moves
+        return NO_LIMIT if cap is None else cap - self._loads.donors[node]
+
+    def receiver_room(self, node: str) -> int:
+        """How many moves may begin yet that have ``node`` as a receiver."""
+        cap = self._limits.receiver_moves
+        return NO_LIMIT if cap is None else cap - self._loads.receivers[node]
+
+    def member_room(self, node: str) -> int:
+        """How many members more ``node`` can hold; a node that does not live says nothing about that."""
+        limit = self._member_limits.get(node)
+        return NO_LIMIT if limit is None else limit - self._loads.members[node]
+
+
+Waiting = tuple[int, Move]
+"""A partition's number, and the move that it wants to make."""
+
+
+def admit(lines: Mapping[ZoneId, Iterable[Waiting]], rooms: Rooms) -> dict[ZoneId, list[int]]:
+    """The partitions that may begin now, by zone; ``rooms`` is used up by them.
+
+    Each next one is of the zone that moves the fewest (among those the one with the lowest id), and is the
+    first in the zone's line whose nodes have room. Invariants: no cap is passed, whatever part of the answer is
+    carried out; nothing waits that could begin as well; the answer depends on nothing but the arguments.
+
+    A line is walked at most once, and may leave out whatever has no room: room only shrinks meanwhile.
+    """
+    admitted: dict[ZoneId, list[int]] = {}
+    places = {zone_id: iter(line) for zone_id, line in lines.items()}
+    queue = [(rooms.moving(zone_id), zone_id) for zone_id in places]
+    heapq.heapify(queue)
+    while queue:
+        moving, zone_id = heapq.heappop(queue)
+        if rooms.cause_of_zone(zone_id):
+            continue
+        for number, move in places[zone_id]:
+            if not rooms.cause_of_nodes(move):
+                rooms.take(zone_id, move)
+                admitted.setdefault(zone_id, []).append(number)
+                heapq.heappush(queue, (moving + 1, zone_id))
+                break
+    return admitted

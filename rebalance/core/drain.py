@@ -1,0 +1,95 @@
+"""Nodes that leave: what a drain leaves of each zone, and whether a node can be stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from enum import Enum
+
+from catalog.core.quorum import majority
+from rebalance.core.move_status import PartitionView
+from rebalance.core.records import MemberRole, MemberState
+
+DRAIN_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """A node is leaving since ``since_ms``: it is no data node of any zone, and serves what it holds until that
+    has moved. Kept by name, so a restart of the node changes nothing."""
+
+    by: str
+    reason: str
+    since_ms: int
+
+    def encode(self) -> bytes:
+        document = {"v": DRAIN_FORMAT, **asdict(self)}
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Drain:
+        """Raises ValueError for a format that this build does not know."""
+        found = json.loads(value)
+        if found.pop("v") != DRAIN_FORMAT:
+            raise ValueError(f"the format of a drain is not known; this build reads {DRAIN_FORMAT}")
+        return cls(**found)
+
+
+class Loss(Enum):
+    """What a partition loses when a node stops. LEADER alone is no loss of data or service: another member
+    leads within seconds."""
+
+    LAST_COPY = "LAST_COPY"
+    MAJORITY = "MAJORITY"
+    LEADER = "LEADER"
+
+    @property
+    def hinders(self) -> bool:
+        return self is not Loss.LEADER
+
+
+def losses(view: PartitionView, node: str, alive: frozenset[str]) -> Iterator[tuple[Loss, str]]:
+    """What the partition would lose if ``node`` stopped now, explained; nothing if it does not matter.
+
+    Voters are those of the committed configuration, before there is one those of stable. A member counts while
+    its node lives and its process runs. A member that the group does not list is no copy.
+    """
+    configuration = view.configuration
+    if configuration is not None and configuration.members:
+        listed = frozenset(configuration.members)
+        voters = frozenset(
+            name for name, member in configuration.members.items() if member.role is MemberRole.VOTER
+        )
+    else:
+        listed = view.stable.nodes if view.stable is not None else frozenset()
+        voters = frozenset(view.stable.peers) if view.stable is not None else frozenset()
+    if node not in listed:
+        return
+    running = frozenset(
+        name for name in listed & alive & view.members.keys() if view.members[name].state is MemberState.RUNNING
+    )
+    others = running - {node}
+    if not others:
+        yield Loss.LAST_COPY, f"no other copy runs; the group has {_told(listed)}"
+    elif node in voters and len(others & voters) < majority(len(voters)):
+        told = (
+            f"{_told(others & voters)} of {_told(voters)} would be left, a majority is {majority(len(voters))}"
+        )
+        yield Loss.MAJORITY, told
+    if configuration is not None and configuration.leader == node and others:
+        yield Loss.LEADER, f"it leads the group; one of {_told(others)} takes over"
+
+
+def left_without(
+    data_nodes: Iterable[tuple[str, Iterable[str]]], living: frozenset[str], drained: frozenset[str]
+) -> tuple[str, ...]:
+    """Zones none of whose data nodes would live and not be drained. ``data_nodes``: by zone name; a zone that
+    has none now loses none."""
+    usable = living - drained
+    found = ((zone, frozenset(nodes)) for zone, nodes in data_nodes)
+    return tuple(zone for zone, nodes in found if nodes & living and not nodes & usable)
+
+
+def _told(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

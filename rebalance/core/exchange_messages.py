@@ -1,0 +1,116 @@
+"""What nodes tell each other about partition maps, from node to node and never over the ring (PME-061).
+
+With an exchange id a message belongs to an exchange; without one it tells of a change of states afterwards
+(PME-122). Every message may be lost, repeated or overtaken: senders repeat, receivers compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from catalog.core.zone import ZoneId
+from rebalance.core.partition_map import FullMap, SingleMap
+from rebalance.core.topology_version import TopologyVersion
+
+Lists = tuple[tuple[str, ...], ...]
+"""By partition: nodes, the primary first."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyId:
+    """One copy of a partition."""
+
+    zone: ZoneId
+    partition: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class SingleMessage:
+    """A node's local state (PME-016, PME-062, PME-065).
+
+    ``basis``: the last finished exchange of the sender. ``history``: by zone and partition the earliest counter
+    from which its log can replay updates (PME-055). ``wants_affinity``: it cannot compute assignments by
+    itself (PME-036).
+    """
+
+    sender: str
+    order: int
+    exchange: TopologyVersion | None
+    basis: TopologyVersion
+    maps: Mapping[ZoneId, SingleMap] = field(default_factory=dict)
+    history: Mapping[tuple[ZoneId, int], int] = field(default_factory=dict)
+    is_client: bool = False
+    wants_affinity: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Supplier:
+    """Who replays updates to a copy that is behind, and after which one it begins."""
+
+    node: str
+    counter: int
+
+
+@dataclass(frozen=True, slots=True)
+class FullMessage:
+    """What the coordinator decided (PME-100..105).
+
+    - ``exchange`` to ``version``: the exchange, and the last one that was merged into it (PME-073).
+    - ``order``: join order of the coordinator that sends it.
+    - ``maps``: cluster-wide states. ``counters``: by zone and partition the actual update counter.
+    - ``reload``: copies to be cleared and filled from the start. ``suppliers``: who replays to whom.
+    - ``joined_affinity``: effective assignments of every zone, for nodes that joined. ``affinity_diff``: for
+      the others where the effective assignment is not the ideal one. ``ideal``: for nodes that cannot compute
+      it.
+    - ``basis``: the exchange that decided the states, where clients that came and went made the version higher.
+    - ``lost``: partitions without an owner. ``rebalanced``: nothing is late and nothing moves.
+    """
+
+    exchange: TopologyVersion | None
+    version: TopologyVersion
+    order: int
+    maps: Mapping[ZoneId, FullMap]
+    counters: Mapping[tuple[ZoneId, int], int] = field(default_factory=dict)
+    reload: frozenset[CopyId] = frozenset()
+    suppliers: Mapping[CopyId, Supplier] = field(default_factory=dict)
+    joined_affinity: Mapping[ZoneId, Lists] = field(default_factory=dict)
+    affinity_diff: Mapping[ZoneId, Mapping[int, tuple[str, ...]]] = field(default_factory=dict)
+    ideal: Mapping[ZoneId, Lists] = field(default_factory=dict)
+    lost: Mapping[ZoneId, frozenset[int]] = field(default_factory=dict)
+    rebalanced: bool = False
+    basis: TopologyVersion | None = None
+
+    def covers(self, version: TopologyVersion) -> bool:
+        """Whether the exchange of ``version`` ended with this message."""
+        return self.exchange is not None and self.exchange <= version <= self.version
+
+
+@dataclass(frozen=True, slots=True)
+class SingleRequest:
+    """A new coordinator asks for what it needs to finish an exchange that the one before it began. The answer
+    is the single map or, from a node that has finished it already, the full message."""
+
+    sender: str
+    order: int
+    exchange: TopologyVersion
+
+
+@dataclass(frozen=True, slots=True)
+class LatchCount:
+    """No update of an earlier version is open on the sender (PME-047)."""
+
+    sender: str
+    exchange: TopologyVersion
+
+
+@dataclass(frozen=True, slots=True)
+class LatchOpen:
+    """Every server has counted down (PME-048)."""
+
+    exchange: TopologyVersion
+    order: int
+
+
+Message = SingleMessage | FullMessage | SingleRequest | LatchCount | LatchOpen

@@ -1,0 +1,49 @@
+"""What may be done with a zone while partitions of it are lost. The zone's setting, after Ignite 2.
+
+A partition is lost when no living copy owns it. It stays lost until somebody resets it, also when an owner
+comes back, because nobody but the operator knows whether what came back is good enough. Source: PME-094..096.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import Enum
+
+
+class LossPolicy(Enum):
+    """``SAFE`` refuses what touches a lost partition; ``ALL`` serves it with what is left.
+
+    - IGNORE: nothing is ever lost: the new copies own at once, empty, and everything is allowed.
+    - READ_ONLY_SAFE: no write to the zone, reads of the partitions that are there.
+    - READ_ONLY_ALL: no write to the zone, reads of all partitions.
+    - READ_WRITE_SAFE: reads and writes of the partitions that are there.
+    - READ_WRITE_ALL: everything.
+    """
+
+    IGNORE = "IGNORE"
+    READ_ONLY_SAFE = "READ_ONLY_SAFE"
+    READ_ONLY_ALL = "READ_ONLY_ALL"
+    READ_WRITE_SAFE = "READ_WRITE_SAFE"
+    READ_WRITE_ALL = "READ_WRITE_ALL"
+
+
+class Access(Enum):
+    READ = "READ"
+    WRITE = "WRITE"
+
+
+_READ_ONLY = (LossPolicy.READ_ONLY_SAFE, LossPolicy.READ_ONLY_ALL)
+_SAFE = (LossPolicy.READ_ONLY_SAFE, LossPolicy.READ_WRITE_SAFE)
+
+
+def why_refused(policy: LossPolicy, access: Access, partition: int, lost: Collection[int]) -> str:
+    """Why an operation on ``partition`` of a zone is refused; empty when it is not. ``lost``: the zone's lost
+    partitions (PME-095)."""
+    if not lost or policy is LossPolicy.IGNORE:
+        return ""
+    if access is Access.WRITE and policy in _READ_ONLY:
+        some = ", ".join(map(str, sorted(lost)[:5]))
+        return f"partitions {some} are lost and the policy {policy.value} refuses every write to the zone"
+    if partition in lost and policy in _SAFE:
+        return f"partition {partition} is lost and the policy {policy.value} refuses what touches it"
+    return ""

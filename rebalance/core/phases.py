@@ -1,0 +1,142 @@
+"""The phases of a partition's rebalance, each with its trigger, its steps and its result (I3A-028).
+
+Told from the keys alone, so anybody can ask at any time, also after a restart: a phase that is over shows what
+came of it, one that runs what was done so far and what it waits for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from rebalance.core.assignments import Assignments, nodes_of
+from rebalance.core.move_status import PartitionView, partition_status
+from rebalance.core.records import MemberState, Stage
+
+
+class PhaseName(Enum):
+    """In the order in which they follow each other."""
+
+    WRITE_INTENTION = "WRITE_INTENTION"
+    MOVE_GROUP = "MOVE_GROUP"
+    SWITCH_STABLE = "SWITCH_STABLE"
+    CLEAN_UP = "CLEAN_UP"
+
+
+class PhaseState(Enum):
+    """NOT_BEGUN: its trigger has not come."""
+
+    NOT_BEGUN = "NOT_BEGUN"
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """``trigger``: the event that begins it, or what is waited for; ``steps``: what is done, in order;
+    ``result``: what came of it, or why it does not go on."""
+
+    name: PhaseName
+    state: PhaseState
+    trigger: str
+    steps: tuple[str, ...]
+    result: str
+
+
+def phases_of(view: PartitionView, event_revision: int | None, alive: frozenset[str]) -> tuple[Phase, ...]:
+    """All four. ``event_revision``: the partition's trigger; ``alive``: nodes whose lease lives."""
+    return (
+        _write_intention(view, event_revision),
+        _move_group(view, alive),
+        _switch_stable(view),
+        _clean_up(view, alive),
+    )
+
+
+def _write_intention(view: PartitionView, event_revision: int | None) -> Phase:
+    name = PhaseName.WRITE_INTENTION
+    if view.target is None:
+        return Phase(name, PhaseState.NOT_BEGUN, "a placed target", (), "PLACEMENT_NOT_COMPUTED")
+    if not view.processed:
+        steps = (f"target: {_shown(view.target)}",)
+        return Phase(name, PhaseState.RUNNING, "a newer target", steps, "TARGET_NOT_WRITTEN")
+    keys = (("stable", view.stable), ("pending", view.pending), ("planned", view.planned))
+    written = tuple(f"{key}: {_shown(each)}" for key, each in keys if each is not None)
+    kind = "a reset" if view.recovered else "an event"
+    return Phase(
+        name,
+        PhaseState.DONE,
+        f"{kind} of revision {event_revision}",
+        (f"target: {_shown(view.target)}", *written),
+        f"processed up to event revision {event_revision}",
+    )
+
+
+def _move_group(view: PartitionView, alive: frozenset[str]) -> Phase:
+    name = PhaseName.MOVE_GROUP
+    if view.pending is None:
+        return Phase(name, PhaseState.NOT_BEGUN, "a pending set", (), "nothing is pending")
+    stable = view.stable.nodes if view.stable is not None else frozenset()
+    joining = sorted(view.pending.nodes - stable)
+    steps = [
+        f"member of {node}: {view.members[node].state.value if node in view.members else 'not reserved'}"
+        for node in joining
+    ]
+    configuration = view.configuration
+    if configuration is not None:
+        steps += [
+            f"{member.role.value.lower()}: {node}" for node, member in sorted(configuration.members.items())
+        ]
+        steps.append(f"stage: {configuration.stage.value}")
+    forced = "forced to" if view.pending.forced else "pending:"
+    done = configuration is not None and configuration.stage is Stage.STABLE
+    status = partition_status(view, alive)
+    return Phase(
+        name,
+        PhaseState.DONE if done else PhaseState.RUNNING,
+        f"{forced} {_shown(view.pending)}",
+        tuple(steps),
+        "the group is what pending asks for" if done else status.cause,
+    )
+
+
+def _switch_stable(view: PartitionView) -> Phase:
+    name = PhaseName.SWITCH_STABLE
+    configuration = view.configuration
+    if configuration is None or view.stable is None:
+        return Phase(name, PhaseState.NOT_BEGUN, "a committed configuration", (), "LEADER_UNKNOWN")
+    members = ", ".join(sorted(configuration.members))
+    committed = f"term {configuration.term} under {configuration.leader} committed {members}"
+    if view.pending is None:
+        steps = (f"stable: {_shown(view.stable)}",)
+        same = configuration.members.keys() == view.stable.nodes
+        result = "stable is what the group is" if same else "the group is on its way to stable"
+        return Phase(name, PhaseState.DONE if same else PhaseState.RUNNING, committed, steps, result)
+    if configuration.stage is not Stage.STABLE:
+        return Phase(name, PhaseState.NOT_BEGUN, "the group as pending asks for it", (), committed)
+    following = f"then pending: {_shown(view.planned)}" if view.planned is not None else "then no pending"
+    return Phase(
+        name, PhaseState.RUNNING, committed, (f"stable: {_shown(view.pending)}", following), "to be written"
+    )
+
+
+def _clean_up(view: PartitionView, alive: frozenset[str]) -> Phase:
+    name = PhaseName.CLEAN_UP
+    wanted = nodes_of(view.stable, view.pending)
+    redundant = sorted(view.members.keys() - wanted)
+    if not redundant:
+        running = sum(each.state is MemberState.RUNNING for each in view.members.values())
+        return Phase(
+            name, PhaseState.DONE, "a switch of stable", (), f"{running} members run, none is redundant"
+        )
+    steps = tuple(f"destroy the member of {node}" for node in redundant)
+    gone = [node for node in redundant if node not in alive]
+    result = f"NODE_DOWN: {', '.join(gone)}" if gone else f"CLEAN_UP: {', '.join(redundant)}"
+    return Phase(name, PhaseState.RUNNING, "a switch of stable", steps, result)
+
+
+def _shown(assignments: Assignments | None) -> str:
+    if assignments is None:
+        return "-"
+    learners = f" (learners {', '.join(assignments.learners)})" if assignments.learners else ""
+    return ", ".join(assignments.peers) + learners

@@ -1,0 +1,172 @@
+"""Versions of the topology, the events that make them, and the cluster as it is after each event.
+
+Events come in one order for all nodes (the ring): each gets the next version. Members that come or go count the
+major number up (5.0 -> 6.0), everything else the minor one (6.0 -> 6.1). Source: PME-002..015, PME-019,
+PME-020, PME-110, PME-112, PME-127.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from catalog.core.zone import ZoneId
+from rebalance.core.loss_policy import LossPolicy
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopologyVersion:
+    major: int
+    minor: int = 0
+
+    @property
+    def next_major(self) -> TopologyVersion:
+        return TopologyVersion(self.major + 1)
+
+    @property
+    def next_minor(self) -> TopologyVersion:
+        return TopologyVersion(self.major, self.minor + 1)
+
+    @classmethod
+    def parse(cls, text: str) -> TopologyVersion:
+        """Raises ValueError for anything but ``major.minor``."""
+        major, dot, minor = text.partition(".")
+        if not dot or not (major.isdecimal() and minor.isdecimal()):
+            raise ValueError(f"a topology version is major.minor, as 6.1, not {text!r}")
+        return cls(int(major), int(minor))
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+NO_VERSION = TopologyVersion(0)
+
+
+class Trigger(Enum):
+    """What starts an exchange. The first three change the members, all others are custom events."""
+
+    NODE_JOINED = "NODE_JOINED"
+    NODE_LEFT = "NODE_LEFT"  # in order
+    NODE_FAILED = "NODE_FAILED"  # it stopped answering
+    ACTIVATE = "ACTIVATE"
+    DEACTIVATE = "DEACTIVATE"
+    BASELINE_SET = "BASELINE_SET"
+    ZONE_START = "ZONE_START"
+    ZONE_STOP = "ZONE_STOP"
+    SNAPSHOT_CREATE = "SNAPSHOT_CREATE"
+    SNAPSHOT_RESTORE = "SNAPSHOT_RESTORE"
+    LOG_SWITCH = "LOG_SWITCH"  # the write-ahead log of all nodes, on or off
+    AFFINITY_CHANGE = "AFFINITY_CHANGE"  # new primaries are ready: the late affinity switch
+    LOSS_RESET = "LOSS_RESET"  # somebody says that lost partitions may be used as they are
+
+    @property
+    def changes_members(self) -> bool:
+        return self in (Trigger.NODE_JOINED, Trigger.NODE_LEFT, Trigger.NODE_FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneSpec:
+    """A zone as an exchange sees it. ``copies`` counts the primary and its backups."""
+
+    zone_id: ZoneId
+    partitions: int
+    copies: int
+    policy: LossPolicy = LossPolicy.READ_WRITE_SAFE
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryEvent:
+    """One event of the ring. ``node`` and ``order`` are those of whoever came or went; ``zones`` are started by
+    it, named by a snapshot, or brought by the joining node; ``baseline`` belongs to BASELINE_SET, ``basis`` to
+    AFFINITY_CHANGE: the exchange whose late primaries are ready."""
+
+    version: TopologyVersion
+    trigger: Trigger
+    node: str = ""
+    order: int = 0
+    is_client: bool = False
+    zones: tuple[ZoneSpec, ...] = ()
+    baseline: frozenset[str] | None = None
+    basis: TopologyVersion | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Who is there and what is open, as of ``version``.
+
+    ``servers`` and ``clients`` map names to join orders. ``baseline``: the nodes that keep data, also while
+    they are away; None means that every server does. ``born``: the version at which a zone was first opened.
+    """
+
+    version: TopologyVersion = NO_VERSION
+    servers: Mapping[str, int] = field(default_factory=dict)
+    clients: Mapping[str, int] = field(default_factory=dict)
+    baseline: frozenset[str] | None = None
+    zones: Mapping[ZoneId, ZoneSpec] = field(default_factory=dict)
+    born: Mapping[ZoneId, TopologyVersion] = field(default_factory=dict)
+    active: bool = True
+
+    @property
+    def coordinator(self) -> str | None:
+        """The oldest server: the one with the lowest order (PME-110). None when there is no server."""
+        return min(self.servers, key=self.servers.__getitem__, default=None)
+
+    @property
+    def affinity_nodes(self) -> tuple[str, ...]:
+        """Nodes that hold data, by name; those of a baseline also while they are away."""
+        return tuple(sorted(self.servers if self.baseline is None else self.baseline))
+
+    @property
+    def open_zones(self) -> Mapping[ZoneId, ZoneSpec]:
+        return self.zones if self.active else {}
+
+    def version_after(self, trigger: Trigger) -> TopologyVersion:
+        return self.version.next_major if trigger.changes_members else self.version.next_minor
+
+    def new_zones(self, event: DiscoveryEvent) -> tuple[ZoneSpec, ...]:
+        """Those of the event's zones that were not there before it."""
+        return tuple(each for each in event.zones if each.zone_id not in self.zones)
+
+    def after(self, event: DiscoveryEvent) -> Cluster:
+        """The cluster that the event makes. Raises ValueError when it is not the next event."""
+        if event.version != self.version_after(event.trigger):
+            due = self.version_after(event.trigger)
+            raise ValueError(f"event {event.trigger.value} has version {event.version}, the next one is {due}")
+        moved = replace(self, version=event.version)
+        match event.trigger:
+            case Trigger.NODE_JOINED if event.is_client:
+                return replace(moved, clients={**self.clients, event.node: event.order})
+            case Trigger.NODE_JOINED:
+                return replace(moved, servers={**self.servers, event.node: event.order})._opened(event)
+            case Trigger.NODE_LEFT | Trigger.NODE_FAILED:
+                servers = {name: order for name, order in self.servers.items() if name != event.node}
+                clients = {name: order for name, order in self.clients.items() if name != event.node}
+                return replace(moved, servers=servers, clients=clients)
+            case Trigger.ACTIVATE:
+                return replace(
+                    moved, active=True, born={**dict.fromkeys(self.zones, event.version), **self.born}
+                )
+            case Trigger.DEACTIVATE:
+                return replace(moved, active=False)
+            case Trigger.BASELINE_SET:
+                return replace(moved, baseline=event.baseline)
+            case Trigger.ZONE_START:
+                return moved._opened(event)
+            case Trigger.ZONE_STOP:
+                gone = {each.zone_id for each in event.zones}
+                zones = {key: each for key, each in self.zones.items() if key not in gone}
+                born = {key: version for key, version in self.born.items() if key not in gone}
+                return replace(moved, zones=zones, born=born)
+            case Trigger.SNAPSHOT_RESTORE:
+                reborn = {each.zone_id: event.version for each in event.zones}
+                return replace(moved, born={**self.born, **reborn})
+            case _:
+                return moved
+
+    def _opened(self, event: DiscoveryEvent) -> Cluster:
+        """``self`` is at the event's version already. The first server's own zones are new too."""
+        new = self.new_zones(event)
+        zones = {**self.zones, **{each.zone_id: each for each in new}}
+        born = {**self.born, **({each.zone_id: event.version for each in new} if self.active else {})}
+        return replace(self, zones=zones, born=born)

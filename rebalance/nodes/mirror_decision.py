@@ -1,0 +1,68 @@
+"""What a node does with its mirror of a partition: a pure decision from what is written and what runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from rebalance.core.records import MemberState, MirrorRecord, rounded_revision
+from rebalance.nodes.endpoints import client_urls
+from rebalance.nodes.partition_view import PartitionView
+from rebalance.ports.groups import MemberLife
+from rebalance.ports.mirrors import MirrorStatus
+
+_STATES = {
+    MemberLife.RESERVED: MemberState.READY,
+    MemberLife.STARTING: MemberState.STARTING,
+    MemberLife.STOPPED: MemberState.STARTING,
+    MemberLife.RUNNING: MemberState.RUNNING,
+}
+
+
+class MirrorDuty(Enum):
+    NOTHING = "NOTHING"
+    WAIT = "WAIT"  # wanted, and there is nothing to follow
+    FOLLOW = "FOLLOW"
+    CLEAN_UP = "CLEAN_UP"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorDecision:
+    """``group`` and ``sources`` are for FOLLOW, ``reason`` for WAIT."""
+
+    duty: MirrorDuty
+    group: str = ""
+    sources: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def decide_mirror(view: PartitionView, node: str, status: MirrorStatus | None) -> MirrorDecision:
+    """The duty of ``node`` for its mirror, told from ``view`` and ``status`` alone (IEP-043).
+
+    Invariant: while stable or pending names the node as a learner its mirror stays. So a learner that is
+    promoted loses it at the stable switch and not before, and a voter that is demoted has it before the switch.
+    """
+    own = view.records.get(node)
+    if node not in view.learning:
+        recorded = own is not None and own.value.mirror is not None
+        return MirrorDecision(MirrorDuty.CLEAN_UP if status is not None or recorded else MirrorDuty.NOTHING)
+    if view.group is None or view.configuration is None:
+        return MirrorDecision(MirrorDuty.WAIT, reason="WAITING: the group has not elected a leader yet")
+    # Its own member is of no use as a source: it is on its way in, or out.
+    own_url = own.value.client_url if own is not None else ""
+    sources = tuple(each for each in client_urls(view) if each != own_url)
+    if not sources:
+        return MirrorDecision(MirrorDuty.WAIT, reason="WAITING: no other voter serves clients")
+    return MirrorDecision(MirrorDuty.FOLLOW, view.group.value.token, sources)
+
+
+def mirror_record(status: MirrorStatus | None, reason: str = "") -> MirrorRecord:
+    """What is published of a mirror; ``reason`` says what it waits for when the mirror itself does not."""
+    if status is None:
+        return MirrorRecord(MemberState.READY, reason=reason)
+    return MirrorRecord(
+        state=_STATES.get(status.life, MemberState.FAILED),
+        client_url=status.client_url,
+        safe_revision=rounded_revision(status.safe_revision),
+        reason=status.reason or reason,
+    )

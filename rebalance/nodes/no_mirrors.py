@@ -1,0 +1,29 @@
+"""The mirrors of a node that keeps none: it can vote, and says so when it is asked to learn."""
+
+from __future__ import annotations
+
+from rebalance.core.keys import PartitionId
+from rebalance.ports.groups import NoPlaceError
+from rebalance.ports.mirrors import MirrorStatus
+
+
+class NoMirrors:
+    """A ``MirrorHost`` that holds nothing and follows nobody."""
+
+    def open(self, node: str) -> None:
+        """Nothing was left behind."""
+
+    def partitions(self) -> frozenset[PartitionId]:
+        return frozenset()
+
+    async def follow(self, partition: PartitionId, group: str, sources: tuple[str, ...]) -> None:
+        raise NoPlaceError("MIRRORS_NOT_KEPT: this node was started without a place for standing learners")
+
+    async def status(self, partition: PartitionId) -> MirrorStatus | None:
+        return None
+
+    async def stop(self, partition: PartitionId, *, destroy: bool) -> None:
+        """There is none to be stopped."""
+
+    async def close(self) -> None:
+        """Nothing runs."""

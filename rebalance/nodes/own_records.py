@@ -1,0 +1,68 @@
+"""What this node says of its replicas: one record a partition, of the member and of the mirror together.
+
+Member and mirror come and go apart from each other, so each part is written without touching the other. Only
+this node writes its records, and one task at a time works on a partition, so no guard is needed for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import MemberRecord, MirrorRecord
+from rebalance.core.txn import Compare, Delete, Put, Txn
+from rebalance.nodes.partition_view import Mirrors
+from rebalance.nodes.recent_writes import RecentWrites
+from rebalance.ports.metastore import Metastore
+
+
+class OwnRecords:
+    """The keys ``members/<zone>/<partition>/<node>`` of one node. Methods raise MetastoreError."""
+
+    def __init__(self, node: str, metastore: Metastore, mirrors: Mirrors) -> None:
+        self._node = node
+        self._metastore = metastore
+        self._mirrors = mirrors
+        self._written = RecentWrites()
+
+    def of(self, partition: PartitionId) -> MemberRecord | None:
+        """The newest record that this node knows of."""
+        value = self._written.current(self._key(partition), self._mirrors.members)
+        return MemberRecord.decode(value) if value is not None else None
+
+    async def write_member(
+        self, partition: PartitionId, member: MemberRecord | None, guards: tuple[Compare, ...] = ()
+    ) -> bool:
+        """Say ``member`` of the member (what it says of a mirror does not count), None: there is none any more.
+        False when a guard failed."""
+        current = self.of(partition)
+        mirror = current.mirror if current is not None else None
+        if member is not None:
+            return await self._write(partition, replace(member, mirror=mirror), guards)
+        return await self._write(partition, MemberRecord.of_mirror(mirror) if mirror else None, guards)
+
+    async def write_mirror(
+        self, partition: PartitionId, mirror: MirrorRecord | None, guards: tuple[Compare, ...] = ()
+    ) -> bool:
+        """As ``write_member``, of the mirror."""
+        current = self.of(partition)
+        if current is not None and current.has_member:
+            return await self._write(partition, replace(current, mirror=mirror), guards)
+        return await self._write(partition, MemberRecord.of_mirror(mirror) if mirror else None, guards)
+
+    async def _write(
+        self, partition: PartitionId, record: MemberRecord | None, guards: tuple[Compare, ...]
+    ) -> bool:
+        """Nothing is written that the key says already, unless guards ask whether it may."""
+        key = self._key(partition)
+        value = record.encode() if record is not None else None
+        if not guards and self._written.current(key, self._mirrors.members) == value:
+            return True
+        operation = Put(key, value) if value is not None else Delete(key)
+        result = await self._metastore.commit(Txn(guards, (operation,)))
+        if result.succeeded:
+            self._written.note(key, result.revision, value)
+        return result.succeeded
+
+    def _key(self, partition: PartitionId) -> str:
+        return self._mirrors.keyspace.member(partition, self._node)

@@ -1,0 +1,124 @@
+"""What a node does for a recovery: founds a group anew on its own member, and tells how far its copy goes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import (
+    ConfigurationRecord,
+    ConfiguredMember,
+    GroupRecord,
+    LogPosition,
+    RestartRecord,
+    Stage,
+)
+from rebalance.core.txn import Delete, Operation, Put, Txn, unchanged
+from rebalance.nodes.partition_view import PartitionView, Recorded
+from rebalance.ports.groups import GroupHost, MemberLife, MemberStatus, MemberUnavailableError
+from rebalance.ports.metastore import Metastore
+
+log = structlog.get_logger(__name__)
+
+LEADERLESS_S = 2.0
+"""An election takes less: what lasts longer may be a lost majority."""
+LOOK_AGAIN_S = 1.0
+WITH_DATA = frozenset((MemberLife.STOPPED, MemberLife.STARTING, MemberLife.RUNNING, MemberLife.FAILED))
+
+
+class RecoveryDuties:
+    """One node's. ``found_*`` return True when the group is written to the metastore as founded."""
+
+    def __init__(self, node: str, metastore: Metastore, keyspace: Keyspace, host: GroupHost) -> None:
+        self._node = node
+        self._keyspace = keyspace
+        self._metastore = metastore
+        self._host = host
+        self._leaderless: dict[PartitionId, float] = {}
+        self._restarted: dict[PartitionId, int] = {}
+        self._looked: dict[PartitionId, tuple[float, LogPosition | None]] = {}
+
+    async def found_alone(self, view: PartitionView) -> bool:
+        """Pending's generation, on the data of the own member (``GroupHost.found_alone``). Repeated after a
+        crash anywhere it comes to the same: the member's own files say whether it is founded already."""
+        partition, pending = view.partition, view.pending
+        if pending is None:
+            return False
+        try:
+            if not await self._host.found_alone(partition, pending.value.forced):
+                return False
+            (own,) = await self._host.configuration(partition, linearizable=True)
+            status = await self._host.status(partition)
+        except MemberUnavailableError as error:
+            log.info("group not founded yet", partition=str(partition), error=str(error))
+            return False
+        if status is None or not status.is_leader:
+            return False
+        configuration = ConfigurationRecord(
+            term=status.term,
+            leader=self._node,
+            stage=Stage.STABLE,
+            members={self._node: ConfiguredMember(own.member_id, own.role, own.peer_url)},
+            size_bytes=view.configuration.value.size_bytes if view.configuration else 0,
+            generation=pending.value.forced,
+        )
+        return await self._write(
+            view, status.endpoints.peer_url, Put(view.keys.configuration, configuration.encode())
+        )
+
+    async def found_empty(self, view: PartitionView, status: MemberStatus) -> bool:
+        """Nobody has a copy: the reserved member is named as the group's first one, and starts as such."""
+        return await self._write(view, status.endpoints.peer_url, Delete(view.keys.configuration))
+
+    async def position(self, partition: PartitionId, status: MemberStatus | None) -> LogPosition | None:
+        """How far the own copy goes, once its group has had no leader for ``LEADERLESS_S``."""
+        if status is None or status.life not in WITH_DATA or status.leader:
+            self._leaderless.pop(partition, None)
+            self._looked.pop(partition, None)
+            return None
+        now = asyncio.get_running_loop().time()
+        if now - self._leaderless.setdefault(partition, now) < LEADERLESS_S:
+            return None
+        at, position = self._looked.get(partition, (float("-inf"), None))
+        if now - at > LOOK_AGAIN_S:
+            position = await self._host.log_position(partition)
+            self._looked[partition] = now, position
+        return position
+
+    async def restarted(self, view: PartitionView, asked: Recorded[RestartRecord]) -> bool:
+        """Stops the member, with clean-up its data too; rounds that follow start it as ever. The key goes last,
+        so that a node which dies on the way does it again. False: it was done a moment ago."""
+        partition = view.partition
+        if self._restarted.get(partition) == asked.mod_revision:
+            return False
+        if partition in self._host.partitions():
+            await self._host.stop(partition, destroy=asked.value.cleanup)
+        key = self._keyspace.restart(partition, self._node)
+        done: list[Operation] = [Delete(key)]
+        if asked.value.cleanup:
+            done.append(Delete(self._keyspace.member(partition, self._node)))
+        await self._metastore.commit(Txn((unchanged(key, asked.mod_revision),), tuple(done)))
+        self._restarted[partition] = asked.mod_revision
+        log.info("member restarted by request", partition=str(partition), cleanup=asked.value.cleanup)
+        return True
+
+    async def _write(self, view: PartitionView, peer_url: str, configuration: Operation) -> bool:
+        """Guarded by pending: a later recovery may have chosen another node."""
+        pending = view.pending
+        if pending is None:
+            return False
+        zone, number = view.partition.zone_id, view.partition.partition
+        generation = pending.value.forced
+        group = GroupRecord(f"{zone}-{number}-{generation}", {self._node: peer_url}, generation)
+        guards = (
+            unchanged(view.keys.pending, pending.mod_revision),
+            unchanged(view.keys.group, view.group.mod_revision if view.group else 0),
+        )
+        result = await self._metastore.commit(
+            Txn(guards, (Put(view.keys.group, group.encode()), configuration))
+        )
+        if result.succeeded:
+            log.warning("group founded anew", partition=str(view.partition), generation=generation)
+        return result.succeeded

@@ -1,0 +1,80 @@
+"""May the data of a member or of a mirror go? Asked of the metastore itself, never of a local copy (I3-049)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+import structlog
+
+from rebalance.core.assignments import Assignments
+from rebalance.core.epoch import EpochRecord
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.txn import Compare, Get, Txn, unchanged
+from rebalance.nodes.adopted_store import why_kept
+from rebalance.nodes.registration import Registration
+from rebalance.ports.metastore import Metastore
+
+log = structlog.get_logger(__name__)
+
+
+class Verdict(Enum):
+    MAY_GO = "MAY_GO"
+    WANTED = "WANTED"  # a key names this node after all: look again
+    STORE_IS_BEHIND = "STORE_IS_BEHIND"  # nothing goes on the word of a metastore that went back in time
+    KEPT = "KEPT"  # assigned nowhere, and yet perhaps needed: ``why`` says for what
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """``guards``: for the write after which the data goes; they fail if stable or pending was written since."""
+
+    verdict: Verdict
+    guards: tuple[Compare, ...] = ()
+    why: str = ""
+
+
+class RemovalJudge:
+    """Reads both keys, the epoch, the published configuration and the intent at one revision."""
+
+    def __init__(self, metastore: Metastore, keyspace: Keyspace, registration: Registration) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._registration = registration
+
+    async def judge(
+        self, partition: PartitionId, names: Callable[[Assignments], bool], peer_url: str | None
+    ) -> Removal:
+        """``names``: whether an assignment asks for what is to go. ``peer_url``: of a member that has data,
+        empty for a mirror; None: there is no data to lose. Raises MetastoreError."""
+        keyspace = self._keyspace
+        keys = keyspace.partition(partition)
+        read = (
+            *(keys.stable, keys.pending, keyspace.epoch),
+            *(keys.configuration, keyspace.intent(partition.zone_id)),
+        )
+        result = await self._metastore.commit(Txn((), tuple(Get(name) for name in read)))
+        found = [result.only(index) for index in (0, 1)]
+        epoch = result.only(2)
+        self._registration.adopted(EpochRecord.decode(epoch.value if epoch else None).epoch, result.revision)
+        seen = self._registration.revision_floor
+        if any(item and names(Assignments.decode(item.value)) for item in found):
+            return Removal(Verdict.WANTED)
+        if result.revision < seen:
+            log.error(
+                "the metastore went back in time, nothing is destroyed on its word",
+                partition=str(partition),
+                revision=result.revision,
+                seen=seen,
+            )
+            return Removal(Verdict.STORE_IS_BEHIND)
+        if peer_url is not None:
+            why = why_kept(peer_url, epoch, result.only(3), result.only(4))
+            if why:
+                return Removal(Verdict.KEPT, why=why)
+        guards = tuple(
+            unchanged(key, item.mod_revision if item else 0)
+            for key, item in zip((keys.stable, keys.pending), found, strict=True)
+        )
+        return Removal(Verdict.MAY_GO, guards)

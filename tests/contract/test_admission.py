@@ -1,0 +1,434 @@
+"""Controllers under limits, over each metastore: what begins, what waits, and what nobody holds back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
+from rebalance.controllers.admission import MoveAdmission
+from rebalance.controllers.clock import Clock, WallClock
+from rebalance.controllers.data_nodes import DataNodesKeeper
+from rebalance.controllers.partitions import observe
+from rebalance.controllers.topology import KnownTopology
+from rebalance.controllers.zone import ZoneController
+from rebalance.core.admission import Limits, Pause
+from rebalance.core.assignments import Assignments
+from rebalance.core.guarded_write import (
+    Observed,
+    decide_on_configuration_applied,
+    decide_on_forced_move,
+    decode_trigger,
+)
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.txn import Put, Txn, TxnResult
+from rebalance.metastore.etcd import EtcdMetastore
+from rebalance.metastore.memory import MemoryMetastore
+from rebalance.ports.metastore import Metastore, WatchBatch, WatchReset
+from spark.engine import LocalPlacementEngine
+from tests.conftest import EtcdServer
+
+ZONES = tuple(
+    Zone(
+        ZoneId(number), f"Z{number}", partitions=6, replicas=1, quorum_size=None, storage_profiles=("default",)
+    )
+    for number in (1, 2)
+)
+NODES = tuple(Node(name) for name in ("n1", "n2", "n3"))
+DEADLINE_S = 20.0
+
+
+@pytest.fixture(params=["etcd", "memory"])
+async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> AsyncIterator[Metastore]:
+    opened: Metastore = EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
+    yield opened
+    await opened.close()
+
+
+class Controllers:
+    """One process's: the zones, and the admission beside them."""
+
+    def __init__(self, store: Metastore, keyspace: Keyspace, clock: Clock) -> None:
+        self.again: set[ZoneId] = set()
+        self.admission = MoveAdmission(store, keyspace, clock, rewrite=self._rewrite)
+        keeper = DataNodesKeeper(store, keyspace, lambda: KnownTopology.of(*NODES))
+        self.zones = ZoneController(store, keyspace, LocalPlacementEngine(), keeper, admission=self.admission)
+
+    def _rewrite(self, zone_id: ZoneId) -> None:
+        self.zones.rewrite(zone_id)
+        self.again.add(zone_id)
+
+
+class World:
+    """Zones whose partitions only move when a test says so."""
+
+    def __init__(self, store: Metastore, keyspace: Keyspace) -> None:
+        self.store = store
+        self.keyspace = keyspace
+        self._version = 10
+
+    @asynccontextmanager
+    async def controllers(self, clock: Clock | None = None) -> AsyncIterator[Controllers]:
+        """Until the block ends, as when the process is killed."""
+        made = Controllers(self.store, self.keyspace, clock or WallClock())
+        tasks = [asyncio.create_task(made.admission.follow()), asyncio.create_task(made.admission.run())]
+        await made.admission.loaded()
+        try:
+            yield made
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def limit(self, limits: Limits) -> None:
+        await self.store.commit(Txn((), (Put(self.keyspace.limits, limits.encode()),)))
+
+    async def publish(self, *zones: Zone) -> None:
+        for zone in zones:
+            self._version += 1
+            intent = ZoneIntent(self._version, zone)
+            await self.store.commit(Txn((), (Put(self.keyspace.intent(zone.zone_id), intent.encode()),)))
+
+    async def observed(self) -> dict[PartitionId, Observed]:
+        return observe(self.keyspace, (await self.store.range(self.keyspace.partitions)).items)
+
+    async def moving(self) -> list[PartitionId]:
+        return [partition for partition, seen in (await self.observed()).items() if seen.pending is not None]
+
+    async def end_move(self, partition: PartitionId) -> None:
+        """As the agent beside the group's leader."""
+        seen = (await self.observed())[partition]
+        assert seen.pending is not None
+        decision = decide_on_configuration_applied(seen, Assignments.decode(seen.pending.value))
+        assert decision.transaction is not None
+        assert (await self.store.commit(decision.transaction)).succeeded
+
+    async def until(self, condition: Callable[[list[PartitionId]], bool]) -> list[PartitionId]:
+        async with asyncio.timeout(DEADLINE_S):
+            while not condition(found := await self.moving()):
+                await asyncio.sleep(0.01)
+        return found
+
+    async def watch(self, seen: list[int]) -> None:
+        """How many partitions move, after every revision."""
+        pending: set[str] = set()
+        async for change in self.store.watch(self.keyspace.partitions):
+            if isinstance(change, WatchReset):
+                pending = {item.key for item in change.snapshot.items if item.key.endswith("/pending")}
+                seen.append(len(pending))
+            else:
+                for batch in revisions(change):
+                    pending = batch(pending)
+                    seen.append(len(pending))
+
+
+def revisions(change: WatchBatch) -> list[Callable[[set[str]], set[str]]]:
+    """What each revision of a batch does to the set of pending keys."""
+    steps = []
+    for revision in sorted({event.mod_revision for event in change.events}):
+        events = [e for e in change.events if e.mod_revision == revision and e.key.endswith("/pending")]
+        put = {event.key for event in events if event.current is not None}
+        gone = {event.key for event in events if event.current is None}
+        steps.append(lambda before, put=put, gone=gone: (before | put) - gone)
+    return steps
+
+
+@pytest.fixture
+async def world(store: Metastore, keyspace: Keyspace) -> World:
+    made = World(store, keyspace)
+    await made.publish(*ZONES)
+    async with made.controllers() as controllers:
+        assert await controllers.zones.reconcile([zone.zone_id for zone in ZONES]) == {}
+    return made
+
+
+def altered(zone: Zone, replicas: int = 3) -> Zone:
+    return replace(zone, replicas=replicas)
+
+
+IDS = [zone.zone_id for zone in ZONES]
+
+
+async def test_caps_hold_at_every_revision_and_everything_moves(world: World) -> None:
+    """Cap 2 of the cluster: twelve partitions of two zones move two at a time, both zones taking part, and the
+    sum is never above at any revision; what waits keeps its trigger."""
+    await world.limit(Limits(cluster_moves=2))
+    before = {partition: seen.trigger for partition, seen in (await world.observed()).items()}
+    seen: list[int] = []
+    watching = asyncio.create_task(world.watch(seen))
+    async with world.controllers() as controllers:
+        await world.publish(*map(altered, ZONES))
+        assert await controllers.zones.reconcile(IDS) == {}
+        ended: list[PartitionId] = []
+        while len(ended) < 12:
+            moving = await world.until(lambda found: len(found) == min(2, 12 - len(ended)))
+            if len(ended) < 10:
+                assert {partition.zone_id for partition in moving} == set(IDS), "fair"
+            for partition, now in (await world.observed()).items():
+                if partition not in ended and partition not in moving:
+                    assert now.trigger == before[partition]
+            ended.append(moving[len(ended) % len(moving)])
+            await world.end_move(ended[-1])
+        assert len(set(ended)) == 12
+        await world.until(lambda found: not found)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    assert max(seen) == 2
+    assert all(len(Assignments.decode(each.stable.value).peers) == 3
+               for each in (await world.observed()).values() if each.stable)  # fmt: skip
+
+
+async def test_two_controllers_and_a_restart_pass_no_cap(world: World) -> None:
+    """Both admit at once, and neither knows of the other; then both are gone, and a third goes on."""
+    await world.limit(Limits(zone_moves=1, receiver_moves=2))
+    seen: list[int] = []
+    watching = asyncio.create_task(world.watch(seen))
+    await world.publish(*map(altered, ZONES))
+    ended = 0
+    async with world.controllers() as one, world.controllers() as other:
+        for each in (one, other):
+            assert await each.zones.reconcile(IDS) == {}
+        while ended < 6:
+            moving = await world.until(lambda found: len(found) == 2)
+            assert {partition.zone_id for partition in moving} == set(IDS)
+            await world.end_move(moving[ended % 2])
+            ended += 1
+    async with world.controllers() as third:
+        assert await third.zones.reconcile(IDS) == {}
+        while ended < 12:
+            moving = await world.until(bool)
+            await world.end_move(moving[0])
+            ended += 1
+        await world.until(lambda found: not found)
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    assert max(seen) == 2
+
+
+async def test_batches(world: World) -> None:
+    """The next batch begins when nothing of the last one moves any more; each zone has its own."""
+    await world.limit(Limits(batch_size=4))
+    async with world.controllers() as controllers:
+        await world.publish(altered(ZONES[0]))
+        assert await controllers.zones.reconcile([IDS[0]]) == {}
+        first = await world.until(lambda found: len(found) == 4)
+        for partition in first[:3]:
+            await world.end_move(partition)
+            await asyncio.sleep(0.1)
+            assert await world.moving() == [each for each in first[:4] if each in await world.moving()]
+        await world.publish(altered(ZONES[1]))
+        assert await controllers.zones.reconcile([IDS[1]]) == {}
+        await world.until(lambda found: len(found) == 5)
+        await world.end_move(first[3])
+        await world.until(lambda found: len([each for each in found if each.zone_id == IDS[0]]) == 2)
+
+
+async def test_limits_change_while_it_runs(world: World) -> None:
+    """A cap is raised, then taken away: each is obeyed without anything else happening."""
+    await world.limit(Limits(cluster_moves=1))
+    async with world.controllers() as controllers:
+        await world.publish(*map(altered, ZONES))
+        assert await controllers.zones.reconcile(IDS) == {}
+        await world.until(lambda found: len(found) == 1)
+        await world.limit(Limits(cluster_moves=3))
+        await world.until(lambda found: len(found) == 3)
+        await world.limit(Limits())
+        async with asyncio.timeout(DEADLINE_S):
+            while controllers.again != set(IDS):
+                await asyncio.sleep(0.01)
+        assert await controllers.zones.reconcile(IDS) == {}
+        assert len(await world.moving()) == 12
+
+
+async def test_a_newer_target_replaces_what_waits_and_is_planned_for_what_moves(world: World) -> None:
+    """An event on a partition that moves is never held back, also while everything is paused; one that waits
+    gets nothing at all, and later the newest target at once."""
+    await world.limit(Limits(cluster_moves=1))
+    async with world.controllers() as controllers:
+        await world.publish(altered(ZONES[0]))
+        assert await controllers.zones.reconcile([IDS[0]]) == {}
+        (moving,) = await world.until(lambda found: len(found) == 1)
+        before = await world.observed()
+        await world.limit(Limits(cluster_moves=1, pause=Pause("alice", "new disks", 0)))
+        async with asyncio.timeout(DEADLINE_S):
+            while controllers.admission.limits.pause is None:
+                await asyncio.sleep(0.01)
+        await world.publish(altered(ZONES[0], 2))
+        assert await controllers.zones.reconcile([IDS[0]]) == {}
+        after = await world.observed()
+        assert {partition for partition in after if after[partition] != before[partition]} == {moving}
+        planned = after[moving].planned
+        assert planned is not None
+        assert len(Assignments.decode(planned.value).peers) == 2
+        await world.limit(Limits())
+        async with asyncio.timeout(DEADLINE_S):
+            while not controllers.again:
+                await asyncio.sleep(0.01)
+        assert await controllers.zones.reconcile([IDS[0]]) == {}
+        pending = [each.pending for partition, each in (await world.observed()).items() if partition != moving]
+        sizes = {len(Assignments.decode(item.value).peers) for item in pending if item}
+        assert sizes == {2}, "nobody ever saw the target that was replaced"
+
+
+async def test_a_waiting_partition_that_recovery_moves_takes_the_target_as_planned(world: World) -> None:
+    """Recovery asks nobody; as the partition moves then, its event is not held back any longer."""
+    await world.limit(Limits(pause=Pause("alice", "", 0)))
+    async with world.controllers() as controllers:
+        await world.publish(altered(ZONES[0]))
+        assert await controllers.zones.reconcile([IDS[0]]) == {}
+        await asyncio.sleep(0.2)
+        assert await world.moving() == []
+        partition = PartitionId(IDS[0], 3)
+        seen = (await world.observed())[partition]
+        assert seen.trigger is not None
+        elsewhere = Assignments(("n1", "n2"))
+        forced = decide_on_forced_move(seen, elsewhere, decode_trigger(seen.trigger.value) + 1)
+        assert forced.transaction is not None
+        assert (await world.store.commit(forced.transaction)).succeeded
+        async with asyncio.timeout(DEADLINE_S):
+            while (await world.observed())[partition].planned is None:
+                await asyncio.sleep(0.01)
+        assert await world.moving() == [partition]
+
+
+class SetClock(WallClock):
+    """Stands until it is set; sleepers look at it often."""
+
+    def __init__(self, at_ms: int) -> None:
+        self.at_ms = at_ms
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+    async def sleep_until(self, at_ms: int) -> None:
+        await asyncio.sleep(0.01)
+
+
+async def test_a_pause_ends_by_itself_and_restarts_do_not_matter(world: World) -> None:
+    """The deadline is stored: a controller that starts while it is paused waits for the same moment."""
+    clock = SetClock(50_000)
+    pauses = {IDS[1]: Pause("bob", "the zone only", 40_000, 90_000)}
+    await world.limit(Limits(pause=Pause("alice", "new disks", 40_000, 60_000), zone_pauses=pauses))
+    await world.publish(*map(altered, ZONES))
+    for at_ms in (50_000, 59_999):
+        clock.at_ms = at_ms
+        async with world.controllers(clock) as controllers:
+            assert await controllers.zones.reconcile(IDS) == {}
+            await asyncio.sleep(0.3)
+            assert await world.moving() == []
+    async with world.controllers(clock) as controllers:
+        assert await controllers.zones.reconcile(IDS) == {}
+        clock.at_ms = 60_000
+        first = await world.until(lambda found: len(found) == 6)
+        assert {partition.zone_id for partition in first} == {IDS[0]}
+        clock.at_ms = 90_000
+        async with asyncio.timeout(DEADLINE_S):
+            while not controllers.again:
+                await asyncio.sleep(0.01)
+        assert await controllers.zones.reconcile(IDS) == {}
+        assert len(await world.moving()) == 12
+
+
+async def test_what_is_no_move_is_not_held_back(world: World) -> None:
+    """A new zone's groups are created while everything is paused."""
+    await world.limit(Limits(pause=Pause("alice", "", 0)))
+    created = replace(ZONES[0], zone_id=ZoneId(9), name="NEW", replicas=3)
+    async with world.controllers() as controllers:
+        await world.publish(created)
+        assert await controllers.zones.reconcile([created.zone_id]) == {}
+        stable = [
+            p for p, seen in (await world.observed()).items() if seen.stable and p.zone_id == created.zone_id
+        ]
+        assert len(stable) == 6
+
+
+class LateLimits:
+    """Another metastore; limits are set just before its first large transaction is done."""
+
+    def __init__(self, world: World, limits: Limits) -> None:
+        self._world = world
+        self._limits = limits
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._world.store, name)
+
+    async def commit(self, txn: Txn) -> TxnResult:
+        if any(isinstance(each, Txn) for each in txn.success):
+            await self._world.limit(self._limits)
+        return await self._world.store.commit(txn)
+
+
+async def test_a_write_that_was_on_its_way_when_limits_were_set_is_refused(world: World) -> None:
+    """The limits that were read are a guard: from the revision of a pause on nothing begins."""
+    late = World(LateLimits(world, Limits(pause=Pause("alice", "", 0))), world.keyspace)
+    async with late.controllers() as controllers:
+        await world.publish(altered(ZONES[0]))
+        failures = await controllers.zones.reconcile([IDS[0]])
+        assert "limits" in str(failures[IDS[0]])
+        assert await world.moving() == []
+
+
+class HeldAdmissions:
+    """Another metastore; admissions wait at a gate before they are done."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.arrived = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.answers: list[bool] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._world.store, name)
+
+    async def commit(self, txn: Txn) -> TxnResult:
+        key = self._world.keyspace.admissions
+        if not any(isinstance(each, Put) and each.key == key for each in txn.success):
+            return await self._world.store.commit(txn)
+        self.arrived.set()
+        await self.gate.wait()
+        result = await self._world.store.commit(txn)
+        self.answers.append(result.succeeded)
+        return result
+
+
+async def test_an_admission_that_another_one_overtook_is_refused(world: World) -> None:
+    """Each of two controllers counts the same room, for a partition of its own: the second is refused."""
+    await world.limit(Limits(cluster_moves=1))
+    await world.publish(*map(altered, ZONES))
+    held = HeldAdmissions(world)
+    async with World(held, world.keyspace).controllers() as slow, world.controllers() as fast:
+        assert await slow.zones.reconcile([IDS[0]]) == {}
+        async with asyncio.timeout(DEADLINE_S):
+            await held.arrived.wait()
+        assert await fast.zones.reconcile([IDS[1]]) == {}
+        (moving,) = await world.until(bool)
+        assert moving.zone_id == IDS[1]
+        held.gate.set()
+        async with asyncio.timeout(DEADLINE_S):
+            while not held.answers:
+                await asyncio.sleep(0.01)
+        assert held.answers[0] is False
+        assert await world.moving() == [moving]
+
+
+async def test_an_admission_that_a_pause_overtook_is_refused(world: World) -> None:
+    await world.limit(Limits(cluster_moves=1))
+    await world.publish(altered(ZONES[0]))
+    held = HeldAdmissions(world)
+    async with World(held, world.keyspace).controllers() as slow:
+        assert await slow.zones.reconcile([IDS[0]]) == {}
+        async with asyncio.timeout(DEADLINE_S):
+            await held.arrived.wait()
+        await world.limit(Limits(cluster_moves=1, pause=Pause("alice", "", 0)))
+        held.gate.set()
+        async with asyncio.timeout(DEADLINE_S):
+            while not held.answers:
+                await asyncio.sleep(0.01)
+        assert held.answers == [False]
+        assert await world.moving() == []
+        await world.limit(Limits(cluster_moves=1))
+        assert len(await world.until(bool)) == 1

@@ -1,0 +1,117 @@
+"""Known scenarios of statements that come one after another, with everything real."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.e2e.installation import Installation, wait_for, writing
+from tests.e2e.test_main_job import endpoint, etcdctl
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def peers(installation: Installation, zone: str) -> list[list[str]]:
+    return [sorted(each["stable"]["peers"]) for each in installation.partitions(zone)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "statements"),
+    [
+        (3, ["ALTER ZONE moves SET (REPLICAS 2)", "ALTER ZONE moves SET (REPLICAS 3)"]),
+        (2, [f"ALTER ZONE moves SET (REPLICAS {number})" for number in (2, 3, 2)]),
+        (1, ["ALTER ZONE moves SET (REPLICAS 3)", "ALTER ZONE moves SET (REPLICAS 1)"]),
+    ],
+    ids=["S033", "S034", "there and back"],
+)
+def test_statements_that_overtake_their_moves(
+    installation: Installation, wanted: int, statements: list[str]
+) -> None:
+    """S033, S034, S039, S040: the last one counts; pending and planned are gone in the end."""
+    installation.execute("CREATE ZONE moves (PARTITIONS 2, REPLICAS 1)")
+    installation.execute("; ".join(statements))
+    wait_for("one size", lambda: {len(each) for each in peers(installation, "MOVES")} == {wanted}, 60)
+    for partition in installation.partitions("MOVES"):
+        assert partition["pending"] is None
+        assert partition["planned"] is None
+    installation.execute("DROP ZONE moves")
+
+
+def test_a_filter_shrinks_a_zone(installation: Installation) -> None:
+    """S041: three replicas, and a filter that one node passes."""
+    installation.execute("CREATE ZONE shrunk (PARTITIONS 2, REPLICAS 3)")
+    names = {name for group in peers(installation, "SHRUNK") for name in group}
+    assert len(names) == 3
+    nodes = installation.get("/api/v1/nodes")["nodes"]
+    attribute, value = next(iter(nodes[0]["attributes"].items()))
+    passing = sorted(each["name"] for each in nodes if each["attributes"].get(attribute) == value)
+    installation.execute(f"""ALTER ZONE shrunk SET (NODES FILTER '$[?(@.{attribute} == "{value}")]')""")
+    wait_for("the filter", lambda: all(group == passing[:3] for group in peers(installation, "SHRUNK")), 60)
+    installation.execute("DROP ZONE shrunk")
+
+
+@contextmanager
+def compacting(installation: Installation) -> Iterator[list[int]]:
+    """Compacts the metastore's whole history all the time; yields the revisions."""
+    ended, revisions = threading.Event(), [0]
+
+    def compact() -> None:
+        while not ended.wait(0.05):
+            status = etcdctl(installation, "endpoint", "status", "-w", "fields")
+            revision = int(next(line for line in status.splitlines() if '"Revision"' in line).split(":")[1])
+            command = ["etcdctl", "--endpoints", endpoint(installation), "compact", str(revision)]
+            if (
+                revision > revisions[-1]
+                and subprocess.run(command, capture_output=True, check=False).returncode == 0
+            ):
+                revisions.append(revision)
+
+    thread = threading.Thread(target=compact, name="compaction")
+    thread.start()
+    try:
+        yield revisions
+    finally:
+        ended.set()
+        thread.join(30)
+
+
+def test_compaction_of_the_metastore_during_moves(installation: Installation) -> None:
+    """S042: no history is needed; watches that lose their place read again."""
+    installation.execute("CREATE ZONE compacted (PARTITIONS 2, REPLICAS 1)")
+    with compacting(installation) as revisions, writing(installation, "COMPACTED") as writer:
+        installation.execute("ALTER ZONE compacted SET (REPLICAS 3)")
+        installation.execute("ALTER ZONE compacted SET (REPLICAS 2)")
+        assert {len(each) for each in peers(installation, "COMPACTED")} == {2}
+    assert len(revisions) > 10
+    assert writer.errors == []
+    writer.read_back()
+    installation.execute("DROP ZONE compacted")
+
+
+@pytest.fixture
+def four_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    whole = Installation(tmp_path_factory.mktemp("four") / "data", nodes=4)
+    whole.start()
+    yield whole
+    whole.stop()
+
+
+def test_placement_follows_a_node_that_leaves_and_returns(four_nodes: Installation) -> None:
+    """S038: with timers of 0 a node that is silent for its lease is replaced, and takes its place again when it
+    is back; the data is readable throughout."""
+    four_nodes.execute("CREATE ZONE followed (PARTITIONS 2, REPLICAS 3, AUTO SCALE UP 0, AUTO SCALE DOWN 0)")
+    before = peers(four_nodes, "FOLLOWED")
+    gone = before[0][0]
+    (agent,) = four_nodes.processes("app.cli", " node ", f"--name {gone}")
+    with writing(four_nodes, "FOLLOWED") as writer:
+        agent.suspend()
+        try:
+            wait_for("the others", lambda: not any(gone in each for each in peers(four_nodes, "FOLLOWED")), 90)
+        finally:
+            agent.resume()
+        wait_for("its return", lambda: peers(four_nodes, "FOLLOWED") == before, 90)
+    writer.read_back()

@@ -1,0 +1,64 @@
+"""A node leaves in order: its replicas move, it restarts and stays drained, and it comes back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.e2e.installation import Installation, wait_for, writing
+
+pytestmark = pytest.mark.timeout(400)
+
+
+def node(installation: Installation, name: str) -> dict[str, Any]:
+    nodes = installation.get("/api/v1/nodes")["nodes"]
+    found: dict[str, Any] = next(each for each in nodes if each["name"] == name)
+    return found
+
+
+def can_stop(installation: Installation, name: str) -> tuple[int, dict[str, Any]]:
+    done = installation.zonectl("node", "can-stop", name, "--format", "json")
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_node_leaves_and_comes_back(installation: Installation) -> None:
+    """Without a timer (AUTO SCALE DOWN is OFF) and without an error of any put; the last nodes are refused."""
+    installation.execute("CREATE ZONE leaving (PARTITIONS 6, REPLICAS 2)")
+    wait_for("members on n3", lambda: node(installation, "n3")["members"] > 0)
+    code, told = can_stop(installation, "n3")
+    assert (code, told["can_stop"]) == (1, False)
+    assert told["losses"]["MAJORITY"] == told["members"] > 0
+    with writing(installation, "LEAVING") as writer:
+        wait_for("writes", lambda: len(writer.acknowledged) > 5)
+        done = installation.zonectl("node", "drain", "n3", "--by", "alice", "--wait", "--timeout", "200")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "n3: 0 members left" in done.stderr
+        before = len(writer.acknowledged)
+        wait_for("writes afterwards", lambda: len(writer.acknowledged) > before + 5 or writer.errors)
+    assert writer.errors == []
+    writer.read_back()
+    assert can_stop(installation, "n3")[0] == 0
+    assert node(installation, "n3")["drain"]["state"] == "DRAINED"
+    for partition in installation.partitions("leaving"):
+        assert sorted(partition["stable"]["peers"]) == ["n1", "n2"]
+
+    pid = node(installation, "n3")["pid"]
+    (process,) = installation.processes("app.cli", " node ", "--name n3")
+    process.kill()
+    wait_for("the node's restart", lambda: node(installation, "n3")["pid"] not in (None, pid), 60)
+    assert node(installation, "n3")["drain"]["by"] == "alice"
+    assert installation.get("/api/v1/zones/leaving")["data_nodes"] == ["n1", "n2"]
+
+    assert installation.zonectl("node", "drain", "n2", "--by", "alice").returncode == 0
+    refused = installation.zonectl("node", "drain", "n1", "--by", "alice")
+    assert refused.returncode == 1
+    assert "without n1, zone LEAVING has no living data node" in refused.stderr
+    for name in ("n2", "n3"):
+        assert installation.zonectl("node", "undrain", name).returncode == 0
+    wait_for("data nodes", lambda: len(installation.get("/api/v1/zones/leaving")["data_nodes"]) == 3)
+    zone = installation.get("/api/v1/zones/leaving")
+    wait_for("convergence", lambda: installation.converged(zone), 200)
+    assert node(installation, "n3")["members"] > 0
+    installation.execute("DROP ZONE leaving")

@@ -1,0 +1,163 @@
+"""kill -9 of a majority: what is shown, what the dry run says, and the way back with every write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.e2e.installation import Installation, wait_for, writing
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def five_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    whole = Installation(tmp_path_factory.mktemp("recovery") / "data", nodes=5)
+    whole.start()
+    yield whole
+    whole.stop()
+
+
+def states(installation: Installation, zone: str) -> list[dict[str, object]]:
+    done = installation.zonectl("recovery", "states", zone, "--format", "json")
+    found: list[dict[str, object]] = json.loads(done.stdout)
+    return found
+
+
+def freeze(installation: Installation, name: str) -> psutil.Process:
+    """kill -9 of the node's members; its agent stands still, so that its lease ends and nobody starts them."""
+    (agent,) = installation.processes("app.cli", " node ", f"--name {name}")
+    agent.suspend()
+    for member in installation.processes("etcd", "/members/"):
+        if member.ppid() == agent.pid:
+            member.kill()
+    return agent
+
+
+def test_a_lost_majority_is_reset_by_hand(five_nodes: Installation) -> None:
+    """I3-060, IEP-049, IEP-050, IEP-051, IEP-059, IEP-061, S186: three replicas lose two at once. Nothing is
+    promoted and nothing written; the reset is refused before; it keeps every write that was acknowledged, and
+    the group is whole again with other nodes; the lost ones come back and are emptied."""
+    five_nodes.execute("CREATE ZONE lost (PARTITIONS 1, REPLICAS 3)")
+    with writing(five_nodes, "LOST") as writer:
+        wait_for("writes", lambda: len(writer.acknowledged) > 200)
+    refused = five_nodes.zonectl("recovery", "reset", "lost")
+    assert refused.returncode == 1
+    assert "RECOVERY_NOT_NEEDED (5201, 55000)" in refused.stderr
+    (before,) = five_nodes.partitions("LOST")
+    names = before["stable"]["peers"]
+    frozen = [freeze(five_nodes, name) for name in names[1:]]
+    try:
+        wait_for("the loss", lambda: states(five_nodes, "lost")[0]["state"] == "READ_ONLY", 40)
+        put = httpx.put(f"{five_nodes.url}/api/v1/zones/LOST/kv/k", json={"value": "v"}, timeout=30)
+        assert put.status_code == 504
+        (during,) = five_nodes.partitions("LOST")
+        assert (during["stable"], during["pending"]) == (before["stable"], None)
+        shown = five_nodes.zonectl("recovery", "reset", "lost", "--dry-run", "--format", "json")
+        (plan,) = json.loads(shown.stdout)
+        assert (plan["survivor"], plan["written"], plan["orderly"]) == (names[0], False, True)
+        assert plan["possibly_lost_entries"] >= 0
+        assert five_nodes.partitions("LOST")[0]["pending"] is None
+        done = five_nodes.zonectl("recovery", "reset", "lost", "--wait", "--timeout", "60")
+        assert done.returncode == 0, done.stderr
+        assert "1/1 take writes" in done.stderr
+        writer.read_back()
+        wait_for("three replicas", lambda: len(five_nodes.partitions("LOST")[0]["stable"]["peers"]) == 3, 60)
+        writer.read_back()
+        put = httpx.put(f"{five_nodes.url}/api/v1/zones/LOST/kv/after", json={"value": "v"}, timeout=30)
+        assert put.status_code == 200
+    finally:
+        for agent in frozen:
+            agent.resume()
+    peers = set(five_nodes.partitions("LOST")[0]["stable"]["peers"])
+    assert names[0] in peers
+
+    def emptied() -> bool:
+        members = {each["node"] for each in five_nodes.partitions("LOST")[0]["members"]}
+        return members == peers
+
+    wait_for("the lost members to be emptied", emptied, 60)
+    writer.read_back()
+
+
+def test_the_most_advanced_copy_goes_on(five_nodes: Installation) -> None:
+    """IEP-059, IEP-060: of two survivors one was away while the others wrote; the dry run shows how far each
+    copy goes, and the other one is chosen, with every write that it knew."""
+    wait_for("every node", lambda: all(each["alive"] for each in five_nodes.get("/api/v1/nodes")["nodes"]), 60)
+    five_nodes.execute("CREATE ZONE apart (PARTITIONS 1, REPLICAS 5, QUORUM SIZE 3)")
+    (before,) = five_nodes.partitions("APART")
+    late = next(name for name in before["stable"]["peers"] if name != before["leader"])
+    away = freeze(five_nodes, late)
+    with writing(five_nodes, "APART") as writer:
+        wait_for("writes", lambda: len(writer.acknowledged) > 100)
+    others = [name for name in before["stable"]["peers"] if name != late]
+    frozen = [freeze(five_nodes, name) for name in others[1:]]
+    away.resume()
+    try:
+
+        def shown() -> dict[str, Any] | None:
+            done = five_nodes.zonectl("recovery", "reset", "apart", "--dry-run", "--format", "json")
+            found = json.loads(done.stdout) if done.returncode == 0 else []
+            return found[0] if found and len(found[0]["copies"]) == 2 else None
+
+        plan = wait_for("a plan", shown, 60, 1.0)
+        copies = {name: each["committed"] for name, each in plan["copies"].items()}
+        assert copies.keys() == {others[0], late}
+        assert copies[late] < copies[others[0]]
+        assert plan["survivor"] == others[0]
+        done = five_nodes.zonectl("recovery", "reset", "apart", "--wait", "--timeout", "90")
+        assert done.returncode == 0, done.stderr
+        writer.read_back()
+    finally:
+        for agent in frozen:
+            agent.resume()
+
+
+def test_a_zone_that_helps_itself(five_nodes: Installation) -> None:
+    """IEP-051, S191: HIGH_AVAILABILITY needs nobody: after the delay the living node goes on, and the others
+    come back into it."""
+    wait_for("every node", lambda: all(each["alive"] for each in five_nodes.get("/api/v1/nodes")["nodes"]), 40)
+    five_nodes.execute("CREATE ZONE ha (PARTITIONS 1, REPLICAS 3, CONSISTENCY MODE 'HIGH_AVAILABILITY')")
+    with writing(five_nodes, "HA") as writer:
+        wait_for("writes", lambda: len(writer.acknowledged) > 100)
+    names = five_nodes.partitions("HA")[0]["stable"]["peers"]
+    frozen = [freeze(five_nodes, name) for name in names[1:]]
+    try:
+        wait_for("the reset", lambda: states(five_nodes, "ha")[0]["generation"], 60)
+        wait_for("writes", lambda: states(five_nodes, "ha")[0]["state"] == "AVAILABLE", 30)
+        assert five_nodes.partitions("HA")[0]["stable"]["peers"] == names[:1]
+        writer.read_back()
+    finally:
+        for agent in frozen:
+            agent.resume()
+    wait_for("all of them", lambda: set(five_nodes.partitions("HA")[0]["stable"]["peers"]) == set(names), 90)
+    writer.read_back()
+
+
+def test_restart_with_clean_up(five_nodes: Installation) -> None:
+    """S206: a member gives its data up and comes back as a new one; the last copies do not."""
+    five_nodes.execute("CREATE ZONE again (PARTITIONS 1, REPLICAS 3)")
+    with writing(five_nodes, "AGAIN") as writer:
+        wait_for("writes", lambda: len(writer.acknowledged) > 50)
+    members = {each["node"]: each["peer_url"] for each in five_nodes.partitions("AGAIN")[0]["members"]}
+    name = min(members)
+    done = five_nodes.zonectl("recovery", "restart", "again", "-p", "0", "--node", name, "--cleanup", "--wait")
+    assert done.returncode == 0, done.stderr
+
+    def renewed() -> bool:
+        (found,) = five_nodes.partitions("AGAIN")
+        now = {each["node"]: each["peer_url"] for each in found["members"]}
+        return found["status"]["state"] == "DONE" and now.get(name) not in (None, members[name])
+
+    wait_for("a new member", renewed, 60)
+    writer.read_back()
+    five_nodes.execute("CREATE ZONE two (PARTITIONS 1, REPLICAS 2)")
+    node = five_nodes.partitions("TWO")[0]["stable"]["peers"][0]
+    refused = five_nodes.zonectl("recovery", "restart", "two", "--node", node, "--cleanup", "--format", "json")
+    assert refused.returncode == 1
+    assert json.loads(refused.stderr)["name"] == "NOT_ENOUGH_ALIVE_NODES"

@@ -1,0 +1,172 @@
+"""A zone with a replica on every node: a few voters, and standing learners that serve reads (IEP-133)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.e2e.installation import Installation, wait_for, writing
+
+pytestmark = pytest.mark.timeout(420)
+NODES = 7
+ZONE = "EVERYWHERE"
+CREATE = (
+    f"CREATE ZONE {ZONE} (PARTITIONS 2, REPLICAS ALL, QUORUM SIZE 2, AUTO SCALE UP 0, AUTO SCALE DOWN {{down}})"
+)
+
+
+@pytest.fixture
+def seven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    whole = Installation(tmp_path_factory.mktemp("seven") / "data", nodes=NODES)
+    whole.start()
+    yield whole
+    for agent in whole.processes("app.cli", " node "):
+        agent.resume()
+    whole.stop()
+
+
+def roles(installation: Installation) -> list[tuple[set[str], set[str]]]:
+    """Voters and learners of each partition, by stable."""
+    found = installation.partitions(ZONE)
+    return [(set(each["stable"]["peers"]), set(each["stable"]["learners"])) for each in found]
+
+
+def all_replicas_run(installation: Installation) -> bool:
+    for partition in installation.partitions(ZONE):
+        running = {each["node"] for each in partition["members"] if each["state"] == "RUNNING"}
+        wanted = {*partition["stable"]["peers"], *partition["stable"]["learners"]}
+        if partition["pending"] or running != wanted:
+            return False
+    return True
+
+
+def is_whole(installation: Installation) -> bool:
+    sizes = {len(voters) + len(learners) for voters, learners in roles(installation)}
+    return sizes == {NODES} and all_replicas_run(installation)
+
+
+def read(installation: Installation, key: str, **options: str | int) -> dict[str, Any]:
+    url = f"{installation.url}/api/v1/zones/{ZONE}/kv/{key}"
+    response = httpx.get(url, params=options, timeout=20)
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def put(installation: Installation, key: str, value: str) -> int:
+    url = f"{installation.url}/api/v1/zones/{ZONE}/kv/{key}"
+    return httpx.put(url, json={"value": value}, timeout=20).status_code
+
+
+def kill(installation: Installation, name: str) -> psutil.Process:
+    """The node's processes die; its agent is frozen first, so that nobody starts them again."""
+    (agent,) = installation.processes("app.cli", " node ", f"--name {name}")
+    agent.suspend()
+    for process in installation.processes("etcd"):
+        if process.ppid() == agent.pid:
+            process.kill()
+    return agent
+
+
+def test_voters_and_learners_as_nodes_come_and_go(seven: Installation) -> None:
+    """IEP-001, IEP-002, IEP-003, IEP-004, IEP-005, IEP-006, IEP-034, IEP-045, IEP-046, IEP-047; S056, S057,
+    S180, S181: seven nodes are three voters and four learners in each partition; a learner that goes takes
+    nobody's role along, a voter that goes is replaced by a learner; who comes back is a replica again, without
+    any ALTER."""
+    seven.execute(CREATE.format(down=0))
+    assert [(len(voters), len(learners)) for voters, learners in roles(seven)] == [(3, 4)] * 2
+    everybody = {f"n{number}" for number in range(1, NODES + 1)}
+    assert all(voters | learners == everybody for voters, learners in roles(seven))
+    with writing(seven, ZONE) as writer:
+        wait_for("writes", lambda: len(writer.acknowledged) > 20)
+        wait_for("every replica", lambda: all_replicas_run(seven), 60)
+        before = roles(seven)
+        spare = set.intersection(*(learners for _, learners in before))
+        learner = sorted(spare)[0]
+        agent = kill(seven, learner)
+        wait_for("the others", lambda: all(learner not in learners for _, learners in roles(seven)), 60)
+        assert [voters for voters, _ in roles(seven)] == [voters for voters, _ in before]
+        agent.resume()
+        wait_for("its return", lambda: all_replicas_run(seven) and roles(seven) == before, 90)
+
+        voter = sorted(before[0][0])[0]
+        agent = kill(seven, voter)
+        wait_for("a promotion", lambda: voter not in roles(seven)[0][0] and all_replicas_run(seven), 120)
+        voters, learners = roles(seven)[0]
+        assert len(voters) == 3
+        assert len(learners) == 3
+        assert voters - before[0][0] <= before[0][1], "the new voter was a learner"
+        agent.resume()
+        wait_for(
+            "seven replicas", lambda: all_replicas_run(seven) and sum(map(len, roles(seven)[0])) == NODES, 120
+        )
+    assert writer.errors == []
+    writer.read_back()
+    for key, value in list(writer.acknowledged.items())[-20:]:
+        newest = read(seven, key)["revision"]
+        assert read(seven, key, read="learner", at_revision=newest)["value"] == value
+        assert read(seven, key, read="learner")["value"] == value
+    seven.execute(f"DROP ZONE {ZONE}")
+    wait_for("the end of all replicas", lambda: not seven.processes("etcd", "/members/"), 30)
+    wait_for("the end of all mirrors", lambda: not seven.processes("etcd", "/mirrors/"), 30)
+
+
+def test_a_lost_majority_promotes_nobody_and_a_reset_keeps_what_is_known(seven: Installation) -> None:
+    """IEP-049, IEP-050, IEP-051, IEP-059, IEP-060, IEP-061: two of three voters are killed at once. No learner
+    is promoted and no put is taken, however long it lasts; reads of what is known go on at learners. A reset
+    makes the survivor the group, which takes puts again and has every acknowledged one; those of the dead come
+    back as nothing more than ordinary replicas."""
+    seven.execute(CREATE.format(down=0).replace("PARTITIONS 2", "PARTITIONS 1"))
+    wait_for("every replica", lambda: all_replicas_run(seven), 60)
+    written = {f"k{number}": f"v{number}" for number in range(50)}
+    for key, value in written.items():
+        assert put(seven, key, value) == 200
+    wait_for("the last one at a learner", lambda: read(seven, "k49", read="learner")["value"] == "v49", 20)
+    voters, learners = roles(seven)[0]
+    survivor, *lost = sorted(voters)
+    agents = [kill(seven, name) for name in lost]
+    states = f"/api/v1/zones/{ZONE}/recovery/states"
+
+    def state() -> str:
+        (partition,) = seven.get(states)["partitions"]
+        return str(partition["state"])
+
+    wait_for("no majority", lambda: state() not in ("AVAILABLE", "DEGRADED"), 60)
+    assert put(seven, "refused", "v") in (503, 504)
+    committed = seven.partitions(ZONE)[0]
+    assert {each["node"] for each in committed["members"] if each["role"] == "VOTER"} >= {survivor}
+    assert not learners & {each["node"] for each in committed["members"] if each["role"] == "VOTER"}
+
+    planned = seven.zonectl("recovery", "reset", ZONE, "-p", "0", "--dry-run", "--format", "json")
+    assert planned.returncode == 0, planned.stderr
+    assert survivor in planned.stdout
+    done = seven.zonectl("recovery", "reset", ZONE, "-p", "0", "--wait")
+    assert done.returncode == 0, done.stderr + done.stdout
+    wait_for("puts are taken", lambda: put(seven, "after", "the reset") == 200, 60)
+    for key, value in written.items():
+        assert read(seven, key)["value"] == value
+    for agent in agents:
+        agent.resume()
+    wait_for("all seven", lambda: is_whole(seven), 120)
+    assert read(seven, "after")["value"] == "the reset"
+    for key, value in written.items():
+        assert read(seven, key)["value"] == value
+
+
+def test_filter_and_profile_choose_the_nodes_of_a_replicated_zone(installation: Installation) -> None:
+    """IEP-009, IEP-010: members are those that match; a node that does not gets none."""
+    nodes = installation.get("/api/v1/nodes")["nodes"]
+    matching = {each["name"] for each in nodes if each["attributes"].get("region") == "EU"}
+    assert matching
+    assert len(matching) < len(nodes)
+    installation.execute(
+        "CREATE ZONE chosen (PARTITIONS 2, REPLICAS ALL, NODES FILTER '$[?(@.region == \"EU\")]') "
+        "STORAGE PROFILES ['ssd']"
+    )
+    for partition in installation.partitions("CHOSEN"):
+        assert {*partition["stable"]["peers"], *partition["stable"]["learners"]} == matching
+    installation.execute("DROP ZONE chosen")

@@ -1,0 +1,56 @@
+"""Leaders of real groups: who hears of an election, and what a host that closes leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rebalance.core.assignments import Assignments
+from rebalance.ports.groups import ChangeAnswer
+from tests.integration.test_etcd_group import P0, Hosts, url
+
+
+@pytest.fixture
+async def hosts(tmp_path: Path) -> AsyncIterator[Hosts]:
+    running = Hosts(tmp_path)
+    yield running
+    await running.close()
+
+
+async def test_an_election_is_announced_once(hosts: Hosts) -> None:
+    """S089, I3-041: however often members are looked at, each leadership is told once, with its own term."""
+    for name in ("a", "b", "c"):
+        hosts.open(name)
+    leader = await hosts.found(P0, "a", "b", "c")
+    for elections in (1, 2, 3):
+        for _ in range(5):
+            for name in hosts.hosts:
+                await hosts.status(name, P0)
+        terms = [term for kind, _, term, _ in hosts.events if kind == "elected"]
+        assert len(terms) == len(set(terms)) == elections
+        successor = "abc"[("abc".index(leader) + 1) % 3]
+        assert await hosts.hosts[leader].transfer_leadership(P0, successor)
+        leader = await hosts.leader(P0)
+        assert leader == successor
+
+
+async def test_a_host_that_closes_ends_its_changes(hosts: Hosts) -> None:
+    """S092, S093: a change under way ends without a word, so that nothing is tried again."""
+    hosts.joins = False
+    for name in ("a", "b"):
+        hosts.open(name)
+    await hosts.found(P0, "a")
+    await hosts.hosts["b"].reserve(P0)
+    host, term = hosts.hosts["a"], (await hosts.status("a", P0)).term
+    both = {"a": url(hosts, "a"), "b": url(hosts, "b")}
+    asked = await host.change_peers_and_learners(P0, term, 5, Assignments(("a", "b")), both)
+    assert asked is ChangeAnswer.RECEIVED
+    await hosts.until_listed(P0, "a", "b")
+    await host.close()
+    before = list(hosts.events)
+    # Longer than the time after which an attempt reports that its member did not start.
+    await asyncio.sleep(1.3)
+    assert hosts.events == before

@@ -1,0 +1,75 @@
+"""Roles that change beside real members: what the group does, with mirrors that hold nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import MemberState
+from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.ports.groups import MemberLife
+from tests.held_mirrors import HeldMirrors
+from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
+
+P0 = PartitionId(ZoneId(7), 0)
+
+
+@pytest.fixture
+async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]:
+    async with node_cluster(etcd_server.endpoint, keyspace, tmp_path) as running:
+        yield running
+
+
+async def test_a_voter_learns_and_votes_again_under_a_writer(cluster: NodeCluster) -> None:
+    """IEP-043, IEP-044, S241: demoted once its mirror runs and not before, promoted with its mirror beside it
+    until the switch; no put fails, and the new member has the data of the group."""
+    mirrors = HeldMirrors()
+    cluster.start("n1", "n2")
+    cluster.start("n3", mirrors=mirrors)
+    endpoints = MirroredEndpoints(cluster.mirrors)
+    keys = cluster.keyspace.partition(P0)
+    three, learning = Assignments(("n1", "n2", "n3")), Assignments(("n1", "n2"), ("n3",))
+    await cluster.put(keys.stable, three.encode())
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
+    async with writing(cluster, P0) as writer:
+        await cluster.put(keys.pending, learning.encode())
+        await cluster.until(lambda: reason(cluster) == "MIRROR_NOT_RUNNING: n3")
+        assert cluster.voters(P0) == {"n1", "n2", "n3"}
+        assert len(mirrors.sources[P0]) == 2, "the other voters"
+        mirrors.life = MemberLife.RUNNING
+        await cluster.until(lambda: cluster.voters(P0) == {"n1", "n2"} and not cluster.has_pending(P0))
+        await cluster.until(lambda: P0 not in cluster.nodes["n3"].host.partitions())
+        assert endpoints.learners(P0) == ("http://mirror",)
+        assert len(endpoints.endpoints(P0)) == 2
+
+        await cluster.put(keys.pending, three.encode())
+        await cluster.until(lambda: member_state(cluster) is MemberState.RUNNING)
+        await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
+        await cluster.until(lambda: P0 not in mirrors.sources)
+        assert endpoints.learners(P0) == ()
+    await writer.check()
+
+
+def reason(cluster: NodeCluster) -> str:
+    found = cluster.configuration(P0)
+    return found.reason if found is not None else ""
+
+
+def member_state(cluster: NodeCluster) -> MemberState | None:
+    """Of n3's member while its mirror is there too."""
+    record = cluster.record(P0, "n3")
+    return record.state if record is not None and record.is_mirroring else None
+
+
+async def test_a_node_without_mirrors_says_so(cluster: NodeCluster) -> None:
+    """A learner that nobody can keep holds up nothing, and names its cause."""
+    cluster.start("n1", "n2")
+    keys = cluster.keyspace.partition(P0)
+    await cluster.put(keys.stable, Assignments(("n1",), ("n2",)).encode())
+    await cluster.until(lambda: cluster.voters(P0) == {"n1"})
+    await cluster.until(lambda: getattr(cluster.record(P0, "n2"), "mirror", None) is not None)
+    await cluster.until(lambda: "MIRRORS_NOT_KEPT" in str(cluster.record(P0, "n2")))

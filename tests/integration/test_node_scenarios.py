@@ -1,0 +1,170 @@
+"""Known scenarios of nodes and their members, over real groups; keys are written as controllers write them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import MemberState
+from rebalance.core.txn import Put, Txn
+from rebalance.groups.reservations import Reservations
+from rebalance.hosting.free_ports import free_block
+from rebalance.nodes.endpoints import MirroredEndpoints
+from tests.conftest import EtcdServer
+from tests.integration.test_node_cluster import QUICK, NodeCluster, node_cluster, writing
+
+P0 = PartitionId(ZoneId(7), 0)
+
+
+@pytest.fixture
+async def cluster(etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> AsyncIterator[NodeCluster]:
+    async with node_cluster(etcd_server.endpoint, keyspace, tmp_path) as running:
+        yield running
+
+
+def runs(cluster: NodeCluster, name: str) -> bool:
+    found = cluster.record(P0, name)
+    return found is not None and found.state is MemberState.RUNNING
+
+
+async def test_shrink_then_grow_with_the_same_nodes(cluster: NodeCluster) -> None:
+    """S035: pending [n1, n2] with planned [n1, n2, n3] ends at all three. The other two members are never
+    restarted; n3's is started anew, because etcd takes no removed member back under its identity."""
+    cluster.start("n1", "n2", "n3")
+    await cluster.write_stable(P0, "n1", "n2", "n3")
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
+    pids = {name: pid_of(cluster, name) for name in ("n1", "n2", "n3")}
+    keys = cluster.keyspace.partition(P0)
+    both = (
+        Put(keys.pending, Assignments(("n1", "n2")).encode()),
+        Put(keys.planned, Assignments(("n1", "n2", "n3")).encode()),
+    )
+    async with writing(cluster, P0) as writer:
+        assert (await cluster.metastore.commit(Txn((), both))).succeeded
+        await cluster.until(
+            lambda: cluster.settled(P0, "n1", "n2", "n3") and pid_of(cluster, "n3") != pids["n3"], 60
+        )
+    await writer.check()
+    assert cluster.mirrors.partitions.get(keys.planned) is None
+    assert {name: pid_of(cluster, name) for name in ("n1", "n2")} == {name: pids[name] for name in ("n1", "n2")}
+
+
+async def test_a_disjoint_move_takes_clients_along(cluster: NodeCluster) -> None:
+    """S036, S037: while the new member's node is not there, clients know the old one; after the move only the
+    new one, and no other node holds anything."""
+    cluster.start("n1", "n3")
+    await cluster.write_stable(P0, "n1")
+    await cluster.until(lambda: cluster.settled(P0, "n1"))
+    source = MirroredEndpoints(cluster.mirrors)
+    old = cluster.record(P0, "n1")
+    assert old is not None
+    await cluster.write_pending(P0, "n2")
+    await cluster.router.put(P0, "k", b"v", "id-1")
+    assert source.endpoints(P0) == (old.client_url,)
+    cluster.start("n2")
+    await cluster.until(lambda: cluster.settled(P0, "n2"))
+    new = cluster.record(P0, "n2")
+    assert new is not None
+    assert source.endpoints(P0) == (new.client_url,)
+    assert (await cluster.router.get(P0, "k")).value == b"v"
+    assert cluster.record(P0, "n1") is None
+    assert cluster.record(P0, "n3") is None
+
+
+async def test_a_failed_destruction_is_done_again_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S097: the directory is renamed before it is deleted, so that what a crash or an error leaves is known to
+    be of no use."""
+    ports = free_block(4)
+    book = Reservations(tmp_path, ports, "127.0.0.1")
+    book.open()
+    book.reserve(P0)
+    book.data(P0).mkdir()
+    (book.data(P0) / "log").write_bytes(b"old")
+    doomed = book.forget(P0)
+    assert doomed is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", lambda *_: None)
+        shutil.rmtree(doomed)
+    book.close()
+    assert (doomed / "data" / "log").exists()
+    again = Reservations(tmp_path, ports, "127.0.0.1")
+    again.open()
+    assert not doomed.exists()
+    assert again.partitions() == frozenset()
+    again.close()
+
+
+async def test_a_node_that_missed_the_drop(cluster: NodeCluster) -> None:
+    """S115: its member and data go when it comes back."""
+    cluster.start("n1", "n2")
+    await cluster.write_stable(P0, "n1", "n2")
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
+    await cluster.stop("n2")
+    await cluster.drop(P0)
+    await cluster.until(lambda: cluster.record(P0, "n1") is None)
+    assert (cluster.directory / "n2" / "members" / "7-0").exists()
+    cluster.start("n2")
+    await cluster.until(lambda: cluster.record(P0, "n2") is None)
+    await cluster.until(lambda: not (cluster.directory / "n2" / "members" / "7-0").exists())
+
+
+async def test_a_node_of_stable_starts_its_member_under_an_ordinary_pending(cluster: NodeCluster) -> None:
+    """S107: pending leaves it out and cannot go on, because a node is not there."""
+    cluster.start("n1", "n2", "n3")
+    await cluster.write_stable(P0, "n1", "n2", "n3")
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
+    await cluster.stop("n3")
+    await cluster.write_pending(P0, "n1", "n2", "n4")
+    cluster.start("n3")
+    await cluster.until(lambda: runs(cluster, "n3"))
+    assert cluster.has_pending(P0)
+    await cluster.router.put(P0, "k", b"v", "id-1")
+
+
+async def test_a_move_that_was_finished_while_a_node_was_down(cluster: NodeCluster) -> None:
+    """S102: its return writes neither pending nor stable again."""
+    cluster.start("n1", "n2", "n3")
+    await cluster.write_stable(P0, "n1", "n2")
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
+    await cluster.stop("n3")
+    await cluster.write_pending(P0, "n1")
+    await cluster.until(lambda: cluster.settled(P0, "n1"))
+    stable = cluster.mirrors.partitions.get(cluster.keyspace.partition(P0).stable)
+    cluster.start("n3")
+    key = cluster.keyspace.node("n3")
+    await cluster.until(lambda: cluster.mirrors.nodes.get(key) is not None)
+    await cluster.router.put(P0, "k", b"v", "id-1")
+    assert cluster.settled(P0, "n1")
+    assert cluster.mirrors.partitions.get(cluster.keyspace.partition(P0).stable) == stable
+
+
+@pytest.mark.parametrize("snapshot_count", [20, 100_000], ids=["by snapshot", "by log"])
+async def test_a_new_member_has_the_old_data(cluster: NodeCluster, snapshot_count: int) -> None:
+    """S109: whether the log that it needs is still there or not."""
+    cluster.start("n1", "n2", "n3", tuning=replace(QUICK, snapshot_count=snapshot_count))
+    await cluster.write_stable(P0, "n1", "n2")
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
+    for number in range(6_000 if snapshot_count == 20 else 60):
+        await cluster.router.put(P0, f"k{number % 60}", f"v{number}".encode(), f"id-{number}")
+    await cluster.write_pending(P0, "n3")
+    await cluster.until(lambda: cluster.settled(P0, "n3"))
+    last = number - 59
+    for key in range(60):
+        value = (await cluster.router.get(P0, f"k{key}")).value
+        assert value == f"v{last + key}".encode()
+
+
+def pid_of(cluster: NodeCluster, name: str) -> int:
+    """Of the node's member process."""
+    member = cluster.nodes[name].host._members.get(P0)
+    process = getattr(member, "_process", None)
+    return process.pid if process is not None else 0

@@ -1,0 +1,121 @@
+"""``/api/v1/rebalance/limits`` and ``zonectl rebalance`` against a real server and a real controller.
+
+Nodes are only keys, so that what begins never ends.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.cli.main import main
+from rebalance.core.admission import CAPS
+from rebalance.core.keys import Keyspace
+from tests.api_server import ApiServer, serving
+from tests.conftest import EtcdServer
+from tests.fault_rig import Controllers
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def server(etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> Iterator[ApiServer]:
+    url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
+    with serving(tmp_path, etcd_server, keyspace, url) as servers:
+        yield servers[0]
+
+
+@pytest.fixture
+def controller(etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> Iterator[Controllers]:
+    processes = Controllers([etcd_server.endpoint], keyspace, tmp_path, lease_s=5)
+    processes.start()
+    yield processes
+    processes.stop()
+
+
+def zonectl(server: ApiServer, *arguments: str) -> int:
+    return main([*arguments, "--url", server.url])
+
+
+def statuses(server: ApiServer, zone: str = "orders") -> list[tuple[bool, str]]:
+    """Of each partition: whether it moves, and the cause."""
+    answer = httpx.get(f"{server.url}/api/v1/zones/{zone}/partitions", trust_env=False, timeout=10)
+    answer.raise_for_status()
+    found = answer.json()["partitions"]
+    return [(each["pending"] is not None, each["status"]["cause"]) for each in found]
+
+
+def until(server: ApiServer, condition: Callable[[list[tuple[bool, str]]], Any]) -> list[tuple[bool, str]]:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition(found := statuses(server)):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+    return found
+
+
+def moving(found: list[tuple[bool, str]]) -> int:
+    return sum(moves for moves, _ in found)
+
+
+@pytest.mark.usefixtures("controller")
+def test_limits_while_it_runs(server: ApiServer, capsys: pytest.CaptureFixture[str]) -> None:
+    """Paused, nothing begins and says why; then two at a time; then everything."""
+    assert zonectl(server, "sql", "-e", "CREATE ZONE orders (PARTITIONS 8, REPLICAS 1)") == 0
+    until(server, lambda found: all("PLACEMENT" not in cause and "TARGET" not in cause for _, cause in found))
+    assert zonectl(server, "rebalance", "pause", "--by", "alice", "--reason", "new disks") == 0
+    assert zonectl(server, "sql", "-e", "ALTER ZONE orders SET (REPLICAS 3)") == 0
+    paused = until(server, lambda found: {cause for _, cause in found} == {"PAUSED: by alice: new disks"})
+    assert moving(paused) == 0
+    assert zonectl(server, "rebalance", "limits", "--cluster-moves", "2") == 0
+    assert zonectl(server, "rebalance", "resume") == 0
+    two = until(server, lambda found: moving(found) == 2)
+    until(server, lambda found: [cause for _, cause in found].count("CLUSTER_CAP: 2/2") == 6)
+    assert moving(two) == 2
+    capsys.readouterr()
+    assert zonectl(server, "status") == 0
+    assert "limits of moves: cluster_moves 2" in capsys.readouterr().out.splitlines()
+    assert zonectl(server, "rebalance", "limits", "--cluster-moves", "none", "--format", "json") == 0
+    assert json.loads(capsys.readouterr().out)["cluster_moves"] is None
+    until(server, lambda found: moving(found) == 8)
+
+
+def test_the_resource(server: ApiServer) -> None:
+    """ETag and If-Match; what is not named stays; zones by name; everything refused with what is allowed."""
+    url = f"{server.url}/api/v1/rebalance/limits"
+    with httpx.Client(trust_env=False, timeout=20) as http:
+        assert zonectl(server, "sql", "-e", "CREATE ZONE orders (PARTITIONS 1)") == 0
+        first = http.get(url)
+        assert (first.status_code, first.headers["etag"]) == (200, '"0"')
+        assert first.json() == {**dict.fromkeys(CAPS), "pause": None, "zone_pauses": []}
+        pause = {"by": "alice", "reason": "r", "for_s": 600}
+        changed = http.patch(url, json={"cluster_moves": 3, "zone_pauses": {"orders": pause}})
+        assert changed.status_code == 200, changed.text
+        (zone,) = changed.json()["zone_pauses"]
+        assert (zone["zone"], zone["by"], zone["reason"]) == ("ORDERS", "alice", "r")
+        assert zone["until"] > zone["since"]
+        etag = changed.headers["etag"]
+        again = http.patch(url, json={"batch_size": 5}, headers={"If-Match": etag})
+        assert (again.json()["cluster_moves"], again.json()["batch_size"]) == (3, 5)
+        assert again.json()["zone_pauses"] == [zone]
+        late = http.patch(url, json={"batch_size": None}, headers={"If-Match": etag})
+        assert (late.status_code, late.json()["name"]) == (412, "LIMITS_CHANGED")
+        assert http.get(url).json() == again.json()
+        assert http.get(url).headers["etag"] == again.headers["etag"]
+        ended = http.patch(url, json={"zone_pauses": {"ORDERS": None}, "batch_size": None})
+        assert (ended.json()["zone_pauses"], ended.json()["batch_size"]) == ([], None)
+        for body, status, name in (
+            ({"cluster_moves": 0}, 400, "INVALID_REQUEST"),
+            ({"speed": 3}, 400, "INVALID_REQUEST"),
+            ({"pause": {"reason": "nobody"}}, 400, "INVALID_REQUEST"),
+            ({"pause": {**pause, "for_s": -1}}, 400, "INVALID_REQUEST"),
+            ({"zone_pauses": {"nowhere": pause}}, 404, "ZONE_NOT_FOUND"),
+        ):
+            refused = http.patch(url, json=body)
+            assert (refused.status_code, refused.json()["name"]) == (status, name), body
+        assert http.get(url).json() == ended.json()

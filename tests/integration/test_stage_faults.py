@@ -1,0 +1,222 @@
+"""A node, a member and the leader's agent are killed or frozen in each stage of a change: it converges, and
+nothing is left over. One voter of three goes and a new node comes; the stage is held while the fault
+strikes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from enum import Enum
+from pathlib import Path
+
+import psutil
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import MemberState, Stage
+from rebalance.hosting.child import guarded_command
+from rebalance.hosting.free_ports import is_free
+from tests.gated_node import LEASE_S, Gates
+from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
+from tests.integration.test_node_faults import members_below
+
+pytestmark = pytest.mark.timeout(240)
+
+P0 = PartitionId(ZoneId(7), 0)
+FOUNDERS = ("n1", "n2", "n3")
+NEW = "n4"
+RESTART_S = 0.5
+FROZEN_S = LEASE_S + 1.0
+CONVERGENCE_S = 60.0
+ROOT = Path(__file__).parents[2]
+
+
+class Victim(Enum):
+    """NODE is the one that joins, with all that runs on it; MEMBER is the leader's."""
+
+    NODE = "node"
+    MEMBER = "member"
+    AGENT = "leader's agent"
+
+
+class Nodes:
+    """Real node processes of one cluster. A killed one is started again, as ``zonectl up`` does it."""
+
+    def __init__(self, cluster: NodeCluster, gates: Gates, gates_dir: Path) -> None:
+        self.cluster = cluster
+        self.gates = gates
+        self._gates_dir = gates_dir
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.stopping = False
+
+    def start(self, name: str) -> None:
+        directory = self.cluster.directory / name
+        directory.mkdir(exist_ok=True)
+        ports = self.cluster.ports(name)
+        arguments = (
+            self.cluster.endpoint,
+            self.cluster.keyspace.prefix,
+            name,
+            directory,
+            ports.start,
+            ports.stop,
+        )
+        command = [sys.executable, "-m", "tests.gated_node", *map(str, (*arguments, self._gates_dir))]
+        with (directory / "node.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(guarded_command(command), cwd=ROOT, stdout=log, stderr=log)
+
+    async def keep(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await asyncio.sleep(RESTART_S)
+            for name, process in list(self._processes.items()):
+                if process.poll() is not None:
+                    self.start(name)
+
+    def agent(self, name: str) -> psutil.Process:
+        return psutil.Process(self._processes[name].pid)
+
+    def members(self, name: str) -> list[psutil.Process]:
+        return members_below(self.cluster.directory / name)
+
+    async def stop(self) -> None:
+        for process in self._processes.values():
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        for process in self._processes.values():
+            await asyncio.to_thread(process.wait, 20)
+
+    def left_over(self, holders: frozenset[str]) -> list[str]:
+        """What is there and should not be, or the other way round; ``holders`` hold one member each."""
+        found: list[str] = []
+        for name in self._processes:
+            record = self.cluster.record(P0, name)
+            directories = [each.name for each in (self.cluster.directory / name / "members").glob("*")]
+            taken = {port for port in self.cluster.ports(name) if not is_free(port)}
+            wanted: set[int] = set()
+            if record is not None and name in holders:
+                wanted = {int(url.rpartition(":")[2]) for url in (record.peer_url, record.client_url)}
+            if (record is not None) is not (name in holders):
+                found.append(f"{name}: record {record}")
+            if len(self.members(name)) != (name in holders):
+                found.append(f"{name}: {len(self.members(name))} member processes")
+            if directories != (["7-0"] if name in holders else []):
+                found.append(f"{name}: directories {directories}")
+            if taken != wanted:
+                found.append(f"{name}: ports {sorted(taken)} are taken, of which {sorted(wanted)} should be")
+        return found
+
+
+@asynccontextmanager
+async def running_nodes(endpoint: str, keyspace, directory: Path) -> AsyncIterator[Nodes]:
+    gates_dir = directory / "gates"
+    gates_dir.mkdir()
+    async with node_cluster(endpoint, keyspace, directory) as cluster:
+        nodes = Nodes(cluster, Gates(gates_dir), gates_dir)
+        for name in (*FOUNDERS, NEW):
+            nodes.start(name)
+        keeping = asyncio.create_task(nodes.keep())
+        try:
+            yield nodes
+        finally:
+            keeping.cancel()
+            await asyncio.gather(keeping, return_exceptions=True)
+            await nodes.stop()
+
+
+def is_settled(cluster: NodeCluster, peers: Sequence[str]) -> bool:
+    states = [cluster.record(P0, name) for name in peers]
+    configuration = cluster.configuration(P0)
+    return (
+        cluster.stable(P0) == frozenset(peers)
+        and not cluster.has_pending(P0)
+        and cluster.voters(P0) == frozenset(peers)
+        and configuration is not None
+        and configuration.stage is Stage.NONE
+        and all(state is not None and state.state is MemberState.RUNNING for state in states)
+    )
+
+
+async def is_in_stage(cluster: NodeCluster, stage: Stage) -> None:
+    """NONE: the new node lives, and holds nothing yet."""
+
+    def reached() -> bool:
+        configuration = cluster.configuration(P0)
+        known = configuration is not None and configuration.stage is stage
+        return known and (stage is not Stage.NONE or cluster.has_pending(P0))
+
+    await cluster.until(reached, CONVERGENCE_S)
+
+
+async def strike(nodes: Nodes, victim: Victim, number: signal.Signals, leader: str, stage: Stage) -> None:
+    """Returns when what was frozen goes on again. The gate opens while the fault is still there."""
+    processes = {
+        Victim.NODE: [nodes.agent(NEW), *nodes.members(NEW)],
+        Victim.MEMBER: nodes.members(leader),
+        Victim.AGENT: [nodes.agent(leader)],
+    }[victim]
+    assert processes
+    for process in processes:
+        process.send_signal(number)
+    nodes.gates.open(stage)
+    if number is signal.SIGSTOP:
+        try:
+            await asyncio.sleep(FROZEN_S)
+        finally:
+            for process in processes:
+                process.send_signal(signal.SIGCONT)
+
+
+IN_EVERY_TEST_RUN = {
+    (Stage.NONE, Victim.NODE, signal.SIGKILL),
+    (Stage.CATCHING_UP, Victim.AGENT, signal.SIGSTOP),
+    (Stage.JOINT, Victim.MEMBER, signal.SIGKILL),
+    (Stage.STABLE, Victim.AGENT, signal.SIGKILL),
+}
+CASES = [
+    pytest.param(
+        stage,
+        victim,
+        number,
+        id=f"{number.name} {victim.value} {stage.value}",
+        marks=() if (stage, victim, number) in IN_EVERY_TEST_RUN else pytest.mark.soak,
+    )
+    for stage in Stage
+    for victim in Victim
+    for number in (signal.SIGKILL, signal.SIGSTOP)
+]
+
+
+@pytest.mark.parametrize(("stage", "victim", "number"), CASES)
+async def test_a_fault_in_a_stage(
+    stage: Stage, victim: Victim, number: signal.Signals, etcd_server, keyspace, tmp_path: Path
+) -> None:
+    """I3-041, I3-049, I3-056, I3-060: it converges to the target, no put fails, all are read back; processes,
+    ports and directories are those of the target alone, and none when the zone is gone."""
+    async with running_nodes(etcd_server.endpoint, keyspace, tmp_path) as nodes:
+        cluster = nodes.cluster
+        await cluster.write_stable(P0, *FOUNDERS)
+        await cluster.until(lambda: is_settled(cluster, FOUNDERS), CONVERGENCE_S)
+        key = cluster.keyspace.node(NEW)
+        await cluster.until(lambda: cluster.mirrors.nodes.get(key) is not None, CONVERGENCE_S)
+        leader = getattr(cluster.configuration(P0), "leader", "")
+        leaving = next(name for name in FOUNDERS if name != leader)
+        target = (*(name for name in FOUNDERS if name != leaving), NEW)
+        async with writing(cluster, P0) as writer:
+            nodes.gates.close(stage)
+            await cluster.write_pending(P0, *target)
+            await is_in_stage(cluster, stage)
+            await strike(nodes, victim, number, leader, stage)
+            took_s = await cluster.until(lambda: is_settled(cluster, target), CONVERGENCE_S)
+            await cluster.until(lambda: not nodes.left_over(frozenset(target)), CONVERGENCE_S)
+            before = len(writer.written)
+            await cluster.until(lambda: len(writer.written) > before + 10, CONVERGENCE_S)
+        await writer.check()
+        print(f"{took_s:.1f} s after it, {len(writer.written)} puts, longest {writer.longest_s:.2f} s")
+        await cluster.drop(P0)
+        await cluster.until(lambda: not nodes.left_over(frozenset()), CONVERGENCE_S)

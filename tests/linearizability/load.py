@@ -1,0 +1,131 @@
+"""Clients that read and write a few keys for as long as a run goes on, and note what they were told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from app.client.errors import ReadTimedOutError, ServersUnavailableError
+from app.client.zone_client import Mode, ZoneClient
+from rebalance.ports.groups import OutcomeUnknownError
+from tests.linearizability.history import Action, Recorder
+
+REGISTERS = 8
+PAUSE_S = 0.01
+ONCE_SHARE = 0.1
+"""So many puts go to a key of their own, which nobody writes again: a lost one shows in the end."""
+NO_ANSWER = (ReadTimedOutError, ServersUnavailableError, OutcomeUnknownError)
+
+
+@dataclass
+class Figures:
+    """Of one mode. Seconds; the time of an operation that was never answered counts as well."""
+
+    puts: list[float] = field(default_factory=list)
+    gets: list[float] = field(default_factory=list)
+    unknown: int = 0
+    unanswered_gets: int = 0
+
+    def __str__(self) -> str:
+        both = sorted([*self.puts, *self.gets])
+        p99_ms = statistics.quantiles(both, n=100)[98] * 1e3 if len(both) > 100 else 0.0
+        return (
+            f"{len(self.puts)} puts, {len(self.gets)} gets, {self.unknown} unknown outcomes, "
+            f"{self.unanswered_gets} gets unanswered, longest stall {both[-1]:.2f} s, p99 {p99_ms:.0f} ms"
+        )
+
+
+class Load:
+    """``clients`` of each mode, all of one recorder. ``errors``: what no client may ever be told."""
+
+    def __init__(self, urls: Sequence[str], zone: str, seed: int) -> None:
+        self.recorder = Recorder()
+        self.figures = {mode: Figures() for mode in Mode}
+        self.errors: list[Exception] = []
+        self._zone = zone
+        self._seed = seed
+        self._clients = {mode: ZoneClient(urls, mode=mode) for mode in Mode}
+        self._once: list[str] = []
+
+    async def run_client(self, number: int, mode: Mode) -> None:
+        """Until it is cancelled; what is under way then stays open."""
+        chooser = random.Random(f"{self._seed}/{number}")
+        for turn in range(10**9):
+            key = f"register-{chooser.randrange(REGISTERS)}"
+            if chooser.random() < 0.5:
+                await self.get(number, mode, key)
+            else:
+                if chooser.random() < ONCE_SHARE:
+                    key = f"once-{number}-{turn}"
+                    self._once.append(key)
+                await self.put(number, mode, key, f"{number}/{turn}")
+            await asyncio.sleep(PAUSE_S * chooser.uniform(0.5, 1.5))
+
+    async def put(self, number: int, mode: Mode, key: str, value: str) -> None:
+        handle, begun = self.recorder.begin(number, key, Action.PUT, value), _now()
+        try:
+            await self._clients[mode].put(self._zone, key, value)
+            self.recorder.end(handle)
+        except NO_ANSWER:
+            self.recorder.leave_open(handle)
+            self.figures[mode].unknown += 1
+        except Exception as error:
+            self.errors.append(error)
+        self.figures[mode].puts.append(_now() - begun)
+
+    async def get(self, number: int, mode: Mode, key: str) -> None:
+        handle, begun = self.recorder.begin(number, key, Action.GET), _now()
+        try:
+            found = await self._clients[mode].get(self._zone, key)
+            self.recorder.end(handle, found.value if found is not None else None)
+        except NO_ANSWER:
+            self.recorder.leave_open(handle)
+            self.figures[mode].unanswered_gets += 1
+        except Exception as error:
+            self.errors.append(error)
+        self.figures[mode].gets.append(_now() - begun)
+
+    async def read_back(self) -> int:
+        """Every key once more, in both modes in turns; the number of keys. The history then ends with what is
+        there, so that an acknowledged put which is lost has no explanation."""
+        keys = [*(f"register-{number}" for number in range(REGISTERS)), *self._once]
+        gate = asyncio.Semaphore(8)
+
+        async def read(key: str, mode: Mode) -> None:
+            async with gate:
+                await self.get(-1, mode, key)
+
+        modes = list(Mode)
+        unanswered = sum(each.unanswered_gets for each in self.figures.values())
+        await asyncio.gather(*(read(key, modes[index % len(modes)]) for index, key in enumerate(keys)))
+        assert sum(each.unanswered_gets for each in self.figures.values()) == unanswered
+        return len(keys)
+
+    async def close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+
+
+@asynccontextmanager
+async def load(urls: Sequence[str], zone: str, seed: int, clients: int) -> AsyncIterator[Load]:
+    """``clients`` of each mode work for the length of the block."""
+    running = Load(urls, zone, seed)
+    tasks = [
+        asyncio.create_task(running.run_client(number, mode))
+        for number, mode in enumerate([mode for mode in Mode for _ in range(clients)])
+    ]
+    try:
+        yield running
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await running.close()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

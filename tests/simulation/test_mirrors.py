@@ -1,0 +1,111 @@
+"""The modelled mirrors keep what the port promises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from rebalance.groups.simulated_cluster import SimulatedCluster, SimulatedGroup
+from rebalance.groups.simulated_group import Incarnation
+from rebalance.groups.simulated_mirror import SimulatedMirrorHost
+from rebalance.ports.groups import MemberLife, NoPlaceError
+from rebalance.ports.mirrors import MirrorHost, MirrorStatus
+from rebalance.simulation.virtual_time import run_virtually
+from tests.simulation.test_cluster import CALM, P0, Removals, founded
+
+COPIED_S = CALM.start_s[1] + CALM.mirror_copy_s[1] + 0.1
+
+
+async def status(host: MirrorHost) -> MirrorStatus:
+    found = await host.status(P0)
+    assert found is not None
+    return found
+
+
+def virtually(
+    main: Callable[[SimulatedCluster, SimulatedGroup, tuple[str, ...]], Coroutine[Any, Any, None]],
+) -> None:
+    """``main`` gets a healthy group of three, and where its voters serve clients."""
+
+    async def run() -> None:
+        cluster = SimulatedCluster("test", CALM, Removals())
+        group = await founded(cluster, "abc")
+        await main(cluster, group, tuple(each.endpoints.client_url for each in group.replicas.values()))
+
+    run_virtually(run())
+
+
+def test_the_life_of_a_mirror() -> None:
+    """IEP-056: nothing, then a first copy, then as new as its group; it stands still without a source."""
+
+    async def main(cluster: SimulatedCluster, group: SimulatedGroup, sources: tuple[str, ...]) -> None:
+        host = SimulatedMirrorHost(cluster, Incarnation("m"))
+        assert await host.status(P0) is None
+        assert host.partitions() == frozenset()
+        await host.follow(P0, group.token, ("client://nobody",))
+        await asyncio.sleep(60.0)
+        waiting = await status(host)
+        assert (waiting.life, waiting.safe_revision, waiting.reason) == (
+            *(MemberLife.RESERVED, 0),
+            "no source answers",
+        )
+        await host.follow(P0, group.token, sources)
+        assert (await status(host)).life is MemberLife.STARTING
+        await asyncio.sleep(COPIED_S)
+        running = await status(host)
+        assert (running.life, running.safe_revision) == (MemberLife.RUNNING, group.applied)
+        assert running.source in sources
+        group.applied += 5
+        assert (await status(host)).safe_revision == group.applied
+        for name in "abc":
+            cluster.stop_node(name)
+        group.applied += 5
+        still = await status(host)
+        assert (still.life, still.safe_revision) == (MemberLife.RUNNING, group.applied - 5)
+        assert still.source == ""
+        assert host.partitions() == {P0}
+
+    virtually(main)
+
+
+def test_a_copy_survives_its_process_and_not_its_destruction() -> None:
+    async def main(cluster: SimulatedCluster, group: SimulatedGroup, sources: tuple[str, ...]) -> None:
+        owner = Incarnation("m")
+        host = SimulatedMirrorHost(cluster, owner)
+        await host.follow(P0, group.token, sources)
+        await asyncio.sleep(COPIED_S)
+        url = (await status(host)).client_url
+        await host.close()
+        owner.dead = True
+        again = SimulatedMirrorHost(cluster, Incarnation("m"))
+        again.open("m")
+        assert (await status(again)).life is MemberLife.STOPPED
+        await again.follow(P0, group.token, sources)
+        await asyncio.sleep(CALM.start_s[1] + 0.1)
+        running = await status(again)
+        assert (running.life, running.client_url) == (MemberLife.RUNNING, url)
+        await again.follow(P0, group.token, sources[:1])
+        assert (await status(again)).life is MemberLife.RUNNING, "new sources need no new copy"
+        await again.stop(P0, destroy=True)
+        assert await again.status(P0) is None
+
+    virtually(main)
+
+
+def test_a_mirror_of_another_group_is_removed_first() -> None:
+    async def main(cluster: SimulatedCluster, group: SimulatedGroup, sources: tuple[str, ...]) -> None:
+        host = SimulatedMirrorHost(cluster, Incarnation("m"), limit=1)
+        await host.follow(P0, "an older group", sources)
+        await asyncio.sleep(COPIED_S)
+        assert (await status(host)).life is MemberLife.RESERVED, "its group is not there any more"
+        await host.follow(P0, group.token, sources)
+        await asyncio.sleep(COPIED_S)
+        assert (await status(host)).life is MemberLife.RUNNING
+        full = SimulatedMirrorHost(cluster, Incarnation("n"), limit=0)
+        with pytest.raises(NoPlaceError, match="no free port"):
+            await full.follow(P0, group.token, sources)
+
+    virtually(main)

@@ -1,0 +1,102 @@
+"""``zonectl rebalance``: what it says and sends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.cli.main import main
+from app.cli.rebalance_run import seconds_of
+from tests.unit.test_cli.stub import ApiStub
+
+LIMITS = "/api/v1/rebalance/limits"
+NONE: dict[str, Any] = {
+    **dict.fromkeys(("cluster_moves", "zone_moves", "donor_moves", "receiver_moves", "batch_size", "pause")),
+    "zone_pauses": [],
+}
+PAUSE = {"by": "alice", "reason": "new disks", "since": "2026-01-01T10:00:00Z", "until": "2026-01-01T10:30:00Z"}
+PAUSED = {
+    **NONE,
+    "cluster_moves": 8,
+    "pause": PAUSE,
+    "zone_pauses": [{**PAUSE, "reason": "", "until": None, "zone": "ORDERS", "zone_id": 1}],
+}
+PAUSE_LINES = [
+    "paused by alice since 2026-01-01T10:00:00Z: new disks, until 2026-01-01T10:30:00Z",
+    "zone ORDERS paused by alice since 2026-01-01T10:00:00Z",
+]
+
+
+def test_limits_are_shown(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers[f"GET {LIMITS}"] = (200, PAUSED)
+    assert main(["rebalance", "limits"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["limit", "value", "meaning"]
+    assert lines[1].split()[:2] == ["cluster_moves", "8"]
+    assert lines[2].split()[:2] == ["zone_moves", "none"]
+    assert lines[-2:] == PAUSE_LINES
+    assert main(["rebalance", "limits", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == PAUSED
+
+
+@pytest.mark.parametrize(
+    ("line", "sent"),
+    [
+        ("limits --cluster-moves 8 --receiver-moves 2", {"cluster_moves": 8, "receiver_moves": 2}),
+        ("limits --zone-moves none --batch-size NONE", {"zone_moves": None, "batch_size": None}),
+        ("pause --by bob", {"pause": {"by": "bob", "reason": "", "for_s": None}}),
+        (
+            "pause --by bob --reason disks --for 1h30m --zone orders",
+            {"zone_pauses": {"orders": {"by": "bob", "reason": "disks", "for_s": 5400}}},
+        ),
+        ("resume", {"pause": None}),
+        ("resume --zone orders", {"zone_pauses": {"orders": None}}),
+    ],
+)
+def test_changes(line: str, sent: dict[str, Any], api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers[f"PATCH {LIMITS}"] = (200, NONE)
+    assert main(["rebalance", *line.split()]) == 0
+    assert [each.body for each in api.requests] == [sent]
+    assert "cluster_moves" in capsys.readouterr().out
+
+
+def test_the_user_pauses(api: ApiStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "carol")
+    api.answers[f"PATCH {LIMITS}"] = (200, NONE)
+    assert main(["rebalance", "pause"]) == 0
+    assert api.requests[0].body["pause"]["by"] == "carol"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("limits --cluster-moves 0", "--cluster-moves is a whole number from 1 on, or none, not '0'"),
+        ("limits --donor-moves -3", "--donor-moves is a whole number from 1 on, or none, not '-3'"),
+        ("limits --batch-size many", "--batch-size is a whole number from 1 on, or none, not 'many'"),
+        ("pause --for 10", "--for takes a time as 90s, 10m, 1h30m or 2d, not '10'"),
+        ("pause --for 0s", "--for takes a time"),
+        ("limits --format csv", "choose json or jsonl"),
+    ],
+)
+def test_what_cannot_be_meant(line: str, told: str, api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["rebalance", *line.split()]) == 64
+    assert told in capsys.readouterr().err
+    assert api.requests == []
+
+
+def test_times() -> None:
+    assert [seconds_of(text) for text in ("90s", "10m", "1h30m", "2D", "1d1h1m1s")] == [
+        90,
+        600,
+        5400,
+        172800,
+        90061,
+    ]
+
+
+def test_a_refusal(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    api.problem(f"PATCH {LIMITS}", 404, "ZONE_NOT_FOUND", "there is no zone X", sqlState="42704")
+    assert main(["rebalance", "pause", "--zone", "x"]) == 1
+    assert capsys.readouterr().err == "ZONE_NOT_FOUND (42704): there is no zone X\n"

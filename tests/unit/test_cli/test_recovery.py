@@ -1,0 +1,137 @@
+"""``zonectl recovery``: what it asks, prints and waits for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.cli.main import main
+from tests.unit.test_cli.stub import ApiStub, Request
+
+STATES = "GET /api/v1/zones/ORDERS/recovery/states"
+RESET = "POST /api/v1/zones/ORDERS/recovery/reset"
+RESTART = "POST /api/v1/zones/ORDERS/recovery/restart"
+
+
+def state(partition: int, name: str, *, alive: int = 1, recovering: str | None = None) -> dict[str, Any]:
+    replica = {"node": "n1", "state": "HEALTHY", "voter": True, "committed": 7, "last": 9, "reason": ""}
+    return {
+        "partition": partition,
+        "state": name,
+        "voters": 3,
+        "voters_alive": alive,
+        "generation": 0,
+        "recovering_on": recovering,
+        "restarting": [],
+        "replicas": [replica],
+    }
+
+
+def reset(partition: int, **changed: Any) -> dict[str, Any]:
+    found = {
+        "partition": partition,
+        "written": True,
+        "survivor": "n1",
+        "then": {"peers": ["n1", "n4"], "learners": []},
+        "empty": False,
+        "possibly_lost_entries": 2,
+        "orderly": True,
+        "copies": {"n1": {"committed": 7, "last": 9}},
+        "refusal": None,
+    }
+    return {**found, **changed}
+
+
+def test_states(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 1 while a partition takes no writes."""
+    api.answers[STATES] = (200, {"partitions": [state(0, "AVAILABLE", alive=3), state(1, "READ_ONLY")]})
+    assert main(["recovery", "states", "orders"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == [
+        "partition",
+        "state",
+        "voters",
+        "node",
+        "replica",
+        "votes",
+        "committed",
+        "last",
+        "reason",
+    ]
+    assert lines[2].split() == ["1", "READ_ONLY", "1/3", "n1", "HEALTHY", "yes", "7", "9"]
+    api.answers[f"{STATES}?partition=3&partition=4"] = (200, {"partitions": [state(3, "DEGRADED")]})
+    assert main(["recovery", "states", "orders", "-p", "3", "-p", "4", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [state(3, "DEGRADED")]
+
+
+def test_dry_run(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    """What would be lost is said, and nothing is waited for."""
+    api.answers[RESET] = (200, {"partitions": [reset(0), reset(1, orderly=False), reset(2, empty=True)]})
+    assert main(["recovery", "reset", "orders", "--dry-run", "--wait"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split("  ")[0] == "0"
+    assert "2 entries" in lines[1]
+    assert "stopped in order" in lines[1]
+    assert "crashed" in lines[2]
+    assert "EVERYTHING" in lines[3]
+    (request,) = api.requests
+    assert request.body == {"partitions": [], "empty": False, "dry_run": True}
+
+
+def test_wait_until_writes_are_taken(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    found = [
+        state(3, "READ_ONLY"),
+        state(3, "READ_ONLY", recovering="n1"),
+        state(3, "AVAILABLE", recovering="n1"),
+        state(3, "AVAILABLE"),
+    ]
+
+    def next_state(_: Request) -> tuple[int, dict[str, Any]]:
+        return 200, {"partitions": [found.pop(0)]}
+
+    api.answers[RESET] = (200, {"partitions": [reset(3)]})
+    api.answers[f"{STATES}?partition=3"] = next_state
+    assert main(["recovery", "reset", "orders", "-p", "3", "--wait"]) == 0
+    assert found == []
+    assert capsys.readouterr().err.splitlines() == [
+        "ORDERS: 0/1 take writes; partition 3 is READ_ONLY",
+        "ORDERS: 0/1 take writes; partition 3 is READ_ONLY, founded on n1",
+        "ORDERS: 0/1 take writes; partition 3 is AVAILABLE, founded on n1",
+        "ORDERS: 1/1 take writes",
+    ]
+    api.answers[f"{STATES}?partition=3"] = (200, {"partitions": [state(3, "READ_ONLY")]})
+    assert main(["recovery", "reset", "orders", "-p", "3", "--wait", "--timeout", "0"]) == 4
+
+
+def test_refusals(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    refusal = {"name": "NOT_ENOUGH_ALIVE_NODES", "code": 5203, "detail": "no living node has a copy"}
+    refused = reset(1, written=False, survivor=None, then=None, refusal=refusal)
+    api.answers[RESET] = (200, {"partitions": [reset(0), refused]})
+    assert main(["recovery", "reset", "orders"]) == 1
+    assert "NOT_ENOUGH_ALIVE_NODES: no living node has a copy" in capsys.readouterr().out
+    api.problem(RESET, 409, "RECOVERY_NOT_NEEDED", "2 of 3 voters live", sqlState="55000", code=5201)
+    assert main(["recovery", "reset", "orders", "--empty"]) == 1
+    assert "RECOVERY_NOT_NEEDED (5201, 55000): 2 of 3 voters live" in capsys.readouterr().err
+
+
+def test_restart(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    body = {"partitions": [{"partition": 3, "nodes": ["n2"], "cleanup": True}]}
+    api.answers[RESTART] = (200, body)
+    busy = {**state(3, "AVAILABLE"), "restarting": ["n2"]}
+    found = [busy, state(3, "AVAILABLE")]
+    api.answers[f"{STATES}?partition=3"] = lambda _: (200, {"partitions": [found.pop(0)]})
+    line = ["recovery", "restart", "orders", "-p", "3", "--node", "n2", "--cleanup", "--wait"]
+    assert main(line) == 0
+    assert found == []
+    assert api.requests[0].body == {"partitions": [3], "nodes": ["n2"], "cleanup": True, "dry_run": False}
+    assert capsys.readouterr().out.splitlines()[1].split() == ["3", "n2", "yes"]
+
+
+@pytest.mark.parametrize("given", ["-1", "nan", "soon"])
+def test_a_delay_below_zero_is_refused(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """S219: before anything is started."""
+    assert main(["controller", f"--ha-reset={given}"]) == 64
+    shown = capsys.readouterr().err
+    assert "HA_RESET" in shown or "--ha-reset" in shown

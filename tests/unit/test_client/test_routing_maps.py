@@ -1,0 +1,128 @@
+"""Which routing map a client holds, and when it asks for another one."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.client.errors import ClientError, ServersUnavailableError, ZoneNotFoundError
+from app.client.routing_maps import RoutingMaps
+from app.client.servers import Servers
+from catalog.core.zone import ZoneId
+from rebalance.core.keys import PartitionId
+from tests.unit.test_client.servers import URL, Network, problem, routing
+
+P0 = PartitionId(ZoneId(7), 0)
+SAME = httpx.Response(304, headers={"Zonekeeper-Map-Version": "9"})
+
+
+def maps_over(network: Network, limit_s: float = 2.0) -> RoutingMaps:
+    return RoutingMaps(Servers([URL], network), limit_s)
+
+
+async def fetch(maps: RoutingMaps) -> None:
+    """One more fetch, whoever asked for it."""
+    await maps._fetching(maps._zones["ORDERS"])
+
+
+async def test_calls_that_come_together_fetch_once() -> None:
+    """One fetch for a hundred calls that need the first map, and one for a hundred failures."""
+    network = Network(routing(1, "a"), routing(2, "b"))
+    maps = maps_over(network)
+    network.gate.clear()
+    waiting = [asyncio.create_task(maps.of("ORDERS")) for _ in range(100)]
+    await asyncio.sleep(0.01)
+    network.gate.set()
+    assert {held.version for held in await asyncio.gather(*waiting)} == {1}
+    assert len(network.requests) == 1
+    for _ in range(100):
+        maps.doubt(P0)
+    await maps.wait_for_change(P0, ("a",), 2)
+    assert maps.endpoints(P0) == ("b",)
+    assert len(network.requests) == 2
+    assert network.most_at_once == 1
+    await maps.close()
+
+
+async def test_a_map_that_is_the_same_is_not_sent_again() -> None:
+    """If-None-Match has the tag of the map that is held; a 304 makes it newer and leaves it what it was."""
+    network = Network(routing(5, "a"), SAME, routing(8, "b"), routing(10, "c"))
+    maps = maps_over(network)
+    before = await maps.of("ORDERS")
+    await fetch(maps)
+    assert maps._zones["ORDERS"].map == replace(before, version=9)
+    await fetch(maps)
+    assert [request.headers.get("if-none-match") for request in network.requests[:2]] == [None, before.tag]
+    # Of another server, whose view is older than that of the 304.
+    assert maps.endpoints(P0) != ("b",)
+    await maps.wait_for_change(P0, ("a",), 2)
+    assert maps.endpoints(P0) == ("c",)
+    await maps.close()
+
+
+async def test_no_server_for_a_moment_and_for_long() -> None:
+    """Repeated until the time is over; the error names the last reason."""
+    network = Network(httpx.ConnectError("refused"), problem(503, "METASTORE_UNAVAILABLE"), routing(1, "a"))
+    maps = maps_over(network)
+    assert (await maps.of("ORDERS")).voters == (("a",),)
+    assert len(network.requests) == 3
+    silent = maps_over(Network(problem(503, "METASTORE_UNAVAILABLE")), 0.2)
+    with pytest.raises(ServersUnavailableError, match="ORDERS: http://one:1: METASTORE_UNAVAILABLE"):
+        await silent.of("ORDERS")
+
+
+async def test_a_zone_that_is_not_there() -> None:
+    """Each call asks again, because the zone may be created; calls under way keep the addresses they have."""
+    network = Network(problem(404, "ZONE_NOT_FOUND"), routing(3, "a"), problem(404, "ZONE_NOT_FOUND"))
+    maps = maps_over(network)
+    with pytest.raises(ZoneNotFoundError, match="ZONE_NOT_FOUND"):
+        await maps.of("ORDERS")
+    assert (await maps.of("ORDERS")).version == 3
+    with pytest.raises(ZoneNotFoundError):
+        await fetch(maps)
+    assert maps.endpoints(P0) == ("a",)
+    with pytest.raises(ZoneNotFoundError):
+        await maps.of("ORDERS")
+    await maps.close()
+
+
+async def test_a_zone_that_was_created_anew() -> None:
+    """The same name with another id: its own addresses, and the old id's are not mixed with them."""
+    maps = maps_over(Network(routing(3, "a"), routing(9, "b", zone_id=8)))
+    await maps.of("ORDERS")
+    await fetch(maps)
+    assert (await maps.of("ORDERS")).zone_id == 8
+    assert maps.endpoints(PartitionId(ZoneId(8), 0)) == ("b",)
+    await maps.close()
+
+
+async def test_a_hash_that_is_not_known() -> None:
+    """Nothing is sent to a group that the key may not belong to."""
+    with pytest.raises(ClientError, match="the server hashes keys by md5; this client knows murmur3-32"):
+        await maps_over(Network(routing(1, "a", key_hash="md5"))).of("ORDERS")
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from("abc")), min_size=1, max_size=6))
+def test_the_newest_answer_is_held(answers: list[tuple[int, str]]) -> None:
+    """Whatever servers answer in whatever order: the map held is that of the highest version seen, and of those
+    the last."""
+
+    async def run() -> None:
+        first, *later = answers
+        maps = maps_over(Network(routing(first[0], first[1])))
+        await maps.of("ORDERS")
+        held = first
+        for version, voter in later:
+            zone = maps._zones["ORDERS"]
+            maps._take(zone, routing(version, voter))
+            held = (version, voter) if version >= held[0] else held
+            assert maps.endpoints(P0) == (held[1],)
+            assert zone.map is not None
+            assert zone.map.version == held[0]
+
+    asyncio.run(run())

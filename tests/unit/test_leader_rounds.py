@@ -1,0 +1,114 @@
+"""A round of the agent beside a leader, over a store and a scripted group: what is read, asked, written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import MemberRecord, MemberRole, MemberState
+from rebalance.core.txn import Put, Txn
+from rebalance.metastore.memory import MemoryMetastore
+from rebalance.nodes.leader_duties import LeaderDuties
+from rebalance.nodes.partition_view import Mirrors, PartitionView, Recorded
+from rebalance.ports.groups import (
+    ChangeAnswer,
+    GroupHost,
+    GroupMember,
+    MemberEndpoints,
+    MemberLife,
+    MemberStatus,
+)
+
+P0 = PartitionId(ZoneId(1), 0)
+KEYS = Keyspace().partition(P0)
+LEADING = MemberStatus(MemberLife.RUNNING, MemberEndpoints("http://a", "c"), is_leader=True, leader="a", term=4)
+
+
+@dataclass
+class ScriptedGroup:
+    """``voters`` is the committed list; what it is asked for is kept."""
+
+    voters: str
+    asked: list[tuple[int, Assignments]] = field(default_factory=list)
+
+    async def configuration(self, _: PartitionId, *, linearizable: bool = False) -> tuple[GroupMember, ...]:
+        return tuple(GroupMember(name, name, MemberRole.VOTER, f"http://{name}") for name in self.voters)
+
+    async def change_peers_and_learners(
+        self, _: PartitionId, term: int, token: int, target: Assignments, endpoints: dict[str, str]
+    ) -> ChangeAnswer:
+        self.asked.append((token, target))
+        return ChangeAnswer.RECEIVED
+
+
+@dataclass
+class World:
+    """A store, a leader's duties, and what its mirror shows, which may be old."""
+
+    group: ScriptedGroup
+    metastore: MemoryMetastore = field(default_factory=MemoryMetastore)
+
+    def __post_init__(self) -> None:
+        mirrors = Mirrors.over(self.metastore, Keyspace())
+        host = cast(GroupHost, self.group)
+        self.duties = LeaderDuties("a", self.metastore, mirrors, host, lambda _: None, 9, lambda *_: None)
+
+    async def write(self, **fields: str) -> None:
+        puts = tuple(
+            Put(getattr(KEYS, name), Assignments(tuple(text)).encode()) for name, text in fields.items()
+        )
+        await self.metastore.commit(Txn((), puts))
+
+    async def stored(self, name: str) -> Assignments | None:
+        found = await self.metastore.get(getattr(KEYS, name))
+        return Assignments.decode(found.value) if found else None
+
+    def seen(self, stable: str, pending: str = "") -> PartitionView:
+        def recorded(text: str) -> Recorded[Assignments] | None:
+            return Recorded(Assignments(tuple(text)), 1, 1) if text else None
+
+        records = {
+            name: Recorded(MemberRecord(MemberState.READY, f"http://{name}", "c"), 1, 1) for name in "abcd"
+        }
+        living = frozenset("abcd")
+        return PartitionView(P0, KEYS, recorded(stable), recorded(pending), None, None, records, living)
+
+    async def elected(self, seen: PartitionView) -> None:
+        await self.duties.on_leader_elected(P0, LEADING.term)
+        await self.duties.lead(seen, LEADING)
+
+
+async def test_a_new_leader_switches_stable_when_the_change_was_applied() -> None:
+    """S076, I3-044: the leader before applied it and died: keys are switched, nothing is asked of the group."""
+    world = World(ScriptedGroup("ab"))
+    await world.write(stable="a", pending="ab")
+    await world.elected(world.seen("a", "ab"))
+    assert await world.stored("stable") == Assignments(("a", "b"))
+    assert await world.stored("pending") is None
+    assert world.group.asked == []
+
+
+@pytest.mark.parametrize("mirrored", ["", "ab", "ac"])
+async def test_a_new_leader_reads_pending_from_the_metastore(mirrored: str) -> None:
+    """S077, S072, I3-041, I3-056: whatever its mirror shows, it proposes what is stored."""
+    world = World(ScriptedGroup("a"))
+    await world.write(stable="a", pending="acd")
+    await world.elected(world.seen("a", mirrored))
+    stored = await world.metastore.get(KEYS.pending)
+    assert stored is not None
+    assert world.group.asked == [(stored.mod_revision, Assignments(("a", "c", "d")))]
+
+
+async def test_a_new_leader_without_pending_asks_for_nothing() -> None:
+    """S078: also when pending was there and is deleted."""
+    world = World(ScriptedGroup("a"))
+    await world.write(stable="a")
+    await world.elected(world.seen("a", "ab"))
+    await world.duties.lead(world.seen("a"), LEADING)
+    assert world.group.asked == []
+    assert await world.stored("stable") == Assignments(("a",))

@@ -93,7 +93,7 @@ class MirrorRig:
 
     def channel(self, url: str) -> Any:
         if url not in self._channels:
-            self._channels[url] = open_channel(url, 64 << 20)
+            self._channels[url] = open_channel(url, answer_bytes_max=64 << 20)
         return self._channels[url]
 
     async def follow(self, *names: str) -> None:

@@ -71,13 +71,27 @@ class NodeCluster:
             self._ports[name] = free_block(2 * pairs)
         return self._ports[name]
 
-    def start(self, *names: str, tuning: EtcdTuning = QUICK, lease_ttl_s: int = 3) -> None:
+    def start(
+        self,
+        *names: str,
+        tuning: EtcdTuning = QUICK,
+        lease_ttl_s: int = 3,
+        map_period_s: float | None = None,
+    ) -> None:
         for name in names:
             data_dir = self.directory / name
             data_dir.mkdir(parents=True, exist_ok=True)
             host = EtcdGroupHost(data_dir, self.ports(name), tuning=tuning)
             metastore = EtcdMetastore([self.endpoint])
-            agent = NodeAgent(Node(name), metastore, self.keyspace, host, data_dir, lease_ttl_s=lease_ttl_s)
+            agent = NodeAgent(
+                Node(name),
+                metastore,
+                self.keyspace,
+                host,
+                data_dir,
+                lease_ttl_s=lease_ttl_s,
+                map_period_s=map_period_s,
+            )
             self.nodes[name] = RunningNode(agent, host, metastore, asyncio.create_task(agent.run()))
 
     async def stop(self, name: str) -> None:

@@ -9,6 +9,7 @@ whoever wrote that, because the pointer is replaced under a guard of its revisio
 from __future__ import annotations
 
 import asyncio
+import math
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import structlog
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import NodeRecord
+from rebalance.core.target import CHUNK_BYTES
 from rebalance.core.topology import Topology
 from rebalance.core.txn import DeletePrefix, DeleteRange, Operation, Put, Txn, unchanged
 from rebalance.core.zone_map import ZoneMapPointer, next_version
@@ -35,17 +37,21 @@ from rebalance.ports.metastore import Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
 
-CHUNK_BYTES = 1_000_000
 EVERY_S = 30.0
 """Also without a report: a node that is gone writes none."""
+QUIET_PERIODS = 10
+"""Between two maps that differ in counters and sizes only: they grow with every update, and nobody routes by
+them."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergedZone:
-    """``primaries``: CRC-32 of the leaders' names by partition."""
+    """The three checksums are those of ``ZoneMapPointer``."""
 
     full: FullArrays
     primaries: int
+    routes: int
+    content: int
 
 
 class PartitionMapKeeper:
@@ -71,6 +77,8 @@ class PartitionMapKeeper:
         self._reports = KeyspaceMirror(metastore, keyspace.node_maps)
         self._changed = asyncio.Event()
         self._removed: set[ZoneId] = set()
+        self._written_at: dict[ZoneId, float] = {}
+        self._put_off = False
 
     async def run(self) -> None:
         """Until cancelled; a change is published one period later at the latest, changes within it together."""
@@ -92,8 +100,10 @@ class PartitionMapKeeper:
         self._changed.set()
 
     async def _next_change(self) -> None:
+        """At the latest when counters that were not worth a map of their own are due."""
+        quiet_s = QUIET_PERIODS * self._period_s
         try:
-            async with asyncio.timeout(EVERY_S):
+            async with asyncio.timeout(quiet_s if self._put_off else EVERY_S):
                 await self._changed.wait()
         except TimeoutError:
             return
@@ -102,7 +112,10 @@ class PartitionMapKeeper:
         """Every zone that lives and of which a living node reports; dropped ones are removed."""
         intents = [ZoneIntent.decode(item.value) for item in self._intents.below(self._keyspace.intents)]
         partitions = {each.zone.zone_id: each.zone.partitions for each in intents if not each.dropped}
-        merged = merge_reports(self._reports.copy(), self._nodes, self._keyspace, partitions)
+        # A copy each, because a thread merges: a zone of a million partitions takes seconds.
+        reports, nodes = self._reports.copy(), self._nodes.copy()
+        merged = await asyncio.to_thread(merge_reports, reports, nodes, self._keyspace, partitions)
+        self._put_off = False
         for zone_id, zone in merged.items():
             try:
                 await self._publish(zone_id, zone)
@@ -119,9 +132,10 @@ class PartitionMapKeeper:
         before = ZoneMapPointer.decode(found.value) if found is not None else None
         version = next_version(before, self._topology().version, zone.primaries)
         sequence = before.sequence + 1 if before is not None else 1
-        if before is not None and await self._is_published(zone_id, before, zone, version):
+        if before is not None and version == before.version and self._can_wait(zone_id, zone, before):
             return
-        data = encode_map(MapHeader(zone_id, version.major, version.minor, 0, sequence), zone.full)
+        header = MapHeader(zone_id, version.major, version.minor, 0, sequence)
+        data = await asyncio.to_thread(encode_map, header, zone.full)
         chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
         guard = unchanged(key, found.mod_revision if found is not None else 0)
         prefix = self._keyspace.zone_map_chunks(zone_id, sequence)
@@ -129,25 +143,23 @@ class PartitionMapKeeper:
             put = await self._metastore.commit(Txn((guard,), (Put(f"{prefix}{number:05d}", chunk),)))
             if not put.succeeded:
                 return
-        pointer = ZoneMapPointer(version, sequence, self._name, len(chunks), len(data), zone.primaries)
+        sums = zone.primaries, zone.routes, zone.content
+        pointer = ZoneMapPointer(version, sequence, self._name, len(chunks), len(data), *sums)
         older = DeleteRange(self._keyspace.zone_map_chunks(zone_id), prefix)
         written: tuple[Operation, ...] = (Put(key, pointer.encode()), older)
         if (await self._metastore.commit(Txn((guard,), written))).succeeded:
-            log.info(
-                "partition map published", zone=zone_id, version=str(version), sequence=sequence, size=len(data)
-            )
+            self._written_at[zone_id] = asyncio.get_running_loop().time()
+            log.info("partition map published", zone=zone_id, version=str(version), sequence=sequence)
 
-    async def _is_published(
-        self, zone_id: ZoneId, before: ZoneMapPointer, zone: MergedZone, version: object
-    ) -> bool:
-        if version != before.version:
+    def _can_wait(self, zone_id: ZoneId, zone: MergedZone, before: ZoneMapPointer) -> bool:
+        """Nothing changed; or counters and sizes only, which wait for ``QUIET_PERIODS``."""
+        if zone.content == before.content:
+            return True
+        quiet_s = asyncio.get_running_loop().time() - self._written_at.get(zone_id, -math.inf)
+        if zone.routes != before.routes or quiet_s >= QUIET_PERIODS * self._period_s:
             return False
-        header = MapHeader(zone_id, before.version.major, before.version.minor, 0, before.sequence)
-        same = encode_map(header, zone.full)
-        if len(same) != before.size_bytes:
-            return False
-        stored = await self._metastore.range(self._keyspace.zone_map_chunks(zone_id, before.sequence))
-        return b"".join(item.value for item in stored.items) == same
+        self._put_off = True
+        return True
 
     async def _remove(self, zone_id: ZoneId) -> None:
         try:
@@ -188,7 +200,7 @@ def merge_reports(
     for zone_id, by_node in singles.items():
         names = sorted(by_node)
         full = merge(names, [by_node[name] for name in names], partitions[zone_id])
-        found[zone_id] = MergedZone(full, _crc_of_primaries(full))
+        found[zone_id] = _summed(full)
     return found
 
 
@@ -205,6 +217,11 @@ def _single(full: FullArrays) -> SingleArrays:
     )
 
 
-def _crc_of_primaries(full: FullArrays) -> int:
+def _summed(full: FullArrays) -> MergedZone:
     names = (full.names[leader] if leader >= 0 else "" for leader in full.leaders.tolist())
-    return zlib.crc32("\n".join(names).encode())
+    primaries = zlib.crc32("\n".join(names).encode())
+    routes = zlib.crc32("\n".join(full.names).encode(), primaries)
+    for values in (full.starts, full.nodes, full.states, full.terms):
+        routes = zlib.crc32(values.tobytes(), routes)
+    content = zlib.crc32(full.sizes.tobytes(), zlib.crc32(full.counters.tobytes(), routes))
+    return MergedZone(full, primaries, routes, content)

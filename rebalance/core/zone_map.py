@@ -19,8 +19,11 @@ MAP_PERIOD_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ZoneMapPointer:
-    """``coordinator``: the controller that merged it. ``primaries``: CRC-32 of all primaries, to tell whether
-    they changed; ``chunks`` keys hold ``size_bytes`` bytes together."""
+    """``coordinator``: the controller that merged it. ``chunks`` keys hold ``size_bytes`` bytes together.
+
+    Three CRC-32 tell what changed: ``primaries``; ``routes``, all that clients route by; ``content``,
+    everything.
+    """
 
     version: TopologyVersion
     sequence: int
@@ -28,6 +31,8 @@ class ZoneMapPointer:
     chunks: int
     size_bytes: int
     primaries: int
+    routes: int
+    content: int
 
     @property
     def tag(self) -> str:

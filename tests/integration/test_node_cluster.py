@@ -81,6 +81,7 @@ class NodeCluster:
         tuning: EtcdTuning = QUICK,
         lease_ttl_s: int = 3,
         mirrors: MirrorHost | None = None,
+        map_period_s: float | None = None,
     ) -> None:
         """``mirrors`` is for one node alone."""
         for name in names:
@@ -92,6 +93,7 @@ class NodeCluster:
                 *(Node(name), metastore, self.keyspace, host, data_dir),
                 mirrors=mirrors,
                 lease_ttl_s=lease_ttl_s,
+                map_period_s=map_period_s,
             )
             self.nodes[name] = RunningNode(agent, host, metastore, asyncio.create_task(agent.run()))
 

@@ -15,6 +15,7 @@ import structlog.testing
 from app.partition_map import map_json, published_map
 from app.sql.results import SessionContext
 from catalog.core.zone import Node, ZoneId
+from rebalance.controllers import partition_map
 from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.core.affinity import CopyState
 from rebalance.core.keys import PartitionId
@@ -217,7 +218,7 @@ async def test_a_dropped_zone_has_no_map(world: World) -> None:
 
 
 def test_the_version_never_goes_back() -> None:
-    before = ZoneMapPointer(TopologyVersion(6, 2), 9, "c", 1, 10, 77)
+    before = ZoneMapPointer(TopologyVersion(6, 2), 9, "c", 1, 10, 77, 78, 79)
     assert next_version(None, 4, 77) == TopologyVersion(4)
     assert next_version(before, 5, 77) == TopologyVersion(6, 2)
     assert next_version(before, 6, 78) == TopologyVersion(6, 3)
@@ -286,3 +287,24 @@ async def test_a_node_that_is_removed_from_the_store_reports_again(world: World)
     assert await reporter.write_if_changed()
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
+
+
+async def test_a_large_map_is_cut(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks are named by the pointer, those of the map before go with it, and a map is shown whole or not at
+    all."""
+    monkeypatch.setattr(partition_map, "CHUNK_BYTES", 50)
+    await report(world, "n1", {0: LED, 1: LED})
+    await report(world, "n2", {0: FOLLOWS})
+    coordinator = Coordinator(world)
+    async with coordinator.leading():
+        await coordinator.until(1)
+        await report(world, "n2", {0: FOLLOWS, 1: FOLLOWS})
+        pointer = await coordinator.until(2)
+    keys = [item.key for item in world.mirror.below(f"{world.keyspace.zone_maps}1/chunks/")]
+    assert len(keys) == pointer.chunks > 5
+    published = published_map(world.mirror, world.keyspace, Z1)
+    assert published is not None
+    assert published.full.copies == 4
+    await world.metastore.commit(Txn((), (Delete(keys[2]),)))
+    await world.settle()
+    assert published_map(world.mirror, world.keyspace, Z1) is None

@@ -118,6 +118,37 @@ def test_the_most_advanced_copy_goes_on(five_nodes: Installation) -> None:
             agent.resume()
 
 
+def test_a_lost_majority_beside_learners(five_nodes: Installation) -> None:
+    """IEP-050, IEP-051, IEP-059, IEP-060: two of three voters are killed, two learners live. They make no
+    majority and nothing is promoted; the reset founds the group on the voter that is left, and its learners
+    come back to it with every write."""
+    wait_for("every node", lambda: all(each["alive"] for each in five_nodes.get("/api/v1/nodes")["nodes"]), 60)
+    five_nodes.execute("CREATE ZONE beside (PARTITIONS 1, REPLICAS 5, QUORUM SIZE 2)")
+    (before,) = five_nodes.partitions("BESIDE")
+    voters = before["stable"]["peers"]
+    assert (len(voters), len(before["stable"]["learners"])) == (3, 2)
+    with writing(five_nodes, "BESIDE") as writer:
+        wait_for("writes", lambda: len(writer.acknowledged) > 100)
+    frozen = [freeze(five_nodes, name) for name in voters[1:]]
+    try:
+        wait_for("the loss", lambda: states(five_nodes, "beside")[0]["state"] == "READ_ONLY", 60)
+        (during,) = five_nodes.partitions("BESIDE")
+        assert (during["stable"], during["pending"]) == (before["stable"], None)
+
+        def reset() -> bool:
+            return (
+                five_nodes.zonectl("recovery", "reset", "beside", "--wait", "--timeout", "60").returncode == 0
+            )
+
+        wait_for("the reset", reset, 60, 1.0)
+        writer.read_back()
+        (after,) = five_nodes.partitions("BESIDE")
+        assert voters[0] in after["stable"]["peers"]
+    finally:
+        for agent in frozen:
+            agent.resume()
+
+
 def test_a_zone_that_helps_itself(five_nodes: Installation) -> None:
     """IEP-051, S191: HIGH_AVAILABILITY needs nobody: after the delay the living node goes on, and the others
     come back into it."""

@@ -107,9 +107,16 @@ class Nodes:
                 found.append(f"{name}: {len(self.members(name))} member processes")
             if directories != (["7-0"] if name in holders else []):
                 found.append(f"{name}: directories {directories}")
-            if taken != wanted:
+            if not wanted <= taken or any(map(self._is_ours, taken - wanted)):
                 found.append(f"{name}: ports {sorted(taken)} are taken, of which {sorted(wanted)} should be")
         return found
+
+    def _is_ours(self, port: int) -> bool:
+        """Somebody else's server may have found the same port free."""
+        listening = (each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN)
+        owners = {each.pid for each in listening if each.laddr.port == port}
+        ours = {process.pid for name in self._processes for process in (self.agent(name), *self.members(name))}
+        return bool(owners & ours)
 
 
 @asynccontextmanager
@@ -151,6 +158,14 @@ async def is_in_stage(cluster: NodeCluster, stage: Stage) -> None:
         return known and (stage is not Stage.NONE or cluster.has_pending(P0))
 
     await cluster.until(reached, CONVERGENCE_S)
+
+
+async def until_clean(nodes: Nodes, holders: frozenset[str]) -> None:
+    """Names what is left when it stays."""
+    try:
+        await nodes.cluster.until(lambda: not nodes.left_over(holders), CONVERGENCE_S)
+    except AssertionError as error:
+        raise AssertionError("\n".join(nodes.left_over(holders))) from error
 
 
 async def strike(nodes: Nodes, victim: Victim, number: signal.Signals, leader: str, stage: Stage) -> None:
@@ -213,10 +228,10 @@ async def test_a_fault_in_a_stage(
             await is_in_stage(cluster, stage)
             await strike(nodes, victim, number, leader, stage)
             took_s = await cluster.until(lambda: is_settled(cluster, target), CONVERGENCE_S)
-            await cluster.until(lambda: not nodes.left_over(frozenset(target)), CONVERGENCE_S)
+            await until_clean(nodes, frozenset(target))
             before = len(writer.written)
             await cluster.until(lambda: len(writer.written) > before + 10, CONVERGENCE_S)
         await writer.check()
         print(f"{took_s:.1f} s after it, {len(writer.written)} puts, longest {writer.longest_s:.2f} s")
         await cluster.drop(P0)
-        await cluster.until(lambda: not nodes.left_over(frozenset()), CONVERGENCE_S)
+        await until_clean(nodes, frozenset())

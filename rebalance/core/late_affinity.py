@@ -111,8 +111,9 @@ def wait_list(
         if not late:
             continue
         states = states_by_partition(maps[zone], len(affinity.ideal))
-        for number in late:
-            first = affinity.ideal[number][0] if affinity.ideal[number] else None
+        for number, real in late.items():
+            # A lost partition has no primary that could be late: it must not hold up the others.
+            first = affinity.ideal[number][0] if real and affinity.ideal[number] else None
             if first is not None and states[number].get(first) is not CopyState.OWNING:
                 waiting[zone, number] = first
     return waiting

@@ -343,8 +343,7 @@ def test_updates_are_replayed_or_the_copy_is_loaded(truncated: bool, historical:
     the copy is cleared and loaded from the start."""
     rig = Rig("ab", lists={"ab": ("ab",) * 4}, persistent=True, baseline="ab")
     for node in "ab":
-        counters = {(ZONE, number): 0 for number in range(4)}
-        rig.node(node).log.checkpoint(counters)
+        rig.world.checkpoint(node)
     for _ in range(5):
         rig.finish(rig.update("a", 0))
     rig.world.stop("b")
@@ -354,7 +353,7 @@ def test_updates_are_replayed_or_the_copy_is_loaded(truncated: bool, historical:
     if truncated:
         log = rig.node("a").log
         log.truncate(log.end)
-        log.checkpoint({(ZONE, number): 8 if number == 0 else 0 for number in range(4)})
+        rig.world.checkpoint("a")
     rig.announce("b")
     rig.exchange()
     version = rig.version("a")
@@ -363,6 +362,7 @@ def test_updates_are_replayed_or_the_copy_is_loaded(truncated: bool, historical:
     assert (copy in message.suppliers) is historical
     assert (copy in message.reload) is not historical
     assert rig.node("a").reserved[ZONE, 0] == (8 if truncated else 0)
+    assert rig.singles(version, "b")[0].history == {(ZONE, number): 0 for number in range(4)}
     kept = rig.node("a").log.start
     assert rig.node("a").log.truncate(10**6) == (kept if historical else rig.node("a").log.end)
     rig.settle()

@@ -103,6 +103,14 @@ def test_the_wait_list(
     assert can_switch(held, {ZONE: full(*reported)}) is switches
 
 
+def test_a_lost_partition_holds_up_nobody() -> None:
+    """PME-134, PME-138: it is not in the wait list, and the late primaries of other partitions switch."""
+    held = {ZONE: affinity("db/bd", "dc/")}
+    seen = {ZONE: full("d:O b:O", "d:L c:L")}
+    assert not wait_list(held, seen)
+    assert can_switch(held, seen)
+
+
 def test_nothing_to_switch() -> None:
     """PME-134: nothing is late, or it is lost, or its ideal nodes are away: no switch would ever end that."""
     assert not can_switch({ZONE: affinity("ab/ab")}, {ZONE: full("a:O b:O")})

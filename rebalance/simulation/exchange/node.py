@@ -258,6 +258,7 @@ class SimulatedNode:
         missing = sorted(offered - copy.rows)[:batch]
         for row in missing:
             self.store.put(key, row)
+            self.log.append(key, row)
         kind = "history" if historical else "full"
         self.note("Demand", self.worker.held.basis, f"{key} {supplier.name} {len(missing)} {kind}")
         if not offered - copy.rows:
@@ -281,6 +282,11 @@ class SimulatedNode:
                 if state is CopyState.OWNING:
                     rented.append((zone, number))
         return tuple(rented)
+
+    def checkpoint(self) -> None:
+        """With the counters of the copies that are complete."""
+        owned = self.store.of_state(CopyState.OWNING)
+        self.log.checkpoint({key: copy.counter for key, copy in owned})
 
     def clear(self) -> bool:
         """Remove one row of a renting copy; the last one makes it EVICTED. False when there is nothing to

@@ -121,7 +121,8 @@ class SeededRun:
             self._operation(alive)
         elif draw < 0.90 and alive:
             name = rng.choice(alive)
-            rng.choice((world.fill, world.rent, world.clear, world.notify, world.tick, world.time_out))(name)
+            steps = (world.fill, world.rent, world.clear, world.notify, world.tick, world.time_out)
+            rng.choice((*steps, world.checkpoint, world.truncate))(name)
         elif draw < 0.94:
             self._member(alive)
         elif draw < 0.95 and alive:

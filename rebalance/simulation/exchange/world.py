@@ -211,6 +211,15 @@ class ExchangeWorld:
         self._stepped()
         return did
 
+    def checkpoint(self, name: str) -> None:
+        self.nodes[name].checkpoint()
+
+    def truncate(self, name: str) -> None:
+        """As much of the log as may go: what is older than the last checkpoint."""
+        log = self.nodes[name].log
+        if log.checkpoints:
+            log.truncate(log.checkpoints[-1].position)
+
     # Operations
 
     def advance(self, operation: Operation) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalance.core.source_revisions import (
@@ -35,6 +35,7 @@ def answers(
     ]
 
 
+@settings(deadline=None)
 @given(histories, st.lists(st.integers(0, 50), max_size=8))
 def test_a_revision_is_told_once_and_whole(history: tuple[SourceRevision, ...], cuts: list[int]) -> None:
     told: list[SourceRevision] = []
@@ -46,6 +47,7 @@ def test_a_revision_is_told_once_and_whole(history: tuple[SourceRevision, ...], 
     assert begun is None
 
 
+@settings(deadline=None)
 @given(histories, st.lists(st.integers(0, 50), max_size=8))
 def test_fragments_of_one_answer_are_told_early(history: tuple[SourceRevision, ...], cuts: list[int]) -> None:
     """All of it is one answer in fragments: only the last revision waits for the next fragment."""
@@ -68,6 +70,7 @@ def test_a_progress_answer_completes_nothing() -> None:
     assert join_events(half, [], continued=False) == ((half,), None)
 
 
+@settings(deadline=None)
 @given(histories, st.integers(1, 5), st.integers(1, 600))
 def test_batches_keep_order_and_limits(
     history: tuple[SourceRevision, ...], revisions_max: int, bytes_max: int
@@ -83,6 +86,7 @@ def test_batches_keep_order_and_limits(
         assert len(run) == revisions_max or size > bytes_max
 
 
+@settings(deadline=None)
 @given(histories, st.integers(0, 20), st.sets(st.integers(0, 11)))
 def test_only_what_follows_without_a_gap_is_repeated(
     history: tuple[SourceRevision, ...], position: int, lost: set[int]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalance.core.safe_time import (
@@ -19,6 +19,7 @@ small = st.integers(0, 6)
 beats = st.builds(Beat, small, small)
 
 
+@settings(deadline=None)
 @given(st.lists(small, max_size=8))
 def test_safe_time_never_goes_back(clocks: list[int]) -> None:
     """Whatever the clocks of the leaders that follow one another show."""
@@ -30,6 +31,7 @@ def test_safe_time_never_goes_back(clocks: list[int]) -> None:
     assert all(now >= clock_ms for now, clock_ms in zip(times, clocks, strict=True))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 6), small, beats)
 def test_a_read_at_a_time_waits_for_the_beat(time_ms: int, safe: int, beat: Beat) -> None:
     """IEP-058: not before safe time has come, and then at the beat: nothing newer is claimed to be of then."""
@@ -37,6 +39,7 @@ def test_a_read_at_a_time_waits_for_the_beat(time_ms: int, safe: int, beat: Beat
     assert found == (beat.revision if beat.time_ms >= time_ms else None)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 6), small, beats)
 def test_a_read_at_a_revision_waits_for_it(revision: int, safe: int, beat: Beat) -> None:
     """IEP-058: at exactly this revision, once it is safe."""
@@ -44,6 +47,7 @@ def test_a_read_at_a_revision_waits_for_it(revision: int, safe: int, beat: Beat)
     assert found == (revision if safe >= revision else None)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 1 << 62))
 def test_times_survive_and_anything_else_is_none(time_ms: int) -> None:
     assert decode_time(encode_time(time_ms)) == time_ms

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
+from tests.e2e.test_losing_nodes import lose
 from tests.e2e.test_main_job import endpoint, etcdctl
 
 pytestmark = pytest.mark.timeout(300)
@@ -106,9 +107,8 @@ def test_placement_follows_a_node_that_leaves_and_returns(four_nodes: Installati
     four_nodes.execute("CREATE ZONE followed (PARTITIONS 2, REPLICAS 3, AUTO SCALE UP 0, AUTO SCALE DOWN 0)")
     before = peers(four_nodes, "FOLLOWED")
     gone = before[0][0]
-    (agent,) = four_nodes.processes("app.cli", " node ", f"--name {gone}")
     with writing(four_nodes, "FOLLOWED") as writer:
-        agent.suspend()
+        agent = lose(four_nodes, gone)
         try:
             wait_for("the others", lambda: not any(gone in each for each in peers(four_nodes, "FOLLOWED")), 90)
         finally:

@@ -19,7 +19,7 @@ from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import GroupRecord
+from rebalance.core.records import GroupRecord, MemberRecord
 from rebalance.core.target import TargetPointer
 from rebalance.core.txn import KeyValue
 from rebalance.groups.simulated_cluster import (
@@ -163,6 +163,9 @@ class Auditor:
             self.fail("a demoted voter leaves a copy", f"{replica.partition} on {replica.node}")
 
     def on_mirror_destroy(self, mirror: SimulatedMirror) -> None:
+        record = self._store.peek(self._keyspace.member(mirror.partition, mirror.node))
+        if record is None or MemberRecord.decode(record.value).mirror is None:
+            return  # given up under guards, before anybody asked for it again: then there is a new copy
         keys = self._keyspace.partition(mirror.partition)
         named = (self._assignments(keys.stable), self._assignments(keys.pending))
         if any(each is not None and mirror.node in each.learners for each in named) and self._is_current(

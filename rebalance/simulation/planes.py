@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from catalog.core.zone import Node
+from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.groups.simulated_cluster import SimulatedMirror, SimulatedReplica
 from rebalance.simulation.invariants import Voters
@@ -48,7 +49,7 @@ class DataPlane(Protocol):
     def mirrors(self, partition: PartitionId) -> frozenset[str] | None: ...
 
     def left_over(self) -> str:
-        """What is still held for dropped zones; empty when nothing is."""
+        """What is still held for dropped zones, or still to be handed over; empty when nothing is."""
         ...
 
     def end(self) -> None:
@@ -144,6 +145,18 @@ class AgentPlane:
             for partition in (*cluster.disk(name), *cluster.mirror_disk(name)):
                 if intents[partition.zone_id].dropped:
                     return f"{name} holds a copy of {partition}, whose zone was dropped"
+        return self._to_hand_over()
+
+    def _to_hand_over(self) -> str:
+        """Leadership goes to the preferred primary some seconds after all is at rest."""
+        store, keyspace = self._environment.store, self._environment.keyspace
+        for partition, group in self._environment.cluster.groups.items():
+            stable = store.peek(keyspace.partition(partition).stable)
+            if stable is None or not group.has_leader:
+                continue
+            leader, preferred = group.replicas[group.leader_id].node, Assignments.decode(stable.value).primary
+            if leader != preferred:
+                return f"{partition} is led by {leader} and not by {preferred}"
         return ""
 
     def end(self) -> None:

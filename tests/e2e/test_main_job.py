@@ -47,7 +47,9 @@ def etcd_dump(installation: Installation) -> dict[str, Any]:
     """Every key with its revisions, but for what processes report by themselves."""
     found = json.loads(etcdctl(installation, "get", "", "--prefix", "-w", "json"))
     keys = {base64.b64decode(each["key"]).decode(): each for each in found["kvs"]}
-    reports = re.compile(r"zonekeeper/(nodes/|members/|leader/|partition_map/|mark$|partition/.*/configuration$)")
+    reports = re.compile(
+        r"zonekeeper/(nodes/|members/|leader/|partition_map/|mark$|partition/.*/configuration$)"
+    )
     return {key: each for key, each in keys.items() if not reports.match(key)}
 
 

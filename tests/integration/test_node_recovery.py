@@ -232,4 +232,4 @@ async def test_a_restart_keeps_the_data(cluster: NodeCluster) -> None:
     assert (await cluster.router.get(P0, "k")).value == b"1"
     (after,) = members_below(cluster.directory / "n1")
     assert before.pid != after.pid
-    assert cluster.settled(P0, "n1")
+    await cluster.until(lambda: cluster.settled(P0, "n1"))

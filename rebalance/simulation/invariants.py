@@ -98,6 +98,8 @@ class Auditor:
         self.switches = 0
         self._versions: dict[ZoneId, int] = {}
         self._terms: dict[PartitionId, int] = {}
+        self._given_up: set[tuple[PartitionId, str]] = set()
+        """Mirrors whose record went while nobody asked for them."""
         self._away_s: dict[str, float] = {}
         """When each node was last seen to be gone."""
         store.observe(self.on_revision)
@@ -121,6 +123,10 @@ class Auditor:
                 self._on_pointer(ZoneId(int(key.removeprefix(keys.pointers))), event)
             elif key.startswith(keys.intents) and event.current is not None:
                 self._on_intent(ZoneIntent.decode(event.current.value))
+            elif key.startswith(keys.members):
+                member = keys.parse_member(key)
+                if member is not None:
+                    self._on_member(*member, event)
             elif key.startswith(keys.nodes):
                 if event.current is None:
                     self._away_s[key.removeprefix(keys.nodes)] = asyncio.get_running_loop().time()
@@ -163,16 +169,23 @@ class Auditor:
             self.fail("a demoted voter leaves a copy", f"{replica.partition} on {replica.node}")
 
     def on_mirror_destroy(self, mirror: SimulatedMirror) -> None:
-        record = self._store.peek(self._keyspace.member(mirror.partition, mirror.node))
-        if record is None or MemberRecord.decode(record.value).mirror is None:
-            return  # given up under guards, before anybody asked for it again: then there is a new copy
-        keys = self._keyspace.partition(mirror.partition)
-        named = (self._assignments(keys.stable), self._assignments(keys.pending))
-        if any(each is not None and mirror.node in each.learners for each in named) and self._is_current(
-            mirror
-        ):
+        if (mirror.partition, mirror.node) in self._given_up:
+            return  # and asked for again since: there will be a new copy
+        if self._is_learner(mirror.partition, mirror.node) and self._is_current(mirror):
             detail = f"{mirror.partition} on {mirror.node}"
             self.fail("no mirror is destroyed that stable or pending needs", detail)
+
+    def _is_learner(self, partition: PartitionId, node: str) -> bool:
+        keys = self._keyspace.partition(partition)
+        named = (self._assignments(keys.stable), self._assignments(keys.pending))
+        return any(each is not None and node in each.learners for each in named)
+
+    def _on_member(self, partition: PartitionId, node: str, event: KeyEvent) -> None:
+        kept = event.current is not None and MemberRecord.decode(event.current.value).mirror is not None
+        if kept or self._is_learner(partition, node):
+            self._given_up.discard((partition, node))
+        else:
+            self._given_up.add((partition, node))
 
     def _is_current(self, mirror: SimulatedMirror) -> bool:
         group = self._store.peek(self._keyspace.partition(mirror.partition).group)

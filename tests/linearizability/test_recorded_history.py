@@ -73,7 +73,7 @@ async def run_through(directory: Path, seed: int, rebalances: int) -> None:
         assert running.network.broken
         await asyncio.to_thread(whole.execute, f"DROP ZONE {ZONE}")
         wait_for("the end of all members", lambda: not whole.processes("etcd", "/members/"))
-        assert not list((whole.directory / "nodes").glob("*/members/*"))
+        wait_for("the end of all data", lambda: not list((whole.directory / "nodes").glob("*/members/*")))
     finally:
         await asyncio.to_thread(whole.stop)
 

@@ -50,9 +50,9 @@ class GatedHost(EtcdGroupHost):
         await self._gates.passed(Stage.NONE)
         return await super().reserve(partition)
 
-    async def join(self, partition: PartitionId, peers: Mapping[str, str]) -> None:
+    async def join(self, partition: PartitionId, peers: Mapping[str, str], generation: int = 0) -> None:
         await self._gates.passed(Stage.CATCHING_UP)
-        await super().join(partition, peers)
+        await super().join(partition, peers, generation)
 
 
 class GatedMetastore(EtcdMetastore):

@@ -133,7 +133,7 @@ class BareGroup:
     def _start(self, name: str, initial: dict[str, str], state: str) -> None:
         data = self._directory / name
         command = member_command(
-            find_etcd().path, name, data, self.endpoints[name], initial, "bare", state, TUNING
+            find_etcd().path, name, data, self.endpoints[name], initial, "bare", state, TUNING, {}
         )
         log = self._directory / f"{name}.log"
         self._processes[name] = spawn(command, log=log, env=MEMBER_ENVIRONMENT)

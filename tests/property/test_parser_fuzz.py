@@ -92,7 +92,8 @@ def mutated(rng: random.Random, known: list[str]) -> str:
         elif how == 3:
             text = text[:at] + rng.choice(known)[rng.randrange(20) :]
         else:
-            text = text.replace(*rng.sample(["az", "a", "1", "3", "0", "(", ")", "'", " ", ","], 2), 1)
+            old, new = rng.sample(["az", "a", "1", "3", "0", "(", ")", "'", " ", ","], 2)
+            text = text.replace(old, new, 1)
     return text
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,11 +19,11 @@ import structlog
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, LogPosition, MemberRole
-from rebalance.groups.etcd_api import CallFailedError, EtcdStatus
+from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdStatus
 from rebalance.groups.etcd_change import ChangeRequest, EtcdChange, Progress, group_members
 from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.etcd_tuning import EtcdTuning
-from rebalance.groups.member_calls import GroupMemberProcess, ReservationBook
+from rebalance.groups.member_calls import GroupCalls, GroupMemberProcess, ReservationBook
 from rebalance.groups.reservations import Reservations
 from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.ports.groups import (
@@ -86,6 +87,10 @@ class SteppedGroupHost(ABC):
 
     @abstractmethod
     def new_member(self, partition: PartitionId) -> GroupMemberProcess: ...
+
+    @abstractmethod
+    def calls_at(self, partition: PartitionId, client_url: str) -> AbstractAsyncContextManager[GroupCalls]:
+        """To another node's member of the group."""
 
     def partitions(self) -> frozenset[PartitionId]:
         return self._reservations.partitions()
@@ -232,6 +237,18 @@ class SteppedGroupHost(ABC):
             return False
         return True
 
+    async def take_leadership(self, partition: PartitionId, leader_url: str) -> bool:
+        _life, _reason, answer = await self._member(partition).look()
+        if answer is None:
+            return False
+        try:
+            async with self.calls_at(partition, leader_url) as leader:
+                await leader.move_leader(answer.member_id)
+        except CallFailedError as failed:
+            log.info("leadership not taken over", partition=str(partition), error=str(failed))
+            return False
+        return True
+
     async def close(self) -> None:
         for partition in list(self._led):
             await self._end_change(partition)
@@ -315,6 +332,14 @@ class EtcdGroupHost(SteppedGroupHost):
     def mirror_places(self) -> Reservations:
         """What this node's mirrors are kept in: beside its members, with ports from the same range."""
         return self._directories.beside("mirrors")
+
+    @asynccontextmanager
+    async def calls_at(self, partition: PartitionId, client_url: str) -> AsyncIterator[GroupCalls]:
+        api = EtcdApi(client_url, self._tuning.tls)
+        try:
+            yield api
+        finally:
+            await api.close()
 
     def new_member(self, partition: PartitionId) -> GroupMemberProcess:
         return EtcdMember(partition, self._node, self._directories, self._binary, self._tuning, self._starts)

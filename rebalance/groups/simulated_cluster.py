@@ -266,6 +266,10 @@ class SimulatedCluster:
     def disk(self, node: str) -> dict[PartitionId, SimulatedReplica]:
         return self._disks.setdefault(node, {})
 
+    def replica_at(self, partition: PartitionId, client_url: str) -> SimulatedReplica | None:
+        held = (disk.get(partition) for disk in self._disks.values())
+        return next((each for each in held if each and each.endpoints.client_url == client_url), None)
+
     def node_of(self, peer_url: str) -> str:
         return self._nodes.get(peer_url, peer_url)
 

@@ -7,7 +7,8 @@ processes and its directories would do is in ``simulated_cluster``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from rebalance.core.keys import PartitionId
@@ -68,6 +69,13 @@ class SimulatedGroupHost(SteppedGroupHost):
         """With the node's process all its members end."""
         self.incarnation.dead = True
         self._cluster.stop_node(self.incarnation.node)
+
+    @asynccontextmanager
+    async def calls_at(self, partition: PartitionId, client_url: str) -> AsyncIterator[SimulatedCalls]:
+        replica = self._cluster.replica_at(partition, client_url)
+        if replica is None:
+            raise CallFailedError(FailureKind.NO_ANSWER, f"nobody listens at {client_url}")
+        yield SimulatedCalls(self._cluster, replica, self.incarnation)
 
     def new_member(self, partition: PartitionId) -> SimulatedMember:
         return SimulatedMember(self._cluster, self.incarnation, partition)

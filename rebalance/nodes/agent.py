@@ -268,7 +268,7 @@ class NodeAgent:
 
     async def _beside_running_member(self, view: PartitionView, status: MemberStatus) -> float:
         if not status.is_leader:
-            self._leader.forget(view.partition)
+            await self._leader.follow(view, status)
             return FOLLOWING_S if view.pending or view.configuration is None else self._idle_s()
         try:
             delay_s = await self._leader.lead(view, status)

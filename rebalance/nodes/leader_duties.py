@@ -27,7 +27,7 @@ from rebalance.core.records import (
     rounded_size,
 )
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
-from rebalance.nodes.late_affinity import LateAffinity
+from rebalance.nodes.leadership import Leadership
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.recent_writes import RecentWrites
 from rebalance.nodes.strategy_duties import StrategyDuties, read_assignments
@@ -110,12 +110,17 @@ class LeaderDuties:
         self._strategy = StrategyDuties(metastore, mirrors.keyspace, host)
         self._drives: dict[PartitionId, _Drive] = {}
         self._written = RecentWrites()
-        self._affinity = LateAffinity(node, host)
+        self._leadership = Leadership(node, host)
 
     def forget(self, partition: PartitionId) -> None:
         """The member no longer leads, or is gone."""
         self._drives.pop(partition, None)
-        self._affinity.stirred(partition)
+        self._leadership.stirred(partition)
+
+    async def follow(self, view: PartitionView, status: MemberStatus) -> None:
+        """One round beside a member that does not lead."""
+        self.forget(view.partition)
+        await self._leadership.beside_follower(view, status)
 
     async def lead(self, view: PartitionView, status: MemberStatus) -> float | None:
         """One round beside the leader; returns when the next one is due, None when the group is at rest."""
@@ -142,9 +147,9 @@ class LeaderDuties:
         size = rounded_size(status.size_bytes)
         await self._publish(view, status.term, members, self._reason(view, status, drive), size)
         if at_rest:
-            await self._affinity.at_rest(view)
+            await self._leadership.at_rest(view)
             return None
-        self._affinity.stirred(partition)
+        self._leadership.stirred(partition)
         return BLOCKED_S if drive.obstacle else ACTIVE_S
 
     def led_with_learners(self) -> dict[PartitionId, str]:

@@ -284,6 +284,11 @@ class GroupHost(Protocol):
         """True when ``node``'s member leads afterwards."""
         ...
 
+    async def take_leadership(self, partition: PartitionId, leader_url: str) -> bool:
+        """Ask the leading member, at the client URL ``leader_url``, to hand over to the own one. True when it
+        did."""
+        ...
+
     async def close(self) -> None:
         """Stop every member in order and give the data directory back. Data stays."""
         ...

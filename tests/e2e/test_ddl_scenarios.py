@@ -10,7 +10,6 @@ from contextlib import contextmanager
 import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
-from tests.e2e.test_losing_nodes import lose
 from tests.e2e.test_main_job import endpoint, etcdctl
 
 pytestmark = pytest.mark.timeout(300)
@@ -103,12 +102,13 @@ def four_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installatio
 
 def test_placement_follows_a_node_that_leaves_and_returns(four_nodes: Installation) -> None:
     """S038: with timers of 0 a node that is silent for its lease is replaced, and takes its place again when it
-    is back; the data is readable throughout."""
+    is back; the data is readable throughout. Its members go on meanwhile, and one of them leads."""
     four_nodes.execute("CREATE ZONE followed (PARTITIONS 2, REPLICAS 3, AUTO SCALE UP 0, AUTO SCALE DOWN 0)")
     before = peers(four_nodes, "FOLLOWED")
     gone = before[0][0]
+    (agent,) = four_nodes.processes("app.cli", " node ", f"--name {gone}")
     with writing(four_nodes, "FOLLOWED") as writer:
-        agent = lose(four_nodes, gone)
+        agent.suspend()
         try:
             wait_for("the others", lambda: not any(gone in each for each in peers(four_nodes, "FOLLOWED")), 90)
         finally:

@@ -1,0 +1,110 @@
+"""Who leads a group: its preferred primary once everything is at rest, and never for long a node that is gone.
+
+Late affinity: during a move the leader stays as long as it is a voter (decision 15): data first, then the
+switch. Afterwards the leader hands over to the first of stable's voters, in one step of the group's own, so
+that primaries are as even as placement made them.
+
+A leader whose agent is frozen, or has lost the metastore, goes on serving while nobody drives its group. The
+group itself sees nothing wrong with it, so another voter's agent takes the lead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import structlog
+
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import MemberRole, MemberState
+from rebalance.nodes.partition_view import PartitionView
+from rebalance.ports.groups import GroupHost, MemberStatus
+
+log = structlog.get_logger(__name__)
+
+REST_S = 3.0
+"""At rest for so long: a further move often follows at once, and decides anew who leads."""
+AGAIN_S, AGAIN_MAX_S = 30.0, 600.0
+"""A preferred primary that does not keep the lead gets it less and less often."""
+TAKE_AGAIN_S = 2.0
+
+
+def preferred_successor(view: PartitionView, leader: str) -> str:
+    """The preferred primary when it could lead and ``leader`` is another node; else empty."""
+    if view.stable is None or view.pending is not None:
+        return ""
+    preferred = view.stable.value.primary
+    return preferred if preferred != leader and _could_lead(view, preferred) else ""
+
+
+def heir(view: PartitionView, leader: str) -> str:
+    """Who takes the lead from ``leader`` because that node is not registered; empty when it is, or when nobody
+    could lead. A voter that stays comes before one that is to leave."""
+    if view.stable is None or not leader or leader in view.living:
+        return ""
+    able = [name for name in view.stable.value.peers if _could_lead(view, name)]
+    staying = view.pending.value.peers if view.pending else view.stable.value.peers
+    return min(able, key=lambda name: name not in staying, default="")
+
+
+def _could_lead(view: PartitionView, node: str) -> bool:
+    record = view.records.get(node)
+    if node not in view.living or record is None:
+        return False
+    votes = view.listed(record.value.peer_url) is MemberRole.VOTER
+    return votes and record.value.state is MemberState.RUNNING
+
+
+@dataclass(slots=True)
+class _Watched:
+    rests_since: float | None = None
+    not_before: float = 0.0
+    pause_s: float = AGAIN_S
+
+
+class Leadership:
+    """Of one node: of the groups that it leads, and of those that it follows in."""
+
+    def __init__(self, node: str, host: GroupHost) -> None:
+        self._node = node
+        self._host = host
+        self._watched: dict[PartitionId, _Watched] = {}
+        self._not_taken_before: dict[PartitionId, float] = {}
+
+    def stirred(self, partition: PartitionId) -> None:
+        """The group is not at rest, or not led here."""
+        watched = self._watched.get(partition)
+        if watched is not None:
+            watched.rests_since = None
+
+    async def at_rest(self, view: PartitionView) -> None:
+        """Hands over when it is time; call it each time that the led group is seen at rest."""
+        now = asyncio.get_running_loop().time()
+        successor = preferred_successor(view, self._node)
+        watched = self._watched.setdefault(view.partition, _Watched())
+        if not successor:
+            watched.rests_since = None
+            return
+        if watched.rests_since is None:
+            watched.rests_since = now
+        if now < max(watched.rests_since + REST_S, watched.not_before):
+            return
+        watched.not_before, watched.rests_since = now + watched.pause_s, None
+        watched.pause_s = min(2 * watched.pause_s, AGAIN_MAX_S)
+        if await self._host.transfer_leadership(view.partition, successor):
+            log.info("leadership handed over", partition=str(view.partition), to=successor)
+
+    async def beside_follower(self, view: PartitionView, status: MemberStatus) -> None:
+        """Takes the lead when this node is the heir; call it each time that the own member follows."""
+        if heir(view, status.leader) != self._node:
+            self._not_taken_before.pop(view.partition, None)
+            return
+        now = asyncio.get_running_loop().time()
+        if now < self._not_taken_before.get(view.partition, 0.0):
+            return
+        self._not_taken_before[view.partition] = now + TAKE_AGAIN_S
+        record = view.records.get(status.leader)
+        if record is None or not record.value.client_url:
+            return
+        if await self._host.take_leadership(view.partition, record.value.client_url):
+            log.info("leadership taken over", partition=str(view.partition), of=status.leader)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 
 from app.settings import Settings
-from catalog.core.zone import Node
+from catalog.core.zone import DEFAULT_ENGINE, Node
 
 NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+ENGINE_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 
 def node_of(settings: Settings) -> Node:
@@ -21,7 +23,7 @@ def node_of(settings: Settings) -> Node:
         raise ValueError(f'attributes are a JSON object as {{"region": "EU"}}, not {settings.node_attributes}')
     # The filter language reads integer-looking strings as numbers, so strings lose nothing.
     pairs = tuple(sorted((str(key), _text(value)) for key, value in attributes.items()))
-    profiles = tuple(each.strip() for each in settings.node_profiles.split(",") if each.strip())
+    profiles, engines = profiles_of(settings.node_profiles.split(","))
     return Node(
         name,
         pairs,
@@ -29,7 +31,22 @@ def node_of(settings: Settings) -> Node:
         settings.node_member_limit,
         settings.node_weight,
         settings.node_failure_domain.strip(),
+        engines,
     )
+
+
+def profiles_of(texts: Sequence[str]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
+    """Names of profiles, and profile -> engine where ``PROFILE=ENGINE`` names one. Raises ValueError."""
+    profiles: list[str] = []
+    engines: dict[str, str] = {}
+    for text in filter(None, map(str.strip, texts)):
+        profile, equals, engine = (part.strip() for part in text.partition("="))
+        if not profile or (equals and not ENGINE_NAME.fullmatch(engine)) or profile in profiles:
+            raise ValueError(f"profiles are PROFILE or PROFILE=ENGINE, each once, not {text!r}")
+        profiles.append(profile)
+        if engine and engine != DEFAULT_ENGINE:
+            engines[profile] = engine
+    return tuple(profiles), tuple(sorted(engines.items()))
 
 
 def _text(value: object) -> str:

@@ -64,7 +64,10 @@ class Settings(BaseSettings):
 
     node_name: str | None = Field(None, description="name of this data node")
     node_attributes: str = Field("{}", description='JSON object of attributes, as {"region": "EU"}')
-    node_profiles: str = Field("default", description="storage profiles of this node, comma-separated")
+    node_profiles: str = Field(
+        "default",
+        description="storage profiles of this node, comma-separated; PROFILE=ENGINE names its engine",
+    )
     node_host: str = Field("127.0.0.1", description="address that this node's members listen on")
     node_ports: str | None = Field(
         None, description="port range of this node's members, first-last; two ports a member"

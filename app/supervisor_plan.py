@@ -11,6 +11,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from app.node_settings import profiles_of
 from app.supervisor_state import PORTS_PER_MEMBER, Ports, UpError
 
 REGIONS = ("EU", "US")
@@ -88,6 +89,10 @@ def _node(path: Path, index: int, entry: Any) -> NodeSpec:
         raise UpError(f"{where}: attributes is an object of strings, numbers and booleans")
     if not isinstance(profiles, list) or not all(isinstance(p, str) and p and "," not in p for p in profiles):
         raise UpError(f"{where}: profiles is a list of names without commas")
+    try:
+        profiles_of(profiles)
+    except ValueError as error:
+        raise UpError(f"{where}: {error}") from error
     return NodeSpec(name, attributes, tuple(profiles) or ("default",))
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+from app.bootstrap.engines import own_ports, with_engines
 from app.bootstrap.stores import open_metastore
 from app.logs import configure
 from app.node_settings import member_ports, node_of
 from app.settings import Settings
+from catalog.core.zone import DEFAULT_ENGINE
 from rebalance.core.keys import Keyspace
 from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.etcd_group import EtcdGroupHost
@@ -26,7 +28,7 @@ async def run_node(settings: Settings) -> None:
         tuning = EtcdTuning(quota_bytes=settings.node_member_quota_mb << 20, tls=settings.tls)
         host = EtcdGroupHost(
             settings.data_dir,
-            member_ports(settings),
+            own_ports(node, member_ports(settings), DEFAULT_ENGINE),
             host=settings.node_host,
             member_limit=settings.node_member_limit,
             tuning=tuning,
@@ -36,7 +38,7 @@ async def run_node(settings: Settings) -> None:
             node,
             metastore,
             keyspace,
-            host,
+            with_engines(node, settings, host, metastore, keyspace),
             settings.data_dir,
             mirrors=EtcdMirrorHost(
                 host.mirror_places(), mirror_limit=settings.node_member_limit, tuning=tuning

@@ -14,6 +14,7 @@ from typing import Any
 
 from app.cli.exits import UsageError
 from app.cli.sql_source import Script
+from app.node_settings import profiles_of
 from app.supervisor_plan import NodeSpec, default_topology, read_topology
 from app.supervisor_state import UpError
 from catalog.core.errors import ParseError, StatementError
@@ -152,4 +153,5 @@ def _node(spec: NodeSpec) -> Node:
     attributes = {
         name: value if isinstance(value, str) else json.dumps(value) for name, value in spec.attributes.items()
     }
-    return Node(spec.name, tuple(sorted(attributes.items())), spec.profiles)
+    profiles, engines = profiles_of(spec.profiles)
+    return Node(spec.name, tuple(sorted(attributes.items())), profiles, engines=engines)

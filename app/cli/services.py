@@ -148,7 +148,10 @@ def node(
     profiles: Annotated[
         str | None,
         typer.Option(
-            "--profiles", envvar="ZONEKEEPER_NODE_PROFILES", metavar="P,...", help="Storage profiles."
+            "--profiles",
+            envvar="ZONEKEEPER_NODE_PROFILES",
+            metavar="P[=ENGINE],...",
+            help="Storage profiles, and what keeps their groups (etcd).",
         ),
     ] = None,
     host: Annotated[

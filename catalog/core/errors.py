@@ -161,6 +161,13 @@ class ErrorKind(Enum):
         "The zone is the default zone",
         "Make another zone the default, by SET DEFAULT.",
     )
+    STORAGE_PROFILE_ENGINES = ErrorRow(
+        4008,
+        "22023",
+        400,
+        "The storage profiles are kept by different engines",
+        "Use profiles that the same engine keeps on every node of the zone.",
+    )
     TABLE_ALREADY_EXISTS = ErrorRow(
         4101, "42P07", 409, "The table exists already", "Use another name, or IF NOT EXISTS."
     )

@@ -15,6 +15,7 @@ ZoneId = NewType("ZoneId", int)
 TIMER_OFF = 2_147_483_647
 EVERY_NODE = "$..*"
 INTENT_FORMAT = 1
+DEFAULT_ENGINE = "etcd"
 
 
 class ConsistencyMode(Enum):
@@ -78,6 +79,12 @@ class Node:
     member_limit: int = 100
     weight: float = 1.0
     failure_domain: str = ""
+    engines: tuple[tuple[str, str], ...] = ()
+    """Profile -> engine, where it is another than ``DEFAULT_ENGINE``."""
+
+    def engine(self, profile: str) -> str:
+        """What keeps the members of groups in this profile."""
+        return dict(self.engines).get(profile, DEFAULT_ENGINE)
 
     def holds_profiles(self, wanted: tuple[str, ...]) -> bool:
         """A data node must have *all* of a zone's storage profiles."""

@@ -12,6 +12,7 @@ from catalog.core.messages import (
     CreateZone,
     DropZone,
     Name,
+    Position,
     ProfileName,
     RenameZone,
     SetDefaultZone,
@@ -60,6 +61,7 @@ def create_zone(snapshot: CatalogSnapshot, command: CreateZone, surroundings: Su
         message = f"zone {existing.name} exists already"
         raise RefusedError(ErrorKind.ZONE_ALREADY_EXISTS, message, command.name.position)
     zone = new_zone(snapshot.next_zone_id, command.name.text, parameters, surroundings)
+    _check_engines(zone, surroundings, (parameters.storage_profiles or implied)[0].position)
     return _written("create", command, None, zone, parameters, surroundings)
 
 
@@ -199,6 +201,19 @@ def check_profiles(names: tuple[ProfileName, ...], topology: Topology) -> None:
             there = f"they have {', '.join(known)}" if known else "no node is alive"
             message = f"no live node has the storage profile '{name.text}'; {there}"
             raise RefusedError(ErrorKind.STORAGE_PROFILE_UNKNOWN, message, name.position)
+
+
+def _check_engines(zone: Zone, surroundings: Surroundings, position: Position | None) -> None:
+    """All members of a group are kept by one engine, so the zone's profiles are, on each node of it."""
+    kept: dict[str, list[str]] = {}
+    for node in surroundings.topology:
+        if may_use(zone, node, surroundings.filters):
+            for profile in zone.storage_profiles:
+                kept.setdefault(node.engine(profile), []).append(f"'{profile}' on {node.name}")
+    if len(kept) > 1:
+        found = "; ".join(f"{engine} keeps {', '.join(places)}" for engine, places in sorted(kept.items()))
+        message = f"one engine must keep a zone's profiles on all its nodes, but {found}"
+        raise RefusedError(ErrorKind.STORAGE_PROFILE_ENGINES, message, position)
 
 
 def missing_zone(name: Name) -> RefusedError:

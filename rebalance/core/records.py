@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, Self
 
-from catalog.core.zone import Node
+from catalog.core.zone import DEFAULT_ENGINE, Node
 
 RECORD_FORMAT = 1
 
@@ -47,7 +47,9 @@ class NodeRecord:
 
 def node_fields(node: Node) -> dict[str, Any]:
     """What a node says of itself, as JSON fields; ``node_from`` reads them."""
+    engines = {"engines": dict(node.engines)} if node.engines else {}
     return {
+        **engines,
         "name": node.name,
         "attributes": dict(node.attributes),
         "profiles": node.profiles,
@@ -58,7 +60,7 @@ def node_fields(node: Node) -> dict[str, Any]:
 
 
 def node_from(found: dict[str, Any]) -> Node:
-    """Weight and failure domain may be missing: they came later than the rest."""
+    """Weight, failure domain and engines may be missing: they came later than the rest."""
     return Node(
         found["name"],
         tuple(sorted(found["attributes"].items())),
@@ -66,6 +68,7 @@ def node_from(found: dict[str, Any]) -> Node:
         found["member_limit"],
         found.get("weight", 1.0),
         found.get("failure_domain", ""),
+        tuple(sorted(found.get("engines", {}).items())),
     )
 
 
@@ -186,9 +189,14 @@ class GroupRecord:
     token: str
     peers: dict[str, str]
     generation: int = 0
+    engine: str = DEFAULT_ENGINE
+    """What keeps the members; a node whose profile names another one has no place in the group."""
 
     def encode(self) -> bytes:
-        return _encode(asdict(self))
+        fields = asdict(self)
+        if self.engine == DEFAULT_ENGINE:
+            del fields["engine"]  # as builds wrote it that knew no other
+        return _encode(fields)
 
     @classmethod
     def decode(cls, value: bytes) -> Self:

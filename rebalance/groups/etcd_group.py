@@ -16,6 +16,7 @@ from pathlib import Path
 
 import structlog
 
+from catalog.core.zone import DEFAULT_ENGINE
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, LogPosition, MemberRole
@@ -94,6 +95,9 @@ class SteppedGroupHost(ABC):
 
     def partitions(self) -> frozenset[PartitionId]:
         return self._reservations.partitions()
+
+    def engine(self, partition: PartitionId) -> str:
+        return DEFAULT_ENGINE
 
     def endpoints(self, partition: PartitionId) -> MemberEndpoints | None:
         held = self._reservations.get(partition)

@@ -65,6 +65,8 @@ class MemberDuties:
         if asked is not None and await self._recovery.restarted(view, asked):
             return None, ACTED_S
         decision = decide_member(view, self._node, status)
+        if decision.duty in (Duty.BOOTSTRAP, Duty.JOIN):
+            decision = self._with_engine(view, decision)
         match decision.duty:
             case Duty.NOTHING if status is None:
                 return None, None
@@ -116,6 +118,15 @@ class MemberDuties:
         )
         return 0.0
 
+    def _with_engine(self, view: PartitionView, decision: MemberDecision) -> MemberDecision:
+        """A member of another engine could never join the group."""
+        ours, theirs = self._host.engine(view.partition), view.group.value.engine if view.group else ""
+        if not theirs or ours == theirs:
+            return decision
+        return MemberDecision(
+            Duty.NOTHING, f"ENGINES_DIFFER: the group is kept by {theirs}, this node by {ours}"
+        )
+
     async def _freeze_group(self, view: PartitionView) -> None:
         """Put-if-absent, guarded by all that was read: stable and the records of all its members."""
         if view.stable is None:
@@ -125,6 +136,7 @@ class MemberDuties:
         group = GroupRecord(
             token=f"{zone}-{number}-{view.stable.create_revision}",
             peers={name: found.value.peer_url for name, found in records.items()},
+            engine=self._host.engine(view.partition),
         )
         guards = [absent(view.keys.group), unchanged(view.keys.stable, view.stable.mod_revision)]
         for name, found in records.items():

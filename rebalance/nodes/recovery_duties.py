@@ -111,7 +111,12 @@ class RecoveryDuties:
             return False
         zone, number = view.partition.zone_id, view.partition.partition
         generation = pending.value.forced
-        group = GroupRecord(f"{zone}-{number}-{generation}", {self._node: peer_url}, generation)
+        group = GroupRecord(
+            f"{zone}-{number}-{generation}",
+            {self._node: peer_url},
+            generation,
+            self._host.engine(view.partition),
+        )
         guards = (
             unchanged(view.keys.pending, pending.mod_revision),
             unchanged(view.keys.group, view.group.mod_revision if view.group else 0),

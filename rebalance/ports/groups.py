@@ -220,6 +220,10 @@ class GroupHost(Protocol):
         """Partitions that this node has a reservation or data for."""
         ...
 
+    def engine(self, partition: PartitionId) -> str:
+        """The name of what keeps the partition's member here, or would keep it."""
+        ...
+
     def endpoints(self, partition: PartitionId) -> MemberEndpoints | None: ...
 
     async def reserve(self, partition: PartitionId) -> MemberEndpoints:

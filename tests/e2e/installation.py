@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,10 +40,17 @@ def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = 60.0, p
 class Installation:
     """``start`` may be called again after a kill: the directory is what counts."""
 
-    def __init__(self, directory: Path, nodes: int = 3, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        nodes: int = 3,
+        environment: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
         self.directory = directory
         self.nodes = nodes
         self.environment = dict(environment or {})
+        self.options = options
         self.mark = uuid.uuid4().hex
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -66,7 +73,13 @@ class Installation:
         self.directory.mkdir(exist_ok=True)
         with (self.directory.parent / "up.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [*ZONECTL, "up", "--nodes", str(self.nodes), "--data-dir", str(self.directory)],
+                [
+                    *ZONECTL,
+                    "up",
+                    *(self.options or ("--nodes", str(self.nodes))),
+                    "--data-dir",
+                    str(self.directory),
+                ],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environment, MARK: self.mark},

@@ -1,0 +1,66 @@
+"""The engines of a node's profiles: ``etcd``, and those that installed packages bring."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+
+from app.node_settings import member_ports
+from app.settings import Settings
+from catalog.core.zone import DEFAULT_ENGINE, Node
+from rebalance.core.keys import Keyspace
+from rebalance.nodes.engine_hosts import EngineHosts
+from rebalance.ports.engines import ENTRY_POINTS, EngineFactory, EngineRoom
+from rebalance.ports.groups import GroupHost
+from rebalance.ports.metastore import Metastore
+
+
+def engine_names(node: Node) -> tuple[str, ...]:
+    """``etcd`` first: it is always there."""
+    return DEFAULT_ENGINE, *sorted({engine for _, engine in node.engines})
+
+
+def own_ports(node: Node, ports: range, engine: str) -> range:
+    """An engine's even share of the node's range. Raises ValueError when that is less than a pair."""
+    names = engine_names(node)
+    share = len(ports) // len(names) // 2 * 2
+    if share < 2:
+        raise ValueError(f"ports {ports.start}-{ports.stop - 1} are too few for engines {', '.join(names)}")
+    first = ports.start + share * names.index(engine)
+    return range(first, first + share) if len(names) > 1 else ports
+
+
+def with_engines(
+    node: Node, settings: Settings, default: GroupHost, metastore: Metastore, keyspace: Keyspace
+) -> GroupHost:
+    """``default`` alone where no profile names another engine. Raises ValueError when one is not installed, or
+    when members of one are here that no profile names."""
+    names = engine_names(node)[1:]
+    below = settings.data_dir / "engines"
+    found = sorted(each.name for each in below.iterdir()) if below.exists() else []
+    orphans = [name for name in found if name not in names]
+    if orphans:
+        raise ValueError(f"{below} has members of {', '.join(orphans)}, which no profile of this node names")
+    if not names:
+        return default
+    hosts: dict[str, GroupHost] = {DEFAULT_ENGINE: default}
+    for name in names:
+        room = EngineRoom(
+            below / name,
+            own_ports(node, member_ports(settings), name),
+            settings.node_host,
+            settings.node_member_limit,
+        )
+        factory = _factory(name)
+        room.data_dir.mkdir(parents=True, exist_ok=True)
+        hosts[name] = factory(room)
+    return EngineHosts(node, hosts, metastore, keyspace)
+
+
+def _factory(name: str) -> EngineFactory:
+    """Raises ValueError, naming the engines that there are."""
+    installed = entry_points(group=ENTRY_POINTS)
+    if name not in installed.names:
+        there = ", ".join((DEFAULT_ENGINE, *sorted(installed.names)))
+        raise ValueError(f"there is no engine {name!r}; installed: {there} (entry points {ENTRY_POINTS})")
+    factory: EngineFactory = installed[name].load()
+    return factory

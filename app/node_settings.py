@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 
+from app.node_profiles import profiles_of
 from app.settings import Settings
-from catalog.core.zone import DEFAULT_ENGINE, Node
+from catalog.core.zone import Node
 
 NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
-ENGINE_NAME = re.compile(r"[A-Za-z0-9_-]{1,63}")
 
 
 def node_of(settings: Settings) -> Node:
@@ -33,20 +32,6 @@ def node_of(settings: Settings) -> Node:
         settings.node_failure_domain.strip(),
         engines,
     )
-
-
-def profiles_of(texts: Sequence[str]) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """Names of profiles, and profile -> engine where ``PROFILE=ENGINE`` names one. Raises ValueError."""
-    profiles: list[str] = []
-    engines: dict[str, str] = {}
-    for text in filter(None, map(str.strip, texts)):
-        profile, equals, engine = (part.strip() for part in text.partition("="))
-        if not profile or (equals and not ENGINE_NAME.fullmatch(engine)) or profile in profiles:
-            raise ValueError(f"profiles are PROFILE or PROFILE=ENGINE, each once, not {text!r}")
-        profiles.append(profile)
-        if engine and engine != DEFAULT_ENGINE:
-            engines[profile] = engine
-    return tuple(profiles), tuple(sorted(engines.items()))
 
 
 def _text(value: object) -> str:

@@ -11,7 +11,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from app.node_settings import profiles_of
+from app.node_profiles import profiles_of
 from app.supervisor_state import PORTS_PER_MEMBER, Ports, UpError
 
 REGIONS = ("EU", "US")

@@ -14,7 +14,7 @@ from typing import Any
 
 from app.cli.exits import UsageError
 from app.cli.sql_source import Script
-from app.node_settings import profiles_of
+from app.node_profiles import profiles_of
 from app.supervisor_plan import NodeSpec, default_topology, read_topology
 from app.supervisor_state import UpError
 from catalog.core.errors import ParseError, StatementError

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from app.bootstrap.engines import engine_names, own_ports, with_engines
-from app.node_settings import profiles_of
+from app.node_profiles import profiles_of
 from app.settings import Settings
 from catalog.core.zone import Node
 from rebalance.core.keys import Keyspace

@@ -70,7 +70,7 @@ class ServerOptions:
 @dataclass(frozen=True, slots=True)
 class NodeReport:
     """What a node answers. ``ro_formats``: of its read-only stores. ``unfinished``: the batch whose changes it
-    may still have to take back."""
+    may still have to take back. ``committed``: the last one from which there is no way back."""
 
     node: int
     cluster: ClusterMetadata
@@ -79,6 +79,7 @@ class NodeReport:
     ro_formats: Mapping[str, str] = field(default_factory=dict)
     enable_rebalancing: bool = True
     unfinished: BatchId | None = None
+    committed: BatchId | None = None
 
 
 def check_options(options: RebalanceOptions) -> tuple[Refusal, ...]:
@@ -101,9 +102,9 @@ def check_nodes(wanted: Iterable[int], reports: Iterable[NodeReport]) -> tuple[R
             refusals.append(Refusal(RefusalCode.NODE_DOWN, f"node {node} does not answer: start it first"))
         else:
             refusals += _check_node(found[node])
-    clusters = {each.cluster for each in found.values()}
+    clusters = {each.cluster.owners: each.cluster for each in found.values()}
     if len(clusters) > 1:
-        texts = ", ".join(sorted(each.encode() for each in clusters))
+        texts = ", ".join(sorted(each.encode() for each in clusters.values()))
         message = f"nodes have different cluster metadata: {texts}; recover the unfinished rebalancing first"
         refusals.append(Refusal(RefusalCode.METADATA_DIFFERS, message))
     return tuple(refusals)

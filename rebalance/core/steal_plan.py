@@ -1,9 +1,9 @@
 """Who steals what from whom: primary moves, batches of them, and the units of one batch.
 
 A unit of migration is one stealer and one donor (VOL-060) with the partitions of each store that go from one to
-the other. The donor of a copy is the node that was in its place in the partition's list of replicas before. So
-each node that loses a copy is the donor of somebody, and a put that goes to the donors too reaches all old
-replicas: that is what a rollback rests on. Source: VOL-015..019, VOL-030..032, VOL-060, VOL-087.
+the other. A node that is new among the replicas of a partition steals from one that is not among them any more:
+so each node that loses a copy is the donor of exactly one that gains it, and puts that go to the donors too
+reach every old replica. That is what a rollback rests on. Source: VOL-015..019, VOL-030..032, VOL-060, VOL-087.
 """
 
 from __future__ import annotations
@@ -89,21 +89,30 @@ def plan_batch(
 ) -> tuple[StealUnit, ...]:
     """The units between two metadata, by stealer, then donor (VOL-032).
 
-    Primary and secondary moves alike: a copy moves wherever a partition's list of replicas names another node
-    in the same place. A stealer may have had the partition in another place; it need not copy it again then
-    (``needs_copy``). The lists must be of the same length, which ``steal_checks`` sees to.
+    Primary and secondary moves alike. A stealer may have had the partition already, in another place of its
+    list of replicas; it need not copy it again then (``needs_copy``). The lists must be of the same length,
+    which ``steal_checks`` sees to.
     """
     found: dict[tuple[int, int], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for store in stores:
         for number in range(len(before.owners)):
-            lists = before.replicas(number, store.replication), after.replicas(number, store.replication)
-            for donor, stealer in zip(*lists, strict=True):
-                if donor != stealer:
-                    found[stealer, donor][store.name].append(number)
+            old, new = before.replicas(number, store.replication), after.replicas(number, store.replication)
+            for stealer, donor in _moved_copies(old, new):
+                found[stealer, donor][store.name].append(number)
     return tuple(
         StealUnit(stealer, donor, tuple((name, tuple(found[stealer, donor][name])) for name in sorted(names)))
         for (stealer, donor), names in sorted(found.items())
     )
+
+
+def _moved_copies(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[int, int]]:
+    """(stealer, donor) of one partition: those that are new with those that go, in the order of their lists;
+    and those that stay in another place with whoever was there."""
+    lost = [node for node in old if node not in new]
+    gained = [node for node in new if node not in old]
+    places = zip(old, new, strict=True)
+    shifted = [(stealer, donor) for donor, stealer in places if donor != stealer and stealer in old]
+    return [*zip(gained, lost, strict=True), *shifted]
 
 
 def needs_copy(

@@ -114,7 +114,7 @@ def test_each_batch_has_its_transition_metadata() -> None:
 
 
 def test_replicas_that_exist_need_no_copy() -> None:
-    """VOL-101: node 1 has a replica of partition 0 already when it becomes its owner; that of partition 2 is new.
+    """VOL-101: node 1 has a replica of partition 0 already when it becomes its owner, and none of partition 2.
     Without the option it copies both."""
     before, after = moved(n0=(0,), n1=(1,), n2=(2,)), moved(n0=(), n1=(0, 1), n2=(2,))
     unit = next(each for each in plan_batch(before, after, [TWO]) if each.stealer == 1)
@@ -188,18 +188,21 @@ def changes(draw: st.DrawFn) -> tuple[ClusterMetadata, ClusterMetadata, int]:
 
 @given(changes())
 def test_what_a_plan_moves(change: tuple[ClusterMetadata, ClusterMetadata, int]) -> None:
-    """VOL-011, VOL-018, VOL-030: moving what the units say, and only that, turns every list of replicas into
-    that of the target; no stealer has two donors for one partition, and every node that loses a copy is a donor
-    of it."""
+    """VOL-011, VOL-018: every node that is new among the replicas of a partition steals it, each from another
+    one of those that go; what stays in its place does nothing. Only new ones need a copy."""
     before, after, _ = change
     units = plan_batch(before, after, [TWO])
     moves = [(unit.stealer, unit.donor, each) for unit in units for each in unit.partitions_of("two")]
     assert len({(stealer, partition) for stealer, _, partition in moves}) == len(moves)
     for number in range(len(before.owners)):
         old, new = before.replicas(number, 2), after.replicas(number, 2)
-        renamed = {donor: stealer for stealer, donor, partition in moves if partition == number}
-        assert tuple(renamed.get(node, node) for node in old) == new
-        assert set(old) - set(new) <= renamed.keys()
+        donors = {stealer: donor for stealer, donor, partition in moves if partition == number}
+        gained = set(new) - set(old)
+        assert {donors[node] for node in gained} == set(old) - set(new)
+        assert donors.keys() == {node for node, was in zip(new, old, strict=True) if node != was}
+        assert gained == {
+            unit.stealer for unit in units if number in needs_copy(unit, TWO, before, optimized=True)
+        }
 
 
 @given(changes())

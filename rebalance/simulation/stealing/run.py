@@ -69,7 +69,8 @@ class SeededRun:
         self._rng = random.Random(f"run/{seed}")
         self._faults = faults
         self._crash: asyncio.Task[None] | None = None
-        static = {key: f"static {key}" for key in KEYS}
+        self._keys = KEYS[: self._rng.choice((3, 8, 24))]
+        static = {key: f"static {key}" for key in self._keys}
         self.world = World(
             self.shape.current,
             self.shape.stores,
@@ -77,6 +78,7 @@ class SeededRun:
             options=self.shape.server,
             static={each.name: static for each in self.shape.stores},
         )
+        self.world.slow_s = self._rng.choice((0.0, 0.05, 0.5))
         for node in set(self.shape.target.nodes) - set(self.shape.current.nodes):
             self.world.add_server(node, self.shape.server)
 
@@ -86,9 +88,9 @@ class SeededRun:
 
     async def _main(self) -> None:
         urls = self.shape.current.nodes
-        visitors = [Visitor(self.world, f"v{each}", self.history, urls, KEYS) for each in range(3)]
+        visitors = [Visitor(self.world, f"v{each}", self.history, urls, self._keys) for each in range(3)]
         for store in self.shape.stores:
-            for key in KEYS if store.kind is StoreKind.READ_WRITE else ():
+            for key in self._keys if store.kind is StoreKind.READ_WRITE else ():
                 await visitors[0].write((store.name, key))
         visits = [asyncio.create_task(each.visit()) for each in visitors]
         if self._faults:

@@ -91,7 +91,7 @@ class UnitJob:
             error = f"not done within rebalancing.timeout.seconds, {options.timeout_s:g}"
         except Exception as unexpected:
             self._stealer.around.note(self._stealer.node, "Bug", repr(unexpected))
-            raise
+            error = repr(unexpected)
         if self._status is JobStatus.RUNNING:
             self._end(JobStatus.FAILED if error else JobStatus.COMPLETED, error)
 

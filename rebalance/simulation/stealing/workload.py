@@ -13,6 +13,8 @@ from rebalance.simulation.stealing.history import History, HistoryError, Request
 from rebalance.simulation.stealing.world import World
 
 THINK_S = 0.01
+NEW_CLIENTS = 0.1
+"""How often a visitor goes on as a client that has just started: it may have other metadata than the others."""
 
 
 class Visitor:
@@ -21,7 +23,8 @@ class Visitor:
     def __init__(
         self, world: World, name: str, history: History, urls: Iterable[int], keys: Iterable[str]
     ) -> None:
-        self.client = Client(world, urls)
+        self._urls = sorted(urls)
+        self.client = Client(world, self._urls)
         self._world = world
         self._name = name
         self._history = history
@@ -39,6 +42,8 @@ class Visitor:
             store = self._rng.choice(self._world.stores)
             row = store.name, self._rng.choice(self._keys)
             began_s = self._world.now_s
+            if self._rng.random() < NEW_CLIENTS:
+                self.client = Client(self._world, self._rng.sample(self._urls, len(self._urls)))
             try:
                 if store.kind is StoreKind.READ_ONLY:
                     kind = "static"

@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 DELAY_S = 0.001
 """The longest way from one machine to another."""
+SLOW_ORDERS = 0.3
+"""How many orders of a controller are late: nodes are in different states for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class Fault:
 
 
 class World:
-    """An ``Around`` for every server. ``static``: what read-only stores hold, by store and key."""
+    """An ``Around`` for every server. ``static``: what read-only stores hold, by store and key. ``slow_s``: how
+    late an order may be."""
 
     def __init__(
         self,
@@ -64,6 +67,7 @@ class World:
         static: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self.stores = tuple(stores)
+        self.slow_s = 0.0
         self.rng = random.Random(f"world/{seed}")
         self.static = static or {}
         self.trace: list[Traced] = []
@@ -149,6 +153,8 @@ class World:
                 raise NodeDownError(f"node {node} went down while it carried out an order")
             return task.result()
 
+        if self.rng.random() < SLOW_ORDERS:
+            await asyncio.sleep(self.rng.uniform(0.0, self.slow_s))
         return await self.call(node, carry_out)
 
     async def point(self, node: int, what: str) -> None:

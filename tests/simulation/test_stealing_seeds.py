@@ -1,0 +1,180 @@
+"""Rebalancings under faults: seeds that are drawn, and rules that are taken out to see that it is noticed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from rebalance.core import steal_plan
+from rebalance.simulation.stealing import controller, unit_job
+from rebalance.simulation.stealing.gate import Gate
+from rebalance.simulation.stealing.history import HistoryError
+from rebalance.simulation.stealing.metadata import ServerMetadata
+from rebalance.simulation.stealing.rules import RuleBrokenError
+from rebalance.simulation.stealing.run import SeededRun
+from rebalance.simulation.stealing.server import Server
+from rebalance.simulation.stealing.stores import ReadOnlyStore
+from rebalance.simulation.stealing.unit_job import UnitJob
+
+BLOCKS = 8
+SEEDS = 200
+MUTANT_SEEDS = 600
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_seeds(block: int) -> None:
+    """VOL-001, VOL-005, VOL-007, VOL-011, VOL-024, VOL-046, VOL-063, VOL-065, VOL-088, VOL-104: nodes crash in
+    any step, steps fail, controllers die: no acknowledged write is lost or hidden, never more units or stores
+    at once than allowed, donors stay normal, progress never goes back; what fails is taken back, and the next
+    run ends at the target."""
+    for seed in range(block, SEEDS, BLOCKS):
+        SeededRun(seed).run()
+
+
+@pytest.mark.soak
+def test_many_seeds() -> None:
+    """VOL-007, VOL-046."""
+    for seed in range(5_000):
+        SeededRun(seed).run()
+
+
+def test_a_seed_happens_again() -> None:
+    one, other = SeededRun(7), SeededRun(7)
+    one.run()
+    other.run()
+    assert one.world.trace == other.world.trace
+    assert one.history.requests == other.history.requests
+
+
+def first_broken() -> None:
+    for seed in range(MUTANT_SEEDS):
+        SeededRun(seed).run()
+
+
+def _puts_do_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes of the time of the migration are at the stealer only."""
+    monkeypatch.setattr(ServerMetadata, "returns_to", lambda self, store, partition: None)
+
+
+def _no_redirect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ServerMetadata, "donor_of", lambda self, store, partition: None)
+
+
+def _entry_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store stops redirecting when its copy begins."""
+    copy = UnitJob._copy_partitions
+
+    async def forgetful(self, store):
+        self._stealer.store_done(self.unit, store.name)
+        await copy(self, store)
+
+    monkeypatch.setattr(UnitJob, "_copy_partitions", forgetful)
+
+
+def _taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key is not asked for again although its donor may still serve clients."""
+    change = Server.change_state
+
+    async def hasty(self, order):
+        await change(self, order)
+        self._taking = {each.donor for each in order.units}
+
+    monkeypatch.setattr(Server, "change_state", hasty)
+
+
+def _takes_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rollback begins without redirecting everything again."""
+
+    async def nothing(self, batch):
+        self.stop_all()
+
+    monkeypatch.setattr(Server, "redirect_again", nothing)
+
+
+def _believes_its_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stealer that comes back answers from what it had copied."""
+    monkeypatch.setattr(ServerMetadata, "redirect_again", lambda self: None)
+
+
+def _requests_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are served while a state change is half-way."""
+
+    @asynccontextmanager
+    async def open_gate(self) -> AsyncIterator[None]:
+        yield
+
+    monkeypatch.setattr(Gate, "request", open_gate)
+
+
+def _donors_by_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each place in a list of replicas is stolen from whoever was there: a node that keeps its copy is between
+    the new one and the one that goes."""
+    monkeypatch.setattr(
+        steal_plan,
+        "_moved_copies",
+        lambda old, new: [(there, was) for was, there in zip(old, new, strict=True) if was != there],
+    )
+
+
+def _half_a_change_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed state change leaves what it had done."""
+    monkeypatch.setattr(Server, "_take_back", lambda self, parts: None)
+
+
+def _no_parallel_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "next_units", lambda waiting, running, limit: tuple(waiting))
+
+
+def _no_swap_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReadOnlyStore, "swap_back", lambda self: None)
+    monkeypatch.setattr(ReadOnlyStore, "drop_fetched", lambda self: None)
+
+
+def _no_store_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Server._begin_afresh
+
+    def unlimited(self) -> None:
+        begin(self)
+        self.store_places = unit_job.asyncio.Semaphore(99)
+
+    monkeypatch.setattr(Server, "_begin_afresh", unlimited)
+
+
+def _obsolete_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was taken from a donor is put like anything else."""
+
+    def strict(self, partition, key, versions):
+        for each in versions:
+            self.put(partition, key, each)
+
+    monkeypatch.setattr("rebalance.simulation.stealing.stores.ReadWriteStore.put_all", strict)
+
+
+MUTANTS = (
+    _puts_do_not_return,
+    _no_redirect,
+    _entry_goes_first,
+    _taken_at_once,
+    _takes_back_at_once,
+    _believes_its_disk,
+    _requests_pass,
+    _donors_by_place,
+    _half_a_change_stays,
+    _no_parallel_limit,
+    _no_swap_back,
+    _no_store_limit,
+    _obsolete_is_an_error,
+)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[each.__name__.strip("_") for each in MUTANTS])
+def test_a_broken_protocol_is_found(
+    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """VOL-042, VOL-048, VOL-063, VOL-064, VOL-072: a rule of the protocol that is taken out is missed: a write
+    is hidden or lost, or a limit is passed, within a few hundred seeds."""
+    mutant(monkeypatch)
+    with pytest.raises((RuleBrokenError, HistoryError)):
+        first_broken()

@@ -139,6 +139,10 @@ class Keyspace:
     def target_pointer(self, zone_id: ZoneId) -> str:
         return f"{self.pointers}{zone_id}"
 
+    def target_before(self, zone_id: ZoneId) -> str:
+        """The pointer of the target before the newest one, which is stored as long."""
+        return f"{self.prefix}target_before/{zone_id}"
+
     def node_map(self, node: str) -> str:
         return f"{self.node_maps}{node}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, NewType
 
@@ -110,7 +110,7 @@ class ZoneIntent:
     version: int
     zone: Zone
     dropped: bool = False
-    origin: Origin | None = None
+    origin: Origin | None = field(default=None, compare=False)
 
     def encode(self) -> bytes:
         fields: dict[str, Any] = asdict(self.zone)

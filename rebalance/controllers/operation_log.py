@@ -27,6 +27,7 @@ from rebalance.core.operation import (
     parse_operation_id,
     too_old,
 )
+from rebalance.core.operation_progress import Tally
 from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import Compare, Delete, KeyValue, Put, absent, unchanged
 from rebalance.core.txn import Operation as Write
@@ -123,6 +124,7 @@ class OperationLog:
             before=before.event_revision if before else 0,
             before_version=before.catalog_version if before else 0,
             moves=await self._moves(event, result),
+            tally=Tally(total=len(result.matrix)),
             reverses=origin.reverses if kind is OperationKind.REVERSE and origin else "",
         )
 

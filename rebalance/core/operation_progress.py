@@ -98,11 +98,11 @@ class Estimate:
     left_s: float | None = None
 
 
-def estimate(tally: Tally, begun_ms: int | None) -> Estimate:
-    """Of an operation that runs."""
-    if begun_ms is None or tally.at_ms <= begun_ms:
+def estimate(tally: Tally, begun_ms: int | None, now_ms: int) -> Estimate:
+    """Of an operation that runs: while nothing ends, the rate falls and the end goes further away."""
+    if begun_ms is None or now_ms <= begun_ms:
         return Estimate()
-    elapsed_s = (tally.at_ms - begun_ms) / 1_000
+    elapsed_s = (now_ms - begun_ms) / 1_000
     rate = tally.bytes_done / elapsed_s if tally.bytes_done else None
     done, total = tally.bytes_done, tally.bytes_total
     if not done:

@@ -180,7 +180,7 @@ class Progress(RuleBasedStateMachine):
     def what_is_told_is_possible(self) -> None:
         assert self.tally.done <= len(self.seen_there) <= PARTITIONS
         assert self.tally.bytes_done <= self.tally.bytes_total
-        guess = estimate(self.tally, 0)
+        guess = estimate(self.tally, 0, self.at_ms)
         assert guess.left_s is None or guess.left_s >= 0
         assert guess.rate is None or guess.rate > 0
         assert sum(each.count for each in stuck(self.steps)) == sum(
@@ -193,9 +193,10 @@ TestProgress.settings = settings(max_examples=120, stateful_step_count=40, deadl
 
 
 def test_the_estimate_follows_the_pace() -> None:
-    half = Tally(total=8, done=4, bytes_total=4_000, bytes_done=1_000, at_ms=11_000)
-    found = estimate(half, 1_000)
+    half = Tally(total=8, done=4, bytes_total=4_000, bytes_done=1_000)
+    found = estimate(half, 1_000, 11_000)
     assert (found.rate, found.left_s) == (100.0, 30.0)
-    unknown = estimate(Tally(total=8, done=2, at_ms=11_000), 1_000)
+    unknown = estimate(Tally(total=8, done=2), 1_000, 11_000)
     assert (unknown.rate, unknown.left_s) == (None, 30.0)
-    assert estimate(half, None).left_s is None
+    assert estimate(half, 1_000, 21_000).rate == 50.0, "slower while nothing ends"
+    assert estimate(half, None, 11_000).left_s is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from app.api import (
+    audit,
     health,
     kv,
     metastore,
@@ -34,7 +35,7 @@ def build_app(services: Services, verified_header: str = "") -> FastAPI:
     app.state.services = services
     app.add_middleware(ActorMiddleware, verified_header=verified_header)
     problems.install(app)
-    data = (kv, routing, rebalance, recovery, operations)
+    data = (kv, routing, rebalance, recovery, operations, audit)
     for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, health, trino):
         app.include_router(module.router)
     return app

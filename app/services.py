@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from app.audit import Audit
 from app.operation_reverse import OperationReverse
 from app.routing_view import RoutingView
 from app.sql.desired_state import CatalogPlan, DdlFile
@@ -50,6 +51,7 @@ class Services:
     drains: DrainKeeper
     operations: OperationControl
     reverse: OperationReverse
+    audit: Audit
 
     def require_metastore(self) -> None:
         """Raises StoreError until the keyspace was read once: an empty answer would be a lie."""

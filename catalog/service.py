@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from catalog.core.audit import NOBODY, Actor
 from catalog.core.errors import ErrorKind, StatementError, StoreError
 from catalog.core.messages import Command, Position
 from catalog.core.node_filter import NodeFilters
@@ -62,16 +63,16 @@ class CatalogService:
         new_statement_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         pause: Callable[[float], None] = time.sleep,
         filters: NodeFilters = JSON_PATH,
-        origin: Callable[[], Origin | None] = lambda: None,
+        actor: Callable[[], Actor] = lambda: NOBODY,
     ) -> None:
-        """``origin`` tells who asks for the statement that is about to be committed."""
+        """``actor`` tells who asks for the statement that is about to be committed."""
         self._unit_of_work = unit_of_work
         self._defaults = defaults or ZoneDefaults()
         self._attempts_max = attempts_max
         self._new_statement_id = new_statement_id
         self._pause = pause
         self._filters = filters
-        self._origin = origin
+        self._actor = actor
 
     def snapshot(self, version: int | None = None) -> CatalogSnapshot:
         return self._unit_of_work.snapshot(version)
@@ -107,7 +108,7 @@ class CatalogService:
     def _execute_one(
         self, command: Command, topology: Topology, checks: Sequence[ChangeCheck], expected: int | None
     ) -> ExecutedStatement:
-        stamp = StatementStamp(self._new_statement_id(), command.source, self._origin())
+        stamp = StatementStamp(self._new_statement_id(), command.source, self._actor())
         for _ in range(self._attempts_max):
             snapshot = self._unit_of_work.snapshot()
             if expected is not None and snapshot.version != expected:
@@ -128,7 +129,7 @@ class CatalogService:
 
         ``restored`` is asked again on each attempt, and refuses by RefusedError.
         """
-        stamp = StatementStamp(self._new_statement_id(), text, origin)
+        stamp = StatementStamp(self._new_statement_id(), text, self._actor().named(origin.by), origin)
         for _ in range(self._attempts_max):
             snapshot = self._unit_of_work.snapshot()
             entries = (ZoneEntry(EntryKind.WRITTEN, restored(snapshot)),)

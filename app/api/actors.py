@@ -7,7 +7,8 @@ from urllib.parse import unquote
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.actor import NAME_MAX, Actor, Channel, acting
+from app.actor import acting
+from catalog.core.audit import NAME_MAX, Actor, Channel
 
 STATED = "Zonekeeper-By"
 """A client says who it asks for, percent-encoded."""

@@ -14,6 +14,7 @@ from app.api.models import DrainBody, Nodes
 from app.api.problems import documented
 from app.node_stop import can_stop
 from app.services import Services, ServicesOf
+from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from rebalance.controllers.drains import ContendedDrainError
 from rebalance.core.drain import Drain, left_without
@@ -87,6 +88,8 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
         revision = await answered(services.drains.drain(node, drain, check))
     except ContendedDrainError as error:
         raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"{error}; try again") from error
+    if revision:
+        await services.audit.record(Action.DRAIN_NODE, node, {}, by=body.by, reason=body.reason)
     return await _result(node, revision, services)
 
 
@@ -96,7 +99,10 @@ async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
     AUTO SCALE UP OFF does not take it back by itself."""
     services.require_metastore()
     _known(node, services)
-    return await _result(node, await answered(services.drains.undrain(node)), services)
+    revision = await answered(services.drains.undrain(node))
+    if revision:
+        await services.audit.record(Action.UNDRAIN_NODE, node, {})
+    return await _result(node, revision, services)
 
 
 @router.get("/nodes/{node}/can-stop", response_model=CanStop, responses=documented(404, 503))

@@ -26,6 +26,7 @@ from app.operation_views import Json, OperationFilter, OperationViews
 from app.services import Services, ServicesOf
 from app.sql.paging import page_offset, page_token
 from app.views import KeyspaceViews
+from catalog.core.audit import Action
 from catalog.core.zone import ZoneId
 from rebalance.controllers.operation_control import checked_id, not_found
 from rebalance.core.admission import Pause
@@ -102,8 +103,9 @@ async def pause_operation(operation: OperationName, body: OperationPause, servic
     now_ms = _now_ms()
     until_ms = None if body.for_s is None else now_ms + max(1, round(body.for_s * 1_000))
     by, _ = _who(body)
-    asked = services.operations.pause(operation, Pause(by, body.reason, now_ms, until_ms))
-    return await _changed(await answered(asked), services)
+    found = await answered(services.operations.pause(operation, Pause(by, body.reason, now_ms, until_ms)))
+    await _record(Action.PAUSE_OPERATION, operation, body, services)
+    return await _changed(found, services)
 
 
 @router.post(
@@ -112,7 +114,9 @@ async def pause_operation(operation: OperationName, body: OperationPause, servic
 async def resume_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
     """Ends the pause of its zone, whoever asked for it. The cluster's pause is another one
     (``/api/v1/rebalance/limits``)."""
-    return await _changed(await answered(services.operations.resume(operation)), services)
+    found = await answered(services.operations.resume(operation))
+    await _record(Action.RESUME_OPERATION, operation, body, services)
+    return await _changed(found, services)
 
 
 @router.post(
@@ -123,7 +127,9 @@ async def cancel_operation(operation: OperationName, body: ActionRequest, servic
     catalog keeps what was asked for: the zone's next change or node event moves the rest. To have the zone as
     before, reverse it."""
     by, _ = _who(body)
-    return await _changed(await answered(services.operations.cancel(operation, by, body.reason)), services)
+    found = await answered(services.operations.cancel(operation, by, body.reason))
+    await _record(Action.CANCEL_OPERATION, operation, body, services)
+    return await _changed(found, services)
 
 
 @router.post(
@@ -147,6 +153,12 @@ async def reverse_operation(operation: OperationName, body: ActionRequest, servi
     }
     location = f"/api/v1/operations/{found.operation_id or operation}"
     return JSONResponse(answer, status_code=202, headers={"Location": location})
+
+
+async def _record(action: Action, name: str, body: ActionRequest, services: Services) -> None:
+    await services.audit.record(
+        action, name, body.model_dump(exclude={"by", "reason"}), by=body.by, reason=body.reason
+    )
 
 
 def _who(body: ActionRequest) -> tuple[str, bool]:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.problems import documented
 from app.services import Services, ServicesOf
+from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.limits import LimitsChangedError
@@ -118,6 +119,11 @@ async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMa
     except MetastoreUnavailableError as error:
         kind = ErrorKind.OUTCOME_UNKNOWN if error.outcome_unknown else ErrorKind.METASTORE_UNAVAILABLE
         raise StoreError(kind, f"etcd does not answer: {error}") from error
+    asked = body.model_dump(exclude_unset=True)
+    pauses = [each for each in (body.pause, *body.zone_pauses.values()) if each is not None]
+    by, reason = (pauses[0].by, pauses[0].reason) if pauses else (None, "")
+    subject = ", ".join(body.zone_pauses) or "cluster"
+    await services.audit.record(Action.CHANGE_LIMITS, subject, asked, by=by, reason=reason)
     return await _shown(limits, revision, services)
 
 

@@ -14,6 +14,7 @@ from app.api.problems import documented
 from app.api.zones import ZoneName
 from app.recovery_views import partition_states, reset_body, restart_body
 from app.services import Services, ServicesOf
+from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import Zone
 from rebalance.controllers.recovery import check_numbers
@@ -147,6 +148,9 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
     resets = await _answered(
         services.recovery.reset(found, request.partitions, empty=request.empty, dry_run=request.dry_run)
     )
+    if not request.dry_run:
+        asked = {"partitions": request.partitions, "empty": request.empty}
+        await services.audit.record(Action.RESET_PARTITIONS, found.name, asked)
     bodies = [reset_body(each) for each in resets]
     return JSONResponse({"zone": found.name, "dry_run": request.dry_run, "partitions": bodies})
 
@@ -160,6 +164,10 @@ async def restart_partitions(zone: ZoneName, request: RestartRequest, services: 
             found, request.partitions, request.nodes, cleanup=request.cleanup, dry_run=request.dry_run
         )
     )
+    if not request.dry_run:
+        await services.audit.record(
+            Action.RESTART_PARTITIONS, found.name, request.model_dump(exclude={"dry_run"})
+        )
     bodies = [restart_body(each) for each in restarts]
     return JSONResponse({"zone": found.name, "dry_run": request.dry_run, "partitions": bodies})
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
+from app.audit import Audit
 from app.bootstrap.stores import open_metastore
 from app.http_server import listen, serve_http
 from app.logs import configure
@@ -98,6 +99,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             limits=LimitsKeeper(metastore, keyspace),
             drains=DrainKeeper(metastore, keyspace),
             operations=control,
+            audit=Audit(catalog, catalog.snapshot),
             reverse=OperationReverse(catalog, control, mirror, keyspace, views),
         )
         served = asyncio.Event()

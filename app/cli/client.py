@@ -140,6 +140,10 @@ class ApiClient:
         path = f"/api/v1/operations/{segment(name)}{'?' if query else ''}{urlencode(query)}"
         return self._call("GET", path, READ_TIMEOUT_S + wait_timeout_s)
 
+    def audit(self, query: Mapping[str, str | int]) -> JsonObject:
+        """Who changed what, the newest first."""
+        return self._call("GET", f"/api/v1/audit?{urlencode(query)}")
+
     def act_on_operation(self, name: str, action: str, body: Mapping[str, object]) -> JsonObject:
         """``pause``, ``resume``, ``cancel``: repeating it changes nothing more. A second ``reverse`` is
         refused."""

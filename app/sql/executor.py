@@ -14,6 +14,7 @@ from app.sql.desired_state import CatalogPlan, DdlFile, desired_catalog, plan_ch
 from app.sql.member_counts import MemberCounts
 from app.sql.statement_ids import next_statement_id
 from app.sql.statements import StatementResult, StatementRunner
+from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord
 from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
@@ -67,7 +68,7 @@ class CatalogExecutor:
 
         self._store.on_commit(committed)
         self._service = CatalogService(
-            self._store.unit_of_work, self._defaults, new_statement_id=next_statement_id, origin=_origin
+            self._store.unit_of_work, self._defaults, new_statement_id=next_statement_id, actor=current_actor
         )
         self._checks = (self._check_member_limits,)
         self._runner = StatementRunner(self._service, self._checks)
@@ -131,7 +132,15 @@ class CatalogExecutor:
         await self._call(self._store.metastore_marks.record, mark)
 
     async def adopt(self, intents: Sequence[ZoneIntent], mark: MetastoreMark) -> AdoptedVersion:
-        return await self._call(self._store.metastore_marks.adopt, intents, mark)
+        return await self._call(self._store.metastore_marks.adopt, intents, mark, current_actor())
+
+    async def record(self, entry: AuditEntry) -> None:
+        """A change that is not one of the catalog. Raises StoreError."""
+        await self._call(self._store.audit.record, entry)
+
+    async def audit(self, wanted: AuditFilter, limit: int, below: int | None = None) -> tuple[AuditRecord, ...]:
+        """Who changed what, the newest first. Raises StoreError."""
+        return await self._call(self._store.audit.read, wanted, limit, below)
 
     async def close(self) -> None:
         await self._call(self._store.close)
@@ -179,8 +188,3 @@ class CatalogExecutor:
             return
         existing = self._counts.of_others(snapshot.zones, change.after.zone_id, topology)
         check_member_limits(change, topology, existing, self._counts.of_zone(change.after, topology))
-
-
-def _origin() -> Origin:
-    actor = current_actor()
-    return Origin(actor.name, actor.verified)

@@ -34,6 +34,7 @@ CLIENTS_CATALOG = "SYSTEM"
 """Where drivers look for ``jdbc`` and ``metadata``."""
 SCHEMA = "SYSTEM"
 EVENTS = "EVENTS"
+AUDIT = "AUDIT"
 
 Row = tuple[Any, ...]
 
@@ -185,6 +186,25 @@ def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
 def _events(snapshot: SystemSnapshot) -> Iterator[Row]:
     for event in snapshot.events:
         yield event.version, event.committed_at_us // 1000, event.statement_id, event.statement
+
+
+def _audit(snapshot: SystemSnapshot) -> Iterator[Row]:
+    for record in snapshot.audit:
+        entry, actor = record.entry, record.entry.actor
+        yield (
+            record.number,
+            record.at_us // 1000,
+            entry.action,
+            entry.subject,
+            actor.name or None,
+            actor.verified,
+            actor.channel.value,
+            actor.address,
+            entry.reason,
+            entry.details,
+            entry.version_before,
+            entry.version_after,
+        )
 
 
 def _snapshot(snapshot: SystemSnapshot) -> Iterator[Row]:
@@ -345,6 +365,18 @@ SYSTEM_VIEWS = (
         EVENTS,
         {"CATALOG_VERSION": BIGINT, "COMMITTED_AT": TIMESTAMP, "STATEMENT_ID": VARCHAR, "STATEMENT": VARCHAR},
         _events,
+    ),
+    view(
+        AUDIT,
+        {
+            "AUDIT_NUMBER": BIGINT,
+            "AT": TIMESTAMP,
+            **dict.fromkeys(("ACTION", "SUBJECT", "ACTOR"), VARCHAR),
+            "IS_VERIFIED": BOOLEAN,
+            **dict.fromkeys(("CHANNEL", "ADDRESS", "REASON", "DETAILS"), VARCHAR),
+            **dict.fromkeys(("CATALOG_VERSION_BEFORE", "CATALOG_VERSION_AFTER"), BIGINT),
+        },
+        _audit,
     ),
     view(
         "SNAPSHOT",

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 
+from app.audit import Audit
 from app.operation_reverse import OperationReverse
 from app.server import build_app
 from app.services import Services
@@ -106,6 +107,7 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
             "limits": LimitsKeeper(world.metastore, world.keyspace),
             "drains": DrainKeeper(world.metastore, world.keyspace),
             "operations": control,
+            "audit": Audit(world.catalog, world.catalog.snapshot),
             "reverse": OperationReverse(world.catalog, control, world.mirror, world.keyspace, views),
         }
         services = Services(**{each.name: made.get(each.name) for each in fields(Services)})

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from catalog.core.audit import NOBODY, Actor
+from catalog.core.zone import Origin
 
 _CURRENT: ContextVar[Actor] = ContextVar("actor", default=NOBODY)
 
@@ -18,6 +19,12 @@ _CURRENT: ContextVar[Actor] = ContextVar("actor", default=NOBODY)
 def current_actor() -> Actor:
     """``NOBODY`` outside of requests."""
     return _CURRENT.get()
+
+
+def current_origin() -> Origin:
+    """As what asks for a change of the metastore's keys."""
+    actor = current_actor()
+    return Origin(actor.name, actor.verified)
 
 
 @contextmanager

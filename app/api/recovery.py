@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.actor import current_origin
 from app.api.models import Roles
 from app.api.problems import documented
 from app.api.zones import ZoneName
@@ -146,7 +147,13 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
     is carried out by the nodes: ask for the states to see when it is done."""
     found = await _zone_of(services, zone)
     resets = await _answered(
-        services.recovery.reset(found, request.partitions, empty=request.empty, dry_run=request.dry_run)
+        services.recovery.reset(
+            found,
+            request.partitions,
+            empty=request.empty,
+            dry_run=request.dry_run,
+            origin=current_origin(),
+        )
     )
     if not request.dry_run:
         asked = {"partitions": request.partitions, "empty": request.empty}

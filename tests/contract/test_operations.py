@@ -12,10 +12,12 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import Origin, ZoneIntent
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.operation_control import OperationControl
+from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.core.admission import Limits, Pause
 from rebalance.core.assignments import Assignments
 from rebalance.core.drain import Drain
-from rebalance.core.keys import Keyspace
+from rebalance.core.guarded_write import decide_on_forced_move
+from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.operation import KEPT_MAX, Operation, OperationKind, OperationState
 from rebalance.core.records import (
     ConfigurationRecord,
@@ -409,3 +411,28 @@ async def test_the_newest_are_kept_and_a_dropped_zone_keeps_none(world: Operatio
         await world.put(world.keyspace.intent(ZONE_ID), dropped.encode())
         assert await controllers.zones.reconcile([ZONE_ID]) == {}
         assert await world.operations() == []
+
+
+async def test_a_reset_is_an_operation(world: OperationsWorld) -> None:
+    """IEP-059, VOL-089: the partitions that were reset, who asked, and its end; written once, and superseded by
+    nothing but a later target."""
+    await world.found()
+    async with world.controllers() as controllers:
+        assert (await world.look(controllers)).is_over
+        recovery = PartitionRecovery(world.store, world.keyspace)
+        reading = await recovery.read(ZONE_ID)
+        partition = PartitionId(ZONE_ID, 2)
+        forced = decide_on_forced_move(reading.observed(partition), Assignments(("n2",)), reading.event)
+        assert forced.transaction is not None
+        assert (await world.store.commit(forced.transaction)).succeeded
+        for _ in range(2):
+            await recovery.note(reading, [2], Origin("frank", reason="lost"))
+        reset = await world.newest()
+        assert (reset.kind, reset.partitions, reset.by) == (OperationKind.RESET, (2,), "frank")
+        assert not (await world.look(controllers)).is_over
+        with pytest.raises(RefusedError) as refused:
+            await world.control.cancel(reset.operation_id, "frank", "")
+        assert refused.value.kind is ErrorKind.OPERATION_STATE_ILLEGAL
+        await world.end_moves()
+        over = await world.look(controllers)
+        assert (over.operation_id, over.state, over.tally.done) == (reset.operation_id, OperationState.DONE, 1)

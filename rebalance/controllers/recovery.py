@@ -128,8 +128,8 @@ class PartitionRecovery:
         dry_run: bool = False,
         origin: Origin = NOBODY_ASKED,
     ) -> list[PartitionReset]:
-        """Partitions ``numbers``, each of which must need it, or every one of the zone that does. ``origin``: who
-        asks.
+        """Partitions ``numbers``, each of which must need it, or every one of the zone that does. ``origin``
+        says who asks.
 
         All are planned from one reading before the first is written. One that changed meanwhile is read and
         planned again. Raises RefusedError: what ``plan_reset`` raises, PARTITION_NOT_FOUND, CLUSTER_NOT_IDLE.

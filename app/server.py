@@ -5,10 +5,12 @@ from __future__ import annotations
 from fastapi import FastAPI
 
 from app.api import (
+    audit,
     health,
     kv,
     metastore,
     nodes,
+    operations,
     plan,
     problems,
     rebalance,
@@ -19,6 +21,7 @@ from app.api import (
     trino,
     zones,
 )
+from app.api.actors import ActorMiddleware
 from app.services import Services
 
 DESCRIPTION = """Zone management for partitioned, replicated stores: where data lives, said in SQL.
@@ -26,11 +29,13 @@ DESCRIPTION = """Zone management for partitioned, replicated stores: where data 
 Errors are `application/problem+json` with `name`, `code`, `sqlState`, `line` and `column`."""
 
 
-def build_app(services: Services) -> FastAPI:
+def build_app(services: Services, verified_header: str = "") -> FastAPI:
+    """``verified_header``: ``ActorMiddleware``."""
     app = FastAPI(title="Zonekeeper", version="0.1.0", description=DESCRIPTION)
     app.state.services = services
+    app.add_middleware(ActorMiddleware, verified_header=verified_header)
     problems.install(app)
-    data = (kv, routing, rebalance, recovery)
+    data = (kv, routing, rebalance, recovery, operations, audit)
     for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, health, trino):
         app.include_router(module.router)
     return app

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from app.audit import Audit
+from app.operation_reverse import OperationReverse
 from app.routing_view import RoutingView
 from app.sql.desired_state import CatalogPlan, DdlFile
 from app.sql.engine import QueryResult
@@ -20,6 +22,7 @@ from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
+from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.groups.router import Router
@@ -46,6 +49,9 @@ class Services:
     recovery: PartitionRecovery
     limits: LimitsKeeper
     drains: DrainKeeper
+    operations: OperationControl
+    reverse: OperationReverse
+    audit: Audit
 
     def require_metastore(self) -> None:
         """Raises StoreError until the keyspace was read once: an empty answer would be a lie."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from catalog.core.audit import NOBODY, Actor
 from catalog.core.snapshot import CatalogEntry, CatalogSnapshot
-from catalog.core.zone import ZoneId
+from catalog.core.zone import Origin, ZoneId
 
 
 class CommitOutcome(Enum):
@@ -25,10 +26,14 @@ class CommitOutcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class StatementStamp:
-    """A statement as history keeps it. The id is unique for ever: it tells an unknown outcome afterwards."""
+    """A statement as history keeps it. The id is unique for ever: it tells an unknown outcome afterwards.
+
+    ``actor`` asked for it. ``origin`` goes along with the zones' intents; None: what follows from the actor."""
 
     statement_id: str
     text: str
+    actor: Actor = NOBODY
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.problems import documented
 from app.services import Services, ServicesOf
+from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.limits import LimitsChangedError
@@ -21,6 +22,7 @@ from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
 router = APIRouter(prefix="/api/v1/rebalance", tags=["rebalance"])
 
 DAYS_MAX = 366
+SETTINGS = (*CAPS, "one_operation", "operation_s")
 
 Cap = Annotated[int | None, Field(ge=1, le=2_147_483_647, description="null: any number")]
 
@@ -54,6 +56,8 @@ class LimitsBody(BaseModel):
     donor_moves: Cap = Field(description="away from each node")
     receiver_moves: Cap = Field(description="onto each node")
     batch_size: Cap = Field(description="a zone's moves begin so many at a time, the next when none is left")
+    one_operation: bool = Field(description="moves of one operation begin at a time, the next one's wait")
+    operation_s: Cap = Field(description="seconds that an operation may take, then it has FAILED")
     pause: PauseBody | None = Field(description="of the whole cluster: no move begins")
     zone_pauses: list[ZonePauseBody]
 
@@ -78,6 +82,8 @@ class LimitsChange(BaseModel):
     donor_moves: Cap = None
     receiver_moves: Cap = None
     batch_size: Cap = None
+    one_operation: bool = False
+    operation_s: Cap = None
     pause: PauseRequest | None = None
     zone_pauses: dict[str, PauseRequest | None] = Field(
         default_factory=dict, description="by zone name, exactly or as SQL reads it unquoted"
@@ -113,6 +119,11 @@ async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMa
     except MetastoreUnavailableError as error:
         kind = ErrorKind.OUTCOME_UNKNOWN if error.outcome_unknown else ErrorKind.METASTORE_UNAVAILABLE
         raise StoreError(kind, f"etcd does not answer: {error}") from error
+    asked = body.model_dump(exclude_unset=True)
+    pauses = [each for each in (body.pause, *body.zone_pauses.values()) if each is not None]
+    by, reason = (pauses[0].by, pauses[0].reason) if pauses else (None, "")
+    subject = ", ".join(body.zone_pauses) or "cluster"
+    await services.audit.record(Action.CHANGE_LIMITS, subject, asked, by=by, reason=reason)
     return await _shown(limits, revision, services)
 
 
@@ -124,7 +135,7 @@ def _changed(
     now_ms: int,
 ) -> Limits:
     """Pauses that are over, and those of zones that are gone, are left out of what is stored."""
-    caps: dict[str, Any] = {name: getattr(body, name) for name in CAPS if name in body.model_fields_set}
+    caps: dict[str, Any] = {name: getattr(body, name) for name in SETTINGS if name in body.model_fields_set}
     pauses = {
         zone: pause
         for zone, pause in limits.zone_pauses.items()
@@ -151,7 +162,7 @@ async def _shown(limits: Limits, revision: int, services: Services) -> Response:
         if zone is not None and pause.holds(now_ms):
             zones.append({"zone": zone.name, "zone_id": zone_id, **_told(pause)})
     whole = limits.pause
-    body = {name: getattr(limits, name) for name in CAPS}
+    body = {name: getattr(limits, name) for name in SETTINGS}
     body |= {"pause": _told(whole) if whole and whole.holds(now_ms) else None, "zone_pauses": zones}
     return JSONResponse(body, headers={"ETag": f'"{revision}"'})
 

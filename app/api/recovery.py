@@ -9,11 +9,13 @@ from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.actor import current_origin
 from app.api.models import Roles
 from app.api.problems import documented
 from app.api.zones import ZoneName
 from app.recovery_views import partition_states, reset_body, restart_body
 from app.services import Services, ServicesOf
+from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import Zone
 from rebalance.controllers.recovery import check_numbers
@@ -145,8 +147,17 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
     is carried out by the nodes: ask for the states to see when it is done."""
     found = await _zone_of(services, zone)
     resets = await _answered(
-        services.recovery.reset(found, request.partitions, empty=request.empty, dry_run=request.dry_run)
+        services.recovery.reset(
+            found,
+            request.partitions,
+            empty=request.empty,
+            dry_run=request.dry_run,
+            origin=current_origin(),
+        )
     )
+    if not request.dry_run:
+        asked = {"partitions": request.partitions, "empty": request.empty}
+        await services.audit.record(Action.RESET_PARTITIONS, found.name, asked)
     bodies = [reset_body(each) for each in resets]
     return JSONResponse({"zone": found.name, "dry_run": request.dry_run, "partitions": bodies})
 
@@ -160,6 +171,10 @@ async def restart_partitions(zone: ZoneName, request: RestartRequest, services: 
             found, request.partitions, request.nodes, cleanup=request.cleanup, dry_run=request.dry_run
         )
     )
+    if not request.dry_run:
+        await services.audit.record(
+            Action.RESTART_PARTITIONS, found.name, request.model_dump(exclude={"dry_run"})
+        )
     bodies = [restart_body(each) for each in restarts]
     return JSONResponse({"zone": found.name, "dry_run": request.dry_run, "partitions": bodies})
 

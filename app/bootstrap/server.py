@@ -7,9 +7,11 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
+from app.audit import Audit
 from app.bootstrap.stores import open_metastore
 from app.http_server import listen, serve_http
 from app.logs import configure
+from app.operation_reverse import OperationReverse
 from app.readiness import Readiness
 from app.routing_view import RoutingView
 from app.server import build_app
@@ -26,8 +28,10 @@ from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import ZoneId
+from rebalance.controllers.clock import WallClock
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
+from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
@@ -76,6 +80,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         stack.callback(engine.close)
         jobs = StatementJobs(catalog)
         stack.push_async_callback(jobs.close)
+        control = OperationControl(metastore, keyspace, WallClock())
         services = Services(
             run_statements=engine.run_script,
             run_guarded=engine.run_guarded,
@@ -93,6 +98,9 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             recovery=recovery,
             limits=LimitsKeeper(metastore, keyspace),
             drains=DrainKeeper(metastore, keyspace),
+            operations=control,
+            audit=Audit(catalog, catalog.snapshot),
+            reverse=OperationReverse(catalog, control, mirror, keyspace, views),
         )
         served = asyncio.Event()
 
@@ -102,7 +110,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             # After the first answer can be given; before somebody waits for a query.
             asyncio.get_running_loop().call_later(SANDBOX_WARM_UP_S, sandbox.warm)
 
-        api = serve_http(build_app(services), listener, started)
+        api = serve_http(build_app(services, settings.identity_header), listener, started)
         work = [mirror.run(), guard.run(), relay.run(), jobs.run(), api]
         if controllers:
             work.append(_control(settings, metastore, stack, served))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.actor import current_origin
 from app.sql.results import ColumnType, ResultSet
 from app.sql.show import result
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
@@ -30,7 +31,7 @@ async def run_call(call: Call, catalog: CatalogSnapshot, recovery: PartitionReco
     numbers = [each.value for each in call.partitions]
     try:
         if call.procedure is Procedure.RESET_PARTITIONS:
-            resets = await recovery.reset(zone, numbers)
+            resets = await recovery.reset(zone, numbers, origin=current_origin())
             return result(RESET_COLUMNS, (_reset_row(each) for each in resets))
         restarts = await recovery.restart(zone, numbers, [each.value for each in call.nodes])
     except RefusedError as refused:

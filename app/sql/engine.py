@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from app.audit import Audit
 from app.sql.calls import run_call
 from app.sql.desired_state import CatalogPlan, DdlFile
 from app.sql.executor import CatalogExecutor
@@ -23,10 +24,11 @@ from app.sql.results import ResultSet, SessionContext
 from app.sql.sandbox_pool import SandboxPool
 from app.sql.show import describe_table, describe_zone, show
 from app.sql.statements import ScriptError, StatementResult
-from app.sql.system_views import EVENTS, SYSTEM_VIEWS, ViewRegistry, arrow_stream
+from app.sql.system_views import AUDIT, EVENTS, SYSTEM_VIEWS, ViewRegistry, arrow_stream
 from app.sql.view_snapshot import SystemSnapshot
+from catalog.core.audit import Action, AuditFilter
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
-from parser.calls import Call
+from parser.calls import Call, Procedure
 from parser.queries import (
     Ddl,
     DescribeTable,
@@ -51,6 +53,11 @@ from rebalance.metastore.mirror import KeyspaceMirror
 T = TypeVar("T")
 
 THREADS = 2
+AUDIT_SHOWN_MAX = 10_000
+_ACTIONS = {
+    Procedure.RESET_PARTITIONS: Action.RESET_PARTITIONS,
+    Procedure.RESTART_PARTITIONS: Action.RESTART_PARTITIONS,
+}
 _COMMENT = re.compile(r"--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
@@ -92,6 +99,7 @@ class SqlEngine:
         """``recovery`` carries CALL out; without one it is refused."""
         self._recovery = recovery
         self._catalog = catalog
+        self._audit = Audit(catalog, catalog.snapshot)
         self._mirror = mirror
         self._keyspace = keyspace
         self._sandbox = sandbox
@@ -221,6 +229,9 @@ class SqlEngine:
             raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message, statement.position)
         catalog = await self._catalog.snapshot()
         found = await run_call(statement, catalog, self._recovery)
+        action = _ACTIONS[statement.procedure]
+        numbers = [each.value for each in statement.partitions]
+        await self._audit.record(action, statement.zone.value, {"partitions": numbers})
         return replace(found, catalog_version=catalog.version)
 
     async def _prepare(self, statement: Query, session: SessionContext) -> PreparedQuery:
@@ -234,7 +245,8 @@ class SqlEngine:
 
     async def _query(self, query: PreparedQuery) -> ResultSet:
         views = [self._registry.relation(relation) for relation in sorted(query.relations)]
-        snapshot = await self._snapshot(with_events=any(view.name == EVENTS for view in views))
+        names = {view.name for view in views}
+        snapshot = await self._snapshot(with_events=EVENTS in names, with_audit=AUDIT in names)
         of = (snapshot.catalog.version, snapshot.keys.revision)
         if of != self._streams_of:
             self._streams, self._streams_of = {}, of
@@ -248,15 +260,19 @@ class SqlEngine:
             return tables
 
         tables = await self._in_thread(snapshot, build)
-        # What a snapshot shows does not change, but for the time when it was taken.
-        streams.update({name: stream for name, stream in tables.items() if not name.endswith(".SNAPSHOT")})
+        # What a snapshot shows does not change, but for the time when it was taken, and for what no version of
+        # either store tells.
+        passing = (".SNAPSHOT", f".{AUDIT}")
+        streams.update({name: stream for name, stream in tables.items() if not name.endswith(passing)})
         answer = await self._sandbox.run(query, tables)
         return replace(answer, catalog_version=snapshot.catalog.version)
 
-    async def _snapshot(self, with_events: bool = False) -> SystemSnapshot:
+    async def _snapshot(self, with_events: bool = False, with_audit: bool = False) -> SystemSnapshot:
         catalog = await self._catalog.snapshot()
         events = await self._catalog.history(catalog.version) if with_events else ()
-        return SystemSnapshot(catalog, self._mirror.copy(), self._keyspace, time.time_ns() // 1_000_000, events)
+        audit = await self._catalog.audit(AuditFilter(), AUDIT_SHOWN_MAX) if with_audit else ()
+        at_ms = time.time_ns() // 1_000_000
+        return SystemSnapshot(catalog, self._mirror.copy(), self._keyspace, at_ms, events, audit)
 
     async def _in_thread(self, snapshot: SystemSnapshot, work: Callable[[], T]) -> T:
         """Raises RefusedError (QUERY_TIMEOUT). When given up, the thread stops at its next checkpoint."""

@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from app.actor import current_actor
 from app.sql.desired_state import CatalogPlan, DdlFile, desired_catalog, plan_changes
 from app.sql.member_counts import MemberCounts
 from app.sql.statement_ids import next_statement_id
 from app.sql.statements import StatementResult, StatementRunner
+from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord
 from catalog.core.engine_limits import check_member_limits
-from catalog.core.errors import StatementError
+from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
 from catalog.core.quorum import default_quorum
 from catalog.core.snapshot import (
@@ -25,7 +27,7 @@ from catalog.core.snapshot import (
     apply_command,
     data_nodes_of,
 )
-from catalog.core.zone import Zone, ZoneIntent
+from catalog.core.zone import Origin, Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import OutboxRow, VersionRecord
 from catalog.service import CatalogService
@@ -66,7 +68,7 @@ class CatalogExecutor:
 
         self._store.on_commit(committed)
         self._service = CatalogService(
-            self._store.unit_of_work, self._defaults, new_statement_id=next_statement_id
+            self._store.unit_of_work, self._defaults, new_statement_id=next_statement_id, actor=current_actor
         )
         self._checks = (self._check_member_limits,)
         self._runner = StatementRunner(self._service, self._checks)
@@ -82,9 +84,25 @@ class CatalogExecutor:
         """What ``files`` would change. Raises DdlFileError, StoreError."""
         return await self._call(partial(self._plan, files, topology, prune=prune))
 
-    async def snapshot(self) -> CatalogSnapshot:
-        """The catalog as committed now. Raises StoreError."""
-        return await self._call(self._service.snapshot)
+    async def snapshot(self, version: int | None = None) -> CatalogSnapshot:
+        """The catalog as committed now, or at a version that exists. Raises StoreError."""
+        return await self._call(self._service.snapshot, version)
+
+    async def restore(self, restored: Callable[[CatalogSnapshot], Zone], text: str, origin: Origin) -> int:
+        """A version in which a zone is what ``restored`` makes of the catalog; once for each ``text``.
+
+        ``restored`` runs in the catalog's thread. Raises RefusedError, what it raises, and StoreError.
+        """
+        self._require_writable()
+
+        def once(catalog: CatalogSnapshot) -> Zone:
+            done = next((each for each in self._read_history(catalog.version) if each.statement == text), None)
+            if done is not None:
+                message = f"{text}: version {done.version} of the catalog has done it already"
+                raise RefusedError(ErrorKind.OPERATION_STATE_ILLEGAL, message)
+            return restored(catalog)
+
+        return await self._call(self._service.restore_zone, once, text, origin)
 
     async def on_log(self, act: Callable[[SqlStatementLog], T]) -> T:
         """One call of the statement log. Raises StoreError."""
@@ -114,7 +132,15 @@ class CatalogExecutor:
         await self._call(self._store.metastore_marks.record, mark)
 
     async def adopt(self, intents: Sequence[ZoneIntent], mark: MetastoreMark) -> AdoptedVersion:
-        return await self._call(self._store.metastore_marks.adopt, intents, mark)
+        return await self._call(self._store.metastore_marks.adopt, intents, mark, current_actor())
+
+    async def record(self, entry: AuditEntry) -> None:
+        """A change that is not one of the catalog. Raises StoreError."""
+        await self._call(self._store.audit.record, entry)
+
+    async def audit(self, wanted: AuditFilter, limit: int, below: int | None = None) -> tuple[AuditRecord, ...]:
+        """Who changed what, the newest first. Raises StoreError."""
+        return await self._call(self._store.audit.read, wanted, limit, below)
 
     async def close(self) -> None:
         await self._call(self._store.close)

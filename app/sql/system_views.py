@@ -14,13 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from app.sql.operation_rows import operation_history_rows, operation_rows
 from app.sql.partition_views import (
     affinity_rows,
     assignment_rows,
     global_state_rows,
     learner_rows,
     local_state_rows,
-    operation_rows,
     partition_map_rows,
 )
 from app.sql.results import Column, ColumnType
@@ -34,6 +34,7 @@ CLIENTS_CATALOG = "SYSTEM"
 """Where drivers look for ``jdbc`` and ``metadata``."""
 SCHEMA = "SYSTEM"
 EVENTS = "EVENTS"
+AUDIT = "AUDIT"
 
 Row = tuple[Any, ...]
 
@@ -187,6 +188,25 @@ def _events(snapshot: SystemSnapshot) -> Iterator[Row]:
         yield event.version, event.committed_at_us // 1000, event.statement_id, event.statement
 
 
+def _audit(snapshot: SystemSnapshot) -> Iterator[Row]:
+    for record in snapshot.audit:
+        entry, actor = record.entry, record.entry.actor
+        yield (
+            record.number,
+            record.at_us // 1000,
+            entry.action,
+            entry.subject,
+            actor.name or None,
+            actor.verified,
+            actor.channel.value,
+            actor.address,
+            entry.reason,
+            entry.details,
+            entry.version_before,
+            entry.version_after,
+        )
+
+
 def _snapshot(snapshot: SystemSnapshot) -> Iterator[Row]:
     yield snapshot.catalog.version, snapshot.keys.revision, snapshot.taken_at_ms
 
@@ -317,14 +337,46 @@ SYSTEM_VIEWS = (
             "STATE": VARCHAR,
             **dict.fromkeys(("PARTITIONS", "DONE", "MOVING", "WAITING"), INTEGER),
             "CAUSES": JSON,
-            "ENGINE": VARCHAR,
+            **dict.fromkeys(("ENGINE", "OPERATION_ID", "KIND", "OPERATION_STATE", "REQUESTED_BY"), VARCHAR),
+            "STARTED_AT": TIMESTAMP,
         },
         operation_rows,
+    ),
+    view(
+        "OPERATION_HISTORY",
+        {
+            "OPERATION_ID": VARCHAR,
+            **_ZONE,
+            **dict.fromkeys(("KIND", "STATE"), VARCHAR),
+            "IS_OVER": BOOLEAN,
+            "REQUESTED_BY": VARCHAR,
+            "IS_VERIFIED": BOOLEAN,
+            **dict.fromkeys(("REASON", "STATEMENT"), VARCHAR),
+            **dict.fromkeys(("CATALOG_VERSION", "EVENT_REVISION"), BIGINT),
+            "REVERSES": VARCHAR,
+            **dict.fromkeys(("STARTED_AT", "BEGUN_AT", "ENDED_AT"), TIMESTAMP),
+            **dict.fromkeys(("PARTITIONS", "PARTITIONS_DONE"), INTEGER),
+            **dict.fromkeys(("BYTES", "BYTES_DONE"), BIGINT),
+            "CAUSE": VARCHAR,
+        },
+        operation_history_rows,
     ),
     view(
         EVENTS,
         {"CATALOG_VERSION": BIGINT, "COMMITTED_AT": TIMESTAMP, "STATEMENT_ID": VARCHAR, "STATEMENT": VARCHAR},
         _events,
+    ),
+    view(
+        AUDIT,
+        {
+            "AUDIT_NUMBER": BIGINT,
+            "AT": TIMESTAMP,
+            **dict.fromkeys(("ACTION", "SUBJECT", "ACTOR"), VARCHAR),
+            "IS_VERIFIED": BOOLEAN,
+            **dict.fromkeys(("CHANNEL", "ADDRESS", "REASON", "DETAILS"), VARCHAR),
+            **dict.fromkeys(("CATALOG_VERSION_BEFORE", "CATALOG_VERSION_AFTER"), BIGINT),
+        },
+        _audit,
     ),
     view(
         "SNAPSHOT",

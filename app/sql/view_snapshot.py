@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.views import KeyspaceViews, PlacedZone
+from catalog.core.audit import AuditRecord
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.snapshot import CatalogSnapshot, data_nodes_of
 from catalog.core.table import Table
@@ -47,13 +48,15 @@ class ZoneSizes:
 
 @dataclass(frozen=True)
 class SystemSnapshot:
-    """``events`` is the catalog's history up to its version, empty when no view needs it."""
+    """``events`` is the catalog's history up to its version, ``audit`` who changed what, the newest first; each
+    is empty when no view needs it."""
 
     catalog: CatalogSnapshot
     keys: KeyspaceCopy
     keyspace: Keyspace
     taken_at_ms: int
     events: tuple[VersionRecord, ...] = ()
+    audit: tuple[AuditRecord, ...] = ()
     given_up: threading.Event = field(default_factory=threading.Event)
 
     def checkpoint(self) -> None:

@@ -10,6 +10,7 @@ from filelock import FileLock
 from sqlalchemy import Engine
 
 from catalog.ports import VersionRecord
+from catalog.store.audit import SqlAudit
 from catalog.store.engine import open_engine, parse_url, reading, writer_lock
 from catalog.store.metastore_mark import SqlMetastoreMarks
 from catalog.store.migrate import require_current
@@ -38,6 +39,7 @@ class CatalogStore:
         self.unit_of_work = SqlUnitOfWork(engine, now_us, self._tell)
         self.outbox = SqlOutbox(engine, now_us)
         self.statements = SqlStatementLog(engine, now_us)
+        self.audit = SqlAudit(engine, now_us)
         self.metastore_marks = SqlMetastoreMarks(engine, now_us)
 
     @classmethod

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import BigInteger, Column, Connection, Engine, Integer, String, Table, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from catalog.core.audit import NOBODY, Actor
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark, SentIntent, adopt_intents
 from catalog.core.zone import ZoneIntent
@@ -73,7 +74,9 @@ class SqlMetastoreMarks:
                     return
             connection.commit()
 
-    def adopt(self, intents: Sequence[ZoneIntent], mark: MetastoreMark) -> AdoptedVersion:
+    def adopt(
+        self, intents: Sequence[ZoneIntent], mark: MetastoreMark, actor: Actor = NOBODY
+    ) -> AdoptedVersion:
         """One transaction: the version that stands above ``intents``, its outbox rows, and the new epoch.
 
         Raises StoreError (CATALOG_VERSION_CONFLICT) when somebody else took that version.
@@ -81,7 +84,7 @@ class SqlMetastoreMarks:
         with available(), self._engine.connect() as plain:
             connection = plain.execution_options(**{WRITES: True})
             adopted = adopt_intents(read_snapshot(connection, None).snapshot, intents)
-            stamp = StatementStamp(uuid.uuid4().hex, ADOPT_STATEMENT)
+            stamp = StatementStamp(uuid.uuid4().hex, ADOPT_STATEMENT, actor)
             try:
                 insert_version(connection, adopted.snapshot, adopted.entries, stamp, self._now_us())
             except IntegrityError as error:

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, select
 
 from catalog.core import table as core
+from catalog.core.audit import Action, AuditEntry
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogEntry, CatalogSnapshot, EntryKind, TableEntry, ZoneEntry
-from catalog.core.zone import ConsistencyMode, DistributionAlgorithm, Strategy, Zone, ZoneId, ZoneIntent
+from catalog.core.zone import (
+    ConsistencyMode,
+    DistributionAlgorithm,
+    Origin,
+    Strategy,
+    Zone,
+    ZoneId,
+    ZoneIntent,
+)
 from catalog.ports import StatementStamp, VersionRecord
+from catalog.store.audit import insert_audit
 from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
+
+_COMMENT = re.compile(r"--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
+STATEMENT_MAX = 2_000
+"""Characters of a statement that go along with the zones that it changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +119,28 @@ def insert_version(
     rows = (
         (ZONE_VERSIONS, [_zone_row(snapshot.version, entry) for entry in zones]),
         (TABLE_VERSIONS, [_table_row(snapshot.version, entry) for entry in tables]),
-        (OUTBOX, [_outbox_row(snapshot.version, entry) for entry in zones]),
+        (OUTBOX, [_outbox_row(snapshot.version, entry, stamp) for entry in zones]),
     )
     for table, added in rows:
         if added:
             connection.execute(insert(table), added)
+    insert_audit(connection, _audit_entry(snapshot.version, entries, stamp), committed_at_us)
+
+
+def _audit_entry(version: int, entries: tuple[CatalogEntry, ...], stamp: StatementStamp) -> AuditEntry:
+    """What was done is the statement's first words, without its comments."""
+    words = _COMMENT.sub(" ", stamp.text).split()[:2] or [Action.ADOPT_METASTORE.value]
+    names = [entry.zone.name for entry in entries if isinstance(entry, ZoneEntry)]
+    names += [entry.table.name for entry in entries if isinstance(entry, TableEntry)]
+    return AuditEntry(
+        action=" ".join(words).upper(),
+        subject=", ".join(names),
+        actor=stamp.actor,
+        reason=stamp.origin.reason if stamp.origin is not None else "",
+        details=stamp.text,
+        version_before=version - 1,
+        version_after=version,
+    )
 
 
 def _zones_at(connection: Connection, version: int) -> tuple[Zone, ...]:
@@ -202,8 +234,10 @@ def _table_row(version: int, entry: TableEntry) -> dict[str, Any]:
     }
 
 
-def _outbox_row(version: int, entry: ZoneEntry) -> dict[str, Any]:
-    intent = ZoneIntent(version, entry.zone, dropped=entry.kind is EntryKind.DROPPED)
+def _outbox_row(version: int, entry: ZoneEntry, stamp: StatementStamp) -> dict[str, Any]:
+    origin = stamp.origin or Origin(stamp.actor.name, stamp.actor.verified)
+    origin = replace(origin, statement=stamp.text[:STATEMENT_MAX])
+    intent = ZoneIntent(version, entry.zone, dropped=entry.kind is EntryKind.DROPPED, origin=origin)
     return {
         "version": version,
         "zone_id": entry.zone.zone_id,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import structlog
 
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.zone import ConsistencyMode, ZoneId, ZoneIntent
+from catalog.core.zone import ConsistencyMode, Origin, ZoneId, ZoneIntent
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.recovery import PartitionRecovery, ZoneReading
@@ -45,7 +45,7 @@ class AutomaticReset:
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
-        self._recovery = PartitionRecovery(metastore, keyspace)
+        self._recovery = PartitionRecovery(metastore, keyspace, clock)
         self._topology = topology
         self._clock = clock
         self._delay_ms = delay_ms
@@ -70,16 +70,20 @@ class AutomaticReset:
             # It is looked at again when its controller has brought it so far.
             self.due.set(zone_id, None)
             return 0
-        done, next_ms = 0, None
+        reset: list[int] = []
+        next_ms: int | None = None
         for number in range(intent.zone.partitions):
             if number % PARTITIONS_PER_SLICE == 0:
                 # Lets others have the loop: a zone may have many.
                 await asyncio.sleep(0)
             was_reset, again_ms = await self._look_at(reading, PartitionId(zone_id, number))
-            done += was_reset
+            if was_reset:
+                reset.append(number)
             next_ms = again_ms if next_ms is None else min(next_ms, again_ms or next_ms)
         self.due.set(zone_id, next_ms)
-        return done
+        why = f"no majority for {self._delay_ms / 1_000:g} s"
+        await self._recovery.note(reading, reset, Origin(reason=why))
+        return len(reset)
 
     async def _helps_itself(self, zone_id: ZoneId) -> bool:
         found = await self._metastore.get(self._keyspace.intent(zone_id))

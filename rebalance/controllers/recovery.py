@@ -12,22 +12,26 @@ from dataclasses import dataclass, field
 import structlog
 
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.zone import Zone, ZoneId, ZoneIntent
+from catalog.core.zone import Origin, Zone, ZoneId, ZoneIntent
+from rebalance.controllers.clock import Clock, WallClock
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.epoch import EpochRecord, event_revision, split_event_revision
 from rebalance.core.guarded_write import Observed, decide_on_forced_move, decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import PartitionView
+from rebalance.core.operation import Operation, OperationKind
+from rebalance.core.operation_progress import Tally
 from rebalance.core.records import ConfigurationRecord, MemberRecord, RestartRecord
 from rebalance.core.recovery import ResetPlan, RestartPlan, plan_reset, plan_restart
 from rebalance.core.target import StoredTarget, TargetPointer, is_target_of
-from rebalance.core.txn import Compare, Get, KeyValue, Put, Txn, unchanged
+from rebalance.core.txn import Compare, Get, KeyValue, Put, Txn, absent, unchanged
 from rebalance.ports.metastore import Metastore
 
 log = structlog.get_logger(__name__)
 
 ROUNDS_MAX = 5
+NOBODY_ASKED = Origin()
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +114,22 @@ class ZoneReading:
 class PartitionRecovery:
     """Methods raise RefusedError for what is in the way, and MetastoreError."""
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
+    def __init__(self, metastore: Metastore, keyspace: Keyspace, clock: Clock | None = None) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
+        self._clock = clock or WallClock()
 
     async def reset(
-        self, zone: Zone, numbers: Sequence[int] = (), *, empty: bool = False, dry_run: bool = False
+        self,
+        zone: Zone,
+        numbers: Sequence[int] = (),
+        *,
+        empty: bool = False,
+        dry_run: bool = False,
+        origin: Origin = NOBODY_ASKED,
     ) -> list[PartitionReset]:
-        """Partitions ``numbers``, each of which must need it, or every one of the zone that does.
+        """Partitions ``numbers``, each of which must need it, or every one of the zone that does. ``origin``
+        says who asks.
 
         All are planned from one reading before the first is written. One that changed meanwhile is read and
         planned again. Raises RefusedError: what ``plan_reset`` raises, PARTITION_NOT_FOUND, CLUSTER_NOT_IDLE.
@@ -140,10 +152,34 @@ class PartitionRecovery:
             raise RefusedError(ErrorKind.RECOVERY_NOT_NEEDED, message)
         if dry_run:
             return needed
-        return [
+        done = [
             each if each.plan is None else await self._write_reset(zone, reading, each, empty=empty)
             for each in needed
         ]
+        await self.note(reading, [each.partition for each in done if each.written], origin)
+        return done
+
+    async def note(self, reading: ZoneReading, numbers: Sequence[int], origin: Origin) -> None:
+        """The operation of what was reset from ``reading``, put if absent. Resets do not wait for it: one that
+        is not noted, because whoever asked has died, is carried out all the same."""
+        if not numbers or reading.intent is None:
+            return
+        operation = Operation(
+            kind=OperationKind.RESET,
+            zone_id=reading.zone_id,
+            zone=reading.intent.zone.name,
+            event_revision=reading.event,
+            catalog_version=reading.intent.version,
+            started_ms=self._clock.now_ms(),
+            by=origin.by,
+            verified=origin.verified,
+            reason=origin.reason,
+            moves=len(numbers),
+            tally=Tally(total=len(numbers)),
+            partitions=tuple(numbers),
+        )
+        key = self._keyspace.operation(operation.operation_id)
+        await self._metastore.commit(Txn((absent(key),), (Put(key, operation.encode()),)))
 
     def plan(
         self, reading: ZoneReading, numbers: Iterable[int], *, empty: bool = False, automatic: bool = False

@@ -1,0 +1,37 @@
+"""Who asks for what is being done now.
+
+A context variable, because between the edge (outermost) and the commit (innermost, in the worker thread) lie
+engines that need not know of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from catalog.core.audit import NOBODY, Actor
+from catalog.core.zone import Origin
+
+_CURRENT: ContextVar[Actor] = ContextVar("actor", default=NOBODY)
+
+
+def current_actor() -> Actor:
+    """``NOBODY`` outside of requests."""
+    return _CURRENT.get()
+
+
+def current_origin() -> Origin:
+    """As what asks for a change of the metastore's keys."""
+    actor = current_actor()
+    return Origin(actor.name, actor.verified)
+
+
+@contextmanager
+def acting(actor: Actor) -> Iterator[None]:
+    """What runs inside the block, in this task or in tasks that it begins, is done for ``actor``."""
+    before = _CURRENT.set(actor)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(before)

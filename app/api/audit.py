@@ -1,0 +1,60 @@
+"""``/api/v1/audit``: who changed what, when, why and from where."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, Field
+
+from app.api.problems import documented
+from app.audit import audit_body
+from app.services import ServicesOf
+from app.sql.paging import page_offset, page_token
+from catalog.core.audit import AuditFilter
+
+router = APIRouter(prefix="/api/v1/audit", tags=["audit"])
+
+RECORDS_DEFAULT = 100
+PAGE_MAX = 1000
+
+
+class AuditBody(BaseModel):
+    number: int = Field(description="grows with each change")
+    at: str = Field(description="UTC")
+    action: str = Field(description="a statement's first words, or what was done", examples=["ALTER ZONE"])
+    subject: str = Field(description="zone, table, node or operation; several with commas")
+    by: str | None = Field(description="null: nobody gave a name")
+    verified: bool = Field(description="false: the name is what the client said")
+    channel: str = Field(description="REST, CLI, CONSOLE, SQL, or SYSTEM")
+    address: str
+    reason: str
+    details: str = Field(description="the statement, or the request as JSON")
+    catalog_version_before: int
+    catalog_version_after: int
+
+
+class AuditRecords(BaseModel):
+    records: list[AuditBody] = Field(description="the newest first")
+    next_page_token: str | None = Field(description="opaque; null: these were the last")
+
+
+@router.get("", response_model=AuditRecords, responses=documented(400, 503))
+async def list_audit(
+    services: ServicesOf,
+    action: Annotated[str, Query(max_length=64, description="only this, as DRAIN NODE")] = "",
+    subject: Annotated[str, Query(max_length=300, description="only of this zone, table, node...")] = "",
+    by: Annotated[str, Query(max_length=100, description="only by this name")] = "",
+    page_size: Annotated[int, Query(ge=1, le=PAGE_MAX)] = RECORDS_DEFAULT,
+    token: Annotated[str | None, Query(alias="page_token", max_length=100)] = None,
+) -> Response:
+    """Every change over SQL, REST and the command line: of zones and tables, drains, limits, recoveries,
+    pauses, cancels, reverses and adoptions. Names are those that a checking proxy gave (``verified``), else
+    what the client said."""
+    page = f"audit/{action}/{subject}/{by}"
+    below = page_offset(page, token) or None
+    found = await services.audit.read(AuditFilter(action, subject, by), page_size + 1, below)
+    shown = found[:page_size]
+    following = page_token(page, shown[-1].number) if len(found) > page_size else None
+    return JSONResponse({"records": [audit_body(each) for each in shown], "next_page_token": following})

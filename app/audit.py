@@ -1,0 +1,84 @@
+"""Keeping what requests have changed outside of the catalog's own statements, and showing all of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import structlog
+
+from app.actor import current_actor
+from catalog.core.audit import Action, AuditEntry, AuditFilter, AuditRecord
+from catalog.core.errors import StoreError
+from catalog.core.snapshot import CatalogSnapshot
+
+log = structlog.get_logger(__name__)
+
+
+class AuditStore(Protocol):
+    """The catalog's database, off the event loop."""
+
+    async def record(self, entry: AuditEntry) -> None: ...
+
+    async def audit(self, wanted: AuditFilter, limit: int, below: int | None) -> tuple[AuditRecord, ...]: ...
+
+
+class Audit:
+    """What has happened is written down afterwards. Where that cannot be done the change stays, and what would
+    have been written is in the log as an error."""
+
+    def __init__(self, store: AuditStore, snapshot: Callable[[], Awaitable[CatalogSnapshot]]) -> None:
+        self._store = store
+        self._snapshot = snapshot
+
+    async def record(
+        self,
+        action: Action,
+        subject: str,
+        details: Mapping[str, Any],
+        *,
+        by: str | None = None,
+        reason: str = "",
+    ) -> None:
+        """``by`` is a name that the request states; a verified one goes before it."""
+        actor = current_actor().named(by)
+        told = json.dumps(details, ensure_ascii=False, separators=(",", ":"), default=str)
+        try:
+            version = (await self._snapshot()).version
+            await self._store.record(AuditEntry(action.value, subject, actor, reason, told, version, version))
+        except StoreError as error:
+            log.error(
+                "audit not written",
+                action=action.value,
+                subject=subject,
+                by=actor.name,
+                reason=reason,
+                details=told,
+                error=str(error),
+            )
+
+    async def read(self, wanted: AuditFilter, limit: int, below: int | None) -> tuple[AuditRecord, ...]:
+        """The newest first. Raises StoreError."""
+        return await self._store.audit(wanted, limit, below)
+
+
+def audit_body(record: AuditRecord) -> dict[str, Any]:
+    """As the API shows it."""
+    entry = record.entry
+    at = datetime.fromtimestamp(record.at_us / 1_000_000, UTC)
+    return {
+        "number": record.number,
+        "at": at.isoformat(timespec="milliseconds"),
+        "action": entry.action,
+        "subject": entry.subject,
+        "by": entry.actor.name or None,
+        "verified": entry.actor.verified,
+        "channel": entry.actor.channel.value,
+        "address": entry.actor.address,
+        "reason": entry.reason,
+        "details": entry.details,
+        "catalog_version_before": entry.version_before,
+        "catalog_version_after": entry.version_after,
+    }

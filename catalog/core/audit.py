@@ -1,0 +1,86 @@
+"""Who did what: the people behind changes, and what is kept of each change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+NAME_MAX = 100
+
+
+class Channel(Enum):
+    """Which way a request came. CLI and console speak REST, and say so."""
+
+    REST = "REST"
+    CLI = "CLI"
+    CONSOLE = "CONSOLE"
+    SQL = "SQL"
+    SYSTEM = "SYSTEM"
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """``verified``: a proxy that checks names has put this one into its header; else it is what the client
+    says. ``address`` is where the request came from, as host."""
+
+    name: str = ""
+    verified: bool = False
+    channel: Channel = Channel.SYSTEM
+    address: str = ""
+
+    def named(self, stated: str | None) -> Actor:
+        """With the name that a request states; a verified one is not replaced."""
+        if self.verified or not stated:
+            return self
+        return Actor(stated[:NAME_MAX], False, self.channel, self.address)
+
+
+NOBODY = Actor()
+
+
+class Action(Enum):
+    """What was done that is no statement of its own; a statement's action is its first words."""
+
+    DRAIN_NODE = "DRAIN NODE"
+    UNDRAIN_NODE = "UNDRAIN NODE"
+    CHANGE_LIMITS = "CHANGE LIMITS"
+    RESET_PARTITIONS = "RESET PARTITIONS"
+    RESTART_PARTITIONS = "RESTART PARTITIONS"
+    PAUSE_OPERATION = "PAUSE OPERATION"
+    RESUME_OPERATION = "RESUME OPERATION"
+    CANCEL_OPERATION = "CANCEL OPERATION"
+    REVERSE_OPERATION = "REVERSE OPERATION"
+    ADOPT_METASTORE = "ADOPT METASTORE"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One change that was made. ``subject`` is the zone, table, node or operation; ``details`` the statement,
+    or the request as JSON. The catalog's version is the same before and after where the change is not one of
+    the catalog."""
+
+    action: str
+    subject: str
+    actor: Actor
+    reason: str = ""
+    details: str = ""
+    version_before: int = 0
+    version_after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """As it is kept: ``number`` grows with each."""
+
+    number: int
+    at_us: int
+    entry: AuditEntry
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Which records are read; empty: all. Names of actions and subjects are compared without case."""
+
+    action: str = ""
+    subject: str = ""
+    by: str = ""

@@ -1,0 +1,77 @@
+"""Adding to the audit and reading it. Rows of catalog versions are added in the transaction of the version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import Connection, Engine, RowMapping, func, insert, select
+
+from catalog.core.audit import Actor, AuditEntry, AuditFilter, AuditRecord, Channel
+from catalog.store.audit_table import AUDIT_LOG
+from catalog.store.engine import WRITES, available, reading
+
+DETAILS_MAX = 10_000
+REASON_MAX = 1_000
+SUBJECT_MAX = 300
+
+
+class SqlAudit:
+    """Raises StoreError when the database does not answer."""
+
+    def __init__(self, engine: Engine, now_us: Callable[[], int]) -> None:
+        self._engine = engine
+        self._now_us = now_us
+
+    def record(self, entry: AuditEntry) -> None:
+        """A change that is not one of the catalog."""
+        with available(), self._engine.connect() as plain:
+            connection = plain.execution_options(**{WRITES: True})
+            insert_audit(connection, entry, self._now_us())
+            connection.commit()
+
+    def read(self, wanted: AuditFilter, limit: int, below: int | None = None) -> tuple[AuditRecord, ...]:
+        """The newest first, at most ``limit``; ``below``: only those with a lower number."""
+        table = AUDIT_LOG
+        query = select(table).order_by(table.c.number.desc()).limit(limit)
+        if below is not None:
+            query = query.where(table.c.number < below)
+        for column, text in ((table.c.action, wanted.action), (table.c.subject, wanted.subject)):
+            if text:
+                query = query.where(func.upper(column) == text.upper())
+        if wanted.by:
+            query = query.where(table.c.actor == wanted.by)
+        with reading(self._engine) as connection:
+            return tuple(_record(row) for row in connection.execute(query).mappings())
+
+
+def insert_audit(connection: Connection, entry: AuditEntry, at_us: int) -> None:
+    """In the caller's transaction. What is too long is cut: an audit that refuses is none."""
+    actor = entry.actor
+    row = {
+        "at_us": at_us,
+        "action": entry.action[:64],
+        "subject": entry.subject[:SUBJECT_MAX],
+        "actor": actor.name[:100],
+        "verified": actor.verified,
+        "channel": actor.channel.value,
+        "address": actor.address[:64],
+        "reason": entry.reason[:REASON_MAX],
+        "details": entry.details[:DETAILS_MAX],
+        "version_before": entry.version_before,
+        "version_after": entry.version_after,
+    }
+    connection.execute(insert(AUDIT_LOG), row)
+
+
+def _record(row: RowMapping) -> AuditRecord:
+    actor = Actor(row["actor"], row["verified"], Channel(row["channel"]), row["address"])
+    entry = AuditEntry(
+        row["action"],
+        row["subject"],
+        actor,
+        row["reason"],
+        row["details"],
+        row["version_before"],
+        row["version_after"],
+    )
+    return AuditRecord(row["number"], row["at_us"], entry)

@@ -19,6 +19,7 @@ from app.api import (
     trino,
     zones,
 )
+from app.console.mount import PATH, Console
 from app.services import Services
 
 DESCRIPTION = """Zone management for partitioned, replicated stores: where data lives, said in SQL.
@@ -26,11 +27,14 @@ DESCRIPTION = """Zone management for partitioned, replicated stores: where data 
 Errors are `application/problem+json` with `name`, `code`, `sqlState`, `line` and `column`."""
 
 
-def build_app(services: Services) -> FastAPI:
+def build_app(services: Services, console: Console | None = None) -> FastAPI:
+    """``console`` None: no pages are served, the API alone is."""
     app = FastAPI(title="Zonekeeper", version="0.1.0", description=DESCRIPTION)
     app.state.services = services
     problems.install(app)
     data = (kv, routing, rebalance, recovery)
     for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, health, trino):
         app.include_router(module.router)
+    if console is not None:
+        app.mount(PATH, console)
     return app

@@ -1,0 +1,116 @@
+"""The editor's logic: what changes something, where errors are, files of results."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.console.sql_script import (
+    as_csv,
+    as_json,
+    changes_something,
+    explained,
+    failure,
+    grid_options,
+    mark,
+    told,
+    with_reason,
+)
+from catalog.core.errors import ErrorKind, ParseError, StatementError
+from catalog.core.messages import Position
+from parser.to_command import parse_ddl
+
+RESULT = {
+    "n": 1,
+    "columns": [{"name": "NAME", "type": "varchar"}, {"name": "NAME", "type": "bigint"}],
+    "data": [['a,"b"\n', 1], [None, 2]],
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("SHOW ZONES", False),
+        ("SELECT 1; SHOW NODES;", False),
+        ("EXPLAIN DROP ZONE a", False),
+        ("-- look\nDESCRIBE ZONE a", False),
+        ("CREATE ZONE a", True),
+        ("SHOW ZONES; DROP ZONE a", True),
+        ("CALL system.restart_partitions('A')", True),
+    ],
+)
+def test_what_changes_something(text: str, changes: bool) -> None:
+    assert changes_something(text) is changes
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [
+        ("CREATE ZONE a (REPLICAZ 3)", 1, 16),
+        ("SHOW ZONES;\nCREATE ZONE b\n  (PARTITIONS 4, REPLICAZ 3)", 3, 18),
+    ],
+)
+def test_a_wrong_script_is_refused_before_anybody_is_asked_for_a_reason(
+    text: str, line: int, column: int
+) -> None:
+    with pytest.raises(StatementError) as refused:
+        changes_something(text)
+    assert (refused.value.line, refused.value.column) == (line, column)
+    start, end = mark(text, line, column)
+    assert text[start:end] == "REPLICAZ"
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "-- nothing", ";;"])
+def test_an_empty_script_says_what_to_write(text: str) -> None:
+    with pytest.raises(StatementError):
+        changes_something(text)
+
+
+@given(st.text(alphabet="ab \n(é𝄞", min_size=1, max_size=40), st.integers(1, 9), st.integers(1, 60))
+def test_a_mark_is_always_inside_of_the_text_and_not_empty(text: str, line: int, column: int) -> None:
+    start, end = mark(text, line, column)
+    assert 0 <= start < end <= len(text)
+
+
+def test_a_reason_goes_along_and_does_not_move_the_error() -> None:
+    text = "CREATE ZONE a (REPLICAZ 3)"
+    sent, lines = with_reason(text, "ada", "*/ DROP ZONE b; /*")
+    with pytest.raises(ParseError) as refused:
+        parse_ddl(sent)
+    found = failure(refused.value, lines)
+    assert (found.line, found.column, found.place) == (1, 16, "line 1, column 16")
+    assert len(parse_ddl(with_reason("DROP ZONE a", "ada", "*/ DROP ZONE b; /*")[0])) == 1
+
+
+def test_explain_moves_the_error_back() -> None:
+    sent, lines = explained("DROP ZONE a")
+    assert sent == "EXPLAIN\nDROP ZONE a"
+    error = StatementError(ErrorKind.ZONE_NOT_FOUND, "no", Position(2, 11))
+    assert failure(error, lines).place == "line 1, column 11"
+    assert explained("explain DROP ZONE a") == ("explain DROP ZONE a", 0)
+    assert failure(StatementError(ErrorKind.INTERNAL_ERROR, "no")).place == ""
+
+
+def test_csv_can_be_read_back() -> None:
+    assert list(csv.reader(io.StringIO(as_csv(RESULT), newline=""))) == [
+        ["NAME", "NAME"],
+        ['a,"b"\n', "1"],
+        ["", "2"],
+    ]
+
+
+def test_grids_keep_columns_of_one_name_apart() -> None:
+    options = grid_options(RESULT)
+    assert [column["headerName"] for column in options["columnDefs"]] == ["NAME", "NAME"]
+    assert options["rowData"][1] == {"c0": None, "c1": 2}
+    assert '"results"' in as_json([RESULT])
+
+
+def test_what_a_change_did_is_told_in_a_line() -> None:
+    done = {"applied": True, "effect": {"op": "create", "zone": "A"}, "catalog_version": 3}
+    assert told(done) == "create → catalog version 3; zone = A"
+    assert "nothing" in told({**done, "applied": False})

@@ -14,8 +14,8 @@ from rebalance.core.move_status import MoveState, PartitionView, partition_statu
 from rebalance.core.partition_state import GlobalState, LocalState, global_state, is_learner, local_state
 from rebalance.core.records import MemberRole
 
-COPIES = 8
-"""A cell is ``role * COPIES + copy``."""
+COPIES, CODES = 8, 32
+"""A cell is ``role * COPIES + copy``, below CODES."""
 
 
 class Role(IntEnum):

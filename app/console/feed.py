@@ -11,12 +11,13 @@ import asyncio
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import structlog
 from sortedcontainers import SortedList
 
-from app.console.cells import Move, PartitionReading, read_partition
+from app.console.cells import Health, Move, PartitionReading, read_partition
 from app.console.zone_grid import ZoneGrid
 from app.views import KeyspaceViews, PlacedZone
 from catalog.core.zone import ZoneId, ZoneIntent
@@ -32,7 +33,7 @@ WATCHED_S = 5.0
 """A page that is open says so more often than this."""
 RECOUNT_S = 5.0
 """What waits for limits is read again so often: other partitions' moves change what it waits for."""
-RETRY_S = 2.0
+UNREADABLE = "UNREADABLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,6 @@ class PartitionFeed:
         self.grids: dict[ZoneId, ZoneGrid] = {}
         self.intents: dict[ZoneId, ZoneIntent] = {}
         self.version = 0
-        self.failure = ""
         self._mirror = mirror
         self._keyspace = keyspace
         self._dirty: dict[ZoneId, set[int]] = {}
@@ -106,27 +106,26 @@ class PartitionFeed:
             batch = self._next_batch()
             if batch is None:
                 return
-            try:
-                readings = await asyncio.to_thread(self._read, batch)
-            except Exception as error:
-                # A record that this build cannot read must not end the pages of all other zones.
-                log.exception("the console cannot read partitions", zone_id=batch.zone_id)
-                self.failure = f"{type(error).__name__}: {error}"
-                self._dirty.setdefault(batch.zone_id, set()).update(batch.numbers)
-                await asyncio.sleep(RETRY_S)
-                continue
-            self.failure = ""
+            readings = await asyncio.to_thread(self._read, batch)
             grid = self.grids.get(batch.zone_id)
             if grid is not None:
                 grid.place(batch.numbers, readings)
                 self.version += 1
 
     def _read(self, batch: Batch) -> list[PartitionReading]:
-        placed = self._placed_zone(batch)
-        return [
-            read_partition(batch.views.view(PartitionId(batch.zone_id, number), placed)[0], self._alive)
-            for number in batch.numbers
-        ]
+        return [self._read_one(batch, number) for number in batch.numbers]
+
+    def _read_one(self, batch: Batch, number: int) -> PartitionReading:
+        """A record that this build cannot read is a cause like others: the rest of the zone is shown."""
+        try:
+            placed = self._placed_zone(batch)
+            view, _ = batch.views.view(PartitionId(batch.zone_id, number), placed)
+            return read_partition(view, self._alive)
+        except Exception as error:
+            log.warning(
+                "the console cannot read a partition", zone=batch.zone_id, partition=number, error=str(error)
+            )
+            return PartitionReading((), Move.WAITING, Health.UNREAD, f"{UNREADABLE}: {error}")
 
     def _placed_zone(self, batch: Batch) -> PlacedZone | None:
         """The newest target, decoded once; only one batch is read at a time."""
@@ -139,7 +138,7 @@ class PartitionFeed:
         for zone_id, numbers in self._dirty.items():
             if not numbers:
                 continue
-            chosen = tuple(sorted(numbers)[:BATCH])
+            chosen = tuple(islice(numbers, BATCH))
             numbers.difference_update(chosen)
             pointer = self._mirror.get(self._keyspace.target_pointer(zone_id))
             revision = pointer.mod_revision if pointer is not None else 0

@@ -66,10 +66,6 @@ class Frame:
             self.site.services.require_metastore()
             if self._draw is not None:
                 await self._draw()
-            if self.site.feed.failure:
-                problem = render(
-                    "problem", title="Partitions cannot be read", detail=self.site.feed.failure, action=""
-                )
         except StatementError as error:
             problem = _told(error)
         except Exception as error:

@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.console.cells import Copy, Health, Move, Role
+from app.console.cells import CODES, Copy, Health, Move, Role
 from app.console.charts import css
 from app.console.zone_grid import COPY_OF, ROLE_OF, Numbers, ZoneGrid
 
 COLUMNS_MAX = 96
 LABELLED_CELLS_MAX = 400
 LEVELS = 4
-_CODES = 256
 
 
 class Colour(IntEnum):
@@ -116,9 +115,9 @@ def heat_map(
     place = {name: number for number, name in enumerate(names)}
     order = np.array([place.get(name, 0) for name in grid.nodes], dtype=np.int64)
     bucket = np.searchsorted(edges, rows, side="right") - 1
-    key = (bucket * len(names) + (order[at] if len(at) else at)) * _CODES + cells[rows, at]
-    table = np.bincount(key, minlength=columns * len(names) * _CODES)
-    table = table.reshape(columns, len(names), _CODES)
+    key = (bucket * len(names) + (order[at] if len(at) else at)) * CODES + cells[rows, at]
+    table = np.bincount(key, minlength=columns * len(names) * CODES)
+    table = table.reshape(columns, len(names), CODES)
     counts = _counted(table)
     colours = _colours(counts, np.array([each.count for each in ranges], dtype=np.int64))
     where_column, where_node = np.nonzero(counts.sum(axis=0))
@@ -131,7 +130,7 @@ def heat_map(
 
 def _counted(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """int64 [7, columns, nodes]: replicas, leaders, learners, leaving, joining, troubled, unread."""
-    present = np.arange(_CODES) > 0
+    present = np.arange(CODES) > 0
     kinds = (
         present,
         ROLE_OF == Role.LEADER,

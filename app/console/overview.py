@@ -29,6 +29,7 @@ ADVICE = {
     "CATCHING_UP": "A new copy is being filled.",
     "JOINT": "Voters are being exchanged.",
     "CLEAN_UP": "Copies that are not needed any more are removed.",
+    "UNREADABLE": "A record was written by another version: bring all processes to the same one.",
     "LEADER_UNKNOWN": "The group has not said who leads yet.",
     "LEARNER_STARTING": "A learner's first copy is being fetched.",
 }

@@ -55,7 +55,6 @@ class Site:
             self.services.mirror.revision,
             feed.version,
             feed.unread == 0,
-            feed.failure,
             self._history[0],
         )
 

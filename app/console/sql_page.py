@@ -16,6 +16,7 @@ from app.console.shared import Site
 from app.console.sql_script import (
     ROWS_SHOWN_MAX,
     Failure,
+    Sent,
     as_csv,
     as_json,
     changes_something,
@@ -92,12 +93,11 @@ class _Editor:
             self._refuse(failure(error))
             return
         if not changes:
-            await self._send(text, 0)
+            await self._send(Sent(text))
             return
 
         async def act(by: str, reason: str) -> str:
-            sent, lines = with_reason(text, by, reason)
-            done = await self._send(sent, lines)
+            done = await self._send(with_reason(text, by, reason))
             return "Done: see the results." if done else "Refused: see the editor."
 
         told_before = (
@@ -108,20 +108,20 @@ class _Editor:
     async def explain(self) -> None:
         text = self._text
         self._remember(text)
-        sent, lines = explained(text.rstrip().rstrip(";"))
-        await self._send(sent, lines)
+        await self._send(explained(text.rstrip().rstrip(";")))
 
-    async def _send(self, text: str, lines_before: int) -> bool:
+    async def _send(self, sent: Sent) -> bool:
+        """Whether all of it was done."""
         self._clear_mark()
         try:
             self._site.services.require_metastore()
-            results = await self._site.services.run_statements(text)
+            results = await self._site.services.run_statements(sent.text)
         except ScriptError as error:
             self._show(error.results)
-            self._refuse(failure(error, lines_before))
+            self._refuse(failure(error, sent))
             return False
         except StatementError as error:
-            self._refuse(failure(error, lines_before))
+            self._refuse(failure(error, sent))
             return False
         self._show(results)
         return True

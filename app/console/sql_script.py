@@ -39,10 +39,43 @@ class Failure:
         return "" if self.line is None else f"line {self.line}, column {self.column}"
 
 
-def failure(error: StatementError, lines_before: int = 0) -> Failure:
-    """``lines_before``: lines that were sent before the editor's text."""
-    line = None if error.line is None else max(1, error.line - lines_before)
-    return Failure(error.kind.name, error.message, error.kind.value.action, line, error.column, error.statement)
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What is sent for the editor's ``written`` text: the same with pieces in it that the user has not written,
+    ``inserted`` (offset in ``written``, piece) in order of the offsets; places of errors do not count them."""
+
+    written: str
+    inserted: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def text(self) -> str:
+        parts: list[str] = []
+        last = 0
+        for offset, piece in self.inserted:
+            parts += self.written[last:offset], piece
+            last = offset
+        return "".join((*parts, self.written[last:]))
+
+    def written_place(self, line: int, column: int) -> tuple[int, int]:
+        """Line and column in ``written`` of a place in ``text``; all from 1."""
+        lines = self.text.split("\n")
+        at = sum(len(each) + 1 for each in lines[: line - 1]) + column - 1
+        before = 0
+        for offset, piece in self.inserted:
+            if at < offset + before + len(piece):
+                at = min(at, offset + before)
+                break
+            before += len(piece)
+        head = self.written[: max(0, at - before)]
+        return head.count("\n") + 1, len(head) - (head.rfind("\n") + 1) + 1
+
+
+def failure(error: StatementError, sent: Sent | None = None) -> Failure:
+    """``sent``: what was sent in place of the editor's text."""
+    line, column = error.line, error.column
+    if sent is not None and line is not None and column is not None:
+        line, column = sent.written_place(line, column)
+    return Failure(error.kind.name, error.message, error.kind.value.action, line, column, error.statement)
 
 
 def changes_something(text: str) -> bool:
@@ -64,17 +97,25 @@ def changes_something(text: str) -> bool:
     return changes
 
 
-def with_reason(text: str, by: str, reason: str) -> tuple[str, int]:
-    """The text with who and why in a comment before it, which the history keeps, and the lines that it adds."""
+def with_reason(text: str, by: str, reason: str) -> Sent:
+    """Who and why in a comment behind the first word of each change: there the catalog's history keeps it.
+
+    Raises StatementError for text that cannot be cut into statements."""
     told = _COMMENT_END.sub("* /", f"{by}: {reason}".replace("\n", " "))
-    return f"/* {told} */\n{text}", 1
+    inserted, end = [], 0
+    for piece in cut_script(text):
+        start = text.index(piece.source, end)
+        end = start + len(piece.source)
+        word = _WORD.match(text, start)
+        if isinstance(piece.statement, Ddl | Call) and word is not None:
+            inserted.append((word.end(), f" /* {told} */"))
+    return Sent(text, tuple(inserted))
 
 
-def explained(text: str) -> tuple[str, int]:
-    """The script as a question what it would change, and the lines that were added before it."""
-    if text.lstrip()[:7].upper() == "EXPLAIN":
-        return text, 0
-    return f"EXPLAIN\n{text}", 1
+def explained(text: str) -> Sent:
+    """The script as a question what it would change."""
+    asks = text.lstrip()[:7].upper() == "EXPLAIN"
+    return Sent(text) if asks else Sent(text, ((0, "EXPLAIN "),))
 
 
 def mark(text: str, line: int, column: int) -> tuple[int, int]:

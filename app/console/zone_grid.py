@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from app.console.cells import COPIES, Copy, Health, Move, PartitionReading, Role, cell
+from app.console.cells import CODES, COPIES, Copy, Health, Move, PartitionReading, Role, cell
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 SPARE_COLUMNS = 8
 
-ROLE_OF = np.arange(256, dtype=np.uint8) // COPIES
-COPY_OF = np.arange(256, dtype=np.uint8) % COPIES
+ROLE_OF = np.arange(CODES, dtype=np.uint8) // COPIES
+COPY_OF = np.arange(CODES, dtype=np.uint8) % COPIES
 """By cell."""
 
 
@@ -137,7 +137,7 @@ class ZoneGrid:
             return {}
         rows, columns = np.nonzero(self.cells)
         codes = self.cells[rows, columns].astype(np.int64)
-        table = np.bincount(columns * 256 + codes, minlength=len(self.nodes) * 256).reshape(-1, 256)
+        table = np.bincount(columns * CODES + codes, minlength=len(self.nodes) * CODES).reshape(-1, CODES)
         held = COPY_OF != Copy.WANTED
 
         def total(which: npt.NDArray[np.bool_]) -> list[int]:
@@ -146,7 +146,7 @@ class ZoneGrid:
 
         leads = ROLE_OF == Role.LEADER
         levels = (
-            total(held & (np.arange(256) > 0)),
+            total(held & (np.arange(CODES) > 0)),
             total(held & (leads | (ROLE_OF == Role.VOTER))),
             total(held & leads),
             total(held & (ROLE_OF == Role.LEARNER)),

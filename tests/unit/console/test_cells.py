@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.console.cells import COPIES, Copy, Health, Move, Role, cell, read_partition
+from app.console.cells import CODES, COPIES, Copy, Health, Move, Role, cell, read_partition
 from rebalance.core.assignments import Assignments
 from rebalance.core.move_status import PartitionView
 from rebalance.core.records import (
@@ -127,4 +127,4 @@ def test_readings(seen: PartitionView, cells: dict, move: Move, health: Health) 
 def test_cells_are_bytes_and_tell_roles_and_copies_apart() -> None:
     codes = {cell(role, copy) for role in Role for copy in Copy}
     assert len(codes) == len(Role) * len(Copy)
-    assert max(codes) < 256
+    assert max(codes) < CODES

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.console.sql_script import (
+    Sent,
     as_csv,
     as_json,
     changes_something,
@@ -76,22 +77,51 @@ def test_a_mark_is_always_inside_of_the_text_and_not_empty(text: str, line: int,
     assert 0 <= start < end <= len(text)
 
 
-def test_a_reason_goes_along_and_does_not_move_the_error() -> None:
-    text = "CREATE ZONE a (REPLICAZ 3)"
-    sent, lines = with_reason(text, "ada", "*/ DROP ZONE b; /*")
+def test_a_reason_goes_along_and_cannot_end_its_comment() -> None:
+    text = "-- first\nCREATE ZONE a STORAGE PROFILES ['x'];\n  SHOW ZONES; DROP ZONE a"
+    sent = with_reason(text, "ada", "*/ DROP ZONE b; /*")
+    told = "/* ada: * / DROP ZONE b; /* */"
+    assert sent.text == (
+        f"-- first\nCREATE {told} ZONE a STORAGE PROFILES ['x'];\n  SHOW ZONES; DROP {told} ZONE a"
+    )
+    sources = [command.source for command in parse_ddl(sent.text.replace("SHOW ZONES;", ""))]
+    assert sources == [f"CREATE {told} ZONE a STORAGE PROFILES ['x']", f"DROP {told} ZONE a"]
+
+
+@pytest.mark.parametrize("text", ["CREATE ZONE a (REPLICAZ 3)", "DROP ZONE a;\nCREATE ZONE b\n (REPLICAZ 3)"])
+def test_a_reason_does_not_move_an_error(text: str) -> None:
+    sent = Sent(text, ((6 if text[0] == "C" else 4, " /* ada: why */"),))
+    with pytest.raises(ParseError) as plain:
+        parse_ddl(text)
     with pytest.raises(ParseError) as refused:
-        parse_ddl(sent)
-    found = failure(refused.value, lines)
-    assert (found.line, found.column, found.place) == (1, 16, "line 1, column 16")
-    assert len(parse_ddl(with_reason("DROP ZONE a", "ada", "*/ DROP ZONE b; /*")[0])) == 1
+        parse_ddl(sent.text)
+    assert failure(refused.value, sent).place == failure(plain.value).place
+
+
+@given(st.text("ab\n", max_size=20), st.lists(st.text("xy\n", min_size=1, max_size=4), max_size=3), st.data())
+def test_every_written_character_is_found_again(written: str, pieces: list[str], data: st.DataObject) -> None:
+    """Whatever is inserted: written characters are a and b, the others are not."""
+    offsets = sorted(data.draw(st.integers(0, len(written))) for _ in pieces)
+    sent = Sent(written, tuple(zip(offsets, pieces, strict=True)))
+    places = [(line, at) for line, text in enumerate(sent.text.split("\n"), 1) for at, _ in enumerate(text, 1)]
+    found = []
+    for line, column in places:
+        character = sent.text.split("\n")[line - 1][column - 1]
+        if character in "ab":
+            row, place = sent.written_place(line, column)
+            assert written.split("\n")[row - 1][place - 1] == character
+            found.append((row, place))
+    assert len(set(found)) == len(found) == len(written.replace("\n", ""))
 
 
 def test_explain_moves_the_error_back() -> None:
-    sent, lines = explained("DROP ZONE a")
-    assert sent == "EXPLAIN\nDROP ZONE a"
-    error = StatementError(ErrorKind.ZONE_NOT_FOUND, "no", Position(2, 11))
-    assert failure(error, lines).place == "line 1, column 11"
-    assert explained("explain DROP ZONE a") == ("explain DROP ZONE a", 0)
+    sent = explained("DROP\nZONE a")
+    assert sent.text == "EXPLAIN DROP\nZONE a"
+    error = StatementError(ErrorKind.ZONE_NOT_FOUND, "no", Position(2, 6))
+    assert failure(error, sent).place == "line 2, column 6"
+    first = StatementError(ErrorKind.ZONE_NOT_FOUND, "no", Position(1, 9))
+    assert failure(first, sent).place == "line 1, column 1"
+    assert explained("explain DROP ZONE a").text == "explain DROP ZONE a"
     assert failure(StatementError(ErrorKind.INTERNAL_ERROR, "no")).place == ""
 
 

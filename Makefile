@@ -11,7 +11,7 @@ STAMP := .venv/.installed
 GUARDED := exec setpriv --pdeathsig TERM --
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 setup: tools $(STAMP) ## .venv with zonectl in it; Java 17+ and etcd where they are missing
 

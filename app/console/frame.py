@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 from fastapi import Request
@@ -19,6 +20,7 @@ from catalog.core.errors import StatementError
 log = structlog.get_logger(__name__)
 
 TICK_S = 1.0
+RESPONSE_S = 30.0
 THEME_COOKIE = "zonekeeper-theme"
 NAME_COOKIE = "zonekeeper-name"
 YEAR_S = 31_536_000
@@ -52,12 +54,14 @@ class Frame:
     _shown: Hashable = None
     _draw: Callable[[], Awaitable[None]] | None = field(default=None)
 
-    async def live(self, draw: Callable[[], Awaitable[None]]) -> None:
-        """Draws now, and again whenever something has changed, as long as the page is open."""
+    async def live(self, draw: Callable[[], Awaitable[None]], *, later: bool = False) -> None:
+        """Draws now, and again whenever something has changed, as long as the page is open. ``later``: the page
+        is shown first, for a drawing that takes long."""
         self._draw = draw
         self.site.feed.watch()
-        await self.redraw()
-        ui.timer(TICK_S, self._tick, immediate=False)
+        if not later:
+            await self.redraw()
+        ui.timer(TICK_S, self._tick, immediate=later)
 
     async def redraw(self) -> None:
         """Shows what is refused or broken in place of what cannot be shown."""
@@ -125,6 +129,11 @@ def page_frame(site: Site, request: Request, title: str, active: str) -> Iterato
 def _told(error: StatementError) -> str:
     row = error.kind.value
     return render("problem", title=row.title, detail=error.message, action=row.action)
+
+
+def console_page(path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``ui.page`` that has the time to be drawn on a machine that is very busy."""
+    return ui.page(path, response_timeout=RESPONSE_S)
 
 
 class Fragment:

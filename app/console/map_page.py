@@ -11,7 +11,7 @@ from nicegui import events, ui
 
 from app.console.cells import Move
 from app.console.fragments import link, render
-from app.console.frame import Fragment, go, page_frame
+from app.console.frame import Fragment, console_page, go, page_frame
 from app.console.heat_map import LEGEND, HeatMap, Shown, chart_options, chosen, heat_map, summary
 from app.console.shared import NEW_ZONE, Site
 from app.console.zone_grid import Numbers, ZoneGrid
@@ -60,6 +60,7 @@ class _Map:
         self._site, self._zone, self._shown = site, zone, shown
         self._first, self._last = first, last
         self._found: HeatMap | None = None
+        self._drawn: tuple[int, tuple[str, ...]] | None = None
         with ui.row().classes("tools"):
             names = sorted(each.zone.name for each in site.feed.intents.values()) or [zone.name]
             zones = ui.select(
@@ -120,8 +121,11 @@ class _Map:
             self._empty.show(render("loading", what="The zone is being read."))
             return
         data_nodes = self._site.services.views.data_nodes(self._zone.zone_id)
-        numbers = chosen(grid, self._shown, self._first, self._last)
         nodes = data_nodes.nodes if data_nodes is not None else ()
+        if self._drawn == (grid.version, nodes):
+            return
+        self._drawn = grid.version, nodes
+        numbers = chosen(grid, self._shown, self._first, self._last)
         found = await asyncio.to_thread(heat_map, grid, numbers, nodes)
         if found != self._found:
             self._found = found
@@ -154,7 +158,7 @@ class _Map:
 
 
 def register(site: Site) -> None:
-    @ui.page("/map")
+    @console_page("/map")
     async def partition_map(
         request: Request, zone: str = "", show: str = Shown.EVERY.value, to: int | None = None
     ) -> None:

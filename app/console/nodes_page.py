@@ -12,7 +12,7 @@ from app.console import actions
 from app.console.charts import Bars, bar_options
 from app.console.confirm import confirm
 from app.console.fragments import link, render
-from app.console.frame import Fragment, Frame, go, page_frame
+from app.console.frame import Fragment, Frame, console_page, go, page_frame
 from app.console.grids import COLUMN, live_grid, number_column, show_rows
 from app.console.nodes_model import node_rows
 from app.console.shared import Site
@@ -90,7 +90,7 @@ class _NodePanel:
 
 
 def register(site: Site) -> None:
-    @ui.page("/nodes")
+    @console_page("/nodes")
     async def nodes(request: Request) -> None:
         with page_frame(site, request, "Nodes", "nodes") as frame:
             note = "What each node holds of all zones. Open one to drain it, or to see what would be lost."
@@ -117,7 +117,7 @@ def register(site: Site) -> None:
 
             await frame.live(draw)
 
-    @ui.page("/nodes/{node}")
+    @console_page("/nodes/{node}")
     async def node_of(request: Request, node: str) -> None:
         with page_frame(site, request, node, "nodes") as frame:
             ui.html(render("title", title=node, note="A node, with all that it holds."), sanitize=False)

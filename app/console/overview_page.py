@@ -6,7 +6,7 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console.fragments import render
-from app.console.frame import Fragment, page_frame
+from app.console.frame import Fragment, console_page, page_frame
 from app.console.overview import health_bar, stuck, tiles, unsettled
 from app.console.shared import Site
 from app.console.zone_states import zone_states
@@ -15,7 +15,7 @@ CHANGES_SHOWN = 8
 
 
 def register(site: Site) -> None:
-    @ui.page("/")
+    @console_page("/")
     async def overview(request: Request) -> None:
         with page_frame(site, request, "Overview", "") as frame:
             ui.html(

@@ -10,7 +10,7 @@ from nicegui import ui
 from app.api.zones import get_partition
 from app.console.actions import body
 from app.console.fragments import render
-from app.console.frame import Fragment, page_frame
+from app.console.frame import Fragment, console_page, page_frame
 from app.console.shared import Site
 from app.sql.results import ResultSet
 from catalog.core.zone import Zone
@@ -28,7 +28,7 @@ def quoted(name: str) -> str:
 
 
 def register(site: Site) -> None:
-    @ui.page("/zones/{zone}/partitions/{number}")
+    @console_page("/zones/{zone}/partitions/{number}")
     async def partition(request: Request, zone: str, number: int) -> None:
         with page_frame(site, request, f"{zone} partition {number}", "map") as frame:
             head = Fragment()

@@ -10,7 +10,7 @@ from nicegui import ui
 from app.console import actions
 from app.console.confirm import confirm
 from app.console.fragments import render
-from app.console.frame import Fragment, Frame, page_frame
+from app.console.frame import Fragment, Frame, console_page, page_frame
 from app.console.overview import stuck, unsettled
 from app.console.shared import Site
 from app.console.zone_states import zone_states
@@ -116,7 +116,7 @@ class _Pause:
 
 
 def register(site: Site) -> None:
-    @ui.page("/rebalance")
+    @console_page("/rebalance")
     async def rebalance(request: Request) -> None:
         with page_frame(site, request, "Rebalance", "rebalance") as frame:
             note = "What moves now, what holds it back, and how much may move at once."

@@ -11,7 +11,7 @@ from nicegui import ui
 
 from app.console.confirm import confirm
 from app.console.fragments import link, render
-from app.console.frame import Frame, page_frame
+from app.console.frame import Frame, console_page, page_frame
 from app.console.shared import Site
 from app.console.sql_script import (
     ROWS_SHOWN_MAX,
@@ -188,7 +188,7 @@ class _Editor:
 
 
 def register(site: Site) -> None:
-    @ui.page("/sql")
+    @console_page("/sql")
     async def sql(request: Request, text: str = "SHOW ZONES") -> None:
         with page_frame(site, request, "SQL", "sql") as frame:
             note = "Every statement of the API and of SQL clients. Errors are marked where they are."

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from app.console.charts import Bars, bar_options
 from app.console.fragments import link, render
-from app.console.frame import Fragment, go, page_frame
+from app.console.frame import Fragment, console_page, go, page_frame
 from app.console.shared import Site
 from app.console.what_if import Answer, Question, compare, read_names
 from catalog.core.zone import Zone
@@ -32,7 +32,7 @@ async def _compared(site: Site, zone: Zone, question: Question) -> Answer:
 
 
 def register(site: Site) -> None:
-    @ui.page("/what-if")
+    @console_page("/what-if")
     async def what_if(
         request: Request, zone: str = "", add: str = "", remove: str = "", replicas: int | None = None
     ) -> None:
@@ -82,4 +82,6 @@ def register(site: Site) -> None:
                 chart.options.update(options)
                 details.show(render("what_if_details", answer=answer))
 
-            await frame.live(draw)
+            if zone and question != Question():
+                verdict.show(render("loading", what="Placing the zone anew."))
+            await frame.live(draw, later=True)

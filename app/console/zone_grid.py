@@ -74,11 +74,14 @@ class ZoneGrid:
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
+        self.version = 0
+        """Grows with every change."""
         self.nodes: list[str] = []
         self.moves: Bytes = np.zeros(partitions, dtype=np.uint8)
         self.health: Bytes = np.zeros(partitions, dtype=np.uint8)
         self.causes: list[str] = [""] * partitions
         self._columns: dict[str, int] = {}
+        self._loads: tuple[int, dict[str, NodeLoad]] = (-1, {})
         self._cells: Bytes = np.zeros((partitions, SPARE_COLUMNS), dtype=np.uint8)
 
     @property
@@ -100,6 +103,7 @@ class ZoneGrid:
     def seed(self, nodes: Sequence[str], matrix: npt.NDArray[np.int32], voters: int) -> None:
         """What a target says, until partitions are read: ``matrix`` int32 [P, R] of indexes into ``nodes``, the
         first ``voters`` columns vote."""
+        self.version += 1
         columns = np.array([self.column(node) for node in nodes], dtype=np.int64)
         rows = np.arange(len(matrix))
         for place in range(matrix.shape[1]):
@@ -108,6 +112,7 @@ class ZoneGrid:
 
     def place(self, numbers: Sequence[int], readings: Iterable[PartitionReading]) -> None:
         """Readings of some partitions replace what was known of them."""
+        self.version += 1
         for number, reading in zip(numbers, readings, strict=True):
             columns = [(self.column(node), code) for node, code in reading.cells]
             self._cells[number] = 0
@@ -132,7 +137,13 @@ class ZoneGrid:
         return found
 
     def loads(self) -> dict[str, NodeLoad]:
-        """Every node that holds or held a copy."""
+        """Every node that holds or held a copy; counted once for each version."""
+        version = self.version
+        if self._loads[0] != version:
+            self._loads = version, self._count_loads()
+        return self._loads[1]
+
+    def _count_loads(self) -> dict[str, NodeLoad]:
         if not self.nodes:
             return {}
         rows, columns = np.nonzero(self.cells)

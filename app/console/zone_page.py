@@ -12,7 +12,7 @@ from app.console import actions
 from app.console.charts import Bars, bar_options
 from app.console.confirm import confirm
 from app.console.fragments import link, render
-from app.console.frame import Fragment, Frame, page_frame
+from app.console.frame import Fragment, Frame, console_page, page_frame
 from app.console.shared import Event, Site
 from app.console.zone_states import ZoneState, skew_of, zone_state
 from app.sql.explain import parameters_of
@@ -115,7 +115,7 @@ class _ZoneView:
 
 
 def register(site: Site) -> None:
-    @ui.page("/zones/{zone}")
+    @console_page("/zones/{zone}")
     async def zone_of(request: Request, zone: str) -> None:
         with page_frame(site, request, zone, "zones") as frame:
             view = _ZoneView(site, frame, zone)

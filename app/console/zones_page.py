@@ -10,7 +10,7 @@ from nicegui import ui
 
 from app.console.actions import limits
 from app.console.fragments import link, render
-from app.console.frame import Fragment, go, page_frame
+from app.console.frame import Fragment, console_page, go, page_frame
 from app.console.grids import COLUMN, live_grid, number_column, show_rows
 from app.console.shared import NEW_ZONE, Site
 from app.console.zone_states import ZoneState, skew_of, zone_state
@@ -65,7 +65,7 @@ async def _rows(site: Site, pauses: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def register(site: Site) -> None:
-    @ui.page("/zones")
+    @console_page("/zones")
     async def zones(request: Request, q: str = "") -> None:
         with page_frame(site, request, "Zones", "zones") as frame:
             note = "Where data lives. Open one for its parameters, its skew and its history."

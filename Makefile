@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup tools run demo test lint format soak bench lock clean
+.PHONY: help setup tools browser run demo test lint format soak bench screenshots lock clean
 
 BIN := .venv/bin
 # Inside .venv, so that it goes with it.
@@ -11,7 +11,7 @@ STAMP := .venv/.installed
 GUARDED := exec setpriv --pdeathsig TERM --
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 setup: tools $(STAMP) ## .venv with zonectl in it; Java 17+ and etcd where they are missing
 
@@ -22,13 +22,16 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup.sh
 	@scripts/setup.sh
 	@touch $@
 
+browser: setup
+	@scripts/system-tools.sh --browser
+
 run: setup ## start three nodes in ./zonekeeper-data, run the demo, keep serving until Ctrl-C
 	@$(GUARDED) $(BIN)/zonectl up --nodes 3 --data-dir zonekeeper-data --demo
 
 demo: setup ## the same in a fresh directory; exit code 0 if everything was as said
 	@$(GUARDED) scripts/demo.sh
 
-test: lint ## linters, types, and every test (import contracts are tests)
+test: lint browser ## linters, types, and every test (import contracts are tests)
 	$(BIN)/pytest -m "not soak"
 
 lint: setup ## ruff and mypy
@@ -43,8 +46,11 @@ format: setup ## rewrite the code the way ruff wants it
 soak: setup ## the long runs
 	$(BIN)/pytest -m soak --timeout 0 -s
 
-bench: setup ## the measurements
+bench: setup browser ## the measurements
 	$(BIN)/pytest -q -s --timeout 0 tests/bench/bench_*.py
+
+screenshots: setup browser ## docs/screenshots, light and dark
+	$(BIN)/python -m tests.console.screenshots
 
 lock: $(STAMP) ## new versions in requirements.lock
 	@scripts/lock.sh

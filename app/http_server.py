@@ -36,7 +36,13 @@ def listen(host: str, port: int) -> socket.socket:
 async def serve_http(app: FastAPI, listener: socket.socket, on_started: Callable[[], None]) -> None:
     """Until cancelled; requests that run get ``GRACE_S`` to finish."""
     config = uvicorn.Config(
-        app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=GRACE_S
+        app,
+        # The console's packages bring another parser, which uvicorn would take by itself.
+        http="h11",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=GRACE_S,
     )
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))

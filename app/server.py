@@ -22,6 +22,7 @@ from app.api import (
     zones,
 )
 from app.api.actors import ActorMiddleware
+from app.console.mount import PATH, Console
 from app.services import Services
 
 DESCRIPTION = """Zone management for partitioned, replicated stores: where data lives, said in SQL.
@@ -29,8 +30,8 @@ DESCRIPTION = """Zone management for partitioned, replicated stores: where data 
 Errors are `application/problem+json` with `name`, `code`, `sqlState`, `line` and `column`."""
 
 
-def build_app(services: Services, verified_header: str = "") -> FastAPI:
-    """``verified_header``: ``ActorMiddleware``."""
+def build_app(services: Services, verified_header: str = "", console: Console | None = None) -> FastAPI:
+    """``verified_header``: ``ActorMiddleware``. ``console`` None: no pages are served, the API alone is."""
     app = FastAPI(title="Zonekeeper", version="0.1.0", description=DESCRIPTION)
     app.state.services = services
     app.add_middleware(ActorMiddleware, verified_header=verified_header)
@@ -38,4 +39,6 @@ def build_app(services: Services, verified_header: str = "") -> FastAPI:
     data = (kv, routing, rebalance, recovery, operations, audit)
     for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, health, trino):
         app.include_router(module.router)
+    if console is not None:
+        app.mount(PATH, console)
     return app

@@ -37,6 +37,7 @@ class Settings(BaseSettings):
 
     host: str = Field("127.0.0.1", description="address that the API listens on")
     port: int = Field(0, ge=0, le=65535, description="port that the API listens on; 0: a free one")
+    console: bool = Field(True, description="serve the admin console at /console")
     url: str | None = Field(None, description="where clients find the API, for example http://127.0.0.1:7400")
 
     identity_header: str = Field(

@@ -149,15 +149,11 @@ class KeyspaceViews:
             return self._progress(zone_id, intent, Counter(WAITING=total), Counter(INTENT_NOT_PUBLISHED=total))
         if intent.dropped:
             return self._progress_of_drop(zone_id, intent)
-        placed, data_nodes = self.placed(zone_id), self.data_nodes(zone_id)
-        if data_nodes is not None and not data_nodes.nodes:
+        whole = self.whole_wait(intent)
+        placed = self.placed(zone_id) if not whole else None
+        if placed is None:
             total = intent.zone.partitions
-            return self._progress(zone_id, intent, Counter(WAITING=total), Counter(NO_DATA_NODES=total))
-        if placed is None or data_nodes is None or not is_target_of(placed.pointer, intent, data_nodes):
-            total = intent.zone.partitions
-            return self._progress(
-                zone_id, intent, Counter(WAITING=total), Counter(PLACEMENT_NOT_COMPUTED=total)
-            )
+            return self._progress(zone_id, intent, Counter(WAITING=total), Counter({whole: total}))
         states: Counter[str] = Counter()
         causes: Counter[str] = Counter()
         alive = frozenset(self.live_records())
@@ -168,6 +164,18 @@ class KeyspaceViews:
             if status.cause:
                 causes[status.cause] += 1
         return self._progress(zone_id, intent, states, causes, placed.pointer.engine)
+
+    def whole_wait(self, intent: ZoneIntent) -> str:
+        """What all partitions of the zone wait for; empty: each of them tells for itself."""
+        zone_id = intent.zone.zone_id
+        data_nodes = self.data_nodes(zone_id)
+        if data_nodes is not None and not data_nodes.nodes:
+            return "NO_DATA_NODES"
+        value = self._mirror.value(self._keyspace.target_pointer(zone_id))
+        if value is None or data_nodes is None:
+            return "PLACEMENT_NOT_COMPUTED"
+        is_placed = is_target_of(TargetPointer.decode(value), intent, data_nodes)
+        return "" if is_placed else "PLACEMENT_NOT_COMPUTED"
 
     def _progress_of_drop(self, zone_id: ZoneId, intent: ZoneIntent) -> Json:
         alive = frozenset(self.live_records())

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What pip cannot bring: Java 17+ for Spark, setpriv for child processes, etcd. Installs what is missing where
-# that is allowed (root, or sudo without a password; never with NO_INSTALL=1), else says how. Fast when all is
-# there.
+# What pip cannot bring: Java 17+ for Spark, setpriv for child processes, etcd; with --browser only Chromium, which
+# the console's tests look at its pages with. Installs what is missing where that is allowed (root, or sudo without
+# a password; never with NO_INSTALL=1), else says how. Fast when all is there.
 set -euo pipefail
 
 sudo=""
@@ -51,6 +51,22 @@ has_java() {
     major=$(java_major) || return 1
     [[ -n $major && $major -ge 17 ]]
 }
+
+has_browser() {
+    command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null
+}
+
+if [[ ${1:-} == --browser ]]; then
+    if ! has_browser && may_install; then
+        echo "setup: installing Chromium (chromium) for the console's tests"
+        install_quietly chromium || true
+    fi
+    if ! has_browser; then
+        echo "setup: the console's tests need Chromium; install it: ${sudo:+$sudo }apt-get install chromium" >&2
+        exit 1
+    fi
+    exit 0
+fi
 
 if ! command -v setpriv >/dev/null; then
     echo "setup: setpriv is needed (package util-linux)" >&2

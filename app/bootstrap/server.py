@@ -9,6 +9,7 @@ from typing import Any
 
 from app.audit import Audit
 from app.bootstrap.stores import open_metastore
+from app.console.mount import Console
 from app.http_server import listen, serve_http
 from app.logs import configure
 from app.operation_reverse import OperationReverse
@@ -110,8 +111,12 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             # After the first answer can be given; before somebody waits for a query.
             asyncio.get_running_loop().call_later(SANDBOX_WARM_UP_S, sandbox.warm)
 
-        api = serve_http(build_app(services, settings.identity_header), listener, started)
+        console = Console() if settings.console else None
+        app = build_app(services, settings.identity_header, console)
+        api = serve_http(app, listener, started)
         work = [mirror.run(), guard.run(), relay.run(), jobs.run(), api]
+        if console is not None:
+            work.append(console.run(services))
         if controllers:
             work.append(_control(settings, metastore, stack, served))
         await _run_together(work)

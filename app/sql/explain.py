@@ -112,7 +112,7 @@ def _of_zone(change: Change, snapshot: SystemSnapshot) -> Iterator[Row]:
     yield _row("DATA_NODES", "data nodes", have, get)
     was = stored_placement(before, snapshot) if before is not None else NOWHERE
     try:
-        becomes = _wanted_placement(after, wanted, was, snapshot) if after is not None else NOWHERE
+        becomes = wanted_placement(after, wanted, was, snapshot) if after is not None else NOWHERE
     except PlacementError as error:
         yield _row("NOTE", "placement", note=str(error))
         return
@@ -127,13 +127,13 @@ def _of_zone(change: Change, snapshot: SystemSnapshot) -> Iterator[Row]:
 def _parameters(
     before: Zone | None, after: Zone | None, stored: DataNodes | None, wanted: DataNodes | None
 ) -> Iterator[Row]:
-    old, new = _parameters_of(before, stored), _parameters_of(after, wanted)
+    old, new = parameters_of(before, stored), parameters_of(after, wanted)
     for name in dict.fromkeys((*old, *new)):
         changed = before is not None and after is not None and old[name] != new[name]
         yield _row("PARAMETER", name, old.get(name), new.get(name), note="changes" if changed else "")
 
 
-def _parameters_of(zone: Zone | None, data_nodes: DataNodes | None) -> Mapping[str, str]:
+def parameters_of(zone: Zone | None, data_nodes: DataNodes | None) -> Mapping[str, str]:
     """``quorum_size`` is the effective one."""
     if zone is None:
         return {}
@@ -173,7 +173,7 @@ def _other_targets(zone: Zone, snapshot: SystemSnapshot) -> Iterator[TargetPoint
             yield TargetPointer.decode(value)
 
 
-def _wanted_placement(
+def wanted_placement(
     zone: Zone, data_nodes: DataNodes | None, was: Placement, snapshot: SystemSnapshot
 ) -> Placement:
     """By the kernel, here. Raises PlacementError."""

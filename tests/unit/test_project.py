@@ -62,7 +62,7 @@ def test_scripts_stop_at_the_first_error(script: Path) -> None:
 
 def test_make_lists_its_targets() -> None:
     done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
-    for target in ("setup", "run", "demo", "test", "soak", "bench", "lint", "format", "clean"):
+    for target in ("setup", "run", "demo", "test", "soak", "bench", "lint", "format", "screenshots", "clean"):
         assert re.search(rf"^  make {target} +\S", done.stdout, re.M), target
 
 

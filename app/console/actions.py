@@ -1,0 +1,70 @@
+"""What the console can do: the functions of the REST API, called with what a form holds.
+
+So a refusal, its words and its checks are the API's. Each raises StatementError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from fastapi.responses import Response
+from pydantic import BaseModel, ValidationError
+
+from app.api import nodes, rebalance
+from app.console.shared import Site
+from app.node_stop import can_stop
+from app.views import KeyspaceViews
+from catalog.core.errors import ErrorKind, RefusedError
+
+Json = dict[str, Any]
+B = TypeVar("B", bound=BaseModel)
+
+
+async def drain(site: Site, node: str, by: str, reason: str) -> Json:
+    return body(await nodes.drain_node(node, _read(nodes.DrainRequest, by=by, reason=reason), site.services))
+
+
+async def undrain(site: Site, node: str) -> Json:
+    return body(await nodes.undrain_node(node, site.services))
+
+
+async def stop_check(site: Site, node: str) -> Json:
+    """What the API's can-stop answers, in a thread: it looks at every member of the node."""
+    snapshot = await site.snapshot()
+    zones = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
+    return await asyncio.to_thread(can_stop, node, KeyspaceViews(snapshot.keys, snapshot.keyspace), zones)
+
+
+async def limits(site: Site) -> tuple[Json, str]:
+    """The limits and their ETag."""
+    answer = await rebalance.get_limits(site.services)
+    return body(answer), answer.headers["ETag"]
+
+
+async def change_limits(site: Site, change: Json, tag: str | None = None) -> Json:
+    """``change`` as the API's PATCH takes it; ``tag``: only if the limits are as they were read."""
+    asked = _read(rebalance.LimitsChange, **change)
+    return body(await rebalance.change_limits(asked, site.services, tag))
+
+
+def pause(by: str, reason: str, minutes: float | None) -> Json:
+    """A pause as ``change_limits`` takes it; ``minutes`` None: until somebody resumes."""
+    return {"by": by, "reason": reason, "for_s": None if minutes is None else minutes * 60}
+
+
+def _read(model: Callable[..., B], **fields: object) -> B:
+    try:
+        return partial(model, **fields)()
+    except ValidationError as error:
+        found = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+        raise RefusedError(ErrorKind.INVALID_REQUEST, found) from error
+
+
+def body(answer: Response) -> Json:
+    """What a function of the API answered."""
+    found: Json = json.loads(bytes(answer.body))
+    return found

@@ -1,0 +1,129 @@
+"""What the console shows of one partition, from all that the keyspace says of it.
+
+A *cell* is the copy of one partition on one node, as one byte: its role and how the copy is. A whole zone is
+then a matrix of bytes (``zone_grid``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from rebalance.core.assignments import Assignments, nodes_of
+from rebalance.core.move_status import MoveState, PartitionView, partition_status
+from rebalance.core.partition_state import GlobalState, LocalState, global_state, is_learner, local_state
+from rebalance.core.records import MemberRole
+
+COPIES, CODES = 8, 32
+"""A cell is ``role * COPIES + copy``, below CODES."""
+
+
+class Role(IntEnum):
+    """NONE: a copy that neither the group nor the assignments name."""
+
+    NONE = 0
+    LEARNER = 1
+    VOTER = 2
+    LEADER = 3
+
+
+class Copy(IntEnum):
+    """How a copy is; the higher, the more it wants attention (UNREAD aside)."""
+
+    NONE = 0
+    UNREAD = 1  # the target names it, and nothing more was read yet
+    HEALTHY = 2
+    LEAVING = 3  # it goes when the move is over
+    WANTED = 4  # its node has not begun it
+    JOINING = 5
+    BROKEN = 6
+    DOWN = 7
+
+
+class Move(IntEnum):
+    """``MoveState`` as a byte."""
+
+    UNREAD = 0
+    DONE = 1
+    MOVING = 2
+    WAITING = 3
+
+
+class Health(IntEnum):
+    """``GlobalState`` as a byte."""
+
+    UNREAD = 0
+    AVAILABLE = 1
+    DEGRADED = 2
+    READ_ONLY = 3
+    UNAVAILABLE = 4
+
+
+_COPY_OF = {
+    LocalState.HEALTHY: Copy.HEALTHY,
+    LocalState.INITIALIZING: Copy.JOINING,
+    LocalState.INSTALLING_SNAPSHOT: Copy.JOINING,
+    LocalState.CATCHING_UP: Copy.JOINING,
+    LocalState.BROKEN: Copy.BROKEN,
+    LocalState.UNAVAILABLE: Copy.DOWN,
+}
+_MOVE_OF = {state: Move[state.name] for state in MoveState}
+_HEALTH_OF = {state: Health[state.name] for state in GlobalState}
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReading:
+    """``cells``: (node, cell) of each copy that is there or wanted, in no order. ``cause`` as in MoveStatus."""
+
+    cells: tuple[tuple[str, int], ...]
+    move: Move
+    health: Health
+    cause: str = ""
+
+
+def cell(role: Role, copy: Copy) -> int:
+    return role * COPIES + copy
+
+
+def read_partition(view: PartitionView, alive: frozenset[str]) -> PartitionReading:
+    """``alive``: the nodes whose lease lives."""
+    status = partition_status(view, alive)
+    wanted = nodes_of(view.pending or view.stable or view.target)
+    nodes = wanted | view.members.keys()
+    return PartitionReading(
+        tuple((node, cell(_role(view, node), _copy(view, node, wanted, alive))) for node in nodes),
+        _MOVE_OF[status.state],
+        _HEALTH_OF[global_state(view, alive)],
+        status.cause,
+    )
+
+
+def _role(view: PartitionView, node: str) -> Role:
+    """As the group has committed it; where it has not, as the assignments ask."""
+    if view.configuration is not None:
+        if view.configuration.leader == node:
+            return Role.LEADER
+        configured = view.configuration.members.get(node)
+        if configured is not None and configured.role is MemberRole.VOTER:
+            return Role.VOTER
+    if is_learner(view, node):
+        return Role.LEARNER
+    return _wanted_role((view.pending, view.stable, view.target), node)
+
+
+def _wanted_role(known: tuple[Assignments | None, ...], node: str) -> Role:
+    for each in known:
+        if each is not None and node in each.peers:
+            return Role.VOTER
+        if each is not None and node in each.learners:
+            return Role.LEARNER
+    return Role.NONE
+
+
+def _copy(view: PartitionView, node: str, wanted: frozenset[str], alive: frozenset[str]) -> Copy:
+    if node not in view.members:
+        return Copy.WANTED if node in alive else Copy.DOWN
+    found = _COPY_OF[local_state(view, node, alive)]
+    if node not in wanted and found in (Copy.HEALTHY, Copy.JOINING):
+        return Copy.LEAVING
+    return found

@@ -1,0 +1,61 @@
+"""Bar charts of what nodes hold; colours are the style sheet's, read in the browser."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+SCROLLED_FROM = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """``series``: (name, a value for each of ``names``); stacked unless ``side_by_side``."""
+
+    names: tuple[str, ...]
+    series: tuple[tuple[str, tuple[int, ...]], ...]
+    side_by_side: bool = False
+
+
+def css(name: str) -> str:
+    """A script that reads a colour of the style sheet, with the theme that is on."""
+    return f"getComputedStyle(document.body).getPropertyValue('{name}').trim()"
+
+
+def bar_options(bars: Bars) -> dict[str, Any]:
+    """ECharts options."""
+    text = {":color": css("--ink")}
+    line = {"lineStyle": {":color": css("--line")}}
+    many = len(bars.names) > SCROLLED_FROM
+    return {
+        "animation": False,
+        "aria": {"enabled": True},
+        "legend": {"textStyle": text, "right": 0, "top": 0},
+        "tooltip": {
+            "trigger": "axis",
+            "axisPointer": {"type": "shadow"},
+            ":backgroundColor": css("--panel"),
+            "textStyle": text,
+            ":borderColor": css("--line"),
+        },
+        "grid": {"left": 8, "right": 8, "top": 36, "bottom": 40 if many else 8, "containLabel": True},
+        "xAxis": {
+            "type": "category",
+            "data": list(bars.names),
+            "axisLabel": text,
+            "axisTick": {"show": False},
+            "axisLine": line,
+        },
+        "yAxis": {"type": "value", "minInterval": 1, "axisLabel": text, "splitLine": line},
+        "series": [
+            {
+                "name": name,
+                "type": "bar",
+                "data": list(values),
+                "barMaxWidth": 42,
+                **({} if bars.side_by_side else {"stack": "all"}),
+                "itemStyle": {":color": css(f"--series-{at + 1}")},
+            }
+            for at, (name, values) in enumerate(bars.series)
+        ],
+    }

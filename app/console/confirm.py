@@ -1,0 +1,64 @@
+"""Changes ask who makes them and why, and say what will be done."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+from nicegui import ui
+
+from app.console.fragments import render
+from app.console.frame import Frame, remember_name
+from catalog.core.errors import StatementError
+
+log = structlog.get_logger(__name__)
+
+Act = Callable[[str, str], Awaitable[str]]
+"""With a name and a reason; returns what to tell."""
+
+
+def confirm(frame: Frame, title: str, consequence: str, action: str, act: Act, *, danger: bool = False) -> None:
+    """Opens a dialog. What ``act`` refuses (StatementError) is shown in it, and nothing is lost."""
+    with ui.dialog().props("persistent") as dialog, ui.card().classes("ask"):
+        dialog.props(f'aria-label="{title}"')
+        ui.html(render("heading", title=title), sanitize=False)
+        ui.label(consequence).classes("consequence")
+        by = ui.input("Your name", value=frame.name).props("outlined dense maxlength=100").classes("wide")
+        reason = ui.input("Reason").props("outlined dense maxlength=500").classes("wide")
+        refusal = ui.label("").classes("refusal").props('role="alert"')
+        refusal.visible = False
+
+        def refuse(message: str) -> None:
+            refusal.text = message
+            refusal.visible = True
+
+        async def go_on() -> None:
+            name, why = (by.value or "").strip(), (reason.value or "").strip()
+            if not name or not why:
+                refuse(
+                    "Both are needed: a name that can be asked, and a reason for those who read the history."
+                )
+                return
+            button.disable()
+            try:
+                told = await act(name, why)
+            except StatementError as error:
+                refuse(f"{error.message} {error.kind.value.action}")
+                return
+            finally:
+                button.enable()
+            # The API has no place for the reason of every change; the log has.
+            log.info("changed in the console", change=title, by=name, reason=why)
+            frame.name = name
+            remember_name(name)
+            dialog.close()
+            ui.notify(told, type="positive", position="bottom")
+            await frame.redraw()
+
+        with ui.row().classes("buttons"):
+            ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
+            button = ui.button(action, on_click=go_on).props("unelevated no-caps")
+            button.classes("danger" if danger else "primary")
+        reason.on("keydown.enter", go_on)
+    dialog.on("hide", dialog.delete)
+    dialog.open()

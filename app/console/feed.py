@@ -1,0 +1,263 @@
+"""Keeps the console's arrays current: a listener notes what changed, batches of it are read in a thread.
+
+Nothing is read before somebody looks at a page, and nothing while nobody does: then only the numbers of what
+changed are noted. The first reading of a zone of 65,000 partitions takes seconds, so the zone's target is shown
+at once and read over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import structlog
+from sortedcontainers import SortedList
+
+from app.console.cells import Health, Move, PartitionReading, read_partition
+from app.console.zone_grid import ZoneGrid
+from app.views import KeyspaceViews, PlacedZone
+from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.core.admission import Limits
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.target import INDEX_BYTES, TargetPointer
+from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror
+
+log = structlog.get_logger(__name__)
+
+BATCH = 500
+WATCHED_S = 5.0
+"""A page that is open says so more often than this."""
+RECOUNT_S = 5.0
+"""What waits for limits is read again so often: other partitions' moves change what it waits for."""
+UNREADABLE = "UNREADABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Partitions of one zone, with all keys that are about them."""
+
+    zone_id: ZoneId
+    numbers: tuple[int, ...]
+    views: KeyspaceViews
+    target_revision: int
+    """Of the zone's target pointer; 0: it has none."""
+
+
+class PartitionFeed:
+    """``grids`` by zone, of all zones that live. ``version`` grows with every change of them."""
+
+    def __init__(self, mirror: KeyspaceMirror, keyspace: Keyspace) -> None:
+        self.grids: dict[ZoneId, ZoneGrid] = {}
+        self.intents: dict[ZoneId, ZoneIntent] = {}
+        self.version = 0
+        self._mirror = mirror
+        self._keyspace = keyspace
+        self._dirty: dict[ZoneId, set[int]] = {}
+        self._zones_dirty: set[ZoneId] = set()
+        self._nodes_dirty = False
+        self._alive: frozenset[str] = frozenset()
+        self._placed: dict[ZoneId, tuple[int, PlacedZone | None]] = {}
+        self._all_views: tuple[int, KeyspaceViews] | None = None
+        self._wanted = asyncio.Event()
+        self._watched_until = 0.0
+        self._recounted_at = 0.0
+
+    @property
+    def unread(self) -> int:
+        """Partitions whose newest state is not in the arrays yet."""
+        return sum(map(len, self._dirty.values()))
+
+    @property
+    def alive(self) -> frozenset[str]:
+        return self._alive
+
+    def watch(self) -> None:
+        """Somebody looks: what changed is read from now on, for a while."""
+        self._watched_until = time.monotonic() + WATCHED_S
+        if self.unread or self._zones_dirty or self._nodes_dirty:
+            self._wanted.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._mirror.loaded()
+        self._begin()
+        stop = self._mirror.listen(self._on_change)
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                await self._read_all()
+        finally:
+            stop()
+
+    def _begin(self) -> None:
+        self._alive = self._living()
+        self._zones_dirty.update(self._published_zones())
+        self._adopt_zones()
+
+    async def _read_all(self) -> None:
+        while time.monotonic() < self._watched_until:
+            self._adopt_nodes()
+            self._adopt_zones()
+            batch = self._next_batch()
+            if batch is None:
+                return
+            readings = await asyncio.to_thread(self._read, batch)
+            grid = self.grids.get(batch.zone_id)
+            if grid is not None:
+                grid.place(batch.numbers, readings)
+                self.version += 1
+
+    def _read(self, batch: Batch) -> list[PartitionReading]:
+        return [self._read_one(batch, number) for number in batch.numbers]
+
+    def _read_one(self, batch: Batch, number: int) -> PartitionReading:
+        """A record that this build cannot read is a cause like others: the rest of the zone is shown."""
+        try:
+            placed = self._placed_zone(batch)
+            view, _ = batch.views.view(PartitionId(batch.zone_id, number), placed)
+            return read_partition(view, self._alive)
+        except Exception as error:
+            log.warning(
+                "the console cannot read a partition", zone=batch.zone_id, partition=number, error=str(error)
+            )
+            return PartitionReading((), Move.WAITING, Health.UNREAD, f"{UNREADABLE}: {error}")
+
+    def _placed_zone(self, batch: Batch) -> PlacedZone | None:
+        """The newest target, decoded once; only one batch is read at a time."""
+        known = self._placed.get(batch.zone_id)
+        if known is None or known[0] != batch.target_revision:
+            known = self._placed[batch.zone_id] = batch.target_revision, batch.views.placed(batch.zone_id)
+        return known[1]
+
+    def _next_batch(self) -> Batch | None:
+        for zone_id, numbers in self._dirty.items():
+            if not numbers:
+                continue
+            chosen = tuple(islice(numbers, BATCH))
+            numbers.difference_update(chosen)
+            pointer = self._mirror.get(self._keyspace.target_pointer(zone_id))
+            revision = pointer.mod_revision if pointer is not None else 0
+            return Batch(zone_id, chosen, self._views_of(zone_id, chosen), revision)
+        return None
+
+    def _views_of(self, zone_id: ZoneId, numbers: Sequence[int]) -> KeyspaceViews:
+        """Over the keys of these partitions alone: a copy of everything takes longer than a thread may wait.
+        Limits are the exception, for what they hold back depends on all that moves."""
+        value = self._mirror.value(self._keyspace.limits)
+        if value is not None and Limits.decode(value).holds(_now_ms()):
+            copy = self._mirror.copy()
+            if self._all_views is None or self._all_views[0] != copy.revision:
+                self._all_views = copy.revision, KeyspaceViews(copy, self._keyspace)
+            return self._all_views[1]
+        self._all_views = None
+        keys = self._keyspace
+        prefixes = [keys.target_pointer(zone_id)]
+        known = self._placed.get(zone_id)
+        pointer = self._mirror.get(prefixes[0])
+        if pointer is not None and (known is None or known[0] != pointer.mod_revision):
+            prefixes.append(keys.target(zone_id, TargetPointer.decode(pointer.value).event_revision))
+        for number in numbers:
+            prefixes += (
+                f"{keys.zone_partitions(zone_id)}{number}/",
+                keys.member(PartitionId(zone_id, number), ""),
+            )
+        found = {item.key: item for prefix in prefixes for item in self._mirror.below(prefix)}
+        copy = KeyspaceCopy(self._mirror.prefix, self._mirror.revision, found, SortedList(found))
+        return KeyspaceViews(copy, keys)
+
+    def _adopt_zones(self) -> None:
+        """Zones that are new, changed or gone."""
+        while self._zones_dirty:
+            zone_id = self._zones_dirty.pop()
+            value = self._mirror.value(self._keyspace.intent(zone_id))
+            intent = ZoneIntent.decode(value) if value is not None else None
+            self.version += 1
+            if intent is None or intent.dropped:
+                for known in (self.grids, self.intents, self._dirty, self._placed):
+                    known.pop(zone_id, None)
+                continue
+            self.intents[zone_id] = intent
+            grid = self.grids.get(zone_id)
+            if grid is None or grid.partitions != intent.zone.partitions:
+                grid = self.grids[zone_id] = ZoneGrid(intent.zone.partitions)
+                self._seed(zone_id, grid)
+            self._dirty[zone_id] = set(range(grid.partitions))
+
+    def _seed(self, zone_id: ZoneId, grid: ZoneGrid) -> None:
+        value = self._mirror.value(self._keyspace.target_pointer(zone_id))
+        if value is None:
+            return
+        pointer = TargetPointer.decode(value)
+        chunks = self._mirror.below(self._keyspace.target(zone_id, pointer.event_revision))
+        raw = b"".join(item.value for item in chunks)
+        fits = pointer.partitions == grid.partitions
+        if fits and len(raw) == pointer.partitions * pointer.replicas * INDEX_BYTES:
+            matrix = np.frombuffer(raw, dtype="<i4").reshape(pointer.partitions, pointer.replicas)
+            grid.seed(pointer.nodes, matrix.astype(np.int32), pointer.consensus)
+
+    def _adopt_nodes(self) -> None:
+        """A node that came or went changes what its partitions are; limits change what waits."""
+        if self._nodes_dirty:
+            self._nodes_dirty = False
+            alive = self._living()
+            for zone_id, grid in self.grids.items():
+                self._note(zone_id, grid.held_by(alive ^ self._alive).tolist())
+            self._alive = alive
+            self.version += 1
+        now = time.monotonic()
+        if self._all_views is not None and now - self._recounted_at >= RECOUNT_S:
+            self._recounted_at = now
+            self._note_waiting()
+
+    def _note_waiting(self) -> None:
+        for zone_id, grid in self.grids.items():
+            self._note(zone_id, np.flatnonzero(grid.moves == Move.WAITING).tolist())
+
+    def _note(self, zone_id: ZoneId, numbers: Iterable[int]) -> None:
+        if zone_id in self.grids:
+            self._dirty.setdefault(zone_id, set()).update(numbers)
+
+    def _living(self) -> frozenset[str]:
+        prefix = self._keyspace.nodes
+        return frozenset(item.key.removeprefix(prefix) for item in self._mirror.below(prefix))
+
+    def _published_zones(self) -> Iterator[ZoneId]:
+        prefix = self._keyspace.intents
+        for item in self._mirror.below(prefix):
+            yield ZoneId(int(item.key.removeprefix(prefix)))
+
+    def _on_change(self, changed: frozenset[str]) -> None:
+        keys = self._keyspace
+        whole_zones = (keys.intents, keys.pointers, keys.all_data_nodes)
+        for key in changed:
+            if key.startswith(keys.partitions):
+                self._note_key(key.removeprefix(keys.partitions))
+            elif key.startswith(keys.members):
+                self._note_key(key.removeprefix(keys.members))
+            elif key.startswith(whole_zones):
+                self._zones_dirty.add(ZoneId(int(key.rpartition("/")[2])))
+            elif key.startswith(keys.nodes):
+                self._nodes_dirty = True
+            elif key == keys.limits:
+                self._note_waiting()
+        if time.monotonic() < self._watched_until:
+            self._wanted.set()
+
+    def _note_key(self, rest: str) -> None:
+        """``rest``: ``zone/partition/...``; other keys of the same prefix are of no partition."""
+        zone, _, below = rest.partition("/")
+        number = below.partition("/")[0]
+        if zone.isdigit() and number.isdigit():
+            zone_id = ZoneId(int(zone))
+            grid = self.grids.get(zone_id)
+            if grid is not None and int(number) < grid.partitions:
+                self._dirty.setdefault(zone_id, set()).add(int(number))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,62 @@
+"""View models to HTML: templates of this package, everything escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from app.console.mount import PATH
+
+CSS = Path(__file__).with_name("console.css")
+
+
+def link(*steps: str | int, **query: str | int | None) -> str:
+    """The address of a page; what of the query is empty is left out."""
+    path = "/".join((PATH, *(quote(str(step), safe="") for step in steps)))
+    given = {key.rstrip("_"): value for key, value in query.items() if value not in (None, "")}
+    return f"{path or PATH}{'?' if given else ''}{urlencode(given)}"
+
+
+def moment(at_ms: int) -> str:
+    """Milliseconds since 1970 as a short time in UTC."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def grouped(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def size(bytes_: int) -> str:
+    """In a unit that leaves up to four digits."""
+    value, units = float(bytes_), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 1024 and len(units) > 1:
+        value /= 1024
+        units.pop(0)
+    return f"{value:,.0f} {units[0]}" if units[0] == "bytes" else f"{value:,.1f} {units[0]}"
+
+
+def shares(counts: Iterable[int]) -> list[float]:
+    """In percent; what is there at all gets a width that can be seen."""
+    found = list(counts)
+    total = sum(found)
+    wide = [max(100 * each / total, 1.0) if each else 0.0 for each in found] if total else [0.0 for _ in found]
+    return [round(100 * each / (sum(wide) or 1), 2) for each in wide]
+
+
+@lru_cache(1)
+def _environment() -> Environment:
+    found = Environment(
+        loader=PackageLoader("app.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    found.filters |= {"grouped": grouped, "size": size, "moment": moment, "shares": shares}
+    found.globals["link"] = link
+    return found
+
+
+def render(template: str, **model: object) -> str:
+    return _environment().get_template(f"{template}.html").render(**model)

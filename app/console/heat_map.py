@@ -1,0 +1,268 @@
+"""The map of a zone: partitions by nodes, gathered into so many columns as fit a screen.
+
+Eight partitions get a column each; 65,000 are gathered into ranges, whose cells are coloured by how many copies
+the node holds of them, or by the worst that is the matter with one. A click opens a range, down to single
+partitions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from app.console.cells import CODES, Copy, Health, Move, Role
+from app.console.charts import css
+from app.console.zone_grid import COPY_OF, ROLE_OF, Numbers, ZoneGrid
+
+COLUMNS_MAX = 96
+LABELLED_CELLS_MAX = 400
+LEVELS = 4
+
+
+class Colour(IntEnum):
+    """What a cell is painted as. FEW to ALL: how much of a range the node holds."""
+
+    FEW = 1
+    SOME = 2
+    MANY = 3
+    ALL = 4
+    LEADER = 5
+    LEARNER = 6
+    UNREAD = 7
+    LEAVING = 8
+    JOINING = 9
+    TROUBLE = 10
+
+
+class Shown(StrEnum):
+    """Which partitions the map shows."""
+
+    EVERY = "all"
+    UNSETTLED = "unsettled"
+    MOVING = "moving"
+    WAITING = "waiting"
+    UNHEALTHY = "unhealthy"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A column: partitions ``first`` to ``last``, of which ``count`` are shown."""
+
+    first: int
+    last: int
+    count: int
+
+    @property
+    def label(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}–{self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """``cells``: [column, node, Colour, replicas, leaders, learners, leaving, joining, troubled], one for each
+    pair that has a copy. ``selected`` partitions of ``total``."""
+
+    nodes: tuple[str, ...]
+    ranges: tuple[Range, ...]
+    cells: tuple[tuple[int, ...], ...]
+    selected: int
+    total: int
+
+    @property
+    def is_single(self) -> bool:
+        """Every column is one partition."""
+        return all(each.count == 1 for each in self.ranges)
+
+    @property
+    def is_labelled(self) -> bool:
+        return self.is_single and len(self.nodes) * len(self.ranges) <= LABELLED_CELLS_MAX
+
+
+def chosen(grid: ZoneGrid, shown: Shown, first: int = 0, last: int | None = None) -> Numbers:
+    """Numbers of the partitions to show, ascending: of ``first`` to ``last`` those that are asked for."""
+    last = grid.partitions - 1 if last is None else min(last, grid.partitions - 1)
+    asked = {
+        Shown.EVERY: np.ones(grid.partitions, dtype=np.bool_),
+        Shown.UNSETTLED: grid.moves > Move.DONE,
+        Shown.MOVING: grid.moves == Move.MOVING,
+        Shown.WAITING: grid.moves == Move.WAITING,
+        Shown.UNHEALTHY: grid.health > Health.AVAILABLE,
+    }[shown]
+    numbers = np.arange(max(first, 0), last + 1, dtype=np.int64)
+    found: Numbers = numbers[asked[numbers]]
+    return found
+
+
+def heat_map(
+    grid: ZoneGrid, numbers: Numbers, nodes: Sequence[str] = (), columns_max: int = COLUMNS_MAX
+) -> HeatMap:
+    """``nodes``: shown also when they hold nothing."""
+    columns = min(columns_max, len(numbers))
+    edges = np.linspace(0, len(numbers), columns + 1).astype(np.int64)
+    ranges = tuple(
+        Range(int(numbers[start]), int(numbers[end - 1]), int(end - start))
+        for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+    )
+    cells = grid.cells[numbers]
+    rows, at = np.nonzero(cells)
+    names = tuple(sorted({*nodes, *(grid.nodes[each] for each in np.unique(at).tolist())}))
+    place = {name: number for number, name in enumerate(names)}
+    order = np.array([place.get(name, 0) for name in grid.nodes], dtype=np.int64)
+    bucket = np.searchsorted(edges, rows, side="right") - 1
+    key = (bucket * len(names) + (order[at] if len(at) else at)) * CODES + cells[rows, at]
+    table = np.bincount(key, minlength=columns * len(names) * CODES)
+    table = table.reshape(columns, len(names), CODES)
+    counts = _counted(table)
+    colours = _colours(counts, np.array([each.count for each in ranges], dtype=np.int64))
+    where_column, where_node = np.nonzero(counts.sum(axis=0))
+    told = np.stack(
+        [where_column, where_node, colours[where_column, where_node], *counts[:6, where_column, where_node]],
+        axis=1,
+    )
+    return HeatMap(names, ranges, tuple(map(tuple, told.tolist())), len(numbers), grid.partitions)
+
+
+def _counted(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """int64 [7, columns, nodes]: replicas, leaders, learners, leaving, joining, troubled, unread."""
+    present = np.arange(CODES) > 0
+    kinds = (
+        present,
+        ROLE_OF == Role.LEADER,
+        ROLE_OF == Role.LEARNER,
+        COPY_OF == Copy.LEAVING,
+        (COPY_OF == Copy.JOINING) | (COPY_OF == Copy.WANTED),
+        COPY_OF >= Copy.BROKEN,
+        COPY_OF == Copy.UNREAD,
+    )
+    return np.stack([table[:, :, kind & present].sum(axis=2) for kind in kinds])
+
+
+def _colours(counts: npt.NDArray[np.int64], in_range: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """``Colour`` by column and node; later ones win."""
+    replicas, leaders, learners, leaving, joining, troubled, unread = counts
+    share = replicas / np.maximum(in_range, 1)[:, None]
+    colours = np.clip(np.ceil(share * LEVELS), 1, LEVELS).astype(np.int64)
+    single = (in_range == 1)[:, None]
+    for colour, where in (
+        (Colour.MANY, single & (replicas > 0)),
+        (Colour.LEADER, single & (leaders > 0)),
+        (Colour.LEARNER, (learners == replicas) & (learners > 0)),
+        (Colour.UNREAD, (unread == replicas) & (unread > 0)),
+        (Colour.LEAVING, leaving > 0),
+        (Colour.JOINING, joining > 0),
+        (Colour.TROUBLE, troubled > 0),
+    ):
+        colours[where] = colour
+    found: npt.NDArray[np.int64] = colours
+    return found
+
+
+LEGEND: tuple[tuple[Colour, str, str], ...] = (
+    (Colour.FEW, "few", "holds up to a quarter of the range"),
+    (Colour.SOME, "some", "up to half"),
+    (Colour.MANY, "many / voter", "up to three quarters; of a single partition: a voter"),
+    (Colour.ALL, "all", "more than that"),
+    (Colour.LEADER, "leader", "leads the partition"),
+    (Colour.LEARNER, "learner", "only copies that do not vote"),
+    (Colour.LEAVING, "leaving", "goes when the move is over"),
+    (Colour.JOINING, "joining", "is being filled, or not begun"),
+    (Colour.TROUBLE, "down or broken", "the node is down, or the copy failed"),
+    (Colour.UNREAD, "being read", "as the target says; its state is not read yet"),
+)
+"""Colour, word and what it means."""
+
+_TOOLTIP = """(p) => {
+  const [x, y, , replicas, leaders, learners, leaving, joining, troubled] = p.value;
+  const told = [[replicas, 'replicas'], [leaders, 'led here'], [learners, 'learners'],
+    [leaving, 'leaving'], [joining, 'joining'], [troubled, 'down or broken']];
+  const parts = told.filter(([n]) => n).map(([n, word]) => n.toLocaleString('en') + ' ' + word);
+  const where = RANGES[x].includes('–') ? 'partitions ' : 'partition ';
+  return '<b>' + echartsEscape(NODES[y]) + '</b><br>' + where + RANGES[x] + '<br>' + parts.join('<br>');
+}"""
+
+
+def chart_options(found: HeatMap) -> dict[str, Any]:
+    """ECharts options; colours are the style sheet's, read in the browser."""
+    names = [each.label for each in found.ranges]
+    tooltip = (
+        _TOOLTIP.replace("RANGES", _js(names))
+        .replace("NODES", _js(found.nodes))
+        .replace("echartsEscape", "((s) => s.replace(/[&<>]/g, (c) => '&#' + c.charCodeAt(0) + ';'))")
+    )
+    label = {":color": css("--ink")}
+    axis = {
+        "type": "category",
+        "axisLabel": label,
+        "splitArea": {"show": False},
+        "axisTick": {"show": False},
+        "axisLine": {"lineStyle": {":color": css("--line")}},
+    }
+    words = {colour: word for colour, word, _ in LEGEND}
+    return {
+        "animation": False,
+        "aria": {"enabled": True, "label": {"description": summary(found)}},
+        "tooltip": {
+            ":formatter": tooltip,
+            ":backgroundColor": css("--panel"),
+            "textStyle": {":color": css("--ink")},
+            ":borderColor": css("--line"),
+        },
+        "grid": {"left": 8, "right": 8, "top": 8, "bottom": 8, "containLabel": True},
+        "xAxis": {**axis, "data": names},
+        "yAxis": {**axis, "data": list(found.nodes), "inverse": True},
+        "visualMap": {
+            "show": False,
+            "dimension": 2,
+            "type": "piecewise",
+            "pieces": [
+                {"value": int(each), ":color": css(f"--map-{each.name.lower()}"), "label": words[each]}
+                for each in Colour
+            ],
+        },
+        "series": [
+            {
+                "type": "heatmap",
+                "data": [list(each) for each in found.cells],
+                "progressive": 0,
+                "itemStyle": {":borderColor": css("--panel"), "borderWidth": 1 if len(names) <= 48 else 0},
+                "label": {
+                    "show": found.is_labelled,
+                    ":formatter": "(p) => WORDS[p.value[2]]".replace("WORDS", _js(_WORDS)),
+                    ":color": css("--map-label"),
+                    "fontSize": 11,
+                },
+                "emphasis": {"itemStyle": {":borderColor": css("--ink"), "borderWidth": 2}},
+            }
+        ],
+    }
+
+
+_WORDS = {
+    int(Colour.MANY): "voter",
+    int(Colour.LEADER): "leader",
+    int(Colour.LEARNER): "learner",
+    int(Colour.LEAVING): "leaving",
+    int(Colour.JOINING): "joining",
+    int(Colour.TROUBLE): "down",
+}
+
+
+def summary(found: HeatMap) -> str:
+    """For those who do not see the colours."""
+    troubled = sum(cell[8] for cell in found.cells)
+    joining = sum(cell[7] for cell in found.cells)
+    return (
+        f"{found.selected:,} of {found.total:,} partitions on {len(found.nodes)} nodes; "
+        f"{joining:,} copies are joining, {troubled:,} are down or broken."
+    )
+
+
+def _js(value: object) -> str:
+    """As a literal in a script; names of nodes and zones come from outside."""
+    return json.dumps(value, ensure_ascii=True).replace("<", "\\u003c")

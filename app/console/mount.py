@@ -1,0 +1,59 @@
+"""The console below ``/console``: NiceGUI is imported when the first page is asked for, not at the start.
+
+NiceGUI keeps its application in a global, so a process has one console; it is started and stopped by ``run``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from app.services import Services
+
+    Serving = Callable[[Services], AbstractAsyncContextManager[ASGIApp]]
+
+PATH = "/console"
+START_S = 20.0
+
+
+class Console:
+    """An ASGI application; ``run`` must run beside the server."""
+
+    def __init__(self) -> None:
+        self._wanted = asyncio.Event()
+        self._started = asyncio.Event()
+        self._pages: ASGIApp | None = None
+
+    async def run(self, services: Services) -> None:
+        """Until cancelled: waits for the first visitor, then starts the pages and what feeds them."""
+        await self._wanted.wait()
+        # Half a second of imports, which other requests need not wait for.
+        serving = await asyncio.to_thread(_serving)
+        async with serving(services) as application:
+            self._pages = application
+            self._started.set()
+            await asyncio.get_running_loop().create_future()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._wanted.set()
+        try:
+            async with asyncio.timeout(START_S):
+                await self._started.wait()
+        except TimeoutError:
+            late = PlainTextResponse("the console is still starting: reload in a moment", 503)
+            await late(scope, receive, send)
+            return
+        assert self._pages is not None
+        await self._pages(scope, receive, send)
+
+
+def _serving() -> Serving:
+    from app.console.site import serving
+
+    return serving

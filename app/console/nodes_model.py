@@ -1,0 +1,49 @@
+"""Nodes as the console lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.console.zone_grid import NodeLoad
+from rebalance.core.drain import Drain
+from rebalance.core.records import NodeRecord
+
+Row = dict[str, Any]
+
+
+def node_rows(
+    live: Mapping[str, NodeRecord], drains: Mapping[str, Drain], loads: Mapping[str, NodeLoad]
+) -> list[Row]:
+    """One for each node that lives, is drained, or is missed: it still has copies."""
+    missed = {name for name, load in loads.items() if load.replicas}
+    return [
+        node_row(name, live.get(name), drains.get(name), loads.get(name, NodeLoad()))
+        for name in sorted({*live, *drains, *missed})
+    ]
+
+
+def node_row(name: str, record: NodeRecord | None, drain: Drain | None, load: NodeLoad) -> Row:
+    limit = record.node.member_limit if record is not None else None
+    return {
+        "name": name,
+        "state": _state(record, drain, load),
+        "replicas": load.replicas,
+        "voters": load.voters,
+        "leaders": load.leaders,
+        "learners": load.learners,
+        "joining": load.joining,
+        "troubled": load.troubled,
+        "limit": limit,
+        "filled": round(100 * load.replicas / limit) if limit else None,
+        "weight": record.node.weight if record is not None else None,
+        "domain": record.node.failure_domain if record is not None else "",
+        "profiles": ", ".join(record.node.profiles) if record is not None else "",
+        "attributes": ", ".join(f"{key}={value}" for key, value in record.node.attributes) if record else "",
+    }
+
+
+def _state(record: NodeRecord | None, drain: Drain | None, load: NodeLoad) -> str:
+    if drain is not None:
+        return "drained" if not load.replicas else "draining" if record is not None else "draining, down"
+    return "alive" if record is not None else "down"

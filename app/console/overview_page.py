@@ -1,0 +1,48 @@
+"""``/console``: is it well, what moves, what is stuck and why, and what was changed last."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from nicegui import ui
+
+from app.console.fragments import render
+from app.console.frame import Fragment, console_page, page_frame
+from app.console.overview import health_bar, stuck, tiles, unsettled
+from app.console.shared import Site
+from app.console.zone_states import zone_states
+
+CHANGES_SHOWN = 8
+
+
+def register(site: Site) -> None:
+    @console_page("/")
+    async def overview(request: Request) -> None:
+        with page_frame(site, request, "Overview", "") as frame:
+            ui.html(
+                render("title", title="Overview", note="How the whole installation is, now."), sanitize=False
+            )
+            health, moving, waiting, changes = (Fragment("panel") for _ in range(4))
+
+            async def draw() -> None:
+                readiness = await site.readiness()
+                catalog = await site.catalog()
+                views = site.services.views
+                states = zone_states(site.feed, views)
+                held = {node for grid in site.feed.grids.values() for node in grid.nodes}
+                known = len(held | set(views.live_records()))
+                health.show(
+                    render(
+                        "overview_health",
+                        tiles=tiles(readiness, known),
+                        health=health_bar(states),
+                        partitions=sum(state.moves.total for state in states),
+                        zones=len(states),
+                    )
+                )
+                moving.show(render("overview_moves", zones=unsettled(states), total=len(states)))
+                waiting.show(render("overview_causes", causes=stuck(states)))
+                history = site.history(catalog.version)
+                events = None if history is None else history[:CHANGES_SHOWN]
+                changes.show(render("overview_changes", events=events))
+
+            await frame.live(draw)

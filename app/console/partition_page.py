@@ -1,0 +1,50 @@
+"""``/console/zones/{zone}/partitions/{number}``: where it is, why it is there, and what it waits for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request
+from nicegui import ui
+
+from app.api.zones import get_partition
+from app.console.actions import body
+from app.console.fragments import render
+from app.console.frame import Fragment, console_page, page_frame
+from app.console.shared import Site
+from app.sql.results import ResultSet
+from catalog.core.zone import Zone
+
+
+def reasons(answer: ResultSet) -> list[dict[str, Any]]:
+    """Rows of EXPLAIN PARTITION by column name, in lower case."""
+    names = [column.name.lower() for column in answer.columns]
+    return [dict(zip(names, row, strict=True)) for row in answer.rows]
+
+
+def quoted(name: str) -> str:
+    """A name as SQL reads it exactly."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def register(site: Site) -> None:
+    @console_page("/zones/{zone}/partitions/{number}")
+    async def partition(request: Request, zone: str, number: int) -> None:
+        with page_frame(site, request, f"{zone} partition {number}", "map") as frame:
+            head = Fragment()
+            with ui.element("div").classes("two"):
+                state, phases = Fragment("panel"), Fragment("panel")
+            why, members = Fragment("panel"), Fragment("panel")
+
+            async def draw() -> None:
+                found: Zone = await site.services.zones.find(zone)
+                told = body(await get_partition(found.name, number, site.services))
+                answer = await site.ask(f"EXPLAIN PARTITION {quoted(found.name)}.{number}")
+                rows = reasons(answer)
+                head.show(render("partition_head", zone=found, number=number))
+                state.show(render("partition_state", told=told))
+                phases.show(render("partition_phases", phases=told["phases"]))
+                why.show(render("partition_reasons", rows=rows))
+                members.show(render("partition_members", members=told["members"]))
+
+            await frame.live(draw)

@@ -1,0 +1,100 @@
+"""What all pages share: the services, the feed, and answers that one reading of serves every page."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from app.console.feed import PartitionFeed
+from app.services import Services
+from app.sql.results import ResultSet, SessionContext
+from app.sql.view_snapshot import SystemSnapshot
+from catalog.core.errors import StatementError
+from catalog.core.snapshot import CatalogSnapshot
+
+log = structlog.get_logger(__name__)
+
+NEW_ZONE = "CREATE ZONE orders (PARTITIONS 16, REPLICAS 3) STORAGE PROFILES ['default'];"
+READINESS_S = 4.0
+HISTORY_MAX = 500
+HISTORY = (
+    "SELECT catalog_version, committed_at, statement FROM events "
+    f"ORDER BY catalog_version DESC LIMIT {HISTORY_MAX}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A statement that made a catalog version; ``at`` in UTC."""
+
+    version: int
+    at: str
+    statement: str
+
+
+@dataclass
+class Site:
+    services: Services
+    feed: PartitionFeed
+    _readiness: dict[str, Any] = field(default_factory=dict)
+    _readiness_at: float = -READINESS_S
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _history: tuple[int, tuple[Event, ...] | None] = (-1, None)
+    _reading: asyncio.Task[None] | None = None
+
+    @property
+    def revision(self) -> Hashable:
+        """Changes when any page may have something new to show."""
+        feed = self.feed
+        return (
+            self.services.mirror.revision,
+            feed.version,
+            feed.unread == 0,
+            self._history[0],
+        )
+
+    async def readiness(self) -> dict[str, Any]:
+        """As ``/readyz`` tells it, asked anew every few seconds at most, whatever number of pages is open."""
+        async with self._asking:
+            if time.monotonic() - self._readiness_at >= READINESS_S:
+                self._readiness = await self.services.readiness()
+                self._readiness_at = time.monotonic()
+            return self._readiness
+
+    async def catalog(self) -> CatalogSnapshot:
+        """Raises StoreError."""
+        return await self.services.snapshot()
+
+    def history(self, version: int) -> tuple[Event, ...] | None:
+        """The last statements, the newest first; None while those up to ``version`` are being read for the
+        first time. A query takes longer than a page should wait for, so a later drawing has the new ones."""
+        known, events = self._history
+        if known != version and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.create_task(self._read_history(version))
+        return events
+
+    async def _read_history(self, version: int) -> None:
+        try:
+            answer = await self.ask(HISTORY)
+        except StatementError as error:
+            log.warning("the console cannot read the catalog's history", error=str(error))
+            await asyncio.sleep(READINESS_S)
+            return
+        events = tuple(Event(int(row[0]), str(row[1])[:19], str(row[2])) for row in answer.rows)
+        self._history = version, events
+
+    async def ask(self, sql: str) -> ResultSet:
+        """One statement, as clients ask it. Raises StatementError."""
+        return await self.services.engine.execute(sql, SessionContext(user="console"))
+
+    async def snapshot(self) -> SystemSnapshot:
+        """Everything, for readers in a thread. Raises StoreError."""
+        self.services.require_metastore()
+        catalog = await self.services.snapshot()
+        copy = self.services.mirror.copy()
+        return SystemSnapshot(catalog, copy, self.services.views.keyspace, time.time_ns() // 1_000_000)

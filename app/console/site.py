@@ -1,0 +1,75 @@
+"""The console's application: its pages, what feeds them, and what they share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from fastapi import FastAPI
+from nicegui import ui
+from starlette.types import ASGIApp
+
+from app.console import (
+    map_page,
+    nodes_page,
+    overview_page,
+    partition_page,
+    rebalance_page,
+    sql_page,
+    what_if_page,
+    zone_page,
+    zones_page,
+)
+from app.console.feed import PartitionFeed
+from app.console.shared import Site
+from app.services import Services
+
+FAVICON = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" '
+    'fill="#0b6e6e"/><g fill="#fff"><rect x="6" y="6" width="8" height="8" rx="2"/><rect x="18" y="6" '
+    'width="8" height="8" rx="2" opacity=".55"/><rect x="6" y="18" width="8" height="8" rx="2" opacity=".55"/>'
+    '<rect x="18" y="18" width="8" height="8" rx="2"/></g></svg>'
+)
+RECONNECT_S = 15.0
+
+PAGES = (
+    overview_page,
+    zones_page,
+    zone_page,
+    map_page,
+    partition_page,
+    nodes_page,
+    rebalance_page,
+    sql_page,
+    what_if_page,
+)
+
+
+@asynccontextmanager
+async def serving(services: Services) -> AsyncIterator[ASGIApp]:
+    """The application, as long as the context is entered. Once a process: NiceGUI's own is a global."""
+    site = Site(services, PartitionFeed(services.mirror, services.views.keyspace))
+    for page in PAGES:
+        page.register(site)
+    application = FastAPI(openapi_url=None)
+    ui.run_with(
+        application,
+        title="Zonekeeper",
+        favicon=FAVICON,
+        dark=None,
+        language="en-US",
+        # Nothing is bound: pages are drawn when something has changed.
+        binding_refresh_interval=None,
+        reconnect_timeout=RECONNECT_S,
+        tailwind=False,
+        show_welcome_message=False,
+    )
+    feeding = asyncio.create_task(site.feed.run())
+    try:
+        async with application.router.lifespan_context(application):
+            yield application
+    finally:
+        feeding.cancel()
+        with suppress(asyncio.CancelledError):
+            await feeding

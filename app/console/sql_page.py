@@ -1,0 +1,202 @@
+"""``/console/sql``: write statements, see what they would change, run them, and take the answers away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import Request
+from nicegui import ui
+
+from app.console.confirm import confirm
+from app.console.fragments import link, render
+from app.console.frame import Frame, console_page, page_frame
+from app.console.shared import Site
+from app.console.sql_script import (
+    ROWS_SHOWN_MAX,
+    Failure,
+    Sent,
+    as_csv,
+    as_json,
+    changes_something,
+    explained,
+    failure,
+    grid_options,
+    has_rows,
+    mark,
+    told,
+    with_reason,
+)
+from app.sql.statements import ScriptError, ShownResult
+from catalog.core.errors import StatementError
+
+ADDRESS_MAX = 4_000
+"""A longer text is not put into the address."""
+GRID_ROW_PX = 36
+GRID_ROWS_MAX = 12
+
+EXAMPLES = (
+    ("Zones", "SHOW ZONES"),
+    ("Where partitions are", "SELECT * FROM assignments LIMIT 100"),
+    ("What is unwell", "SELECT * FROM global_partition_states WHERE state <> 'AVAILABLE'"),
+    ("What moves", "SELECT * FROM operations"),
+    ("New zone", "CREATE ZONE orders (PARTITIONS 16, REPLICAS 3) STORAGE PROFILES ['default'];"),
+)
+
+
+class _Editor:
+    def __init__(self, site: Site, frame: Frame, text: str) -> None:
+        self._site, self._frame = site, frame
+        self._results: list[Mapping[str, Any]] = []
+        with ui.element("section").classes("panel editor"):
+            ui.label("Statements").classes("visually-hidden").props("id=editor-label")
+            self._editor = ui.codemirror(
+                text,
+                language="SQL",
+                theme="githubLight",
+                line_wrapping=True,
+                on_change=self._clear_mark,
+                keymap={"Mod-Enter": self.run},
+            ).classes("code")
+            self._refusal = ui.html("", sanitize=False).props('role="alert"')
+            with ui.row().classes("tools"):
+                run = ui.button("Run", on_click=self.run).props("unelevated no-caps").classes("primary")
+                run.tooltip("Ctrl+Enter")
+                ui.button("Explain", on_click=self.explain).props("outline no-caps")
+                ui.html(render("sql_examples", examples=EXAMPLES), sanitize=False)
+        self._answers = (
+            ui.element("section").classes("answers").props('aria-live="polite" aria-label="Results"')
+        )
+
+    async def settle_theme(self) -> None:
+        """The editor's colours are its own: the browser says which theme is on."""
+        dark = await ui.run_javascript("document.body.classList.contains('body--dark')", timeout=5)
+        if dark:
+            self._editor.set_theme("githubDark")
+        # The editable part is what assistive software reads, and the element has no property for its name.
+        ui.run_javascript(
+            f"getHtmlElement({self._editor.id}).querySelector('.cm-content')"
+            "?.setAttribute('aria-labelledby', 'editor-label')"
+        )
+
+    @property
+    def _text(self) -> str:
+        return str(self._editor.value or "")
+
+    async def run(self) -> None:
+        text = self._text
+        self._remember(text)
+        try:
+            changes = changes_something(text)
+        except StatementError as error:
+            self._refuse(failure(error))
+            return
+        if not changes:
+            await self._send(Sent(text))
+            return
+
+        async def act(by: str, reason: str) -> str:
+            done = await self._send(with_reason(text, by, reason))
+            return "Done: see the results." if done else "Refused: see the editor."
+
+        told_before = (
+            "Statements that change the catalog take effect one by one, at once. Explain shows what they move."
+        )
+        confirm(self._frame, "Run the statements?", told_before, "Run", act)
+
+    async def explain(self) -> None:
+        text = self._text
+        self._remember(text)
+        await self._send(explained(text.rstrip().rstrip(";")))
+
+    async def _send(self, sent: Sent) -> bool:
+        """Whether all of it was done."""
+        self._clear_mark()
+        try:
+            self._site.services.require_metastore()
+            results = await self._site.services.run_statements(sent.text)
+        except ScriptError as error:
+            self._show(error.results)
+            self._refuse(failure(error, sent))
+            return False
+        except StatementError as error:
+            self._refuse(failure(error, sent))
+            return False
+        self._show(results)
+        return True
+
+    def _remember(self, text: str) -> None:
+        if len(text) <= ADDRESS_MAX:
+            ui.navigate.history.replace(link("sql", text=text))
+
+    def _refuse(self, found: Failure) -> None:
+        self._refusal.set_content(render("sql_refusal", failure=found))
+        text = self._text
+        if found.line is None or found.column is None or not text:
+            return
+        start, end = mark(text, found.line, found.column)
+        lines = text.count("\n") + 1
+        self._editor.decorations = [
+            {"kind": "line", "line": min(found.line, lines), "class": "cm-wrong-line"},
+            {"kind": "mark", "from": start, "to": end, "class": "cm-wrong"},
+        ]
+        self._editor.reveal_line(min(found.line, lines))
+
+    def _clear_mark(self) -> None:
+        self._refusal.set_content("")
+        if self._editor.decorations:
+            self._editor.decorations = []
+
+    def _show(self, results: tuple[ShownResult, ...] | Any) -> None:
+        self._results = [each.to_json() for each in results]
+        self._answers.clear()
+        with self._answers:
+            if self._results:
+                with ui.row().classes("tools"):
+                    ui.button("All as JSON", on_click=self._download_json).props("flat no-caps")
+            for result in self._results:
+                self._show_one(result)
+
+    def _show_one(self, result: Mapping[str, Any]) -> None:
+        rows = len(result["data"]) if has_rows(result) else 0
+        with ui.element("article").classes("panel"):
+            what = "" if has_rows(result) else told(result)
+            ui.html(
+                render("sql_result", result=result, told=what, rows=rows, cut=max(0, rows - ROWS_SHOWN_MAX)),
+                sanitize=False,
+            )
+            if not has_rows(result):
+                return
+            if rows:
+                height = 60 + GRID_ROW_PX * min(rows + 1, GRID_ROWS_MAX)
+                grid = ui.aggrid(grid_options(result), theme="quartz", auto_size_columns=False)
+                grid.classes("grid").style(f"height: {height}px")
+            with ui.row().classes("tools"):
+                ui.button("Download CSV", on_click=lambda: self._download_csv(result)).props("outline no-caps")
+                ui.button("Download JSON", on_click=lambda: self._download_one(result)).props("outline no-caps")
+
+    def _download_csv(self, result: Mapping[str, Any]) -> None:
+        ui.download.content(as_csv(result), f"zonekeeper-{result['n']}.csv", "text/csv")
+
+    def _download_one(self, result: Mapping[str, Any]) -> None:
+        name = f"zonekeeper-{result['n']}.json"
+        ui.download.content(json.dumps(result, ensure_ascii=False, indent=2), name, "application/json")
+
+    def _download_json(self) -> None:
+        ui.download.content(as_json(self._results), "zonekeeper.json", "application/json")
+
+
+def register(site: Site) -> None:
+    @console_page("/sql")
+    async def sql(request: Request, text: str = "SHOW ZONES") -> None:
+        with page_frame(site, request, "SQL", "sql") as frame:
+            note = "Every statement of the API and of SQL clients. Errors are marked where they are."
+            ui.html(render("title", title="SQL", note=note), sanitize=False)
+            editor = _Editor(site, frame, text)
+            await frame.live(_nothing)
+            ui.timer(0, editor.settle_theme, once=True)
+
+
+async def _nothing() -> None:
+    return

@@ -1,0 +1,189 @@
+"""The SQL editor's logic: what a script does, where an error is, and results as grids and files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from catalog.core.errors import ErrorKind, StatementError
+from parser.calls import Call
+from parser.queries import Ddl, cut_script
+from parser.to_command import parse_ddl
+
+Json = Mapping[str, Any]
+
+_WORD = re.compile(r"\w+")
+_NUMERIC = frozenset({"bigint", "integer", "double"})
+_COMMENT_END = re.compile(r"\*/")
+ROWS_SHOWN_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A refused script: ``line`` and ``column`` from 1 in the text of the editor; None: nowhere in it."""
+
+    name: str
+    message: str
+    action: str
+    line: int | None = None
+    column: int | None = None
+    statement: int | None = None
+
+    @property
+    def place(self) -> str:
+        return "" if self.line is None else f"line {self.line}, column {self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What is sent for the editor's ``written`` text: the same with pieces in it that the user has not written,
+    ``inserted`` (offset in ``written``, piece) in order of the offsets; places of errors do not count them."""
+
+    written: str
+    inserted: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def text(self) -> str:
+        parts: list[str] = []
+        last = 0
+        for offset, piece in self.inserted:
+            parts += self.written[last:offset], piece
+            last = offset
+        return "".join((*parts, self.written[last:]))
+
+    def written_place(self, line: int, column: int) -> tuple[int, int]:
+        """Line and column in ``written`` of a place in ``text``; all from 1."""
+        lines = self.text.split("\n")
+        at = sum(len(each) + 1 for each in lines[: line - 1]) + column - 1
+        before = 0
+        for offset, piece in self.inserted:
+            if at < offset + before + len(piece):
+                at = min(at, offset + before)
+                break
+            before += len(piece)
+        head = self.written[: max(0, at - before)]
+        return head.count("\n") + 1, len(head) - (head.rfind("\n") + 1) + 1
+
+
+def failure(error: StatementError, sent: Sent | None = None) -> Failure:
+    """``sent``: what was sent in place of the editor's text."""
+    line, column = error.line, error.column
+    if sent is not None and line is not None and column is not None:
+        line, column = sent.written_place(line, column)
+    return Failure(error.kind.name, error.message, error.kind.value.action, line, column, error.statement)
+
+
+def changes_something(text: str) -> bool:
+    """Whether a statement of the script would change the catalog or the partitions.
+
+    Raises StatementError for text that would be refused as it stands; then nothing of it is run."""
+    pieces = cut_script(text)
+    if not pieces:
+        raise StatementError(ErrorKind.SYNTAX_ERROR, "there is no statement: write one, as SHOW ZONES")
+    changes = False
+    for piece in pieces:
+        if isinstance(piece.statement, Ddl):
+            try:
+                parse_ddl(piece.text)
+            except StatementError as error:
+                error.statement = piece.n
+                raise
+        changes |= isinstance(piece.statement, Ddl | Call)
+    return changes
+
+
+def with_reason(text: str, by: str, reason: str) -> Sent:
+    """Who and why in a comment behind the first word of each change: there the catalog's history keeps it.
+
+    Raises StatementError for text that cannot be cut into statements."""
+    told = _COMMENT_END.sub("* /", f"{by}: {reason}".replace("\n", " "))
+    inserted, end = [], 0
+    for piece in cut_script(text):
+        start = text.index(piece.source, end)
+        end = start + len(piece.source)
+        word = _WORD.match(text, start)
+        if isinstance(piece.statement, Ddl | Call) and word is not None:
+            inserted.append((word.end(), f" /* {told} */"))
+    return Sent(text, tuple(inserted))
+
+
+def explained(text: str) -> Sent:
+    """The script as a question what it would change."""
+    asks = text.lstrip()[:7].upper() == "EXPLAIN"
+    return Sent(text) if asks else Sent(text, ((0, "EXPLAIN "),))
+
+
+def mark(text: str, line: int, column: int) -> tuple[int, int]:
+    """Offsets of the word at ``line`` and ``column`` (both from 1), at least one character long; what lies
+    beyond the end marks the last character."""
+    lines = text.split("\n")
+    line = min(line, len(lines))
+    start = sum(len(each) + 1 for each in lines[: line - 1]) + min(column - 1, len(lines[line - 1]))
+    found = _WORD.match(text, start)
+    end = found.end() if found else start + 1
+    if end > len(text) or start == end or text[start:end] == "\n":
+        start, end = max(0, min(start, len(text)) - 1), min(max(start, 1), len(text))
+    return start, end
+
+
+def has_rows(result: Json) -> bool:
+    return result.get("columns") is not None
+
+
+def grid_options(result: Json) -> dict[str, Any]:
+    """AG Grid options of one answer; columns are numbered, for their names may repeat."""
+    columns = result["columns"]
+    return {
+        "columnDefs": [
+            {
+                "field": f"c{at}",
+                "headerName": column["name"],
+                "type": "rightAligned" if column["type"] in _NUMERIC else None,
+                "resizable": True,
+                "sortable": True,
+                "filter": True,
+                "minWidth": 110,
+            }
+            for at, column in enumerate(columns)
+        ],
+        "rowData": [
+            {f"c{at}": _shown(value) for at, value in enumerate(row)} for row in result["data"][:ROWS_SHOWN_MAX]
+        ],
+        "suppressFieldDotNotation": True,
+        "enableCellTextSelection": True,
+    }
+
+
+def _shown(value: object) -> object:
+    """As text where a grid has no form of its own for it."""
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value) if isinstance(value, bool) else value
+
+
+def as_csv(result: Json) -> str:
+    """With a header line; NULL is an empty field."""
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerow([column["name"] for column in result["columns"]])
+    writer.writerows([["" if value is None else value for value in row] for row in result["data"]])
+    return out.getvalue()
+
+
+def as_json(results: Sequence[Json]) -> str:
+    """As the REST API answers them."""
+    return json.dumps({"results": list(results)}, ensure_ascii=False, indent=2)
+
+
+def told(result: Json) -> str:
+    """What a statement without rows did, in a line."""
+    if not result["applied"]:
+        return "changed nothing: there was nothing to do"
+    effect = result["effect"] or {}
+    changed = ", ".join(f"{key} = {value}" for key, value in effect.items() if key != "op")
+    return f"{effect.get('op', 'done')!s} → catalog version {result['catalog_version']}; {changed}"

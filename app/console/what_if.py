@@ -1,0 +1,183 @@
+"""What-if: a zone with nodes more or fewer, placed by the controllers' kernel and compared with what is.
+
+Nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.sql.explain import NOWHERE, Placement, stored_placement, wanted_placement
+from app.sql.view_snapshot import SystemSnapshot
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.quorum import default_quorum
+from catalog.core.zone import DistributionAlgorithm, Zone
+from rebalance.core.data_nodes import DEFAULT_WEIGHT, OWN_DOMAIN, DataNodes
+from rebalance.kernels.assessment import Assessment, assess, level_counts
+from rebalance.kernels.transfers import NOBODY, totals, transfers
+from spark.errors import PlacementError
+
+ADDED_MAX = 1_000
+FLOWS_MAX = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """``add`` are names of nodes that need not exist, ``remove`` of data nodes; ``replicas`` None: as it is."""
+
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    replicas: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShare:
+    """Replicas, voters and preferred primaries; None where the node is no data node on that side."""
+
+    node: str
+    before: tuple[int, int, int] | None
+    after: tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``copied`` replicas, of ``bytes_``, go to nodes that did not hold them; ``ended`` ones only end.
+
+    ``flows``: (donor, stealer, replicas), the largest first, an empty name for nobody. ``before`` and ``after``
+    assess the whole; ``unknown`` replicas are copied from partitions of no known size."""
+
+    zone: str
+    partitions: int
+    replicas: tuple[int, int]
+    voters: tuple[int, int]
+    copied: int
+    ended: int
+    bytes_: int
+    unknown: int
+    partitions_touched: int
+    nodes: tuple[NodeShare, ...]
+    flows: tuple[tuple[str, str, int], ...]
+    before: Assessment
+    after: Assessment
+
+
+def read_names(text: str) -> tuple[str, ...]:
+    """Names separated by commas or spaces, each once."""
+    return tuple(dict.fromkeys(text.replace(",", " ").split()))
+
+
+def compare(zone: Zone, question: Question, snapshot: SystemSnapshot) -> Answer:
+    """Takes as long as a placement: call it in a thread. Raises RefusedError with what would be accepted."""
+    stored = snapshot.data_nodes(zone.zone_id)
+    was = stored_placement(zone, snapshot)
+    if stored is None or was is NOWHERE:
+        message = f"zone {zone.name} is not placed yet: ask again when it is"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    asked = zone if question.replicas is None else replace(zone, replicas=question.replicas)
+    wanted = _data_nodes(asked, stored, question, snapshot)
+    try:
+        becomes = wanted_placement(asked, wanted, was, snapshot)
+    except PlacementError as error:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, f"cannot be placed: {error}") from error
+    return _answer(zone, was, becomes, stored, wanted, snapshot)
+
+
+def _data_nodes(zone: Zone, stored: DataNodes, question: Question, snapshot: SystemSnapshot) -> DataNodes:
+    """Raises RefusedError for names that cannot be added or removed."""
+    strange = [name for name in question.remove if name not in stored.nodes]
+    if strange:
+        there = ", ".join(stored.nodes)
+        message = f"{strange[0]} is not a data node of zone {zone.name}; there are {there}"
+        raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
+    already = [name for name in question.add if name in stored.nodes]
+    if already:
+        message = f"{already[0]} is a data node of zone {zone.name} already: name nodes that are not"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    if len(question.add) > ADDED_MAX:
+        message = f"{len(question.add)} nodes to add; at most {ADDED_MAX} are compared at once"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    names = tuple(sorted((set(stored.nodes) - set(question.remove)) | set(question.add)))
+    if not names:
+        message = f"no data node of zone {zone.name} would be left: keep one, or add one"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    quorum = zone.quorum_size or max(stored.quorum, default_quorum(zone.replicas, len(names)))
+    weights, domains = _traits(zone, stored, names, snapshot)
+    return replace(
+        stored, nodes=names, quorum=quorum, replicas=zone.replicas, weights=weights, domains=domains, gone=()
+    )
+
+
+def _traits(
+    zone: Zone, stored: DataNodes, names: Sequence[str], snapshot: SystemSnapshot
+) -> tuple[tuple[float, ...], tuple[str, ...]]:
+    """Those of balanced zones, as ``node_traits`` of the controllers has them: a living node tells its own, one
+    that is only supposed weighs 1 and is a failure domain of its own."""
+    if zone.algorithm is not DistributionAlgorithm.BALANCED:
+        return (), ()
+    weights = dict(zip(stored.nodes, stored.weights, strict=False))
+    domains = dict(zip(stored.nodes, stored.domains, strict=False))
+    for name, record in snapshot.live.items():
+        weights.setdefault(name, record.node.weight)
+        domains.setdefault(name, record.node.failure_domain or f"{OWN_DOMAIN}{name}")
+    weight = tuple(weights.get(name, DEFAULT_WEIGHT) for name in names)
+    domain = tuple(domains.get(name, f"{OWN_DOMAIN}{name}") for name in names)
+    own = all(each.startswith(OWN_DOMAIN) for each in domain)
+    return (() if len(set(weight)) <= 1 else weight), (() if own else domain)
+
+
+def _answer(
+    zone: Zone,
+    was: Placement,
+    becomes: Placement,
+    stored: DataNodes,
+    wanted: DataNodes,
+    snapshot: SystemSnapshot,
+) -> Answer:
+    names = tuple(sorted({*was.nodes, *becomes.nodes}))
+    sizes = snapshot.partition_bytes(zone)
+    old, new = was.numbered(names, zone.partitions), becomes.numbered(names, zone.partitions)
+    found = transfers(old, new, sizes)
+    total = totals(found)
+    copied = found.stealer != NOBODY
+    flows = [
+        (*("" if each == NOBODY else names[each] for each in pair), count)
+        for *pair, count in zip(
+            total.donor.tolist(), total.stealer.tolist(), total.replicas.tolist(), strict=True
+        )
+    ]
+    before, after = _shares(was), _shares(becomes)
+    return Answer(
+        zone=zone.name,
+        partitions=zone.partitions,
+        replicas=(was.matrix.shape[1], becomes.matrix.shape[1]),
+        voters=(was.voters, becomes.voters),
+        copied=int(np.count_nonzero(copied)),
+        ended=int(np.count_nonzero(~copied)),
+        bytes_=int(found.size.sum()),
+        unknown=int(np.count_nonzero((found.size == 0) & copied)),
+        partitions_touched=len(np.unique(found.partition)),
+        nodes=tuple(NodeShare(name, before.get(name), after.get(name)) for name in names),
+        flows=tuple(sorted(flows, key=lambda flow: -flow[2])[:FLOWS_MAX]),
+        before=assess(was.nodes, was.matrix, max(was.voters, 1), _domains(stored, was.nodes)),
+        after=assess(
+            becomes.nodes,
+            becomes.matrix,
+            max(becomes.voters, 1),
+            _domains(wanted, becomes.nodes),
+            before=(was.nodes, was.matrix, max(was.voters, 1)),
+        ),
+    )
+
+
+def _domains(data_nodes: DataNodes, nodes: Collection[str]) -> tuple[str, ...]:
+    return data_nodes.domains if data_nodes.nodes == tuple(nodes) else ()
+
+
+def _shares(placement: Placement) -> Mapping[str, tuple[int, int, int]]:
+    counts = level_counts(len(placement.nodes), placement.matrix, max(placement.voters, 1))
+    return {
+        name: (int(counts[0, at]), int(counts[1, at]), int(counts[2, at]))
+        for at, name in enumerate(placement.nodes)
+    }

@@ -1,0 +1,172 @@
+"""All partitions of a zone as arrays: 65,000 partitions on 100 nodes take 6.5 MB and milliseconds to count.
+
+Rows are partitions, columns are nodes; a column once given stays, so that rows can be read one by one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from app.console.cells import CODES, COPIES, Copy, Health, Move, PartitionReading, Role, cell
+
+Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
+
+SPARE_COLUMNS = 8
+
+ROLE_OF = np.arange(CODES, dtype=np.uint8) // COPIES
+COPY_OF = np.arange(CODES, dtype=np.uint8) % COPIES
+"""By cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveCounts:
+    """Partitions by what they do; ``unread`` were not looked at yet."""
+
+    done: int = 0
+    moving: int = 0
+    waiting: int = 0
+    unread: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.done + self.moving + self.waiting + self.unread
+
+    def plus(self, other: MoveCounts) -> MoveCounts:
+        return MoveCounts(
+            self.done + other.done,
+            self.moving + other.moving,
+            self.waiting + other.waiting,
+            self.unread + other.unread,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLoad:
+    """What a node holds: ``replicas`` are all of its copies, ``joining`` and ``troubled`` are some of them."""
+
+    replicas: int = 0
+    voters: int = 0
+    leaders: int = 0
+    learners: int = 0
+    joining: int = 0
+    troubled: int = 0
+
+    def plus(self, other: NodeLoad) -> NodeLoad:
+        return NodeLoad(
+            self.replicas + other.replicas,
+            self.voters + other.voters,
+            self.leaders + other.leaders,
+            self.learners + other.learners,
+            self.joining + other.joining,
+            self.troubled + other.troubled,
+        )
+
+
+class ZoneGrid:
+    """``cells`` uint8 [P, columns], ``moves`` (``Move``) and ``health`` (``Health``) uint8 [P], ``causes`` a
+    text for each partition, empty where it is done."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+        self.version = 0
+        """Grows with every change."""
+        self.nodes: list[str] = []
+        self.moves: Bytes = np.zeros(partitions, dtype=np.uint8)
+        self.health: Bytes = np.zeros(partitions, dtype=np.uint8)
+        self.causes: list[str] = [""] * partitions
+        self._columns: dict[str, int] = {}
+        self._loads: tuple[int, dict[str, NodeLoad]] = (-1, {})
+        self._cells: Bytes = np.zeros((partitions, SPARE_COLUMNS), dtype=np.uint8)
+
+    @property
+    def cells(self) -> Bytes:
+        """uint8 [P, N], columns in the order of ``nodes``."""
+        return self._cells[:, : len(self.nodes)]
+
+    def column(self, node: str) -> int:
+        """The node's column, a new one if it has none."""
+        at = self._columns.get(node)
+        if at is None:
+            at = self._columns[node] = len(self.nodes)
+            self.nodes.append(node)
+            if at >= self._cells.shape[1]:
+                more = np.zeros((self.partitions, max(SPARE_COLUMNS, at)), dtype=np.uint8)
+                self._cells = np.concatenate([self._cells, more], axis=1)
+        return at
+
+    def seed(self, nodes: Sequence[str], matrix: npt.NDArray[np.int32], voters: int) -> None:
+        """What a target says, until partitions are read: ``matrix`` int32 [P, R] of indexes into ``nodes``, the
+        first ``voters`` columns vote."""
+        self.version += 1
+        columns = np.array([self.column(node) for node in nodes], dtype=np.int64)
+        rows = np.arange(len(matrix))
+        for place in range(matrix.shape[1]):
+            role = Role.VOTER if place < max(voters, 1) else Role.LEARNER
+            self._cells[rows, columns[matrix[:, place]]] = cell(role, Copy.UNREAD)
+
+    def place(self, numbers: Sequence[int], readings: Iterable[PartitionReading]) -> None:
+        """Readings of some partitions replace what was known of them."""
+        self.version += 1
+        for number, reading in zip(numbers, readings, strict=True):
+            columns = [(self.column(node), code) for node, code in reading.cells]
+            self._cells[number] = 0
+            for at, code in columns:
+                self._cells[number, at] = code
+            self.moves[number] = reading.move
+            self.health[number] = reading.health
+            self.causes[number] = reading.cause
+
+    def move_counts(self) -> MoveCounts:
+        counts = np.bincount(self.moves, minlength=len(Move))
+        return MoveCounts(*(int(counts[each]) for each in (Move.DONE, Move.MOVING, Move.WAITING, Move.UNREAD)))
+
+    def health_counts(self) -> dict[Health, int]:
+        counts = np.bincount(self.health, minlength=len(Health))
+        return {each: int(counts[each]) for each in Health}
+
+    def cause_counts(self) -> Counter[str]:
+        """Partitions by cause."""
+        found = Counter(self.causes)
+        del found[""]
+        return found
+
+    def loads(self) -> dict[str, NodeLoad]:
+        """Every node that holds or held a copy; counted once for each version."""
+        version = self.version
+        if self._loads[0] != version:
+            self._loads = version, self._count_loads()
+        return self._loads[1]
+
+    def _count_loads(self) -> dict[str, NodeLoad]:
+        if not self.nodes:
+            return {}
+        rows, columns = np.nonzero(self.cells)
+        codes = self.cells[rows, columns].astype(np.int64)
+        table = np.bincount(columns * CODES + codes, minlength=len(self.nodes) * CODES).reshape(-1, CODES)
+        held = COPY_OF != Copy.WANTED
+
+        def total(which: npt.NDArray[np.bool_]) -> list[int]:
+            found: list[int] = table[:, which].sum(axis=1).tolist()
+            return found
+
+        leads = ROLE_OF == Role.LEADER
+        levels = (
+            total(held & (np.arange(CODES) > 0)),
+            total(held & (leads | (ROLE_OF == Role.VOTER))),
+            total(held & leads),
+            total(held & (ROLE_OF == Role.LEARNER)),
+            total(COPY_OF == Copy.JOINING),
+            total(COPY_OF >= Copy.BROKEN),
+        )
+        return {node: NodeLoad(*counts) for node, *counts in zip(self.nodes, *levels, strict=True)}
+
+    def held_by(self, nodes: Iterable[str]) -> Numbers:
+        """Partitions that have a cell on one of the nodes, ascending."""
+        columns = [self._columns[node] for node in nodes if node in self._columns]
+        return np.flatnonzero(self._cells[:, columns].any(axis=1))

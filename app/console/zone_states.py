@@ -1,0 +1,91 @@
+"""How each zone is, counted: what the overview, the list of zones and the map say of zones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.console.cells import Health
+from app.console.feed import PartitionFeed
+from app.console.zone_grid import MoveCounts, NodeLoad, ZoneGrid
+from app.views import KeyspaceViews
+from catalog.core.zone import Zone, ZoneId
+from rebalance.kernels.assessment import Spread, spread_of
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneState:
+    """``causes``: (cause, partitions), the commonest first; ``health``: (state, partitions)."""
+
+    zone: Zone
+    moves: MoveCounts
+    health: tuple[tuple[Health, int], ...]
+    causes: tuple[tuple[str, int], ...]
+
+    @property
+    def is_settled(self) -> bool:
+        return self.moves.done == self.moves.total
+
+    @property
+    def word(self) -> str:
+        """In one word, which the counts explain."""
+        if self.is_settled:
+            return "settled"
+        if self.moves.moving:
+            return "moving"
+        return "waiting" if self.moves.waiting else "being read"
+
+    @property
+    def percent(self) -> float:
+        return 100 * self.moves.done / self.moves.total if self.moves.total else 100.0
+
+
+def zone_state(zone: Zone, grid: ZoneGrid, whole_wait: str) -> ZoneState:
+    """``whole_wait``: what all partitions wait for; empty: each of them tells for itself."""
+    health = tuple((state, count) for state, count in grid.health_counts().items() if count)
+    if whole_wait:
+        total = grid.partitions
+        return ZoneState(zone, MoveCounts(waiting=total), health, ((whole_wait, total),))
+    causes = tuple(grid.cause_counts().most_common())
+    return ZoneState(zone, grid.move_counts(), health, causes)
+
+
+def zone_states(feed: PartitionFeed, views: KeyspaceViews) -> list[ZoneState]:
+    """Of all zones that live, by name."""
+    found = [
+        zone_state(intent.zone, feed.grids[zone_id], views.whole_wait(intent))
+        for zone_id, intent in feed.intents.items()
+        if zone_id in feed.grids
+    ]
+    return sorted(found, key=lambda state: state.zone.name)
+
+
+def node_loads(grids: Mapping[ZoneId, ZoneGrid]) -> dict[str, NodeLoad]:
+    """What each node holds of all zones."""
+    found: dict[str, NodeLoad] = {}
+    for grid in grids.values():
+        for node, load in grid.loads().items():
+            found[node] = found[node].plus(load) if node in found else load
+    return found
+
+
+def skew_of(loads: Mapping[str, NodeLoad], data_nodes: Iterable[str]) -> dict[str, Spread]:
+    """How even the data nodes hold a zone, by level; a node that holds nothing counts too."""
+    names = list(data_nodes)
+    empty = NodeLoad()
+    levels = ("replicas", "voters", "leaders")
+    return {
+        level: spread_of(np.array([getattr(loads.get(name, empty), level) for name in names], dtype=np.int64))
+        for level in levels
+    }
+
+
+def cause_words(causes: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Causes by their first word, which is stable: details of single partitions are many."""
+    words: Counter[str] = Counter()
+    for cause, count in causes:
+        words[cause.split(":")[0]] += count
+    return words.most_common()

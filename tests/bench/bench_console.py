@@ -1,0 +1,105 @@
+"""The console with 65,000 partitions on 100 nodes: the first view, an update, and what an open page costs.
+
+The server runs in a process of its own, over a metastore in memory; Chromium is on the same machine.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.console.conftest import CHROMIUM_FLAGS, Stage, find_chromium, visiting
+
+REPEATS = 5
+WATCHED_S = 20
+PAGES = {"overview": "", "map": "map?zone=LARGE", "zone": "zones/LARGE", "nodes": "nodes", "zones": "zones"}
+READ_MS = 180_000
+
+DRAWN = """() => {
+  const charts = [...document.querySelectorAll('.nicegui-echart')].filter((each) => each.offsetHeight);
+  return document.querySelector('h1') && charts.every((each) => each.querySelector('canvas'));
+}"""
+
+
+@pytest.fixture(scope="module")
+def large() -> Iterator[Stage]:
+    stage = Stage.start("large")
+    yield stage
+    stage.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
+        yield found
+        found.close()
+
+
+def seconds_to_view(page: Page, url: str) -> float:
+    begun = time.perf_counter()
+    page.goto(url)
+    page.wait_for_function(DRAWN)
+    return time.perf_counter() - begun
+
+
+def told(what: str, seconds: list[float]) -> None:
+    print(f"{what:<52} {statistics.median(seconds) * 1000:8.0f} ms median, {max(seconds) * 1000:8.0f} max")
+
+
+def test_console(large: Stage, browser: Browser) -> None:
+    with visiting(browser, large.url) as visit:
+        page = visit.page
+        print(f"\nthe very first view, pages not started yet: {seconds_to_view(page, visit.url):.2f} s")
+        begun = time.perf_counter()
+        told("map, its partitions not read yet", [seconds_to_view(page, f"{visit.url}map?zone=LARGE")])
+        expect(page.get_by_role("status")).to_contain_text("live", timeout=READ_MS)
+        print(f"all partitions read after: {time.perf_counter() - begun:.1f} s")
+        for name, path in PAGES.items():
+            told(f"{name}: first view", [seconds_to_view(page, visit.url + path) for _ in range(REPEATS)])
+        _updates(large, page, visit.url)
+        _cost(large, page)
+
+
+def _updates(large: Stage, page: Page, url: str) -> None:
+    """From the write until the page shows its revision: the page's tick of a second is part of it."""
+    for count in (1, 100):
+        page.goto(f"{url}map?zone=LARGE")
+        page.wait_for_function(DRAWN)
+        took = []
+        for _ in range(REPEATS):
+            before = _revision(page)
+            begun = time.perf_counter()
+            large.tell(f"touch {count}")
+            page.wait_for_function(f"({SHOWN})() > {before}", polling=20)
+            took.append(time.perf_counter() - begun)
+            page.wait_for_timeout(1_500)
+        told(f"map: update of {count} partitions, with up to 1 s of tick", took)
+
+
+SHOWN = "() => Number(document.querySelector('[role=status]').innerText.replace(/[^0-9]/g, '') || 0)"
+
+
+def _revision(page: Page) -> int:
+    return int(re.sub(r"\D", "", page.get_by_role("status").inner_text()) or 0)
+
+
+def _cost(large: Stage, page: Page) -> None:
+    """Processor time of the server while the map is open."""
+    server = psutil.Process(large.process.pid)
+    for what, touched in (("nothing changes", 0), ("10 partitions change each second", 10)):
+        page.wait_for_timeout(3_000)
+        before, begun = sum(server.cpu_times()[:2]), time.perf_counter()
+        for _ in range(WATCHED_S):
+            if touched:
+                large.tell(f"touch {touched}")
+            page.wait_for_timeout(1_000)
+        used, passed = sum(server.cpu_times()[:2]) - before, time.perf_counter() - begun
+        print(f"{'server with the map open, ' + what:<62} {100 * used / passed:5.1f} % of a core")
+    print(f"{'resident memory of the server':<62} {server.memory_info().rss / 1e6:5.0f} MB")

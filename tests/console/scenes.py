@@ -1,0 +1,192 @@
+"""Scenes for the console: what a metastore and a catalog hold, written by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from itertools import islice
+
+from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry
+from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
+from catalog.ports import StatementStamp
+from rebalance.core.admission import Limits, Pause
+from rebalance.core.assignments import Assignments
+from rebalance.core.data_nodes import DataNodes
+from rebalance.core.drain import Drain
+from rebalance.core.guarded_write import encode_trigger
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import (
+    ConfigurationRecord,
+    ConfiguredMember,
+    MemberRecord,
+    MemberRole,
+    MemberState,
+    Stage,
+)
+from rebalance.core.target import TargetPointer, cut_into_chunks
+from rebalance.core.txn import Delete, Operation, Put, Txn
+from rebalance.kernels.rendezvous import place
+from tests.unit.sql_world import World
+
+LARGE_PARTITIONS, LARGE_NODES, LARGE_REPLICAS = 65_000, 100, 3
+AT_MS = 1_795_000_000_000
+WRITES_MAX = 100
+
+Scene = Callable[[World], Awaitable[None]]
+
+
+def node(number: int, region: str, weight: float = 1.0) -> Node:
+    attributes = (("disk", "nvme" if number % 2 else "ssd"), ("region", region))
+    return Node(f"n{number}", attributes, ("default",), 60, weight, f"{region.lower()}-{number % 3 + 1}")
+
+
+SMALL_NODES = tuple(
+    node(number, region)
+    for number, region in enumerate(("EU", "EU", "EU", "US", "US", "US", "AP", "AP"), start=1)
+)
+
+
+async def empty(world: World) -> None:
+    """Nodes and a controller, and no zone."""
+    await world.set_nodes(*SMALL_NODES)
+    await _lead(world)
+
+
+async def small(world: World) -> None:
+    """Three zones at rest, one that moves under a limit, one node that is leaving and one that is down."""
+    await empty(world)
+    for sql, partitions in (
+        ("CREATE ZONE orders (PARTITIONS 8, REPLICAS 3, DISTRIBUTION ALGORITHM 'balanced')", 8),
+        ("CREATE ZONE sessions (PARTITIONS 24, REPLICAS 3)", 24),
+        ("CREATE ZONE reference (PARTITIONS 4, REPLICAS ALL, QUORUM SIZE 2)", 4),
+        ("CREATE ZONE telemetry (PARTITIONS 48, REPLICAS 3, DISTRIBUTION ALGORITHM 'balanced')", 48),
+    ):
+        result = await world.run(f"{sql} STORAGE PROFILES ['default']")
+        assert result.zone_id is not None
+        await world.serve(result.zone_id, partitions)
+    await world.run("ALTER ZONE sessions SET (REPLICAS 5, QUORUM SIZE 3)")
+    await _begin_moves(world, ZoneId(2), 9)
+    await world.put(
+        world.keyspace.limits,
+        Limits(
+            cluster_moves=8, pause=None, zone_pauses={ZoneId(4): Pause("ada", "backup runs", AT_MS)}
+        ).encode(),
+    )
+    await world.put(world.keyspace.drains + "n8", Drain("grace", "new disks", AT_MS).encode())
+    await kill_node(world, "n7")
+
+
+async def large(world: World) -> None:
+    """65,000 partitions on 100 nodes, all at rest."""
+    nodes = tuple(Node(f"node-{number:03d}", member_limit=10_000) for number in range(LARGE_NODES))
+    for start in range(0, LARGE_NODES, WRITES_MAX // 2):
+        await world.set_nodes(*nodes[: start + WRITES_MAX // 2])
+    await _lead(world)
+    names = tuple(each.name for each in nodes)
+    zone = Zone(ZoneId(1), "LARGE", LARGE_PARTITIONS, LARGE_REPLICAS, None, ("default",))
+    entries = (ZoneEntry(EntryKind.WRITTEN, zone),)
+    world.catalog._store.unit_of_work.commit(
+        CatalogSnapshot(), entries, StatementStamp("x" * 32, "CREATE ZONE large")
+    )
+    matrix = place(names, range(LARGE_PARTITIONS), LARGE_REPLICAS)
+    keys, pointer = world.keyspace, _pointer(names)
+    data_nodes = DataNodes(names, 2, LARGE_REPLICAS)
+    writes: list[Operation] = [
+        Put(keys.intent(zone.zone_id), ZoneIntent(1, zone).encode()),
+        Put(keys.data_nodes(zone.zone_id), data_nodes.encode()),
+    ]
+    for at, chunk in enumerate(cut_into_chunks(matrix.astype("<i4").tobytes(), LARGE_REPLICAS)):
+        writes.append(Put(keys.target_chunk(zone.zone_id, pointer.event_revision, at), chunk))
+    for number, row in enumerate(matrix.tolist()):
+        writes += at_rest(keys, PartitionId(zone.zone_id, number), [names[at] for at in row])
+    writes.append(Put(keys.target_pointer(zone.zone_id), pointer.encode()))
+    await _write(world, writes)
+
+
+def _pointer(names: tuple[str, ...]) -> TargetPointer:
+    return TargetPointer(
+        1, 1, 1, LARGE_PARTITIONS, LARGE_REPLICAS, LARGE_REPLICAS, names, "spark", "rendezvous"
+    )
+
+
+def at_rest(keys: Keyspace, partition: PartitionId, nodes: list[str], term: int = 1) -> list[Operation]:
+    """A partition whose group is what stable says; the first node leads."""
+    names = keys.partition(partition)
+    members = {name: ConfiguredMember(name, MemberRole.VOTER, f"http://{name}:1") for name in nodes}
+    return [
+        Put(names.stable, Assignments(tuple(nodes)).encode()),
+        Put(names.trigger, encode_trigger(1)),
+        Put(names.configuration, ConfigurationRecord(term, nodes[0], Stage.NONE, members).encode()),
+        *(
+            Put(
+                keys.member(partition, name),
+                MemberRecord(MemberState.RUNNING, f"http://{name}:1", f"http://{name}:2", True).encode(),
+            )
+            for name in nodes
+        ),
+    ]
+
+
+async def touch(world: World, count: int) -> None:
+    """The first partitions of the first zone change their leaders."""
+    writes: list[Operation] = []
+    zone_id = ZoneId(1)
+    prefix = world.keyspace.zone_partitions(zone_id)
+    stable = (item for item in world.mirror.below(prefix) if item.key.endswith("/assignments/stable"))
+    for item in islice(stable, count):
+        parsed = world.keyspace.parse_partition(item.key)
+        assert parsed is not None
+        key = world.keyspace.partition(parsed[0]).configuration
+        value = world.mirror.value(key)
+        assert value is not None
+        found = ConfigurationRecord.decode(value)
+        others = sorted(found.members)
+        leader = others[(others.index(found.leader) + 1) % len(others)]
+        writes.append(Put(key, replace(found, term=found.term + 1, leader=leader).encode()))
+    await _write(world, writes)
+
+
+async def kill_node(world: World, name: str) -> None:
+    """Its lease is over; its members stay written."""
+    await world.metastore.commit(Txn((), (Delete(world.keyspace.node(name)),)))
+    await world.settle()
+
+
+async def _begin_moves(world: World, zone_id: ZoneId, count: int) -> None:
+    """Some of the partitions that have pending are on their way: a new member is filled."""
+    begun = 0
+    for number in range(64):
+        keys = world.keyspace.partition(PartitionId(zone_id, number))
+        stable, pending = await world.assignments(keys.stable), await world.assignments(keys.pending)
+        if stable is None or pending is None or begun >= count:
+            continue
+        begun += 1
+        joining = sorted(pending.nodes - stable.nodes)
+        voters = {name: ConfiguredMember(name, MemberRole.VOTER, f"http://{name}:1") for name in stable.peers}
+        learner = {name: ConfiguredMember(name, MemberRole.LEARNER, f"http://{name}:1") for name in joining[:1]}
+        stage = Stage.CATCHING_UP if begun % 3 else Stage.JOINT
+        record = ConfigurationRecord(2, stable.primary, stage, voters | learner, "", 40 << 20)
+        await world.put(keys.configuration, record.encode())
+        for name in joining:
+            state = MemberState.RUNNING if name in learner else MemberState.READY
+            member = MemberRecord(state, f"http://{name}:1", f"http://{name}:2", name in learner)
+            await world.put(world.keyspace.member(PartitionId(zone_id, number), name), member.encode())
+    await world.settle()
+
+
+async def _lead(world: World) -> None:
+    """A controller leads, and its Spark is ready."""
+    await world.put(world.keyspace.controller_leader, b"controller-1")
+    status = {"state": "ready", "message": "local[*], Spark 4.3", "driver_pid": 1}
+    await world.put(world.keyspace.engine_status, json.dumps(status).encode())
+    await world.settle()
+
+
+async def _write(world: World, writes: list[Operation]) -> None:
+    for start in range(0, len(writes), WRITES_MAX):
+        await world.metastore.commit(Txn((), tuple(writes[start : start + WRITES_MAX])))
+    await world.settle()
+
+
+SCENES: dict[str, Scene] = {"empty": empty, "small": small, "large": large}

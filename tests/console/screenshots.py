@@ -1,0 +1,60 @@
+"""``make screenshots``: pictures of the console for the documentation, of the small scene, light and dark."""
+
+from __future__ import annotations
+
+from playwright.sync_api import sync_playwright
+
+from tests.console.conftest import CHROMIUM_FLAGS, ROOT, Stage, Theme, Visit, find_chromium, visiting
+from tests.console.test_pages import settled
+
+TARGET = ROOT / "docs" / "screenshots"
+THEMES: tuple[Theme, ...] = ("light", "dark")
+PICTURES = {
+    "overview": "",
+    "zones": "zones",
+    "zone": "zones/SESSIONS",
+    "map": "map?zone=SESSIONS",
+    "partition": "zones/SESSIONS/partitions/3",
+    "nodes": "nodes",
+    "rebalance": "rebalance",
+    "sql": "sql?text=SELECT+node_name,+zone_name,+partition_id,+role%0AFROM+assignments%0AORDER+BY+1,+2,+3",
+    "what-if": "what-if?zone=TELEMETRY&add=n9,n10&remove=n1",
+}
+LARGE_MAP = "map?zone=LARGE"
+BYTES_MAX = 200_000
+
+
+def shoot(visit: Visit, name: str, path: str, theme: Theme) -> None:
+    page = visit.open(path)
+    settled(page)
+    if name == "sql":
+        page.get_by_role("button", name="Run").click()
+        page.get_by_role("heading", name="Result 1").wait_for()
+    page.wait_for_timeout(1500)
+    target = TARGET / f"{name}-{theme}.png"
+    page.screenshot(path=target)
+    size = target.stat().st_size
+    print(f"{target.relative_to(ROOT)}: {size:,} bytes")
+    if size >= BYTES_MAX:
+        raise SystemExit(f"{target.name} is too large: at most {BYTES_MAX:,} bytes")
+
+
+def main() -> None:
+    TARGET.mkdir(parents=True, exist_ok=True)
+    scenes = {"small": PICTURES, "large": {"map-large": LARGE_MAP}}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
+        for scene, pictures in scenes.items():
+            stage = Stage.start(scene)
+            try:
+                for theme in THEMES:
+                    with visiting(browser, stage.url, theme) as visit:
+                        for name, path in pictures.items():
+                            shoot(visit, name, path, theme)
+            finally:
+                stage.stop()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

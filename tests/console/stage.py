@@ -1,0 +1,120 @@
+"""A console to look at: the real server and pages over a metastore in memory, with a scene in it.
+
+``python -m tests.console.stage --scene small --port 8000``. Lines on standard input change what is shown:
+``touch 100`` has as many partitions change their leader, ``down n3`` ends a node, ``sql CREATE ZONE ...`` runs
+a statement and the controllers' work after it. Each is answered by a line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from app.audit import Audit
+from app.console.mount import Console
+from app.http_server import listen, serve_http
+from app.operation_reverse import OperationReverse
+from app.readiness import Readiness
+from app.routing_view import RoutingView
+from app.server import build_app
+from app.services import Services
+from app.sql.jobs import StatementJobs
+from app.sql.trino_names import LowerCaseNames
+from app.views import KeyspaceViews
+from app.zone_directory import ZoneDirectory
+from rebalance.controllers.clock import WallClock
+from rebalance.controllers.drains import DrainKeeper
+from rebalance.controllers.limits import LimitsKeeper
+from rebalance.controllers.operation_control import OperationControl
+from rebalance.controllers.store_guard import StoreGuard
+from rebalance.groups.router import Router
+from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.nodes.partition_view import Mirrors
+from tests.console.scenes import SCENES, kill_node, touch
+from tests.unit.sql_world import World, opened
+
+
+@asynccontextmanager
+async def services_of(world: World) -> AsyncIterator[Services]:
+    """What the routes and pages need, over the world's stores."""
+    guard = StoreGuard(world.catalog, world.metastore, world.mirror, world.keyspace, world.relay.relay_once)
+    endpoints = MirroredEndpoints(Mirrors(world.mirror, world.mirror, world.mirror, world.keyspace))
+    router, jobs = Router(endpoints), StatementJobs(world.catalog)
+    views = KeyspaceViews(world.mirror, world.keyspace)
+    control = OperationControl(world.metastore, world.keyspace, WallClock())
+    watching = asyncio.gather(guard.run(), jobs.run())
+    try:
+        yield Services(
+            run_statements=world.engine.run_script,
+            run_guarded=world.engine.run_guarded,
+            plan=world.engine.plan,
+            snapshot=world.catalog.snapshot,
+            readiness=Readiness(
+                world.catalog.snapshot, world.metastore, world.mirror, world.keyspace, guard
+            ).report,
+            zones=ZoneDirectory(world.mirror, world.keyspace, world.catalog.snapshot),
+            views=views,
+            mirror=world.mirror,
+            router=router,
+            routing=RoutingView(world.mirror, world.keyspace, endpoints),
+            engine=LowerCaseNames(world.engine),
+            jobs=jobs,
+            stores=guard,
+            recovery=world.recovery,
+            limits=LimitsKeeper(world.metastore, world.keyspace),
+            drains=DrainKeeper(world.metastore, world.keyspace),
+            operations=control,
+            audit=Audit(world.catalog, world.catalog.snapshot),
+            reverse=OperationReverse(world.catalog, control, world.mirror, world.keyspace, views),
+        )
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await jobs.close()
+        await router.close()
+
+
+async def _obey(world: World, line: str) -> None:
+    word, _, rest = line.partition(" ")
+    if word == "touch":
+        await touch(world, int(rest))
+    elif word == "down":
+        await kill_node(world, rest)
+    elif word == "sql":
+        await world.run(rest)
+    else:
+        raise ValueError(f"{line!r} is not known: touch, down, sql")
+
+
+async def _play(scene: str, port: int) -> None:
+    with tempfile.TemporaryDirectory() as directory, listen("127.0.0.1", port) as listener:
+        async with opened(Path(directory), nodes=()) as world, services_of(world) as services:
+            await SCENES[scene](world)
+            console = Console()
+            app = build_app(services, console=console)
+            serving = asyncio.gather(serve_http(app, listener, lambda: None), console.run(services))
+            print(f"http://127.0.0.1:{listener.getsockname()[1]}/console/", flush=True)
+            try:
+                while line := await asyncio.to_thread(sys.stdin.readline):
+                    await _obey(world, line.strip())
+                    print("done", flush=True)
+            finally:
+                serving.cancel()
+                await asyncio.gather(serving, return_exceptions=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scene", choices=sorted(SCENES), default="small")
+    parser.add_argument("--port", type=int, default=0)
+    asked = parser.parse_args()
+    asyncio.run(_play(asked.scene, asked.port))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""Every page in Chromium: free of serious faults for those who read it with help, light and dark, and of
+requests to anywhere else; forms and drill-downs do what they say."""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.console.conftest import Stage, Theme, Visit, visiting
+
+PAGES = (
+    "",
+    "zones",
+    "zones/ORDERS",
+    "zones/SESSIONS/partitions/3",
+    "map?zone=ORDERS",
+    "map?zone=SESSIONS",
+    "nodes",
+    "nodes/n7",
+    "rebalance",
+    "sql",
+    "what-if?zone=TELEMETRY&add=n9,n10&remove=n1",
+    "zones/NOWHERE",
+)
+EMPTY_PAGES = ("", "zones", "map", "nodes", "what-if")
+
+
+def settled(page: Page) -> None:
+    """Charts and grids are drawn some moments after the page."""
+    expect(page.get_by_role("main").get_by_role("heading", level=1)).to_be_visible()
+    for chart in page.locator(".nicegui-echart:visible").all():
+        expect(chart.locator("canvas").first).to_be_visible()
+
+
+def faults(page: Page) -> list[str]:
+    """Serious and critical ones, with the first element of each."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{each['id']}: {each['nodes'][0]['html'][:200]}"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("path", PAGES)
+def test_pages_have_no_serious_fault(chromium: Browser, stage: Stage, path: str, theme: Theme) -> None:
+    with visiting(chromium, stage.url, theme) as visit:
+        page = visit.open(path)
+        if path != "zones/NOWHERE":
+            settled(page)
+        assert faults(page) == []
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) == (theme == "dark")
+
+
+@pytest.mark.parametrize("path", EMPTY_PAGES)
+def test_an_empty_installation_says_what_to_do(chromium: Browser, empty_stage: Stage, path: str) -> None:
+    with visiting(chromium, empty_stage.url) as visit:
+        page = visit.open(path)
+        settled(page)
+        assert faults(page) == []
+        if path != "nodes":
+            hint = page.get_by_role("main").get_by_role("link", name=re.compile("SQL editor"))
+            expect(hint.first).to_be_visible()
+
+
+def test_the_keyboard_reaches_the_page_past_the_navigation(visit: Visit) -> None:
+    page = visit.open("")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the page")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    inside = page.evaluate("document.activeElement.closest('.page') !== null")
+    assert inside
+
+
+def test_the_theme_stays_when_it_was_chosen(visit: Visit) -> None:
+    page = visit.open("nodes")
+    page.get_by_role("button", name="Switch between light and dark").click()
+    expect(page.locator("body.body--dark")).to_be_attached()
+    visit.open("zones")
+    expect(page.locator("body.body--dark")).to_be_attached()
+
+
+def test_a_change_is_seen_without_reloading(chromium: Browser) -> None:
+    stage = Stage.start("small")
+    try:
+        with visiting(chromium, stage.url) as visit:
+            page = visit.open("")
+            expect(page.get_by_text("7 of 8 alive")).to_be_visible()
+            page.evaluate("window.sameDocument = true")
+            stage.tell("down n3")
+            expect(page.get_by_text("6 of 8 alive")).to_be_visible()
+            assert page.evaluate("window.sameDocument")
+    finally:
+        stage.stop()
+
+
+def test_a_lost_connection_is_told(chromium: Browser) -> None:
+    stage = Stage.start("empty")
+    with visiting(chromium, stage.url) as visit:
+        page = visit.open("")
+        stage.stop()
+        expect(page.get_by_text("Connection lost")).to_be_visible()
+
+
+def test_the_map_leads_to_the_reasons_of_a_partition(visit: Visit) -> None:
+    page = visit.open("map?zone=SESSIONS")
+    page.get_by_label("Partition", exact=True).fill("5")
+    page.get_by_role("button", name="Why is it there?").click()
+    expect(page.get_by_role("heading", name="Partition 5")).to_be_visible()
+    reasons = page.get_by_role("table").filter(has_text="Verdict")
+    expect(reasons.get_by_role("row", name=re.compile(r"^n7\b"))).to_contain_text("the node is down")
+    expect(reasons).to_contain_text("in the rendezvous order")
+
+
+def test_a_click_on_the_map_opens_what_it_shows(visit: Visit) -> None:
+    page = visit.open("map?zone=ORDERS")
+    settled(page)
+    chart = page.locator(".nicegui-echart")
+    box = chart.bounding_box()
+    assert box is not None
+    for share in (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8):
+        page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * share)
+        page.wait_for_timeout(300)
+        if "partitions" in page.url:
+            break
+    expect(page.get_by_role("heading", name=re.compile("Partition [345]"))).to_be_visible()
+
+
+def test_the_address_holds_the_state_of_the_map(chromium: Browser, visit: Visit, stage: Stage) -> None:
+    page = visit.open("map?zone=SESSIONS&show=unsettled&from=2&to=9")
+    expect(page.locator(".crumbs")).to_contain_text("partitions 2 to 9 of 24")
+    with visiting(chromium, stage.url) as other:
+        again = other.open(page.url.removeprefix(stage.url))
+        expect(again.locator(".crumbs")).to_contain_text("partitions 2 to 9 of 24")
+        expect(again.get_by_text("not where they should be", exact=True)).to_be_visible()
+
+
+def test_what_if_tells_movement_and_balance_and_does_nothing(visit: Visit) -> None:
+    page = visit.open("what-if?zone=TELEMETRY")
+    page.get_by_label("Nodes to add").fill("n9")
+    page.get_by_label("Nodes to remove").fill("n1")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("heading", name=re.compile("replicas would be copied"))).to_be_visible()
+    expect(page.get_by_text("The largest moves")).to_be_visible()
+    assert "remove=n1" in page.url
+    page.get_by_label("Nodes to remove").fill("n99")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("alert")).to_contain_text("n99 is not a data node of zone TELEMETRY")
+
+
+def test_pause_and_resume_ask_for_a_name_and_a_reason(visit: Visit) -> None:
+    page = visit.open("rebalance")
+    page.get_by_role("button", name="Pause all moves").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Pause").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("a reason")
+    dialog.get_by_label("Your name").fill("ada")
+    dialog.get_by_label("Reason").fill("new disks")
+    dialog.get_by_role("button", name="Pause").click()
+    expect(page.get_by_text("All moves are paused by ada")).to_be_visible()
+    page.get_by_role("button", name="Resume", exact=True).click()
+    dialog.get_by_label("Reason").fill("disks are in")
+    dialog.get_by_role("button", name="Resume").click()
+    expect(page.get_by_text("Moves may begin.")).to_be_visible()
+
+
+def test_limits_are_set_and_refused_as_the_api_does(visit: Visit) -> None:
+    page = visit.open("rebalance")
+    page.get_by_label("Away from each node").fill("2")
+    page.get_by_role("button", name="Set limits").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Away from each node: 2")
+    dialog.get_by_label("Your name").fill("ada")
+    dialog.get_by_label("Reason").fill("a slow network")
+    dialog.get_by_role("button", name="Set limits").click()
+    expect(dialog).to_be_hidden()
+    visit.open("rebalance")
+    expect(page.get_by_label("Away from each node")).to_have_value("2")
+
+
+def test_a_drain_is_made_and_taken_back(visit: Visit) -> None:
+    page = visit.open("nodes/n5")
+    for button, reason, state in (("Drain", "old", "It is leaving, by ada"), ("Take it back", "kept", None)):
+        page.get_by_role("button", name=button, exact=True).click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Your name").fill("ada")
+        dialog.get_by_label("Reason").fill(reason)
+        dialog.get_by_role("button", name=button, exact=True).click()
+        expect(dialog).to_be_hidden()
+        if state is not None:
+            expect(page.get_by_text(state)).to_be_visible()
+    expect(page.get_by_role("button", name="Drain", exact=True)).to_be_visible()
+
+
+def test_whether_a_node_can_stop_is_told_with_what_would_be_lost(visit: Visit) -> None:
+    page = visit.open("nodes/n1")
+    page.get_by_role("button", name="Can it stop now?").click()
+    expect(page.get_by_role("heading", name=re.compile("It (can|must not) stop now"))).to_be_visible()
+    expect(page.get_by_text("LEADER").first).to_be_visible()
+
+
+def type_into_editor(page: Page, text: str) -> None:
+    editor = page.locator(".cm-content")
+    editor.click()
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.insert_text(text)
+
+
+def test_a_syntax_error_is_marked_where_it_is(visit: Visit) -> None:
+    page = visit.open("sql")
+    type_into_editor(page, "SHOW ZONES;\nCREATE ZONE b\n  (PARTITIONS 4, REPLICAZ 3)")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("alert")).to_contain_text("line 3, column 18")
+    expect(page.locator(".cm-wrong")).to_have_text("REPLICAZ")
+    expect(page.locator(".cm-wrong-line")).to_have_count(1)
+    type_into_editor(page, "SHOW ZONES")
+    expect(page.locator(".cm-wrong")).to_have_count(0)
+
+
+def test_a_refusal_of_the_catalog_is_marked_too(visit: Visit) -> None:
+    page = visit.open("sql")
+    type_into_editor(page, "DROP ZONE nowhere")
+    page.get_by_role("button", name="Explain").click()
+    expect(page.get_by_role("alert")).to_contain_text("ZONE_NOT_FOUND")
+    expect(page.locator(".cm-wrong")).to_have_text("nowhere")
+
+
+def test_answers_are_a_grid_and_files(visit: Visit, tmp_path: Path) -> None:
+    page = visit.open("sql")
+    type_into_editor(page, "SELECT zone_name, zone_partitions FROM zones ORDER BY 1")
+    page.keyboard.press("ControlOrMeta+Enter")
+    grid = page.locator(".ag-root-wrapper")
+    expect(grid.get_by_text("TELEMETRY")).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download CSV").click()
+    target = tmp_path / "zones.csv"
+    download.value.save_as(target)
+    rows = list(csv.reader(target.open(newline="")))
+    assert [row[0] for row in rows[1:]] == ["ORDERS", "REFERENCE", "SESSIONS", "TELEMETRY"]
+    visit.page.reload()
+    expect(page.locator(".cm-content")).to_contain_text("zone_partitions FROM zones")
+
+
+def test_explain_shows_what_would_move(visit: Visit) -> None:
+    page = visit.open("sql")
+    type_into_editor(page, "ALTER ZONE telemetry SET (REPLICAS 5)")
+    page.get_by_role("button", name="Explain").click()
+    expect(page.locator(".ag-root-wrapper").get_by_text("STATEMENT", exact=True)).to_be_visible()
+    visit.open("zones/TELEMETRY")
+    expect(page.locator("dl")).to_contain_text("replicas3")
+
+
+def test_markup_in_names_is_not_run(chromium: Browser) -> None:
+    stage = Stage.start("empty")
+    try:
+        stage.tell("""sql CREATE ZONE "<img src=x onerror=alert(1)>" STORAGE PROFILES ['default']""")
+        with visiting(chromium, stage.url) as visit:
+            page = visit.open("")
+            page.on("dialog", lambda dialog: visit.errors.append(dialog.message))
+            expect(page.get_by_role("link", name="<img src=x onerror=alert(1)>").first).to_be_visible()
+            visit.open("map")
+            settled(page)
+    finally:
+        stage.stop()

@@ -1,0 +1,130 @@
+"""One partition as the console reads it: cells, move, health, cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.console.cells import CODES, COPIES, Copy, Health, Move, Role, cell, read_partition
+from rebalance.core.assignments import Assignments
+from rebalance.core.move_status import PartitionView
+from rebalance.core.records import (
+    ConfigurationRecord,
+    ConfiguredMember,
+    MemberRecord,
+    MemberRole,
+    MemberState,
+    MirrorRecord,
+    Stage,
+)
+
+ALIVE = frozenset({"a", "b", "c", "d"})
+ABC = Assignments(("a", "b", "c"))
+
+
+def member(state: MemberState = MemberState.RUNNING) -> MemberRecord:
+    return MemberRecord(state, "p", "c", True)
+
+
+def committed(*voters: str, learner: str = "", stage: Stage = Stage.NONE) -> ConfigurationRecord:
+    members = {name: ConfiguredMember(name, MemberRole.VOTER, "p") for name in voters}
+    if learner:
+        members[learner] = ConfiguredMember(learner, MemberRole.LEARNER, "p")
+    return ConfigurationRecord(1, voters[0], stage, members)
+
+
+def view(**changed: object) -> PartitionView:
+    fields: dict = {
+        "target": ABC,
+        "stable": ABC,
+        "pending": None,
+        "planned": None,
+        "processed": True,
+        "members": {name: member() for name in ABC.peers},
+        "configuration": committed(*ABC.peers),
+    }
+    return PartitionView(**{**fields, **changed})
+
+
+@pytest.mark.parametrize(
+    ("seen", "cells", "move", "health"),
+    [
+        pytest.param(
+            view(),
+            {
+                "a": (Role.LEADER, Copy.HEALTHY),
+                "b": (Role.VOTER, Copy.HEALTHY),
+                "c": (Role.VOTER, Copy.HEALTHY),
+            },
+            Move.DONE,
+            Health.AVAILABLE,
+            id="at rest",
+        ),
+        pytest.param(
+            view(stable=None, members={}, configuration=None, processed=False),
+            dict.fromkeys("abc", (Role.VOTER, Copy.WANTED)),
+            Move.WAITING,
+            Health.UNAVAILABLE,
+            id="placed, nothing begun",
+        ),
+        pytest.param(
+            view(
+                target=Assignments(("a", "b", "d")),
+                pending=Assignments(("a", "b", "d")),
+                members={name: member() for name in "abcd"},
+                configuration=committed("a", "b", "c", learner="d", stage=Stage.CATCHING_UP),
+            ),
+            {
+                "a": (Role.LEADER, Copy.HEALTHY),
+                "b": (Role.VOTER, Copy.HEALTHY),
+                "c": (Role.VOTER, Copy.LEAVING),
+                "d": (Role.VOTER, Copy.JOINING),
+            },
+            Move.MOVING,
+            Health.AVAILABLE,
+            id="c goes, d catches up",
+        ),
+        pytest.param(
+            view(members={"a": member(), "b": member(), "e": member()}),
+            {
+                "a": (Role.LEADER, Copy.HEALTHY),
+                "b": (Role.VOTER, Copy.HEALTHY),
+                "c": (Role.VOTER, Copy.WANTED),
+                "e": (Role.NONE, Copy.DOWN),
+            },
+            Move.WAITING,
+            Health.DEGRADED,
+            id="c has no member, a left-over on a dead node",
+        ),
+        pytest.param(
+            view(
+                stable=Assignments(("a", "b"), ("c",)),
+                target=Assignments(("a", "b"), ("c",)),
+                members={
+                    "a": member(),
+                    "b": member(MemberState.FAILED),
+                    "c": MemberRecord.of_mirror(MirrorRecord(MemberState.STARTING)),
+                },
+                configuration=committed("a", "b"),
+            ),
+            {
+                "a": (Role.LEADER, Copy.HEALTHY),
+                "b": (Role.VOTER, Copy.BROKEN),
+                "c": (Role.LEARNER, Copy.JOINING),
+            },
+            Move.WAITING,
+            Health.READ_ONLY,
+            id="a failed voter, a learner that is copied",
+        ),
+    ],
+)
+def test_readings(seen: PartitionView, cells: dict, move: Move, health: Health) -> None:
+    found = read_partition(seen, ALIVE)
+    assert {node: (Role(code // COPIES), Copy(code % COPIES)) for node, code in found.cells} == cells
+    assert (found.move, found.health) == (move, health)
+    assert (found.cause == "") == (move is Move.DONE)
+
+
+def test_cells_are_bytes_and_tell_roles_and_copies_apart() -> None:
+    codes = {cell(role, copy) for role in Role for copy in Copy}
+    assert len(codes) == len(Role) * len(Copy)
+    assert max(codes) < CODES

@@ -1,0 +1,170 @@
+"""The feed against everything read anew: whatever changed, the arrays end the same."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from app.console.cells import COPIES, Copy, read_partition
+from app.console.feed import PartitionFeed
+from app.console.zone_states import zone_state, zone_states
+from app.views import KeyspaceViews
+from catalog.core.zone import Node, ZoneId
+from rebalance.core.admission import Limits, Pause
+from rebalance.core.keys import PartitionId
+from tests.unit.sql_world import DEFAULT_NODES, World, opened
+
+ZONE = ZoneId(1)
+CREATE = "CREATE ZONE a (PARTITIONS 6, REPLICAS 2) STORAGE PROFILES ['default']"
+
+
+@asynccontextmanager
+async def fed(directory: Path) -> AsyncIterator[tuple[World, PartitionFeed]]:
+    async with opened(directory) as world:
+        feed = PartitionFeed(world.mirror, world.keyspace)
+        running = asyncio.create_task(feed.run())
+        try:
+            yield world, feed
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def caught_up(feed: PartitionFeed, world: World) -> None:
+    """Until the arrays say what the views say."""
+    deadline = time.monotonic() + 20
+    while True:
+        feed.watch()
+        await asyncio.sleep(0.01)
+        if feed.unread == 0 and _as_read(feed) == _as_it_is(world):
+            return
+        assert time.monotonic() < deadline, (_as_read(feed), _as_it_is(world))
+
+
+def _as_read(feed: PartitionFeed) -> dict:
+    found = {}
+    for zone_id, grid in feed.grids.items():
+        for number in range(grid.partitions):
+            cells = {node: int(grid.cells[number, at]) for at, node in enumerate(grid.nodes)}
+            cells = {node: code for node, code in cells.items() if code}
+            found[zone_id, number] = (
+                cells,
+                int(grid.moves[number]),
+                int(grid.health[number]),
+                grid.causes[number],
+            )
+    return found
+
+
+def _as_it_is(world: World) -> dict:
+    """From the views, one partition after the other."""
+    views = KeyspaceViews(world.mirror, world.keyspace)
+    alive, found = frozenset(views.live_records()), {}
+    for item in world.mirror.below(world.keyspace.intents):
+        zone_id = ZoneId(int(item.key.rpartition("/")[2]))
+        intent = views.intent(zone_id)
+        if intent is None or intent.dropped:
+            continue
+        for number in range(intent.zone.partitions):
+            view, _ = views.view(PartitionId(zone_id, number), views.placed(zone_id))
+            read = read_partition(view, alive)
+            found[zone_id, number] = (dict(read.cells), int(read.move), int(read.health), read.cause)
+    return found
+
+
+async def test_changes_of_zones_partitions_and_nodes_are_followed(tmp_path: Path) -> None:
+    async with fed(tmp_path) as (world, feed):
+        await world.run(CREATE)
+        await caught_up(feed, world)
+        await world.serve(1, 6)
+        await caught_up(feed, world)
+        assert feed.grids[ZONE].move_counts().done == 6
+        await world.run("ALTER ZONE a SET (REPLICAS 3)")
+        await caught_up(feed, world)
+        assert feed.grids[ZONE].move_counts().done == 0
+        await world.run("CREATE ZONE b (PARTITIONS 2) STORAGE PROFILES ['default']")
+        await caught_up(feed, world)
+        await world.run("DROP ZONE a", reconcile=False)
+        await world.relay.relay_once()
+        await world.settle()
+        await caught_up(feed, world)
+        assert list(feed.grids) == [ZoneId(2)]
+
+
+async def test_a_node_that_dies_changes_its_partitions_only(tmp_path: Path) -> None:
+    async with fed(tmp_path) as (world, feed):
+        await world.run(CREATE)
+        await world.serve(1, 6)
+        await caught_up(feed, world)
+        await world.set_nodes(*DEFAULT_NODES[:2])
+        await caught_up(feed, world)
+        grid = feed.grids[ZONE]
+        down = {number for number in range(6) if Copy.DOWN in grid.cells[number] % COPIES}
+        assert down == set(grid.held_by(["n3"]).tolist()) != set()
+        await world.set_nodes(*DEFAULT_NODES, Node("n4"))
+        await caught_up(feed, world)
+
+
+async def test_what_waits_for_limits_names_them_and_follows_them(tmp_path: Path) -> None:
+    async with fed(tmp_path) as (world, feed):
+        await world.run(CREATE)
+        await world.serve(1, 6)
+        held = Limits(pause=Pause("ada", "disks", 0))
+        await world.put(world.keyspace.limits, held.encode())
+        await world.settle()
+        await world.run("ALTER ZONE a SET (REPLICAS 3)")
+        await caught_up(feed, world)
+        (state,) = zone_states(feed, KeyspaceViews(world.mirror, world.keyspace))
+        assert state.causes == (("PAUSED: by ada: disks", 6),)
+        await world.put(world.keyspace.limits, Limits().encode())
+        await world.settle()
+        await caught_up(feed, world)
+        assert "TARGET_NOT_WRITTEN" in feed.grids[ZONE].causes
+
+
+async def test_nothing_is_read_while_nobody_looks(tmp_path: Path) -> None:
+    async with fed(tmp_path) as (world, feed):
+        await world.run(CREATE)
+        await caught_up(feed, world)
+        feed._watched_until = 0.0
+        before = feed.version
+        await world.serve(1, 6)
+        await asyncio.sleep(0.05)
+        assert (feed.unread, feed.version) == (6, before)
+        await caught_up(feed, world)
+
+
+async def test_a_record_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    async with fed(tmp_path) as (world, feed):
+        await world.run(CREATE)
+        await world.serve(1, 6)
+        await caught_up(feed, world)
+        keys = world.keyspace.partition(PartitionId(ZONE, 3))
+        good = world.mirror.value(keys.configuration)
+        await world.put(keys.configuration, b'{"v":99}')
+        await world.settle()
+        deadline = time.monotonic() + 20
+        while not feed.grids[ZONE].causes[3].startswith("UNREADABLE: "):
+            feed.watch()
+            await asyncio.sleep(0.01)
+            assert time.monotonic() < deadline
+        assert feed.grids[ZONE].move_counts().done == 5
+        await world.put(keys.configuration, good)
+        await world.settle()
+        await caught_up(feed, world)
+
+
+@pytest.mark.parametrize("whole", ["", "NO_DATA_NODES"])
+async def test_a_seeded_zone_counts_as_being_read(tmp_path: Path, whole: str) -> None:
+    async with opened(tmp_path) as world:
+        await world.run(CREATE)
+        feed = PartitionFeed(world.mirror, world.keyspace)
+        feed._begin()
+        state = zone_state(feed.intents[ZONE].zone, feed.grids[ZONE], whole)
+        assert state.word == ("waiting" if whole else "being read")
+        assert sum(load.replicas for load in feed.grids[ZONE].loads().values()) == 12

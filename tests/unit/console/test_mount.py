@@ -1,0 +1,72 @@
+"""The console in the server: started by the first visitor, and every page of it drawn once.
+
+NiceGUI's application is a global, so one test draws all pages."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+
+from app.console.mount import Console
+from app.server import build_app
+from tests.console.scenes import small
+from tests.console.stage import services_of
+from tests.unit.sql_world import opened
+
+PAGES = {
+    "": "What moves",
+    "zones": "TELEMETRY",
+    "zones/ORDERS": "As a statement",
+    "zones/SESSIONS/partitions/3": "Why each node has it",
+    "map": "Not where they should be",
+    "map?zone=SESSIONS&show=unsettled&from=3&to=9": "partitions <strong>3</strong> to <strong>9</strong>",
+    "map?zone=SESSIONS&show=nonsense&from=x": "partitions <strong>0</strong>",
+    "nodes": "Replicas of each node",
+    "nodes/n8": "It is leaving, by grace: new disks",
+    "nodes/nobody": "There is no node nobody",
+    "rebalance": "Limits",
+    "sql?text=SHOW+NODES": "SHOW NODES",
+    "what-if?zone=ORDERS&add=n9": "Placing the zone anew",
+    "zones/NOWHERE": 'zone "NOWHERE" does not exist',
+    "map?zone=NOWHERE": 'zone "NOWHERE" does not exist',
+    "zones/ORDERS/partitions/99": "zone ORDERS has partitions 0 to 7",
+}
+
+
+async def test_every_page_is_drawn(tmp_path: Path) -> None:
+    async with opened(tmp_path, nodes=()) as world, services_of(world) as services:
+        await small(world)
+        console = Console()
+        running = asyncio.create_task(console.run(services))
+        transport = httpx.ASGITransport(build_app(services, console=console))
+        try:
+            async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
+                for path, shown in PAGES.items():
+                    answer = await client.get(f"/console/{path}")
+                    assert answer.status_code == 200, path
+                    text = html.unescape(answer.text.replace("\\", ""))
+                    assert shown in html.unescape(text), path
+                    assert "cannot be drawn" not in text, path
+                assert (await client.get("/console/nowhere")).status_code == 404
+                assert (await client.get("/healthz")).json() == {"status": "ok"}
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_without_a_console_the_api_is_all_there_is(tmp_path: Path) -> None:
+    async with opened(tmp_path) as world, services_of(world) as services:
+        transport = httpx.ASGITransport(build_app(services))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            assert (await client.get("/console/")).status_code == 404
+
+
+def test_the_server_starts_without_the_pages() -> None:
+    """They are half a second of imports."""
+    code = "import app.bootstrap.server, sys; sys.exit('nicegui' in sys.modules or 'jinja2' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

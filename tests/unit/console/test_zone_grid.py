@@ -1,0 +1,173 @@
+"""The arrays of a zone against counts made one by one, and the map that is drawn from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.console.cells import COPIES, Copy, Health, Move, PartitionReading, Role, cell
+from app.console.heat_map import Colour, Shown, chart_options, chosen, heat_map, summary
+from app.console.zone_grid import MoveCounts, NodeLoad, ZoneGrid
+
+NODES = ("a", "b", "c", "d")
+NO_CELL = cell(Role.NONE, Copy.NONE)
+FEW_COLUMNS = 4
+
+readings = st.builds(
+    PartitionReading,
+    st.dictionaries(
+        st.sampled_from(NODES),
+        st.builds(cell, st.sampled_from(Role), st.sampled_from([each for each in Copy if each])),
+        max_size=3,
+    ).map(lambda cells: tuple(cells.items())),
+    st.sampled_from([Move.DONE, Move.MOVING, Move.WAITING]),
+    st.sampled_from([each for each in Health if each]),
+    st.sampled_from(["", "NODE_DOWN: a", "PAUSED: by x"]),
+)
+
+
+def grid_of(*found: PartitionReading) -> ZoneGrid:
+    grid = ZoneGrid(len(found))
+    grid.place(range(len(found)), found)
+    return grid
+
+
+def plain_loads(found: list[PartitionReading]) -> dict[str, NodeLoad]:
+    """One copy after the other."""
+    loads: dict[str, NodeLoad] = {}
+    for reading in found:
+        for node, code in reading.cells:
+            role, copy = Role(code // COPIES), Copy(code % COPIES)
+            held = copy is not Copy.WANTED
+            one = NodeLoad(
+                held,
+                held and role >= Role.VOTER,
+                held and role is Role.LEADER,
+                held and role is Role.LEARNER,
+                copy is Copy.JOINING,
+                copy >= Copy.BROKEN,
+            )
+            loads[node] = loads.get(node, NodeLoad()).plus(one)
+    return loads
+
+
+@given(st.lists(readings, min_size=1, max_size=30))
+def test_counts_are_those_made_one_by_one(found: list[PartitionReading]) -> None:
+    grid = grid_of(*found)
+    moves = [reading.move for reading in found]
+    assert grid.move_counts() == MoveCounts(
+        *(moves.count(each) for each in (Move.DONE, Move.MOVING, Move.WAITING))
+    )
+    assert grid.loads() == plain_loads(found)
+    causes = [reading.cause for reading in found if reading.cause]
+    assert grid.cause_counts() == {cause: causes.count(cause) for cause in causes}
+    health = [reading.health for reading in found]
+    assert grid.health_counts() == {each: health.count(each) for each in Health}
+
+
+@given(st.lists(readings, min_size=1, max_size=20), st.data())
+def test_reading_a_partition_anew_leaves_nothing_of_what_was(
+    found: list[PartitionReading], data: st.DataObject
+) -> None:
+    grid = grid_of(*found)
+    number, new = data.draw(st.integers(0, len(found) - 1)), data.draw(readings)
+    grid.place([number], [new])
+    found[number] = new
+    again = grid_of(*found)
+    loads = {node: load for node, load in grid.loads().items() if load != NodeLoad()}
+    assert loads == {node: load for node, load in again.loads().items() if load != NodeLoad()}
+    assert grid.move_counts() == again.move_counts()
+
+
+@given(st.lists(readings, min_size=1, max_size=30))
+def test_the_map_shows_every_copy_once(found: list[PartitionReading]) -> None:
+    grid = grid_of(*found)
+    drawn = heat_map(grid, chosen(grid, Shown.EVERY), NODES, FEW_COLUMNS)
+    assert sum(shown[3] for shown in drawn.cells) == sum(len(reading.cells) for reading in found)
+    assert sum(each.count for each in drawn.ranges) == len(found) == drawn.selected
+    assert len(drawn.ranges) == min(len(found), FEW_COLUMNS)
+    assert [each.first for each in drawn.ranges] == sorted(each.first for each in drawn.ranges)
+    assert set(NODES) == set(drawn.nodes)
+
+
+@given(st.lists(readings, min_size=FEW_COLUMNS, max_size=30))
+def test_trouble_is_seen_in_a_range_of_many(found: list[PartitionReading]) -> None:
+    grid = grid_of(*found)
+    drawn = heat_map(grid, chosen(grid, Shown.EVERY), columns_max=FEW_COLUMNS)
+    for column, node, colour, *_, troubled in drawn.cells:
+        asked, name = drawn.ranges[column], drawn.nodes[node]
+        codes = [dict(found[at].cells).get(name, NO_CELL) for at in range(asked.first, asked.last + 1)]
+        assert troubled == sum(code % COPIES >= Copy.BROKEN for code in codes)
+        assert (colour == Colour.TROUBLE) == (troubled > 0)
+
+
+def one(role: Role, copy: Copy = Copy.HEALTHY, move: Move = Move.DONE, cause: str = "") -> PartitionReading:
+    return PartitionReading((("a", cell(role, copy)),), move, Health.AVAILABLE, cause)
+
+
+@pytest.mark.parametrize(
+    ("reading", "colour"),
+    [
+        (one(Role.LEADER), Colour.LEADER),
+        (one(Role.VOTER), Colour.MANY),
+        (one(Role.LEARNER), Colour.LEARNER),
+        (one(Role.VOTER, Copy.UNREAD), Colour.UNREAD),
+        (one(Role.VOTER, Copy.LEAVING), Colour.LEAVING),
+        (one(Role.VOTER, Copy.JOINING), Colour.JOINING),
+        (one(Role.VOTER, Copy.WANTED), Colour.JOINING),
+        (one(Role.LEADER, Copy.DOWN), Colour.TROUBLE),
+        (one(Role.NONE, Copy.BROKEN), Colour.TROUBLE),
+    ],
+)
+def test_colour_of_a_single_partition(reading: PartitionReading, colour: Colour) -> None:
+    grid = grid_of(reading)
+    (drawn,) = heat_map(grid, chosen(grid, Shown.EVERY)).cells
+    assert drawn[2] == colour
+
+
+def test_levels_of_a_range() -> None:
+    """A node that holds all of a range, half of it, a little: told apart."""
+    cells = [[("all", 18)] + [("half", 18)] * (at % 2) + [("few", 18)] * (at % 10 == 0) for at in range(960)]
+    grid = grid_of(*(PartitionReading(tuple(each), Move.DONE, Health.AVAILABLE) for each in cells))
+    drawn = heat_map(grid, chosen(grid, Shown.EVERY))
+    colours = {drawn.nodes[node]: Colour(colour) for column, node, colour, *_ in drawn.cells if column == 5}
+    assert colours == {"all": Colour.ALL, "half": Colour.SOME, "few": Colour.FEW}
+
+
+def test_what_is_shown() -> None:
+    moves = [one(Role.VOTER), one(Role.VOTER, move=Move.MOVING), one(Role.VOTER, move=Move.WAITING)] * 4
+    grid = grid_of(*moves)
+    assert chosen(grid, Shown.MOVING).tolist() == [1, 4, 7, 10]
+    assert chosen(grid, Shown.UNSETTLED, 4, 8).tolist() == [4, 5, 7, 8]
+    assert chosen(grid, Shown.WAITING, 0, 999).tolist() == [2, 5, 8, 11]
+    assert chosen(grid, Shown.UNHEALTHY).tolist() == []
+    assert chosen(grid, Shown.EVERY, 50, 60).tolist() == []
+    nothing = heat_map(grid, chosen(grid, Shown.UNHEALTHY))
+    assert (nothing.cells, nothing.ranges, nothing.selected, nothing.total) == ((), (), 0, 12)
+
+
+def test_a_target_is_shown_until_partitions_are_read() -> None:
+    grid = ZoneGrid(3)
+    grid.seed(("a", "b", "c"), np.array([[0, 1, 2], [1, 2, 0], [2, 0, 1]], dtype=np.int32), 2)
+    assert grid.move_counts() == MoveCounts(unread=3)
+    assert grid.loads()["a"] == NodeLoad(replicas=3, voters=2, learners=1)
+    assert {shown[2] for shown in heat_map(grid, chosen(grid, Shown.EVERY)).cells} == {Colour.UNREAD}
+    assert grid.held_by(["b", "nobody"]).tolist() == [0, 1, 2]
+
+
+def test_columns_grow_with_the_nodes() -> None:
+    found = [PartitionReading(((f"n{at}", 18),), Move.DONE, Health.AVAILABLE) for at in range(40)]
+    grid = grid_of(*found)
+    assert len(grid.nodes) == 40
+    assert all(load.replicas == 1 for load in grid.loads().values())
+
+
+def test_names_cannot_end_the_script_of_the_tooltip() -> None:
+    name = "</script><b>'\"x"
+    grid = grid_of(PartitionReading(((name, 18),), Move.DONE, Health.AVAILABLE))
+    drawn = heat_map(grid, chosen(grid, Shown.EVERY))
+    formatter = chart_options(drawn)["tooltip"][":formatter"]
+    assert "</script>" not in formatter
+    assert "1 of 1 partitions on 1 nodes" in summary(drawn)

@@ -31,8 +31,12 @@ run: setup ## start three nodes in ./zonekeeper-data, run the demo, keep serving
 demo: setup ## the same in a fresh directory; exit code 0 if everything was as said
 	@$(GUARDED) scripts/demo.sh
 
+# They start no server and wait for nothing, so several run at once; the others would only disturb each other.
+UNHOSTED := unit property model simulation datadriven
+
 test: lint browser ## linters, types, and every test (import contracts are tests)
-	$(BIN)/pytest -m "not soak"
+	$(BIN)/pytest -m "not soak" --numprocesses logical --maxprocesses 8 $(UNHOSTED:%=tests/%)
+	$(BIN)/pytest -m "not soak" $(UNHOSTED:%=--ignore=tests/%)
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check .

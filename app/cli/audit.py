@@ -49,12 +49,13 @@ def audit(
       zonectl audit --of orders --count 5
       zonectl audit --action "drain node" --format json | jq -r '.[].by'
     """
+    from app.cli.connection import connected
     from app.cli.output import print_objects, print_rows
-    from app.cli.rebalance_run import with_client
 
     query: dict[str, str | int] = {"page_size": count}
     query |= {name: value for name, value in (("subject", subject), ("action", action), ("by", by)) if value}
-    records = with_client(url, data_dir, form, lambda client: client.audit(query))["records"]
+    with connected(url, data_dir, form) as client:
+        records = client.audit(query)["records"]
     if form is not OutputFormat.TABLE:
         print_objects(records, form)
         return ExitCode.OK

@@ -8,9 +8,11 @@ import typer
 
 from app.cli.options import (
     DEFAULT_DATA_DIR,
+    ByOption,
     DataDirOption,
     FormatOption,
     OutputFormat,
+    ReasonOption,
     TimeoutOption,
     UrlOption,
 )
@@ -20,20 +22,8 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The node, as 
 
 def drain(
     name: NameArgument,
-    reason: Annotated[
-        str,
-        typer.Option("--reason", envvar="ZONEKEEPER_REASON", metavar="TEXT", help="Shown with the node."),
-    ] = "",
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--by",
-            envvar="ZONEKEEPER_BY",
-            metavar="NAME",
-            help="Who drains, to be asked.",
-            show_default="the user's name",
-        ),
-    ] = None,
+    reason: ReasonOption = "",
+    by: ByOption = None,
     wait: Annotated[
         bool, typer.Option("--wait", envvar="ZONEKEEPER_WAIT", help="Stay until the node holds nothing.")
     ] = False,

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 from app.cli.client import ApiClient
+from app.cli.connection import connected
 from app.cli.exits import ExitCode, UsageError
-from app.cli.options import OutputFormat
+from app.cli.options import OutputFormat, asker
 from app.cli.output import print_rows
-from app.cli.rebalance_run import user_name, with_client
 from app.client.problem import JsonObject
 
 POLL_S = 0.5
@@ -31,10 +31,11 @@ def drain_node(
 ) -> int:
     """``timeout_s`` None: as long as it takes. Raises CliError."""
     _one_object(form)
-    body = {"by": by or user_name(), "reason": reason}
-    found = with_client(url, data_dir, form, lambda client: client.drain(name, body))
-    if waits:
-        found = with_client(url, data_dir, form, lambda client: _until_empty(client, name, found, timeout_s))
+    body = {"by": asker(by), "reason": reason}
+    with connected(url, data_dir, form) as client:
+        found = client.drain(name, body)
+        if waits:
+            found = _until_empty(client, name, found, timeout_s)
     _print(found, form, f"node {name} is leaving: {found['members']} members to move")
     return ExitCode.OK if not waits or not found["members"] else ExitCode.TIMED_OUT
 
@@ -42,7 +43,8 @@ def drain_node(
 def undrain_node(name: str, url: str | None, data_dir: Path, form: OutputFormat) -> int:
     """Raises CliError."""
     _one_object(form)
-    found = with_client(url, data_dir, form, lambda client: client.undrain(name))
+    with connected(url, data_dir, form) as client:
+        found = client.undrain(name)
     told = "is not leaving any more" if found["changed"] else "was not leaving"
     _print(found, form, f"node {name} {told}")
     return ExitCode.OK
@@ -51,7 +53,8 @@ def undrain_node(name: str, url: str | None, data_dir: Path, form: OutputFormat)
 def tell_can_stop(name: str, url: str | None, data_dir: Path, form: OutputFormat) -> int:
     """Raises CliError."""
     _one_object(form)
-    found = with_client(url, data_dir, form, lambda client: client.can_stop(name))
+    with connected(url, data_dir, form) as client:
+        found = client.can_stop(name)
     verdict = "can be stopped" if found["can_stop"] else "cannot be stopped"
     counts = ", ".join(f"{count} {loss}" for loss, count in found["losses"].items())
     _print(

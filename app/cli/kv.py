@@ -128,16 +128,11 @@ def get(
       zonectl kv get orders o-17 --read replica --at-revision 1200
       zonectl kv get orders o-17 --read learner --at-time 2026-05-17T09:30:00Z
     """
-    from app.cli.address import find_address
-    from app.cli.client import ApiClient, ProblemError
-    from app.cli.problems import render_problem
+    from app.cli.connection import connected
 
     options = _read_options(read, at_revision, at_time)
-    with ApiClient(find_address(url, data_dir)) as client:
-        try:
-            answer = client.get(fold_name(zone), _checked(key), options)
-        except ProblemError as error:
-            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+    with connected(url, data_dir, form) as client:
+        answer = client.get(fold_name(zone), _checked(key), options)
     if form is OutputFormat.TABLE:
         print(answer["value"])
     else:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import typer
 
@@ -90,7 +93,7 @@ def run() -> None:
 def main(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code; everything that ends it early is one line on stderr."""
     try:
-        result = app(arguments, prog_name="zonectl", standalone_mode=False)
+        result = _command()(arguments, prog_name="zonectl", standalone_mode=False)
     except typer.TyperException as error:
         return _usage(error)
     except CliError as error:
@@ -103,6 +106,12 @@ def main(arguments: list[str]) -> int:
     finally:
         _flush()
     return int(result or 0)
+
+
+@cache
+def _command() -> Callable[..., Any]:
+    """Of ``app``, for every command line of this process: to build it takes longer than most lines run."""
+    return typer.main.get_command(app)
 
 
 def _flush() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.exits import CliError, ExitCode, UsageError
+from app.cli.exits import ExitCode, UsageError
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
 
 app = typer.Typer(
@@ -32,16 +32,11 @@ def status(
       zonectl metastore status
       zonectl metastore status --format json | jq -r .reason
     """
-    from app.cli.address import find_address
-    from app.cli.client import ApiClient, ProblemError
-    from app.cli.problems import render_problem
+    from app.cli.connection import connected
 
     _one_object(form)
-    with ApiClient(find_address(url, data_dir)) as client:
-        try:
-            found = client.metastore()
-        except ProblemError as error:
-            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+    with connected(url, data_dir, form) as client:
+        found = client.metastore()
     if form is OutputFormat.TABLE:
         epoch = f"epoch {found['epoch']}, catalog version {found['catalog_version']}"
         print(f"{found['state']}: {epoch}, etcd cluster {found['cluster_id']} at revision {found['revision']}")
@@ -74,20 +69,15 @@ def adopt(
       zonectl metastore adopt
       zonectl metastore adopt --yes --format json
     """
-    from app.cli.address import find_address
-    from app.cli.client import ApiClient, ProblemError
-    from app.cli.problems import render_problem
+    from app.cli.connection import connected
 
     _one_object(form)
-    with ApiClient(find_address(url, data_dir)) as client:
-        try:
-            if not yes:
-                found = client.metastore()
-                if found["state"] == "DIVERGED":
-                    _ask(found["kind"], found["reason"])
-            done = client.adopt_metastore()
-        except ProblemError as error:
-            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+    with connected(url, data_dir, form) as client:
+        if not yes:
+            found = client.metastore()
+            if found["state"] == "DIVERGED":
+                _ask(found["kind"], found["reason"])
+        done = client.adopt_metastore()
     if form is not OutputFormat.TABLE:
         print(json.dumps(done, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
     elif not done["adopted"]:

@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
+from app.cli.options import (
+    DEFAULT_DATA_DIR,
+    ByOption,
+    DataDirOption,
+    FormatOption,
+    OutputFormat,
+    ReasonOption,
+    UrlOption,
+)
 
 app = typer.Typer(no_args_is_help=False)
 
@@ -15,16 +23,6 @@ IdArgument = Annotated[
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", envvar="ZONEKEEPER_JSON", help="The same as --format json.")
-]
-ByOption = Annotated[
-    str | None,
-    typer.Option(
-        "--by", envvar="ZONEKEEPER_BY", metavar="NAME", help="Who asks.", show_default="the user's name"
-    ),
-]
-ReasonOption = Annotated[
-    str,
-    typer.Option("--reason", envvar="ZONEKEEPER_REASON", metavar="TEXT", help="Kept with the operation."),
 ]
 
 

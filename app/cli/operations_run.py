@@ -8,12 +8,13 @@ from pathlib import Path
 
 from app.cli.address import find_address
 from app.cli.client import ApiClient, NoAnswerError, ProblemError, UnreachableError
+from app.cli.connection import connected
 from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.follow import Change, Progress, ProgressView, brief, may_pass
 from app.cli.operations_view import print_operation, print_operations, print_reverse
-from app.cli.options import OutputFormat
+from app.cli.options import OutputFormat, asker
 from app.cli.problems import render_problem
-from app.cli.rebalance_run import pause_request, user_name, with_client
+from app.cli.rebalance_run import pause_request
 from app.client.problem import JsonObject
 
 POLL_S = 2.0
@@ -34,7 +35,8 @@ def list_operations(
     query: list[tuple[str, str | int]] = [("page_size", count)]
     query += [("zone", zone)] if zone is not None else []
     query += [("state", each.upper()) for each in states] + [("kind", each.upper()) for each in kinds]
-    found = with_client(url, data_dir, form, lambda client: client.operations(query))
+    with connected(url, data_dir, form) as client:
+        found = client.operations(query)
     print_operations(found["operations"], form)
     return ExitCode.OK
 
@@ -42,14 +44,17 @@ def list_operations(
 def show_operation(name: str, url: str | None, data_dir: Path, form: OutputFormat) -> int:
     """Raises CliError."""
     _one_object(form)
-    print_operation(with_client(url, data_dir, form, lambda client: client.operation(name)), form)
+    with connected(url, data_dir, form) as client:
+        found = client.operation(name)
+    print_operation(found, form)
     return ExitCode.OK
 
 
 def act(action: str, name: str, body: JsonObject, url: str | None, data_dir: Path, form: OutputFormat) -> int:
     """Raises CliError."""
     _one_object(form)
-    found = with_client(url, data_dir, form, lambda client: client.act_on_operation(name, action, body))
+    with connected(url, data_dir, form) as client:
+        found = client.act_on_operation(name, action, body)
     print_operation(found, form)
     return ExitCode.OK
 
@@ -57,14 +62,15 @@ def act(action: str, name: str, body: JsonObject, url: str | None, data_dir: Pat
 def reverse_operation(name: str, body: JsonObject, url: str | None, data_dir: Path, form: OutputFormat) -> int:
     """Raises CliError."""
     _one_object(form)
-    found = with_client(url, data_dir, form, lambda client: client.act_on_operation(name, "reverse", body))
+    with connected(url, data_dir, form) as client:
+        found = client.act_on_operation(name, "reverse", body)
     print_reverse(found, form)
     return ExitCode.OK
 
 
 def action_body(by: str | None, reason: str) -> JsonObject:
     """Raises UsageError."""
-    return {"by": by or user_name(), "reason": reason}
+    return {"by": asker(by), "reason": reason}
 
 
 def pause_body(by: str | None, reason: str, time_limit: str | None) -> JsonObject:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -56,6 +57,22 @@ TimeoutOption = Annotated[
         show_default="no limit",
     ),
 ]
+ReasonOption = Annotated[
+    str,
+    typer.Option(
+        "--reason", envvar="ZONEKEEPER_REASON", metavar="TEXT", help="Why: shown with all that it concerns."
+    ),
+]
+ByOption = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        envvar="ZONEKEEPER_BY",
+        metavar="NAME",
+        help="Who wants it, to be asked.",
+        show_default="the user's name",
+    ),
+]
 HostOption = Annotated[
     str | None,
     typer.Option(
@@ -96,6 +113,16 @@ SparkOption = Annotated[
         show_default="local[*]",
     ),
 ]
+
+
+def asker(by: str | None) -> str:
+    """The name that ``--by`` gives, or the user's. Raises UsageError."""
+    if by:
+        return by
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise UsageError("the user has no name here: say with --by who wants it") from None
 
 
 def make_settings(**given: object) -> Settings:

@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
+from app.cli.options import (
+    DEFAULT_DATA_DIR,
+    ByOption,
+    DataDirOption,
+    FormatOption,
+    OutputFormat,
+    ReasonOption,
+    UrlOption,
+)
 
 app = typer.Typer(
     no_args_is_help=True, help="How many partitions may move at once; pause moves, and let them go on."
@@ -81,7 +89,8 @@ def limits(
       zonectl rebalance limits --one-operation --operation-time 10d
       zonectl rebalance limits --format json | jq .pause
     """
-    from app.cli.rebalance_run import cap_of, change_limits, one_object, seconds_of, with_client
+    from app.cli.connection import connected
+    from app.cli.rebalance_run import cap_of, change_limits, one_object, seconds_of
     from app.cli.rebalance_view import print_limits
 
     one_object(form)
@@ -98,7 +107,8 @@ def limits(
     if operation_time is not None:
         is_none = operation_time.lower() == "none"
         change["operation_s"] = None if is_none else seconds_of(operation_time, "--operation-time")
-    found = with_client(url, data_dir, form, lambda client: change_limits(client, change))
+    with connected(url, data_dir, form) as client:
+        found = change_limits(client, change)
     print_limits(found, form)
     return 0
 
@@ -106,10 +116,7 @@ def limits(
 @app.command()
 def pause(
     zone: ZoneOption = None,
-    reason: Annotated[
-        str,
-        typer.Option("--reason", envvar="ZONEKEEPER_REASON", metavar="TEXT", help="Shown with all that waits."),
-    ] = "",
+    reason: ReasonOption = "",
     time_limit: Annotated[
         str | None,
         typer.Option(
@@ -120,16 +127,7 @@ def pause(
             show_default="until `resume`",
         ),
     ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            "--by",
-            envvar="ZONEKEEPER_BY",
-            metavar="NAME",
-            help="Who pauses, to be asked.",
-            show_default="the user's name",
-        ),
-    ] = None,
+    by: ByOption = None,
     form: FormatOption = OutputFormat.TABLE,
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
@@ -145,13 +143,15 @@ def pause(
       zonectl rebalance pause --zone orders --by "night shift"
       zonectl rebalance resume
     """
-    from app.cli.rebalance_run import change_limits, one_object, pause_request, with_client
+    from app.cli.connection import connected
+    from app.cli.rebalance_run import change_limits, one_object, pause_request
     from app.cli.rebalance_view import print_limits
 
     one_object(form)
     asked = pause_request(by, reason, time_limit)
     change: dict[str, object] = {"pause": asked} if zone is None else {"zone_pauses": {zone: asked}}
-    found = with_client(url, data_dir, form, lambda client: change_limits(client, change))
+    with connected(url, data_dir, form) as client:
+        found = change_limits(client, change)
     print_limits(found, form)
     return 0
 
@@ -172,11 +172,13 @@ def resume(
       zonectl rebalance resume
       zonectl rebalance resume --zone orders
     """
-    from app.cli.rebalance_run import change_limits, one_object, with_client
+    from app.cli.connection import connected
+    from app.cli.rebalance_run import change_limits, one_object
     from app.cli.rebalance_view import print_limits
 
     one_object(form)
     change: dict[str, object] = {"pause": None} if zone is None else {"zone_pauses": {zone: None}}
-    found = with_client(url, data_dir, form, lambda client: change_limits(client, change))
+    with connected(url, data_dir, form) as client:
+        found = change_limits(client, change)
     print_limits(found, form)
     return 0

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 import re
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
-from app.cli.address import find_address
-from app.cli.client import ApiClient, ProblemError
-from app.cli.exits import CliError, UsageError
-from app.cli.options import OutputFormat
-from app.cli.problems import render_problem
+from app.cli.client import ApiClient
+from app.cli.exits import UsageError
+from app.cli.options import OutputFormat, asker
 from app.client.problem import JsonObject
 
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -43,31 +39,12 @@ def seconds_of(text: str, option: str = "--for") -> int:
 def pause_request(by: str | None, reason: str, time_limit: str | None) -> JsonObject:
     """The body of a pause. Raises UsageError."""
     for_s = None if time_limit is None else seconds_of(time_limit)
-    return {"by": by or user_name(), "reason": reason, "for_s": for_s}
-
-
-def user_name() -> str:
-    """Who asks, where nobody is named. Raises UsageError."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        raise UsageError("the user has no name here: say who pauses with --by") from None
+    return {"by": asker(by), "reason": reason, "for_s": for_s}
 
 
 def change_limits(client: ApiClient, change: Mapping[str, object]) -> JsonObject:
     """Nothing to change: the limits as they are."""
     return client.change_limits(change) if change else client.limits()
-
-
-def with_client(
-    url: str | None, data_dir: Path, form: OutputFormat, act: Callable[[ApiClient], JsonObject]
-) -> JsonObject:
-    """Raises CliError with the problem as ``form`` shows it."""
-    with ApiClient(find_address(url, data_dir)) as client:
-        try:
-            return act(client)
-        except ProblemError as error:
-            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
 
 
 def one_object(form: OutputFormat) -> None:

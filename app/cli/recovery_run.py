@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from app.cli.address import find_address
 from app.cli.client import ApiClient, ProblemError, RequestError
-from app.cli.exits import CliError, ExitCode
+from app.cli.connection import connected
+from app.cli.exits import ExitCode
 from app.cli.names import fold_name
 from app.cli.options import OutputFormat
 from app.cli.output import print_objects, print_rows
-from app.cli.problems import render_problem
 from app.client.problem import JsonObject
 
 POLL_S = 0.5
@@ -27,11 +26,8 @@ def show_states(
     zone: str, partitions: Sequence[int], form: OutputFormat, url: str | None, data_dir: Path
 ) -> int:
     """Exit code 1 when a partition takes no writes."""
-    with ApiClient(find_address(url, data_dir)) as client:
-        try:
-            found = client.recovery_states(fold_name(zone), partitions)["partitions"]
-        except ProblemError as error:
-            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+    with connected(url, data_dir, form) as client:
+        found = client.recovery_states(fold_name(zone), partitions)["partitions"]
     if form is OutputFormat.TABLE:
         print_rows(STATE_COLUMNS, [row for each in found for row in _state_rows(each)])
     else:
@@ -50,11 +46,8 @@ def ask_reset(
     timeout_s: float | None,
 ) -> int:
     """Exit code 1 when a partition was refused."""
-    with ApiClient(find_address(url, data_dir)) as client:
-        try:
-            found = client.reset_partitions(fold_name(zone), request)["partitions"]
-        except ProblemError as error:
-            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+    with connected(url, data_dir, form) as client:
+        found = client.reset_partitions(fold_name(zone), request)["partitions"]
         if form is OutputFormat.TABLE:
             print_rows(RESET_COLUMNS, [_reset_row(each) for each in found])
         else:
@@ -77,11 +70,8 @@ def ask_restart(
     wait: bool,
     timeout_s: float | None,
 ) -> int:
-    with ApiClient(find_address(url, data_dir)) as client:
-        try:
-            found = client.restart_partitions(fold_name(zone), request)["partitions"]
-        except ProblemError as error:
-            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+    with connected(url, data_dir, form) as client:
+        found = client.restart_partitions(fold_name(zone), request)["partitions"]
         if form is OutputFormat.TABLE:
             rows = [(str(each["partition"]), " ".join(each["nodes"]), _yes(each["cleanup"])) for each in found]
             print_rows(("partition", "nodes", "new data"), rows)

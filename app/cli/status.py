@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.cli.exits import CliError, ExitCode, UsageError
+from app.cli.exits import ExitCode, UsageError
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
 
 
@@ -22,20 +22,15 @@ def status(
       zonectl status
       zonectl status --format json | jq .nodes
     """
-    from app.cli.address import find_address
-    from app.cli.client import ApiClient, ProblemError
-    from app.cli.problems import render_problem
+    from app.cli.connection import connected
     from app.cli.status_view import print_status, with_progress
 
     if form is OutputFormat.CSV:
         raise UsageError("status has three tables, csv holds one: choose json or jsonl")
-    with ApiClient(find_address(url, data_dir)) as client:
-        try:
-            ready = client.readiness()
-            nodes = client.nodes() if ready["ready"] else ()
-            zones = [with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
-            limits = client.limits() if ready["ready"] else None
-        except ProblemError as error:
-            raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+    with connected(url, data_dir, form) as client:
+        ready = client.readiness()
+        nodes = client.nodes() if ready["ready"] else ()
+        zones = [with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
+        limits = client.limits() if ready["ready"] else None
     print_status(client.address.url, ready, nodes, zones, limits, form)
     return ExitCode.OK if ready["ready"] else ExitCode.FAILED

@@ -206,7 +206,7 @@ async def test_an_older_target_never_overwrites_a_newer_one(
     await publish(store, keyspace, ZoneIntent(1, ZONE))
     await controller(store, keyspace).reconcile([ZONE.zone_id])
     slow_store = GatedMetastore(store)
-    slow = controller(slow_store, keyspace)  # type: ignore[arg-type]
+    slow = controller(slow_store, keyspace)
     await publish(store, keyspace, ZoneIntent(2, replace(ZONE, replicas=2)))
     commit, seen = slow_store.commit, 0
 
@@ -218,7 +218,7 @@ async def test_an_older_target_never_overwrites_a_newer_one(
             seen += 1
         return await commit(txn)
 
-    slow_store.commit = close_after  # type: ignore[method-assign]
+    slow_store.commit = close_after
     slowly = asyncio.create_task(slow.reconcile([ZONE.zone_id]))
     await asyncio.wait_for(slow_store.waiting.wait(), 10)
 
@@ -266,7 +266,7 @@ async def test_a_controller_that_dies_is_continued(store: Metastore, keyspace: K
     await controller(store, keyspace).reconcile([ZONE.zone_id])
     await publish(store, keyspace, ZoneIntent(2, replace(wide, replicas=3)))
     for commits in range(7):
-        dying = controller(DyingMetastore(store, commits), keyspace)  # type: ignore[arg-type]
+        dying = controller(DyingMetastore(store, commits), keyspace)
         await dying.reconcile([ZONE.zone_id])
         pending = await assignments(store, keyspace, "pending")
         for number in pending:
@@ -308,7 +308,7 @@ async def test_a_request_whose_outcome_is_unknown_is_read_back(store: Metastore,
     wide = replace(ZONE, partitions=5 * PARTITIONS_PER_REQUEST)
     await publish(store, keyspace, ZoneIntent(1, wide))
     silent = SilentMetastore(store, {2: True, 4: False})
-    assert await controller(silent, keyspace).reconcile([ZONE.zone_id]) == {}  # type: ignore[arg-type]
+    assert await controller(silent, keyspace).reconcile([ZONE.zone_id]) == {}
     assert silent.large == 6, "only what was not done is sent again"
     assert len(await assignments(store, keyspace, "stable")) == wide.partitions
     items = (await store.range(keyspace.zone_partitions(ZONE.zone_id))).items

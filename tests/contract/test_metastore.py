@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -32,7 +33,13 @@ from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.registration import Registration
-from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreUnavailableError, WatchReset
+from rebalance.ports.metastore import (
+    LeaseLostError,
+    Metastore,
+    MetastoreUnavailableError,
+    WatchBatch,
+    WatchReset,
+)
 from tests.conftest import EtcdServer
 from tests.etcd_cluster import EtcdCluster
 
@@ -157,7 +164,8 @@ async def test_watch_begins_with_what_is_there_and_brings_every_change(
 ) -> None:
     a, b = f"{keyspace.prefix}a", f"{keyspace.prefix}b"
     await put(store, a, b"1")
-    async with asyncio.timeout(10), aclosing(store.watch(keyspace.prefix)) as changes:  # type: ignore[type-var]
+    watching = cast(AsyncGenerator[WatchReset | WatchBatch, None], store.watch(keyspace.prefix))
+    async with asyncio.timeout(10), aclosing(watching) as changes:
         first = await anext(changes)
         assert isinstance(first, WatchReset)
         assert [item.key for item in first.snapshot.items] == [a]

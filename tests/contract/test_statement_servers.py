@@ -26,7 +26,7 @@ def servers(
 
 def post(server: ApiServer, path: str, key: str, **body: object) -> httpx.Response:
     headers = {"Idempotency-Key": key}
-    return httpx.post(f"{server.url}{path}", headers=headers, trust_env=False, timeout=60, **body)  # type: ignore[arg-type]
+    return httpx.post(f"{server.url}{path}", headers=headers, trust_env=False, timeout=60, **body)
 
 
 def test_two_servers(servers: list[ApiServer]) -> None:

@@ -165,7 +165,7 @@ def test_a_node_that_is_down_is_the_named_cause(installation: Installation) -> N
 def test_a_second_up_on_the_directory_is_refused(installation: Installation) -> None:
     done = installation.zonectl("up", "--data-dir", str(installation.directory))
     assert done.returncode == 1
-    assert str(installation.process.pid) in done.stderr + done.stdout  # type: ignore[union-attr]
+    assert str(installation.process.pid) in done.stderr + done.stdout
 
 
 def test_keys_and_values_by_command_line(installation: Installation) -> None:

@@ -6,9 +6,7 @@ import pytest
 
 from rebalance.core.affinity import CopyState
 from rebalance.core.exchange_messages import CopyId
-from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import Trigger
-from rebalance.simulation.exchange.operations import Stage
 from rebalance.simulation.exchange.write_ahead import WriteAheadLog
 from tests.simulation.exchange_rig import ZONE, Rig
 
@@ -385,40 +383,6 @@ def test_a_restored_snapshot() -> None:
             )
             for name in rig.ideal("a", number):
                 assert rig.node(name).store.copies[ZONE, number].rows == {1, 2, 3, 4, 5}
-
-
-def test_all_owners_die() -> None:
-    """PME-094: LOST. PME-095: what may be done follows the zone's policy; a reset makes what is left usable."""
-    rig = Rig("abc", lists={"abc": ("c", "a", "b", "a"), "ab": ("a", "a", "b", "a")}, copies=1)
-    rig.finish(rig.update("a", 0))
-    rig.crash("c")
-    rig.settle()
-    assert rig.own("a", 0) is CopyState.LOST
-    assert rig.node("b").worker.held.lost == {ZONE: {0}}
-    refused = rig.update("b", 0)
-    assert refused.stage is Stage.REFUSED
-    assert "partition 0 is lost" in refused.reason
-    rig.finish(other := rig.update("b", 1))
-    assert other.stage is Stage.DONE
-    rig.world.custom(Trigger.LOSS_RESET, (rig.zone,))
-    rig.settle()
-    assert rig.own("a", 0) is CopyState.OWNING
-    rig.finish(again := rig.update("b", 0))
-    assert again.stage is Stage.DONE
-
-
-def test_a_loss_that_is_ignored() -> None:
-    """PME-096: the new copy owns, empty, when the exchange ends, and is used without a reset."""
-    lists = {"abc": ("c", "a", "b", "a"), "ab": ("a", "a", "b", "a")}
-    rig = Rig("abc", lists=lists, copies=1, policy=LossPolicy.IGNORE)
-    rig.finish(rig.update("a", 0))
-    rig.crash("c")
-    rig.exchange()
-    assert rig.own("a", 0) is CopyState.OWNING
-    assert not rig.node("a").store.copies[ZONE, 0].rows
-    assert not rig.node("a").worker.held.lost
-    rig.finish(update := rig.update("b", 0))
-    assert update.stage is Stage.DONE
 
 
 def test_local_states_are_always_up_to_date() -> None:

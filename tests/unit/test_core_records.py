@@ -53,8 +53,8 @@ POINTER = TargetPointer(9, 2, 1, 2, 2, 2, ("n1", "n2"), "spark", "rendezvous")
 )
 def test_records_are_read_back_and_unknown_formats_refused(record: object) -> None:
     """I3-007..010: each documented value says its format; a reader refuses one that it does not know."""
-    encode: Callable[[], bytes] = record.encode  # type: ignore[attr-defined]
-    decode: Callable[[bytes], object] = type(record).decode  # type: ignore[attr-defined]
+    encode: Callable[[], bytes] = record.encode
+    decode: Callable[[bytes], object] = type(record).decode
     assert decode(encode()) == record
     newer = json.loads(encode())
     newer["v"] = 99

@@ -59,11 +59,11 @@ def serve(stub: ApiStub, port: int = 0) -> ThreadingHTTPServer:
             self.end_headers()
             self.wfile.write(raw)
 
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer  # noqa: N815 (names that http.server asks for)
-
         def log_message(self, *_: object) -> None:
             return None
 
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        setattr(Handler, f"do_{method}", Handler._answer)
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     stub.url = f"http://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -100,20 +100,22 @@ def test_defaults_agree_with_the_settings() -> None:
 
 
 def test_help_is_fast_and_imports_nothing_heavy() -> None:
+    """Measured 0.2 s of processor time, however busy the machine is; the limit leaves room for slow cores."""
     code = (
         "import sys; from app.cli.main import main; main(['--help']); "
         "print([m for m in ('grpc','pyspark','httpx','sqlglot','sqlalchemy','pydantic','pandas') "
         "if m in sys.modules])"
     )
-    best = 9.0
+    used = []
     for _ in range(3):
-        started = time.monotonic()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
         )
-        best = min(best, time.monotonic() - started)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert done.stdout.splitlines()[-1] == "[]"
-    assert best < 1.0  # 0.2 s on an idle machine; the bound leaves room for a busy one
+    assert min(used) < 0.6
 
 
 def test_no_known_server_says_how_to_start_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

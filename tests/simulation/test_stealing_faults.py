@@ -10,9 +10,9 @@ import pytest
 from rebalance.core.steal_checks import RebalanceOptions, RefusalCode
 from rebalance.core.steal_cluster import StoreDefinition
 from rebalance.core.steal_plan import StealUnit
-from rebalance.core.steal_state_change import BatchId, Step
+from rebalance.core.steal_state_change import BatchId, Change, Step
 from rebalance.simulation.stealing.controller import Controller, Outcome, Result
-from rebalance.simulation.stealing.errors import OrderRefusedError
+from rebalance.simulation.stealing.errors import InvalidMetadataError, OrderRefusedError
 from rebalance.simulation.stealing.history import History
 from rebalance.simulation.stealing.rules import check_rest
 from rebalance.simulation.stealing.unit_job import JobStatus
@@ -372,3 +372,62 @@ async def test_sweeps_of_stealers_and_donors() -> None:
     )
     await running
     assert await rig.server(3).sweep()
+
+
+async def half_stolen(rig: Rig) -> None:
+    """Node 3 has copied the carts of partition 1, and is about to copy the users. State changes go by node."""
+    rig.world.rng.shuffle = lambda nodes: nodes.sort()
+    running = rig.begin()
+    await rig.until("StoreDone", "carts from 1")
+    assert [each.value for each in await rig.server(3).get("carts", keys_of(1)[0])] == ["first"]
+    await running
+
+
+@virtually
+async def test_a_stealer_comes_back_after_the_rollback() -> None:
+    """VOL-007, VOL-046: its copy of the carts was complete when it died. Meanwhile the donor is the owner
+    again, and has newer values: those are what the stealer answers with."""
+    rig = await Rig.loaded((USERS, CARTS), max_parallel_stores=1)
+    rig.crash_at(3, "copy users", None)
+    await half_stolen(rig)
+    key = keys_of(1)[0]
+    await rig.client.put("carts", key, "after")
+    rig.server(3).restart()
+    assert rig.server(3).metadata.cluster.owners[1] == 3
+    assert await rig.values(3, "carts", key) == ["after"]
+
+
+@virtually
+async def test_a_rollback_begins_on_the_stealers() -> None:
+    """VOL-007, VOL-046: the donor is back in the old state, and serves clients, while the stealer is not: it
+    redirects what it had copied already."""
+    rig = await Rig.loaded((USERS, CARTS), max_parallel_stores=1)
+    rig.fail(3, "copy users", ATTEMPTS)
+    rig.fail(3, "undo REBALANCE", 9)
+    running = asyncio.create_task(half_stolen(rig))
+    await rig.until("Undone")
+    while rig.server(1).metadata.record is not None:
+        await asyncio.sleep(0.001)
+    key = keys_of(1)[0]
+    version = await rig.client.put("carts", key, "after")
+    assert await rig.server(1).get("carts", key) == (version,)
+    assert await rig.server(3).get("carts", key) == (version,)
+    await running
+    check_rest(rig.world, START, History())
+
+
+@virtually
+async def test_no_request_is_served_in_the_middle_of_a_change() -> None:
+    """VOL-042, VOL-048: between taking back the rebalance state and the metadata a stealer would own what it
+    has not got. Whoever asks waits, and is then told to ask somebody else."""
+    rig = await Rig.loaded((USERS,), copy_rate=2.0)
+    running = rig.begin()
+    await rig.until("StoreBegan")
+    key = keys_of(1)[-1]
+    undo = asyncio.create_task(rig.server(3).undo(BatchId("run", 1), (Change.REBALANCE, Change.CLUSTER)))
+    await rig.until("TookBack", "REBALANCE")
+    assert rig.server(3).metadata.cluster.owners[1] == 3
+    with pytest.raises(InvalidMetadataError):
+        await rig.server(3).get("users", key)
+    await undo
+    running.cancel()

@@ -98,6 +98,7 @@ class Rig:
         self.seen = Snapshots()
         self.world.watchers += [self.rules, self.seen]
         self.client = Client(self.world, start.nodes)
+        self._runs = 0
 
     @classmethod
     async def loaded(cls, *args: Any, **kwargs: Any) -> Rig:
@@ -122,6 +123,11 @@ class Rig:
         server.options = replace(server.options, **changed)
 
     async def rebalance(self) -> Result:
+        """Each time as a run with a name of its own."""
+        if self._runs:
+            self.controller = Controller(self.world, f"run {self._runs}", self.controller.options)
+            self.rules.watch(self.controller)
+        self._runs += 1
         result = await self.controller.rebalance(self.target)
         self.world.check()
         return result

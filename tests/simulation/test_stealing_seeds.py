@@ -48,8 +48,8 @@ def test_a_seed_happens_again() -> None:
     assert one.history.requests == other.history.requests
 
 
-def first_broken() -> None:
-    for seed in range(MUTANT_SEEDS):
+def first_broken(first: int) -> None:
+    for seed in range(first, first + MUTANT_SEEDS):
         SeededRun(seed).run()
 
 
@@ -153,28 +153,29 @@ def _obsolete_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = (
-    _puts_do_not_return,
-    _no_redirect,
-    _entry_goes_first,
-    _taken_at_once,
-    _takes_back_at_once,
-    _believes_its_disk,
-    _requests_pass,
-    _donors_by_place,
-    _half_a_change_stays,
-    _no_parallel_limit,
-    _no_swap_back,
-    _no_store_limit,
-    _obsolete_is_an_error,
+    (_puts_do_not_return, 11),
+    (_no_redirect, 0),
+    (_entry_goes_first, 0),
+    (_taken_at_once, 13),
+    (_takes_back_at_once, 51),
+    (_believes_its_disk, 73),
+    (_requests_pass, 135),
+    (_donors_by_place, 73),
+    (_half_a_change_stays, 0),
+    (_no_parallel_limit, 0),
+    (_no_swap_back, 0),
+    (_no_store_limit, 0),
+    (_obsolete_is_an_error, 0),
 )
+"""Each with a seed that finds it, to be quick; when that seed does so no more, one of the next ones will."""
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[each.__name__.strip("_") for each in MUTANTS])
+@pytest.mark.parametrize(("mutant", "first"), MUTANTS, ids=[each.__name__.strip("_") for each, _ in MUTANTS])
 def test_a_broken_protocol_is_found(
-    mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+    mutant: Callable[[pytest.MonkeyPatch], None], first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """VOL-042, VOL-048, VOL-063, VOL-064, VOL-072: a rule of the protocol that is taken out is missed: a write
     is hidden or lost, or a limit is passed, within a few hundred seeds."""
     mutant(monkeypatch)
     with pytest.raises((RuleBrokenError, HistoryError)):
-        first_broken()
+        first_broken(first)

@@ -1,0 +1,433 @@
+"""What fails is taken back: state changes and migrations, attempts and time limits, controllers and nodes that
+die, and what an operator can do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rebalance.core.steal_checks import RebalanceOptions, RefusalCode
+from rebalance.core.steal_cluster import StoreDefinition
+from rebalance.core.steal_plan import StealUnit
+from rebalance.core.steal_state_change import BatchId, Change, Step
+from rebalance.simulation.stealing.controller import Controller, Outcome, Result
+from rebalance.simulation.stealing.errors import InvalidMetadataError, OrderRefusedError
+from rebalance.simulation.stealing.history import History
+from rebalance.simulation.stealing.rules import check_rest
+from rebalance.simulation.stealing.unit_job import JobStatus
+from tests.simulation.stealing_rig import (
+    BOTH,
+    CARTS,
+    GROWN,
+    KEYS,
+    START,
+    STATIC,
+    USERS,
+    Rig,
+    keys_of,
+    virtually,
+)
+
+ATTEMPTS = 3
+UNIT = StealUnit(3, 1, (("users", (1,)),))
+
+
+async def rolled_back(rig: Rig) -> Result:
+    """The result of a rebalancing that fails; everything is as it was before, and every key is served."""
+    result = await rig.rebalance()
+    assert result.outcome is Outcome.ROLLED_BACK
+    check_rest(rig.world, START, History())
+    for store in rig.world.stores:
+        for key in KEYS:
+            if store is STATIC:
+                assert await rig.client.get_static(store.name, key) == f"static {key}"
+            else:
+                assert [each.value for each in await rig.client.get(store.name, key)] == ["first"]
+    return result
+
+
+@pytest.mark.parametrize(
+    ("stores", "node", "what", "step"),
+    [
+        (BOTH, 3, "change REBALANCE", Step.CHANGE_RO),
+        (BOTH, 3, "copy static", Step.MIGRATE_RO),
+        (BOTH, 0, "change CLUSTER", Step.CHANGE_RW),
+        (BOTH, 3, "change SWAP", Step.CHANGE_RW),
+        (BOTH, 3, "copy users", Step.MIGRATE_RW),
+        ((STATIC,), 3, "copy static", Step.MIGRATE_RO),
+        ((STATIC,), 2, "change SWAP", Step.CHANGE_RW),
+        ((USERS,), 1, "change CLUSTER", Step.CHANGE_RW),
+        ((USERS,), 3, "copy users", Step.MIGRATE_RW),
+    ],
+)
+@virtually
+async def test_a_step_that_fails(stores: tuple[StoreDefinition, ...], node: int, what: str, step: Step) -> None:
+    """VOL-046, VOL-052, VOL-053, VOL-055, VOL-056: whichever step fails, with whichever stores: the old state,
+    everywhere. VOL-093: and the next run succeeds."""
+    rig = await Rig.loaded(stores)
+    rig.fail(node, what, ATTEMPTS)
+    result = await rolled_back(rig)
+    assert result.failed_step is step
+    rig.world.faults.clear()
+    assert (await rig.rebalance()).outcome is Outcome.COMPLETED
+
+
+@pytest.mark.parametrize("down_s", [0.3, 3.0])
+@pytest.mark.parametrize(
+    "what", ["change REBALANCE", "change CLUSTER", "change SWAP", "copy static", "copy users"]
+)
+@virtually
+async def test_a_node_that_dies_in_a_step(what: str, down_s: float) -> None:
+    """VOL-046: what a node had half done is undone when it is back; the others do not wait for that."""
+    rig = await Rig.loaded(BOTH)
+    rig.crash_at(3, what, down_s)
+    result = await rig.rebalance()
+    await asyncio.sleep(down_s)
+    assert result.outcome is Outcome.ROLLED_BACK
+    check_rest(rig.world, START, History())
+
+
+@virtually
+async def test_who_takes_a_state_change_back() -> None:
+    """VOL-047: of four nodes two had done it, the third failed. Those two take it back, the failed one has done
+    nothing that is left, and the fourth was never asked."""
+    rig = await Rig.loaded((USERS,))
+    order = list(range(4))
+    rig.world.rng.shuffle = lambda nodes: nodes.__setitem__(slice(None), order)
+    rig.fail(2, "change CLUSTER")
+    await rolled_back(rig)
+    assert rig.seen.lines("Changed", "Undone") == [
+        "Changed CLUSTER",
+        "Changed CLUSTER",
+        "Undone batch 1 of run run",
+        "Undone batch 1 of run run",
+    ]
+    assert [line.node for line in rig.world.trace if line.kind in ("Changed", "Undone")] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("stores", "what", "order"),
+    [
+        ((USERS,), "copy users", ["REBALANCE", "CLUSTER"]),
+        (BOTH, "copy static", ["REBALANCE"]),
+        (BOTH, "copy users", ["REBALANCE", "CLUSTER", "SWAP"]),
+    ],
+    ids=["VOL-048", "VOL-049", "VOL-051"],
+)
+@virtually
+async def test_the_order_on_a_stealer(stores: tuple[StoreDefinition, ...], what: str, order: list[str]) -> None:
+    """VOL-048, VOL-049, VOL-051: parts are taken back on a node in the order of the table."""
+    rig = await Rig.loaded(stores)
+    rig.fail(3, what, ATTEMPTS)
+    await rolled_back(rig)
+    assert [line.detail for line in rig.world.trace if line.kind == "TookBack" and line.node == 3] == order
+
+
+@virtually
+async def test_the_order_without_read_write_stores() -> None:
+    """VOL-050: cluster metadata first, then the swap. VOL-054: there is no later step that could fail."""
+    rig = await Rig.loaded((STATIC,))
+    rig.world.rng.shuffle = lambda nodes: nodes.sort()
+    rig.fail(3, "change CLUSTER")
+    await rolled_back(rig)
+    assert [line.detail for line in rig.world.trace if line.kind == "TookBack" and line.node == 0] == [
+        "CLUSTER",
+        "SWAP",
+    ]
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+@virtually
+async def test_attempts(attempts: int) -> None:
+    """VOL-098: exactly so many tries of a copy, then the unit fails; one try less that fails is no failure."""
+    rig = await Rig.loaded((USERS,), max_attempts=attempts)
+    rig.fail(3, "copy users", attempts)
+    result = await rolled_back(rig)
+    assert f"attempt {attempts} of {attempts}" in result.error
+    assert len(rig.seen.lines("StoreBegan")) == attempts
+    rig.fail(3, "copy users", attempts - 1)
+    assert (await rig.rebalance()).outcome is Outcome.COMPLETED
+
+
+@virtually
+async def test_a_copy_that_takes_too_long() -> None:
+    """VOL-099: over the time limit the unit fails, without another try."""
+    rig = await Rig.loaded((USERS,), copy_rate=0.5, timeout_s=4.0)
+    result = await rolled_back(rig)
+    assert "not done within rebalancing.timeout.seconds, 4" in result.error
+    assert len(rig.seen.lines("StoreBegan")) == 1
+
+
+@virtually
+async def test_a_unit_without_a_state_change() -> None:
+    """VOL-061: refused, and nothing is copied."""
+    rig = await Rig.loaded((USERS,))
+    with pytest.raises(OrderRefusedError, match="NOT_REBALANCING: node 3 has no steal info for stealer 3"):
+        await rig.server(3).start_unit(UNIT)
+    assert await rig.server(3).list_jobs() == ()
+
+
+@virtually
+async def test_a_donor_is_locked() -> None:
+    """VOL-062: a second unit from the same donor to the same stealer is refused, one from another donor is not;
+    when the unit has ended the donor is free."""
+    rig = await Rig.loaded((USERS,), copy_rate=10.0)
+    running = rig.begin()
+    await rig.until("StoreBegan", "from 1")
+    with pytest.raises(OrderRefusedError, match="DONOR_LOCKED: node 3 is stealing from node 1 already"):
+        await rig.server(3).start_unit(UNIT)
+    await rig.until("UnitBegan", "donor 2")
+    assert rig.server(3).locked_donors == {2}
+    await running
+    assert rig.server(3).locked_donors == set()
+
+
+@virtually
+async def test_jobs_are_stopped() -> None:
+    """VOL-095: those that are named, and no other ones; the rebalancing that waits for one is taken back."""
+    options = RebalanceOptions(batch_size=9, max_parallel=2)
+    rig = await Rig.loaded((USERS,), copy_rate=5.0, options=options)
+    running = rig.begin()
+    await rig.until("StoreBegan", "from 2")
+    await rig.until("StoreBegan", "from 1")
+    with pytest.raises(OrderRefusedError, match=r"NO_SUCH_JOB: node 3 has no job 9; it has \[1, 2\]"):
+        await rig.server(3).stop_jobs("1, 9")
+    with pytest.raises(OrderRefusedError, match="found 'x'"):
+        await rig.server(3).stop_jobs("1,x")
+    assert [each.status for each in await rig.server(3).list_jobs()] == [JobStatus.RUNNING] * 2
+    await rig.server(3).stop_jobs("1")
+    assert [each.status for each in await rig.server(3).list_jobs()] == [JobStatus.STOPPED, JobStatus.RUNNING]
+    assert (await running).outcome is Outcome.ROLLED_BACK
+    check_rest(rig.world, START, History())
+
+
+@virtually
+async def test_rebalancing_information_is_cleared() -> None:
+    """VOL-096: after its jobs are stopped the node is normal again. A node that owns what it has not copied
+    keeps its entries: it would answer without the donor."""
+    rig = await Rig.loaded(BOTH, copy_rate=5.0)
+    running = rig.begin()
+    await rig.until("StoreBegan", "static")
+    running.cancel()
+    with pytest.raises(OrderRefusedError, match=r"JOBS_RUNNING: node 3 runs jobs \[1\]: stop them first"):
+        await rig.server(3).clear_rebalancing()
+    await rig.server(3).stop_jobs("1")
+    await rig.server(3).clear_rebalancing()
+    assert rig.server(3).metadata.get("server.state") == "NORMAL_SERVER"
+    assert rig.server(3).metadata.get("rebalancing.steal.info.key") == "[]"
+    await asyncio.sleep(0.1)
+    check_rest(rig.world, START, History())
+    running = rig.begin()
+    await rig.until("StoreBegan", "users")
+    running.cancel()
+    rig.server(3).stop_all()
+    with pytest.raises(OrderRefusedError, match="CLUSTER_CHANGED: node 3 owns what it has not copied"):
+        await rig.server(3).clear_rebalancing()
+
+
+STEPS = ("Changed", "UnitBegan", "StoreDone", "UnitEnded", "Committed")
+
+
+@pytest.mark.parametrize("kind", STEPS)
+@virtually
+async def test_a_controller_that_dies(kind: str) -> None:
+    """VOL-014, VOL-046: another one finds on the nodes what was begun, and takes it back; once a node has
+    committed, every node does. A new run is refused until then."""
+    rig = await Rig.loaded(BOTH, copy_rate=50.0)
+    running = rig.begin()
+    await rig.until(kind)
+    running.cancel()
+    await asyncio.wait({running})
+    refused = await Controller(rig.world, "new").rebalance(GROWN)
+    assert RefusalCode.BATCH_UNFINISHED in {each.code for each in refused.refusals}
+    recovered = await Controller(rig.world, "recovery").recover()
+    assert recovered.outcome is Outcome.COMPLETED
+    wanted = GROWN if kind == "Committed" else START
+    check_rest(rig.world, wanted.with_nodes([3]), History())
+    assert (await Controller(rig.world, "again").rebalance(GROWN)).outcome is Outcome.COMPLETED
+
+
+@virtually
+async def test_recovery_waits_for_every_node() -> None:
+    """VOL-046: the node that is down may be the one that has committed."""
+    rig = await Rig.loaded((USERS,), copy_rate=50.0)
+    running = rig.begin()
+    await rig.until("Committed")
+    running.cancel()
+    committed = next(line.node for line in rig.world.trace if line.kind == "Committed")
+    rig.world.crash(committed)
+    recovered = await Controller(rig.world, "recovery").recover()
+    assert [each.message for each in recovered.refusals] == [
+        f"node {committed} does not answer: start it first"
+    ]
+    rig.server(committed).restart()
+    await Controller(rig.world, "recovery").recover()
+    check_rest(rig.world, GROWN, History())
+
+
+@virtually
+async def test_recovery_of_nothing() -> None:
+    rig = await Rig.loaded()
+    assert (await rig.controller.recover()).outcome is Outcome.COMPLETED
+    check_rest(rig.world, START, History())
+
+
+@virtually
+async def test_a_node_that_does_not_come_back() -> None:
+    """VOL-046: the result names it, and what its entries say stays true: it redirects as soon as it is there,
+    until it is recovered."""
+    rig = await Rig.loaded((USERS,))
+    rig.crash_at(3, "copy users", None)
+    result = await rig.rebalance()
+    assert (result.outcome, result.left) == (Outcome.INCOMPLETE, (3,))
+    key = keys_of(1)[0]
+    await rig.client.put("users", key, "after")
+    rig.server(3).restart()
+    assert await rig.values(3, "users", key) == ["after"]
+    assert (await Controller(rig.world, "recovery").recover()).outcome is Outcome.COMPLETED
+    check_rest(rig.world, START, History())
+
+
+@virtually
+async def test_a_rollback_by_hand() -> None:
+    """VOL-093: after a run without deletes every owner is as before, and what was written since is kept."""
+    rig = await Rig.loaded((USERS,), options=RebalanceOptions(1))
+    result = await rig.rebalance()
+    assert rig.server(1).read_write["users"].keys(1) == tuple(sorted(keys_of(1)))
+    await rig.client.put("users", keys_of(1)[0], "since")
+    back = await Controller(rig.world, "back").roll_back(result)
+    assert back.outcome is Outcome.COMPLETED
+    assert rig.server(1).metadata.cluster.owners == START.owners
+    assert await rig.values(1, "users", keys_of(1)[0]) == ["since"]
+
+
+@virtually
+async def test_moved_data_are_deleted() -> None:
+    """VOL-094: donors have none of them after success, and a rollback is refused. VOL-103: the first delete
+    comes after the last copy of the last batch."""
+    rig = await Rig.loaded(BOTH, options=RebalanceOptions(1, delete=True))
+    result = await rig.rebalance()
+    assert result.deleted_at == {1, 2}
+    assert rig.server(1).read_write["users"].keys(1) == ()
+    assert rig.server(1).read_only["static"].keys(1) == ()
+    assert rig.server(1).read_write["users"].keys(4) != ()
+    kinds = [line.kind for line in rig.world.trace]
+    assert kinds.index("Deleted") > max(
+        at for at, kind in enumerate(kinds) if kind in ("StoreDone", "Committed")
+    )
+    back = await Controller(rig.world, "back").roll_back(result)
+    assert [each.code for each in back.refusals] == [RefusalCode.DONOR_DATA_DELETED]
+
+
+@virtually
+async def test_nothing_is_deleted_by_a_run_that_fails() -> None:
+    """VOL-103: the first batch is done, the second one fails: its donors and those of the first have all they
+    had."""
+    rig = await Rig.loaded((USERS,), options=RebalanceOptions(1, delete=True))
+    running = rig.begin()
+    await rig.until("Batch", "2:")
+    rig.fail(3, "copy users", ATTEMPTS)
+    result = await running
+    assert (result.outcome, result.batches, result.deleted_at) == (Outcome.ROLLED_BACK, 1, set())
+    assert not rig.seen.lines("Deleted")
+    assert rig.server(1).read_write["users"].keys(1) == tuple(sorted(keys_of(1)))
+    assert (await Controller(rig.world, "back").roll_back(result)).outcome is Outcome.COMPLETED
+
+
+@virtually
+async def test_what_a_node_owns_is_not_deleted() -> None:
+    """VOL-094."""
+    rig = await Rig.loaded((USERS,))
+    with pytest.raises(OrderRefusedError, match="OWNED: node 1 has a replica of partition 1 of users"):
+        await rig.server(1).delete("users", 1)
+
+
+@virtually
+async def test_orders_that_come_too_late() -> None:
+    """VOL-046: what is committed is not taken back."""
+    rig = await Rig.loaded((USERS,))
+    await rig.rebalance()
+    with pytest.raises(OrderRefusedError, match="COMMITTED: node 3 has committed batch 1 of run run"):
+        await rig.server(3).undo(BatchId("run", 1), ())
+
+
+@virtually
+async def test_sweeps_of_stealers_and_donors() -> None:
+    """VOL-105: refused on the stealer. VOL-106: on a donor it waits until its partitions are not read any more.
+    On a node that takes no part it runs at once."""
+    rig = await Rig.loaded((USERS, CARTS), copy_rate=20.0)
+    running = rig.begin()
+    await rig.until("StoreBegan", "from 1")
+    while not rig.server(1).streams:
+        await asyncio.sleep(0.001)
+    assert not await rig.server(3).sweep()
+    assert await rig.server(0).sweep()
+    assert await rig.server(1).sweep()
+    fates = [(line.node, line.detail) for line in rig.world.trace if line.kind == "Sweep"]
+    assert fates[:3] == [(3, "REFUSED"), (0, "RUN"), (1, "DELAYED")]
+    assert fates[-1] == (1, "RUN")
+    assert rig.world.trace.index(next(line for line in rig.world.trace if line.kind == "StoreDone")) < max(
+        at for at, line in enumerate(rig.world.trace) if line.kind == "Sweep"
+    )
+    await running
+    assert await rig.server(3).sweep()
+
+
+async def half_stolen(rig: Rig) -> None:
+    """Node 3 has copied the carts of partition 1, and is about to copy the users. State changes go by node."""
+    rig.world.rng.shuffle = lambda nodes: nodes.sort()
+    running = rig.begin()
+    await rig.until("StoreDone", "carts from 1")
+    assert [each.value for each in await rig.server(3).get("carts", keys_of(1)[0])] == ["first"]
+    await running
+
+
+@virtually
+async def test_a_stealer_comes_back_after_the_rollback() -> None:
+    """VOL-007, VOL-046: its copy of the carts was complete when it died. Meanwhile the donor is the owner
+    again, and has newer values: those are what the stealer answers with."""
+    rig = await Rig.loaded((USERS, CARTS), max_parallel_stores=1)
+    rig.crash_at(3, "copy users", None)
+    await half_stolen(rig)
+    key = keys_of(1)[0]
+    await rig.client.put("carts", key, "after")
+    rig.server(3).restart()
+    assert rig.server(3).metadata.cluster.owners[1] == 3
+    assert await rig.values(3, "carts", key) == ["after"]
+
+
+@virtually
+async def test_a_rollback_begins_on_the_stealers() -> None:
+    """VOL-007, VOL-046: the donor is back in the old state, and serves clients, while the stealer is not: it
+    redirects what it had copied already."""
+    rig = await Rig.loaded((USERS, CARTS), max_parallel_stores=1)
+    rig.fail(3, "copy users", ATTEMPTS)
+    rig.fail(3, "undo REBALANCE", 9)
+    running = asyncio.create_task(half_stolen(rig))
+    await rig.until("Undone")
+    while rig.server(1).metadata.record is not None:
+        await asyncio.sleep(0.001)
+    key = keys_of(1)[0]
+    version = await rig.client.put("carts", key, "after")
+    assert await rig.server(1).get("carts", key) == (version,)
+    assert await rig.server(3).get("carts", key) == (version,)
+    await running
+    check_rest(rig.world, START, History())
+
+
+@virtually
+async def test_no_request_is_served_in_the_middle_of_a_change() -> None:
+    """VOL-042, VOL-048: between taking back the rebalance state and the metadata a stealer would own what it
+    has not got. Whoever asks waits, and is then told to ask somebody else."""
+    rig = await Rig.loaded((USERS,), copy_rate=2.0)
+    running = rig.begin()
+    await rig.until("StoreBegan")
+    key = keys_of(1)[-1]
+    undo = asyncio.create_task(rig.server(3).undo(BatchId("run", 1), (Change.REBALANCE, Change.CLUSTER)))
+    await rig.until("TookBack", "REBALANCE")
+    assert rig.server(3).metadata.cluster.owners[1] == 3
+    with pytest.raises(InvalidMetadataError):
+        await rig.server(3).get("users", key)
+    await undo
+    running.cancel()

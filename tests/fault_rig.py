@@ -22,6 +22,7 @@ from rebalance.ports.metastore import MetastoreUnavailableError
 from rebalance.simulation.convergence import unfinished
 from rebalance.simulation.invariants import Auditor, ZoneFacts
 from rebalance.simulation.trace import Trace
+from tests.e2e.installation import without_spark
 from tests.group_driver import GroupDriver
 from tests.watched_store import WatchedStore
 
@@ -42,8 +43,7 @@ class Controllers:
             "ZONEKEEPER_DATA_DIR": str(directory),
             "ZONEKEEPER_CONTROLLER_LEASE_S": str(lease_s),
             "ZONEKEEPER_NODE_LEASE_S": str(lease_s),
-            "ZONEKEEPER_SPARK_WAIT_S": "0",
-            "JAVA_HOME": str(directory / "no-java"),
+            **without_spark(directory),
         }
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
 

@@ -1,4 +1,4 @@
-"""One installation for the tests that only use it, and fresh ones for those that kill."""
+"""Installations that many modules share, one running at a time, and fresh ones for those that kill."""
 
 from __future__ import annotations
 
@@ -6,13 +6,71 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.installation import Installation
+from tests.e2e.installation import Installation, wait_for, without_spark
+
+QUICKER = {"ZONEKEEPER_HA_RESET_S": "2", "ZONEKEEPER_QUERY_TIMEOUT_S": "5"}
+SHARED = {"installation": 3, "five_nodes": 5}
+"""Fixture -> nodes."""
+
+
+class Shared:
+    """Starting one is what takes time, and two at once would be in each other's way."""
+
+    def __init__(self, directories: pytest.TempPathFactory) -> None:
+        self._directories = directories
+        self._running: Installation | None = None
+
+    def of(self, nodes: int) -> Installation:
+        """The running one when it has so many nodes, else a new one in its place."""
+        if self._running is None or self._running.nodes != nodes or not self._running.is_running():
+            self.stop()
+            directory = self._directories.mktemp("up")
+            spark = {} if nodes == SHARED["installation"] else without_spark(directory)
+            self._running = Installation(directory / "data", nodes, {**QUICKER, **spark})
+            self._running.start()
+        return self._running
+
+    def stop(self) -> None:
+        running, self._running = self._running, None
+        if running is not None:
+            running.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First the tests with installations of their own, then those that share one, by its size."""
+    places = [index for index, item in enumerate(items) if item.path.parent.name == "e2e"]
+    ordered = sorted((items[index] for index in places), key=_shared_nodes)
+    for index, item in zip(places, ordered, strict=True):
+        items[index] = item
+
+
+def _shared_nodes(item: pytest.Item) -> int:
+    return max((SHARED.get(name, 0) for name in getattr(item, "fixturenames", ())), default=0)
+
+
+@pytest.fixture(scope="package")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    found = Shared(tmp_path_factory)
+    yield found
+    found.stop()
 
 
 @pytest.fixture(scope="module")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """Running, shared by a module: drop the zones that you create."""
-    whole = Installation(tmp_path_factory.mktemp("up") / "data")
-    whole.start()
+def installation(shared: Shared) -> Iterator[Installation]:
+    """Running, with no zone in it at the start of a module."""
+    yield from _cleared(shared.of(SHARED["installation"]))
+
+
+@pytest.fixture(scope="module")
+def five_nodes(shared: Shared) -> Iterator[Installation]:
+    """The same with five nodes, and without Spark."""
+    yield from _cleared(shared.of(SHARED["five_nodes"]))
+
+
+def _cleared(whole: Installation) -> Iterator[Installation]:
     yield whole
-    whole.stop()
+    wait_for("every node", whole.is_whole, 60)
+    for zone in whole.get("/api/v1/zones")["zones"]:
+        whole.execute(f"DROP ZONE {zone['name']}")
+    wait_for("the end of all members", lambda: not whole.processes("etcd", "/members/"), 60)
+    wait_for("the end of all mirrors", lambda: not whole.processes("etcd", "/mirrors/"), 60)

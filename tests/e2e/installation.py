@@ -37,6 +37,11 @@ def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = 60.0, p
         time.sleep(pause_s)
 
 
+def without_spark(directory: Path) -> dict[str, str]:
+    """For an environment: placement is the kernel's own, no JVM is started and none is waited for."""
+    return {"ZONEKEEPER_SPARK_WAIT_S": "0", "JAVA_HOME": str(directory / "no-java")}
+
+
 class Installation:
     """``start`` may be called again after a kill: the directory is what counts."""
 
@@ -88,6 +93,9 @@ class Installation:
         wait_for("run.json", lambda: (self.directory / "run.json").exists(), 30, 0.02)
         wait_for("the API", lambda: self.get("/healthz")["status"] == "ok", 30, 0.02)
         return time.monotonic() - begun
+
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
 
     def is_whole(self) -> bool:
         response = httpx.get(f"{self.url}/readyz", timeout=10)

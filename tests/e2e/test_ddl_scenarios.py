@@ -92,26 +92,18 @@ def test_compaction_of_the_metastore_during_moves(installation: Installation) ->
     installation.execute("DROP ZONE compacted")
 
 
-@pytest.fixture
-def four_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    whole = Installation(tmp_path_factory.mktemp("four") / "data", nodes=4)
-    whole.start()
-    yield whole
-    whole.stop()
-
-
-def test_placement_follows_a_node_that_leaves_and_returns(four_nodes: Installation) -> None:
+def test_placement_follows_a_node_that_leaves_and_returns(five_nodes: Installation) -> None:
     """S038: with timers of 0 a node that is silent for its lease is replaced, and takes its place again when it
     is back; the data is readable throughout. Its members go on meanwhile, and one of them leads."""
-    four_nodes.execute("CREATE ZONE followed (PARTITIONS 2, REPLICAS 3, AUTO SCALE UP 0, AUTO SCALE DOWN 0)")
-    before = peers(four_nodes, "FOLLOWED")
+    five_nodes.execute("CREATE ZONE followed (PARTITIONS 2, REPLICAS 3, AUTO SCALE UP 0, AUTO SCALE DOWN 0)")
+    before = peers(five_nodes, "FOLLOWED")
     gone = before[0][0]
-    (agent,) = four_nodes.processes("app.cli", " node ", f"--name {gone}")
-    with writing(four_nodes, "FOLLOWED") as writer:
+    (agent,) = five_nodes.processes("app.cli", " node ", f"--name {gone}")
+    with writing(five_nodes, "FOLLOWED") as writer:
         agent.suspend()
         try:
-            wait_for("the others", lambda: not any(gone in each for each in peers(four_nodes, "FOLLOWED")), 90)
+            wait_for("the others", lambda: not any(gone in each for each in peers(five_nodes, "FOLLOWED")), 90)
         finally:
             agent.resume()
-        wait_for("its return", lambda: peers(four_nodes, "FOLLOWED") == before, 90)
+        wait_for("its return", lambda: peers(five_nodes, "FOLLOWED") == before, 90)
     writer.read_back()

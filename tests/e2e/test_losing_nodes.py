@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import psutil
 import pytest
 
@@ -12,14 +10,6 @@ from tests.e2e.installation import Installation, wait_for, writing
 pytestmark = pytest.mark.timeout(300)
 PARTITIONS = 2
 QUORUM = 3
-
-
-@pytest.fixture
-def five_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    whole = Installation(tmp_path_factory.mktemp("losing") / "data", nodes=5)
-    whole.start()
-    yield whole
-    whole.stop()
 
 
 def lose(installation: Installation, name: str) -> psutil.Process:

@@ -9,7 +9,7 @@ import httpx
 import psutil
 import pytest
 
-from tests.e2e.installation import Installation, wait_for, writing
+from tests.e2e.installation import Installation, wait_for, without_spark, writing
 
 pytestmark = pytest.mark.timeout(420)
 NODES = 7
@@ -19,9 +19,10 @@ CREATE = (
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def seven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    whole = Installation(tmp_path_factory.mktemp("seven") / "data", nodes=NODES)
+    directory = tmp_path_factory.mktemp("seven")
+    whole = Installation(directory / "data", NODES, without_spark(directory))
     whole.start()
     yield whole
     for agent in whole.processes("app.cli", " node "):

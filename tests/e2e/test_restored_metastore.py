@@ -6,9 +6,10 @@ import json
 import shutil
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.e2e.installation import Installation, wait_for
+from tests.e2e.installation import Installation, wait_for, without_spark
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -18,7 +19,7 @@ MOVED = ("grown", "shrunk", "late")
 def test_a_restored_etcd_is_adopted_and_no_data_is_lost(tmp_path: Path) -> None:
     """I3-049, I3-050: groups grew, shrank and were founded after the backup. Members that it does not know keep
     their data while nothing is written, and after the adoption until their group has spoken."""
-    installation = Installation(tmp_path / "data")
+    installation = Installation(tmp_path / "data", environment=without_spark(tmp_path))
     etcd, backup = installation.directory / "etcd", tmp_path / "backup"
     try:
         installation.start()
@@ -33,8 +34,8 @@ def test_a_restored_etcd_is_adopted_and_no_data_is_lost(tmp_path: Path) -> None:
         installation.execute("CREATE ZONE late (PARTITIONS 2, REPLICAS 3)")
         for zone in MOVED:
             for number in range(8):
-                done = installation.zonectl("kv", "put", zone, f"key-{number}", f"{zone} {number}")
-                assert done.returncode == 0, done.stderr
+                url = f"{installation.url}/api/v1/zones/{zone}/kv/key-{number}"
+                httpx.put(url, json={"value": f"{zone} {number}"}, timeout=30).raise_for_status()
         installation.stop()
         shutil.rmtree(etcd)
         shutil.copytree(backup, etcd)
@@ -57,9 +58,8 @@ def test_a_restored_etcd_is_adopted_and_no_data_is_lost(tmp_path: Path) -> None:
             stable = [each["stable"] for each in installation.partitions(zone)]
             assert [len(each["peers"]) for each in stable] == [replicas] * 2
             for number in range(8):
-                found = installation.zonectl("kv", "get", zone, f"key-{number}", "--format", "json")
-                assert found.returncode == 0, found.stderr
-                assert json.loads(found.stdout)["value"] == f"{zone} {number}"
+                found = installation.get(f"/api/v1/zones/{zone}/kv/key-{number}")
+                assert found["value"] == f"{zone} {number}"
     finally:
         installation.kill_up()
         installation.assert_nothing_is_left(20)

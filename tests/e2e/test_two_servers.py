@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from rebalance.hosting.free_ports import free_block
-from tests.e2e.installation import MARK, Installation, wait_for, writing
+from tests.e2e.installation import MARK, Installation, wait_for, without_spark, writing
 
 pytestmark = pytest.mark.timeout(400)
 ZONES = 6
@@ -21,7 +21,7 @@ ZONES = 6
 
 @pytest.fixture
 def whole(tmp_path: Path, empty_postgres: str) -> Iterator[Installation]:
-    environment = {"ZONEKEEPER_CATALOG_URL": empty_postgres}
+    environment = {"ZONEKEEPER_CATALOG_URL": empty_postgres, **without_spark(tmp_path)}
     installation = Installation(tmp_path / "data", environment=environment)
     installation.start()
     yield installation

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.e2e.installation import Installation, wait_for
+from tests.e2e.installation import Installation, wait_for, without_spark
 from tests.linearizability.checker import violations
 from tests.linearizability.faults import Fault, plan, settle, strike_all
 from tests.linearizability.history import write
@@ -38,11 +38,7 @@ def test_a_plan_follows_from_its_seed() -> None:
 
 
 async def run_through(directory: Path, seed: int, rebalances: int) -> None:
-    whole = Installation(
-        directory / "data",
-        NODES,
-        {"ZONEKEEPER_SPARK_WAIT_S": "0", "JAVA_HOME": str(directory / "no-java")},
-    )
+    whole = Installation(directory / "data", NODES, without_spark(directory))
     await asyncio.to_thread(whole.start)
     print(f"seed {seed}, {rebalances} rebalances", flush=True)
     try:

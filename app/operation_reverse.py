@@ -83,12 +83,9 @@ class OperationReverse:
         )
         version = await self._catalog.restore(restored, f"REVERSE OPERATION {name}", origin)
         await self._control.end_pause(name)
-        taken_up = await self._mirror.wait_until(lambda: self._reverse_of(name) is not None, TAKEN_UP_S)
-        return Reversed(version, self._reverse_of(name) if taken_up else None)
-
-    def _reverse_of(self, name: str) -> str | None:
-        found = self._operations.reverse_of(name)
-        return found.operation_id if found is not None else None
+        await self._mirror.wait_until(lambda: self._operations.reverse_of(operation) is not None, TAKEN_UP_S)
+        back = self._operations.reverse_of(operation)
+        return Reversed(version, back.operation_id if back is not None else None)
 
     def _check_data_nodes(self, found: Reversible, wanted: Zone, snapshot: SystemSnapshot) -> None:
         name, stored = found.operation.operation_id, snapshot.data_nodes(wanted.zone_id)

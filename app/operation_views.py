@@ -68,10 +68,11 @@ class OperationViews:
         passed = [each for each in found if wanted.passes(each[0])]
         return sorted(passed, key=lambda each: (-each[0].event_revision, each[0].zone_id))
 
-    def reverse_of(self, name: str) -> Operation | None:
-        """The operation that reverses the one of this name."""
-        parsed = (Operation.decode(item.value) for item in self._keys.below(self._keyspace.operations))
-        return next((each for each in parsed if each.reverses == name), None)
+    def reverse_of(self, operation: Operation) -> Operation | None:
+        """The operation that reverses this one."""
+        prefix = self._keyspace.zone_operations(operation.zone_id)
+        parsed = (Operation.decode(item.value) for item in self._keys.below(prefix))
+        return next((each for each in parsed if each.reverses == operation.operation_id), None)
 
     def is_newest(self, operation: Operation) -> bool:
         """Whether the zone's newest target is the operation's."""
@@ -195,6 +196,7 @@ def _record(operation: Operation, item: KeyValue) -> Json:
         "verified": operation.verified,
         "reason": operation.reason,
         "statement": operation.statement or None,
+        "parameters": operation.parameters,
         "catalog_version": operation.catalog_version,
         "catalog_version_before": operation.before_version or None,
         "event_revision": operation.event_revision,

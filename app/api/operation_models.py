@@ -43,6 +43,7 @@ class OperationBody(BaseModel):
     verified: bool = Field(description="false: the name is what the client said")
     reason: str
     statement: str | None = Field(description="SQL that began it")
+    parameters: str = Field(description="of the zone, that the target was computed for; empty: of a reset")
     catalog_version: int
     catalog_version_before: int | None
     event_revision: int

@@ -146,6 +146,8 @@ class OperationKeeper:
         if operation.is_over:
             return operation
         reading = await self._recovery.read(operation.zone_id)
+        if reading.epoch.halted:
+            return operation
         after = await self._after(operation, reading)
         if after == replace(operation, tally=replace(operation.tally, at_ms=after.tally.at_ms)):
             return operation
@@ -164,7 +166,7 @@ class OperationKeeper:
         pointer = reading.pointer
         if pointer is None or pointer.event_revision != operation.event_revision:
             return False
-        untouched = (await self._seen(operation, reading)).untouched
+        untouched = (await self._seen(operation, reading, ())).untouched
         if untouched:
             await self._withdraw(operation, reading, untouched)
         return bool(untouched)
@@ -176,7 +178,7 @@ class OperationKeeper:
         of_target = operation.kind is not OperationKind.RESET
         if of_target and pointer.event_revision != operation.event_revision:
             return self._ended(operation, "another target took its place")
-        seen = await self._seen(operation, reading)
+        seen = await self._seen(operation, reading, await self._copies_of(operation, reading))
         if operation.state in STOPPED:
             if seen.untouched:
                 await self._withdraw(operation, reading, seen.untouched)
@@ -210,11 +212,10 @@ class OperationKeeper:
         now_ms = self._clock.now_ms()
         return operation.after(Step.SUPERSEDED, now_ms, why) or operation.closed(now_ms)
 
-    async def _seen(self, operation: Operation, reading: ZoneReading) -> _Seen:
+    async def _seen(self, operation: Operation, reading: ZoneReading, copies: Sequence[int]) -> _Seen:
         pointer = reading.pointer
         assert pointer is not None
         numbers = operation.partitions or range(pointer.partitions)
-        copies = await self._copies_of(operation, reading)
         steps: list[PartitionStep] = []
         moving = False
         for place, number in enumerate(numbers):

@@ -7,12 +7,12 @@ it takes the place of is ended by the same write.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from catalog.core.zone import ZoneId, ZoneIntent
+from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.targets import TargetStore
 from rebalance.core.data_nodes import DataNodes
@@ -69,7 +69,8 @@ class OperationLog:
     async def entry(self, event: PlacedEvent, result: PlacementResult) -> Entry:
         """The new operation, the end of the one before, and what is forgotten."""
         snapshot = await self._metastore.range(self._keyspace.zone_operations(event.zone_id))
-        opened = await self._opened(event, result)
+        known = {item.key: Operation.decode(item.value) for item in snapshot.items}
+        opened = await self._opened(event, result, self._of_target_before(event, known))
         guards: list[Compare] = []
         writes: list[Write] = []
         key = self._keyspace.operation(opened.operation_id)
@@ -80,7 +81,7 @@ class OperationLog:
         for item in snapshot.items:
             if item.key == key:
                 continue
-            earlier = Operation.decode(item.value)
+            earlier = known[item.key]
             step = Step.REVERSED if earlier.operation_id == opened.reverses else Step.SUPERSEDED
             if earlier.is_over and step is not Step.REVERSED:
                 continue
@@ -97,10 +98,18 @@ class OperationLog:
         old = too_old([each[1] for each in parsed if each is not None])
         return [Delete(self._keyspace.operation(operation_id(zone_id, each))) for each in old]
 
-    async def _opened(self, event: PlacedEvent, result: PlacementResult) -> Operation:
+    def _of_target_before(self, event: PlacedEvent, known: Mapping[str, Operation]) -> Operation | None:
+        if event.previous is None:
+            return None
+        revision = TargetPointer.decode(event.previous.value).event_revision
+        return known.get(self._keyspace.operation(operation_id(event.zone_id, revision)))
+
+    async def _opened(
+        self, event: PlacedEvent, result: PlacementResult, earlier: Operation | None
+    ) -> Operation:
         intent, origin = event.intent, event.intent.origin
         before = TargetPointer.decode(event.previous.value) if event.previous is not None else None
-        kind = _kind(event, before)
+        kind = _kind(event, before, earlier)
         by, verified, reason = (origin.by, origin.verified, origin.reason) if origin else ("", False, "")
         statement = origin.statement if origin else ""
         if kind in (OperationKind.NODES_CHANGED, OperationKind.DRAIN, OperationKind.ADOPTED):
@@ -121,6 +130,7 @@ class OperationLog:
             verified=verified,
             reason=reason,
             statement=statement,
+            parameters=parameters_of(intent.zone),
             before=before.event_revision if before else 0,
             before_version=before.catalog_version if before else 0,
             moves=await self._moves(event, result),
@@ -159,7 +169,14 @@ def _moved(stored: StoredTarget, result: PlacementResult) -> int:
     return int(changed.sum())
 
 
-def _kind(event: PlacedEvent, before: TargetPointer | None) -> OperationKind:
+def parameters_of(zone: Zone) -> str:
+    """What of a zone decides where its data is."""
+    replicas = "ALL" if zone.all_replicas else str(zone.replicas)
+    quorum = f", QUORUM SIZE {zone.quorum_size}" if zone.quorum_size is not None else ""
+    return f"REPLICAS {replicas}{quorum}, NODES FILTER {zone.nodes_filter}, {zone.algorithm.value}"
+
+
+def _kind(event: PlacedEvent, before: TargetPointer | None, earlier: Operation | None) -> OperationKind:
     if before is None:
         return OperationKind.CREATE_ZONE
     if event.is_restored:
@@ -167,8 +184,10 @@ def _kind(event: PlacedEvent, before: TargetPointer | None) -> OperationKind:
     epoch, revision = split_event_revision(before.event_revision)
     if split_event_revision(event.event_revision)[0] != epoch:
         return OperationKind.ADOPTED
-    # An intent that the target before did not know is what asks for this one.
-    return OperationKind.ALTER_ZONE if event.intent_revision > revision else OperationKind.NODES_CHANGED
+    # An intent that the target before did not know is what asks for this one, unless it only renamed the zone.
+    parameters = parameters_of(event.intent.zone)
+    altered = event.intent_revision > revision and (earlier is None or earlier.parameters != parameters)
+    return OperationKind.ALTER_ZONE if altered else OperationKind.NODES_CHANGED
 
 
 def _told(before: TargetPointer | None, data_nodes: DataNodes) -> str:

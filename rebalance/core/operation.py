@@ -131,7 +131,8 @@ class Operation:
     ``before`` is the event revision of the stored target that it started from (0: there was none), ``before_
     version`` the catalog version of that target: what a reverse goes back to. ``ended_ms`` is set when nothing
     of it is left, which for a cancelled one is later than its change of state. ``cause`` says why it is in
-    its state where the state alone does not. ``partitions`` names those of a reset; empty: all of the zone.
+    its state where the state alone does not. ``parameters`` are those of the zone that the target was computed
+    for, as text. ``partitions`` names those of a reset; empty: all of the zone.
     """
 
     kind: OperationKind
@@ -144,6 +145,7 @@ class Operation:
     verified: bool = False
     reason: str = ""
     statement: str = ""
+    parameters: str = ""
     before: int = 0
     before_version: int = 0
     moves: int = 0

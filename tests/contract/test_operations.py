@@ -397,6 +397,19 @@ async def test_a_drain_is_told_as_one(world: OperationsWorld) -> None:
     assert drained.reason == "n3 is leaving: new disks"
 
 
+async def test_a_rename_is_not_to_blame_for_what_nodes_do(world: OperationsWorld) -> None:
+    """A version that moves nothing, then a node that goes: nobody asked for the moves."""
+    async with world.controllers() as controllers:
+        await world.publish(replace(ZONE, name="RENAMED"), origin=Origin("mallory", statement="ALTER ..."))
+        assert await controllers.zones.reconcile([ZONE_ID]) == {}
+        assert len(await world.operations()) == 1
+        controllers.leave("n3")
+        assert await controllers.zones.reconcile([ZONE_ID]) == {}
+    changed = await world.newest()
+    assert (changed.kind, changed.zone) == (OperationKind.NODES_CHANGED, "RENAMED")
+    assert (changed.by, changed.reason, changed.statement) == ("", "data nodes: n3 went", "")
+
+
 async def test_the_newest_are_kept_and_a_dropped_zone_keeps_none(world: OperationsWorld) -> None:
     old = replace(await world.newest(), state=OperationState.DONE, ended_ms=1)
     for number in range(1, KEPT_MAX + 2):

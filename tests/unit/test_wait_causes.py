@@ -82,6 +82,27 @@ async def test_the_cause_of_each_wait(world: World, limits: Limits, cause: str) 
     assert shown == {"state": "WAITING", "cause": cause}
 
 
+async def test_what_waits_for_another_operation_names_it(world: World) -> None:
+    """VOL-010: one operation at a time: the second waits, and says for which; with nothing else in the way the
+    first may begin. What another zone has begun before must end first, too."""
+    await world.run("CREATE ZONE other (PARTITIONS 2, REPLICAS 1)")
+    await limit(world, Limits(one_operation=True))
+    await world.run("ALTER ZONE orders SET (REPLICAS 3)")
+    await world.run("ALTER ZONE other SET (REPLICAS 3)")
+    result = await world.run("SELECT OPERATION_ID FROM OPERATION_HISTORY WHERE ZONE_NAME = 'ORDERS'")
+    first = result.rows[0][0]
+    views = KeyspaceViews(world.mirror, world.keyspace)
+    (waits,) = views.progress(ZoneId(2), 3)["causes"]
+    assert waits == {"cause": f"OPERATION_RUNS: {first} goes first, one at a time", "partitions": 2}
+    assert {each["cause"] for each in views.progress(ZoneId(1), 3)["causes"]} == {"TARGET_NOT_WRITTEN"}
+    keys = world.keyspace.partition(PartitionId(ZoneId(2), 0))
+    await world.put(keys.pending, Assignments(("n1", "n2")).encode())
+    await world.settle()
+    views = KeyspaceViews(world.mirror, world.keyspace)
+    (waits,) = views.progress(ZoneId(1), 3)["causes"]
+    assert waits["cause"] == "OPERATION_RUNS: 1 partitions of other zones move, one operation at a time"
+
+
 async def test_members_are_counted(world: World) -> None:
     """A node with all the members that it may hold is named, and what is on its way to it counts."""
     await world.set_nodes(*(Node(each.name, each.attributes, each.profiles, 4) for each in DEFAULT_NODES))

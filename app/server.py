@@ -9,6 +9,7 @@ from app.api import (
     kv,
     metastore,
     nodes,
+    operations,
     plan,
     problems,
     rebalance,
@@ -19,6 +20,7 @@ from app.api import (
     trino,
     zones,
 )
+from app.api.actors import ActorMiddleware
 from app.console.mount import PATH, Console
 from app.services import Services
 
@@ -27,12 +29,13 @@ DESCRIPTION = """Zone management for partitioned, replicated stores: where data 
 Errors are `application/problem+json` with `name`, `code`, `sqlState`, `line` and `column`."""
 
 
-def build_app(services: Services, console: Console | None = None) -> FastAPI:
-    """``console`` None: no pages are served, the API alone is."""
+def build_app(services: Services, verified_header: str = "", console: Console | None = None) -> FastAPI:
+    """``verified_header``: ``ActorMiddleware``. ``console`` None: no pages are served, the API alone is."""
     app = FastAPI(title="Zonekeeper", version="0.1.0", description=DESCRIPTION)
     app.state.services = services
+    app.add_middleware(ActorMiddleware, verified_header=verified_header)
     problems.install(app)
-    data = (kv, routing, rebalance, recovery)
+    data = (kv, routing, rebalance, recovery, operations)
     for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, health, trino):
         app.include_router(module.router)
     if console is not None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from app.operation_reverse import OperationReverse
 from app.routing_view import RoutingView
 from app.sql.desired_state import CatalogPlan, DdlFile
 from app.sql.engine import QueryResult
@@ -20,6 +21,7 @@ from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
+from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.groups.router import Router
@@ -46,6 +48,8 @@ class Services:
     recovery: PartitionRecovery
     limits: LimitsKeeper
     drains: DrainKeeper
+    operations: OperationControl
+    reverse: OperationReverse
 
     def require_metastore(self) -> None:
         """Raises StoreError until the keyspace was read once: an empty answer would be a lie."""

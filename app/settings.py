@@ -40,6 +40,12 @@ class Settings(BaseSettings):
     console: bool = Field(True, description="serve the admin console at /console")
     url: str | None = Field(None, description="where clients find the API, for example http://127.0.0.1:7400")
 
+    identity_header: str = Field(
+        "",
+        description="request header in which a proxy in front puts the name that it has checked, as "
+        "X-Forwarded-User; the proxy must remove it from what clients send. Empty: names are what clients say",
+    )
+
     spark_master: str = Field("local[*]", description="Spark master URL")
     spark_wait_s: float = Field(
         10.0, ge=0, description="how long placement waits for Spark before the same kernel runs locally"

@@ -245,6 +245,16 @@ class KeyspaceViews:
         )
         return self._with_admission(partition, view), trigger
 
+    def reset_view(self, partition: PartitionId, event_revision: int, processed: int) -> PartitionView:
+        """A partition as a reset of ``event_revision`` sees it: where it rests is where it was to go."""
+        view, _ = self.view(partition, None)
+        return replace(
+            view,
+            target=view.stable,
+            processed=processed >= event_revision,
+            recovered=processed > event_revision,
+        )
+
     def _with_admission(self, partition: PartitionId, view: PartitionView) -> PartitionView:
         """A move that has not begun may be held back by limits."""
         target, stable = view.target, view.stable

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits, Loads, Rooms, load_of
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.keys import Keyspace
+from rebalance.core.operation import Operation
 from rebalance.core.records import NodeRecord
 from rebalance.metastore.mirror import KeyspaceCopy
 
@@ -46,7 +48,18 @@ class WaitCauses:
             self._loads, self._counted_revision = self._count(), self._mirror.revision
         records = (NodeRecord.decode(item.value) for item in self._mirror.below(self._keyspace.nodes))
         member_limits = {record.node.name: record.node.member_limit for record in records}
-        return Rooms(limits, self._loads, member_limits, now_ms)
+        first = self._first() if limits.one_operation else None
+        return Rooms(limits, self._loads, member_limits, now_ms, first)
+
+    def _first(self) -> tuple[ZoneId, str] | None:
+        """The operation that goes first where only one may, as the controllers choose it."""
+        parsed = (Operation.decode(item.value) for item in self._mirror.below(self._keyspace.operations))
+        found = min(
+            (each for each in parsed if each.kind.moves_data and not each.is_over),
+            key=lambda each: (each.event_revision, each.zone_id),
+            default=None,
+        )
+        return (found.zone_id, found.operation_id) if found is not None else None
 
     def _count(self) -> Loads:
         loads, keys = Loads(), self._keyspace

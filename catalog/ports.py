@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Protocol
 
 from catalog.core.snapshot import CatalogEntry, CatalogSnapshot
-from catalog.core.zone import ZoneId
+from catalog.core.zone import Origin, ZoneId
 
 
 class CommitOutcome(Enum):
@@ -29,6 +29,7 @@ class StatementStamp:
 
     statement_id: str
     text: str
+    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from catalog.core.errors import ErrorKind, StatementError, StoreError
-from catalog.core.messages import Command
+from catalog.core.messages import Command, Position
 from catalog.core.node_filter import NodeFilters
-from catalog.core.snapshot import CatalogSnapshot, Change, Topology, ZoneDefaults, apply_command
+from catalog.core.snapshot import (
+    CatalogEntry,
+    CatalogSnapshot,
+    Change,
+    EntryKind,
+    Topology,
+    ZoneDefaults,
+    ZoneEntry,
+    apply_command,
+)
+from catalog.core.zone import Origin, Zone
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import CommitOutcome, StatementStamp, UnitOfWork
 
@@ -52,13 +62,16 @@ class CatalogService:
         new_statement_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         pause: Callable[[float], None] = time.sleep,
         filters: NodeFilters = JSON_PATH,
+        origin: Callable[[], Origin | None] = lambda: None,
     ) -> None:
+        """``origin`` tells who asks for the statement that is about to be committed."""
         self._unit_of_work = unit_of_work
         self._defaults = defaults or ZoneDefaults()
         self._attempts_max = attempts_max
         self._new_statement_id = new_statement_id
         self._pause = pause
         self._filters = filters
+        self._origin = origin
 
     def snapshot(self, version: int | None = None) -> CatalogSnapshot:
         return self._unit_of_work.snapshot(version)
@@ -94,7 +107,7 @@ class CatalogService:
     def _execute_one(
         self, command: Command, topology: Topology, checks: Sequence[ChangeCheck], expected: int | None
     ) -> ExecutedStatement:
-        stamp = StatementStamp(self._new_statement_id(), command.source)
+        stamp = StatementStamp(self._new_statement_id(), command.source, self._origin())
         for _ in range(self._attempts_max):
             snapshot = self._unit_of_work.snapshot()
             if expected is not None and snapshot.version != expected:
@@ -105,15 +118,48 @@ class CatalogService:
                 check(change, snapshot, topology)
             if not change.entries:
                 return ExecutedStatement(change, snapshot.version)
-            outcome = self._unit_of_work.commit(snapshot, change.entries, stamp)
-            if outcome is CommitOutcome.UNKNOWN:
-                outcome = self._resolve(snapshot, change, stamp)
-            if outcome is CommitOutcome.COMMITTED:
+            if self._commit(snapshot, change.entries, stamp, command.position):
                 return ExecutedStatement(change, snapshot.version + 1)
-        message = f"other statements took the next version {self._attempts_max} times in a row"
-        raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message, command.position)
+        raise self._conflict(command.position)
 
-    def _resolve(self, base: CatalogSnapshot, change: Change, stamp: StatementStamp) -> CommitOutcome:
+    def restore_zone(self, restored: Callable[[CatalogSnapshot], Zone], text: str, origin: Origin) -> int:
+        """A version in which a zone is what ``restored`` makes of the catalog; also when that changes nothing,
+        because ``origin`` asks for a stored target. Returns the version.
+
+        ``restored`` is asked again on each attempt, and refuses by RefusedError.
+        """
+        stamp = StatementStamp(self._new_statement_id(), text, origin)
+        for _ in range(self._attempts_max):
+            snapshot = self._unit_of_work.snapshot()
+            entries = (ZoneEntry(EntryKind.WRITTEN, restored(snapshot)),)
+            if self._commit(snapshot, entries, stamp, None):
+                return snapshot.version + 1
+        raise self._conflict(None)
+
+    def _conflict(self, position: Position | None) -> StoreError:
+        message = f"other statements took the next version {self._attempts_max} times in a row"
+        return StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message, position)
+
+    def _commit(
+        self,
+        base: CatalogSnapshot,
+        entries: tuple[CatalogEntry, ...],
+        stamp: StatementStamp,
+        position: Position | None,
+    ) -> bool:
+        """False: somebody else took the version. Raises StoreError (OUTCOME_UNKNOWN)."""
+        outcome = self._unit_of_work.commit(base, entries, stamp)
+        if outcome is CommitOutcome.UNKNOWN:
+            outcome = self._resolve(base, entries, stamp, position)
+        return outcome is CommitOutcome.COMMITTED
+
+    def _resolve(
+        self,
+        base: CatalogSnapshot,
+        entries: tuple[CatalogEntry, ...],
+        stamp: StatementStamp,
+        position: Position | None,
+    ) -> CommitOutcome:
         """Finds out how a commit of unknown outcome ended: COMMITTED or CONFLICT, or raises OUTCOME_UNKNOWN.
 
         The database may still be working on the lost commit, so its absence proves nothing while the next
@@ -130,7 +176,7 @@ class CatalogService:
                     return CommitOutcome.COMMITTED
                 if newest > base.version:
                     return CommitOutcome.CONFLICT
-                if self._unit_of_work.commit(base, change.entries, stamp) is CommitOutcome.COMMITTED:
+                if self._unit_of_work.commit(base, entries, stamp) is CommitOutcome.COMMITTED:
                     return CommitOutcome.COMMITTED
             except StoreError:
                 continue
@@ -138,4 +184,4 @@ class CatalogService:
             "the catalog's database was lost while committing, and cannot be asked whether it did; "
             f"if it did, statement id {stamp.statement_id} is in the catalog's history"
         )
-        raise StoreError(ErrorKind.OUTCOME_UNKNOWN, message, change.command.position)
+        raise StoreError(ErrorKind.OUTCOME_UNKNOWN, message, position)

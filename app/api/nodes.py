@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.api.metastore_calls import answered
 from app.api.models import DrainBody, Nodes
 from app.api.problems import documented
 from app.node_stop import can_stop
@@ -17,11 +17,8 @@ from app.services import Services, ServicesOf
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from rebalance.controllers.drains import ContendedDrainError
 from rebalance.core.drain import Drain, left_without
-from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
 
 router = APIRouter(prefix="/api/v1", tags=["nodes"])
-
-T = TypeVar("T")
 
 SEEN_S = 2.0
 """An answer waits so long for the server to see what was written."""
@@ -87,7 +84,7 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
             raise RefusedError(ErrorKind.DRAIN_LEAVES_NO_DATA_NODE, _stranded(node, stranded))
 
     try:
-        revision = await _answered(services.drains.drain(node, drain, check))
+        revision = await answered(services.drains.drain(node, drain, check))
     except ContendedDrainError as error:
         raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"{error}; try again") from error
     return await _result(node, revision, services)
@@ -99,7 +96,7 @@ async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
     AUTO SCALE UP OFF does not take it back by itself."""
     services.require_metastore()
     _known(node, services)
-    return await _result(node, await _answered(services.drains.undrain(node)), services)
+    return await _result(node, await answered(services.drains.undrain(node)), services)
 
 
 @router.get("/nodes/{node}/can-stop", response_model=CanStop, responses=documented(404, 503))
@@ -135,13 +132,3 @@ async def _result(node: str, revision: int, services: Services) -> Response:
     members = found["members"] if found is not None else 0
     drain = found["drain"] if found is not None else None
     return JSONResponse({"node": node, "changed": revision > 0, "members": members, "drain": drain})
-
-
-async def _answered(asked: Awaitable[T]) -> T:
-    try:
-        return await asked
-    except MetastoreUnavailableError as error:
-        kind = ErrorKind.OUTCOME_UNKNOWN if error.outcome_unknown else ErrorKind.METASTORE_UNAVAILABLE
-        raise StoreError(kind, f"etcd does not answer: {error}") from error
-    except MetastoreError as error:
-        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"etcd does not answer: {error}") from error

@@ -21,6 +21,7 @@ from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
 router = APIRouter(prefix="/api/v1/rebalance", tags=["rebalance"])
 
 DAYS_MAX = 366
+SETTINGS = (*CAPS, "one_operation", "operation_s")
 
 Cap = Annotated[int | None, Field(ge=1, le=2_147_483_647, description="null: any number")]
 
@@ -54,6 +55,8 @@ class LimitsBody(BaseModel):
     donor_moves: Cap = Field(description="away from each node")
     receiver_moves: Cap = Field(description="onto each node")
     batch_size: Cap = Field(description="a zone's moves begin so many at a time, the next when none is left")
+    one_operation: bool = Field(description="moves of one operation begin at a time, the next one's wait")
+    operation_s: Cap = Field(description="seconds that an operation may take, then it has FAILED")
     pause: PauseBody | None = Field(description="of the whole cluster: no move begins")
     zone_pauses: list[ZonePauseBody]
 
@@ -78,6 +81,8 @@ class LimitsChange(BaseModel):
     donor_moves: Cap = None
     receiver_moves: Cap = None
     batch_size: Cap = None
+    one_operation: bool = False
+    operation_s: Cap = None
     pause: PauseRequest | None = None
     zone_pauses: dict[str, PauseRequest | None] = Field(
         default_factory=dict, description="by zone name, exactly or as SQL reads it unquoted"
@@ -124,7 +129,7 @@ def _changed(
     now_ms: int,
 ) -> Limits:
     """Pauses that are over, and those of zones that are gone, are left out of what is stored."""
-    caps: dict[str, Any] = {name: getattr(body, name) for name in CAPS if name in body.model_fields_set}
+    caps: dict[str, Any] = {name: getattr(body, name) for name in SETTINGS if name in body.model_fields_set}
     pauses = {
         zone: pause
         for zone, pause in limits.zone_pauses.items()
@@ -151,7 +156,7 @@ async def _shown(limits: Limits, revision: int, services: Services) -> Response:
         if zone is not None and pause.holds(now_ms):
             zones.append({"zone": zone.name, "zone_id": zone_id, **_told(pause)})
     whole = limits.pause
-    body = {name: getattr(limits, name) for name in CAPS}
+    body = {name: getattr(limits, name) for name in SETTINGS}
     body |= {"pause": _told(whole) if whole and whole.holds(now_ms) else None, "zone_pauses": zones}
     return JSONResponse(body, headers={"ETag": f'"{revision}"'})
 

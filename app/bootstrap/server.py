@@ -11,6 +11,7 @@ from app.bootstrap.stores import open_metastore
 from app.console.mount import Console
 from app.http_server import listen, serve_http
 from app.logs import configure
+from app.operation_reverse import OperationReverse
 from app.readiness import Readiness
 from app.routing_view import RoutingView
 from app.server import build_app
@@ -27,8 +28,10 @@ from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import ZoneId
+from rebalance.controllers.clock import WallClock
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
+from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
@@ -77,6 +80,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         stack.callback(engine.close)
         jobs = StatementJobs(catalog)
         stack.push_async_callback(jobs.close)
+        control = OperationControl(metastore, keyspace, WallClock())
         services = Services(
             run_statements=engine.run_script,
             run_guarded=engine.run_guarded,
@@ -94,6 +98,8 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             recovery=recovery,
             limits=LimitsKeeper(metastore, keyspace),
             drains=DrainKeeper(metastore, keyspace),
+            operations=control,
+            reverse=OperationReverse(catalog, control, mirror, keyspace, views),
         )
         served = asyncio.Event()
 
@@ -104,7 +110,8 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             asyncio.get_running_loop().call_later(SANDBOX_WARM_UP_S, sandbox.warm)
 
         console = Console() if settings.console else None
-        api = serve_http(build_app(services, console), listener, started)
+        app = build_app(services, settings.identity_header, console)
+        api = serve_http(app, listener, started)
         work = [mirror.run(), guard.run(), relay.run(), jobs.run(), api]
         if console is not None:
             work.append(console.run(services))

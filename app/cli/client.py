@@ -8,8 +8,9 @@ RequestError
 
 from __future__ import annotations
 
+import getpass
 from collections.abc import Mapping, Sequence
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import httpx
 
@@ -57,7 +58,7 @@ class ApiClient:
     def __init__(self, address: Address) -> None:
         self.address = address
         # The environment's proxies are for the outside; a Zonekeeper is on this machine or near.
-        self._http = httpx.Client(base_url=address.url, trust_env=False)
+        self._http = httpx.Client(base_url=address.url, trust_env=False, headers=_identity())
 
     def __enter__(self) -> ApiClient:
         return self
@@ -127,6 +128,24 @@ class ApiClient:
         """Repeating it changes nothing more, but a pause begins anew."""
         return self._call("PATCH", "/api/v1/rebalance/limits", json=change)
 
+    def operations(self, query: Sequence[tuple[str, str | int]]) -> JsonObject:
+        """The newest first; ``query`` has the filters and the page, as the route documents them."""
+        return self._call("GET", f"/api/v1/operations?{urlencode(query)}")
+
+    def operation(self, name: str, wait_timeout_s: float = 0, *, with_plan: bool = True) -> JsonObject:
+        """With ``wait_timeout_s`` the answer comes when the operation is over, or after so long."""
+        query: dict[str, str | float] = {} if with_plan else {"plan": "false"}
+        if wait_timeout_s:
+            query["wait_timeout"] = round(wait_timeout_s, 3)
+        path = f"/api/v1/operations/{segment(name)}{'?' if query else ''}{urlencode(query)}"
+        return self._call("GET", path, READ_TIMEOUT_S + wait_timeout_s)
+
+    def act_on_operation(self, name: str, action: str, body: Mapping[str, object]) -> JsonObject:
+        """``pause``, ``resume``, ``cancel``: repeating it changes nothing more. A second ``reverse`` is
+        refused."""
+        path = f"/api/v1/operations/{segment(name)}/{action}"
+        return self._call("POST", path, STATEMENT_TIMEOUT_S, json=body)
+
     def drain(self, node: str, body: Mapping[str, object]) -> JsonObject:
         """Repeating it changes nothing more."""
         return self._call("PUT", f"/api/v1/nodes/{segment(node)}/drain", json=body)
@@ -194,6 +213,15 @@ class ApiClient:
                 ExitCode.UNREACHABLE,
                 f"the connection to {self.address.url} broke before an answer came ({error}){_perhaps(method)}",
             ) from error
+
+
+def _identity() -> dict[str, str]:
+    """Who asks, for what is kept of changes: the user's name, where there is one."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        return {"Zonekeeper-Via": "cli"}
+    return {"Zonekeeper-Via": "cli", "Zonekeeper-By": quote(name)}
 
 
 def _perhaps(method: str) -> str:

@@ -112,10 +112,10 @@ def follow(
                     last[change.zone_id] = _ask(client, change)
                     shown.update(change, last[change.zone_id])
             except (UnreachableError, NoAnswerError, ProblemError) as error:
-                if not _may_pass(error):
+                if not may_pass(error):
                     raise
                 if not away:
-                    shown.note(f"the server does not answer ({_brief(error)}); still asking")
+                    shown.note(f"the server does not answer ({brief(error)}); still asking")
                 away = True
             else:
                 if away:
@@ -134,12 +134,12 @@ def _ask(client: ApiClient, change: Change) -> Progress:
     return Progress.from_body(change.zone, client.progress(change.zone_id, change.version))
 
 
-def _may_pass(error: RequestError) -> bool:
+def may_pass(error: RequestError) -> bool:
     """A server that restarts, or waits for its stores, is asked again; a refusal is final."""
     return not isinstance(error, ProblemError) or error.problem.status >= SERVER_ERROR
 
 
-def _brief(error: RequestError) -> str:
+def brief(error: RequestError) -> str:
     if isinstance(error, ProblemError):
         return error.problem.headline()
     return type(error).__name__.removesuffix("Error").lower()

@@ -14,6 +14,7 @@ from app.cli import (
     drain,
     kv,
     metastore,
+    operations,
     place,
     plan,
     rebalance,
@@ -61,6 +62,7 @@ app.command(rich_help_panel="Clients")(plan.plan)
 app.command(rich_help_panel="Clients")(plan.apply)
 app.add_typer(kv.app, name="kv", rich_help_panel="Clients")
 app.command(rich_help_panel="Clients")(status.status)
+app.add_typer(operations.app, name="operations", rich_help_panel="Clients")
 app.add_typer(recovery.app, name="recovery", rich_help_panel="Clients")
 app.add_typer(rebalance.app, name="rebalance", rich_help_panel="Clients")
 app.add_typer(metastore.app, name="metastore", rich_help_panel="Clients")

@@ -41,6 +41,25 @@ def limits(
         str | None,
         _cap("batch_size", "A zone's moves begin so many at a time, the next when none is left."),
     ] = None,
+    one_operation: Annotated[
+        bool | None,
+        typer.Option(
+            "--one-operation/--any-operations",
+            envvar="ZONEKEEPER_ONE_OPERATION",
+            help="Moves of one operation at a time; those of the next wait for its end.",
+            show_default="as it is",
+        ),
+    ] = None,
+    operation_time: Annotated[
+        str | None,
+        typer.Option(
+            "--operation-time",
+            envvar="ZONEKEEPER_OPERATION_TIME",
+            metavar="TIME|none",
+            help="An operation that takes longer, as 10d, has FAILED: nothing more of it begins.",
+            show_default="as it is",
+        ),
+    ] = None,
     form: FormatOption = OutputFormat.TABLE,
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
@@ -59,9 +78,10 @@ def limits(
       zonectl rebalance limits
       zonectl rebalance limits --cluster-moves 8 --receiver-moves 2
       zonectl rebalance limits --cluster-moves none
+      zonectl rebalance limits --one-operation --operation-time 10d
       zonectl rebalance limits --format json | jq .pause
     """
-    from app.cli.rebalance_run import cap_of, change_limits, one_object, with_client
+    from app.cli.rebalance_run import cap_of, change_limits, one_object, seconds_of, with_client
     from app.cli.rebalance_view import print_limits
 
     one_object(form)
@@ -72,7 +92,12 @@ def limits(
         "receiver_moves": receiver_moves,
         "batch_size": batch_size,
     }
-    change = {name: cap_of(name, text) for name, text in given.items() if text is not None}
+    change: dict[str, object] = {name: cap_of(name, text) for name, text in given.items() if text is not None}
+    if one_operation is not None:
+        change["one_operation"] = one_operation
+    if operation_time is not None:
+        is_none = operation_time.lower() == "none"
+        change["operation_s"] = None if is_none else seconds_of(operation_time, "--operation-time")
     found = with_client(url, data_dir, form, lambda client: change_limits(client, change))
     print_limits(found, form)
     return 0

@@ -30,13 +30,13 @@ def cap_of(option: str, text: str) -> int | None:
     return int(text)
 
 
-def seconds_of(text: str) -> int:
+def seconds_of(text: str, option: str = "--for") -> int:
     """``1h30m`` is 5400. Raises UsageError."""
     found = _TIME.fullmatch(text.strip().lower())
     parts = [part for part in found.groups() if part] if found else []
     seconds = sum(int(part[:-1]) * _UNITS_S[part[-1]] for part in parts)
     if not seconds:
-        raise UsageError(f"--for takes a time as 90s, 10m, 1h30m or 2d, not {text!r}")
+        raise UsageError(f"{option} takes a time as 90s, 10m, 1h30m or 2d, not {text!r}")
     return seconds
 
 

@@ -24,6 +24,10 @@ def print_limits(limits: JsonObject, form: OutputFormat) -> None:
     rows = [
         (name, "none" if limits[name] is None else str(limits[name]), meaning) for name, meaning in CAPS.items()
     ]
+    if limits.get("one_operation"):
+        rows.append(("one_operation", "yes", "moves of one operation begin at a time"))
+    if limits.get("operation_s") is not None:
+        rows.append(("operation_s", str(limits["operation_s"]), "seconds that an operation may take"))
     print_rows(("limit", "value", "meaning"), rows)
     for line in pause_lines(limits):
         print(line)
@@ -38,7 +42,9 @@ def pause_lines(limits: JsonObject) -> list[str]:
 def summary(limits: JsonObject) -> list[str]:
     """What ``zonectl status`` says of limits; nothing where there are none."""
     caps = ", ".join(f"{name} {limits[name]}" for name in CAPS if limits[name] is not None)
-    return ([f"limits of moves: {caps}"] if caps else []) + pause_lines(limits)
+    lines = [f"limits of moves: {caps}"] if caps else []
+    lines += ["one operation at a time"] if limits.get("one_operation") else []
+    return lines + pause_lines(limits)
 
 
 def _told(pause: JsonObject) -> str:

@@ -9,6 +9,7 @@ from nicegui import ui
 
 from app.console import actions
 from app.console.confirm import confirm
+from app.console.controls import Kind, button
 from app.console.fragments import render
 from app.console.frame import Fragment, Frame, console_page, page_frame
 from app.console.overview import stuck, unsettled
@@ -45,8 +46,8 @@ class _Limits:
             with ui.element("div").classes("limits"):
                 self._fields = {name: self._field(name) for name in CAPS}
             with ui.row().classes("buttons start"):
-                ui.button("Set limits", on_click=self._ask).props("unelevated no-caps").classes("primary")
-                ui.button("Undo", on_click=self._fill).props("flat no-caps")
+                button("Set limits", self._ask, Kind.PRIMARY)
+                button("Undo", self._fill, Kind.QUIET)
 
     def _field(self, name: str) -> ui.number:
         title, hint = WORDS[name]
@@ -88,7 +89,8 @@ class _Pause:
             with ui.row().classes("tools"):
                 self._minutes = ui.number("Minutes", min=1, max=MINUTES_MAX, precision=0, format="%d")
                 self._minutes.props('outlined dense clearable hint="empty: until somebody resumes"')
-                self._button = ui.button("Pause all moves", on_click=self._ask).props("outline no-caps")
+                self._minutes.classes("choice wide")
+                self._button = button("Pause all moves", self._ask)
 
     def show(self, limits: dict[str, Any]) -> None:
         self._is_paused = limits["pause"] is not None

@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TypeVar
 
+from app.actor import current_actor
 from app.sql.desired_state import CatalogPlan, DdlFile, desired_catalog, plan_changes
 from app.sql.member_counts import MemberCounts
 from app.sql.statement_ids import next_statement_id
 from app.sql.statements import StatementResult, StatementRunner
 from catalog.core.engine_limits import check_member_limits
-from catalog.core.errors import StatementError
+from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
 from catalog.core.quorum import default_quorum
 from catalog.core.snapshot import (
@@ -25,7 +26,7 @@ from catalog.core.snapshot import (
     apply_command,
     data_nodes_of,
 )
-from catalog.core.zone import Zone, ZoneIntent
+from catalog.core.zone import Origin, Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import OutboxRow, VersionRecord
 from catalog.service import CatalogService
@@ -66,7 +67,7 @@ class CatalogExecutor:
 
         self._store.on_commit(committed)
         self._service = CatalogService(
-            self._store.unit_of_work, self._defaults, new_statement_id=next_statement_id
+            self._store.unit_of_work, self._defaults, new_statement_id=next_statement_id, origin=_origin
         )
         self._checks = (self._check_member_limits,)
         self._runner = StatementRunner(self._service, self._checks)
@@ -82,9 +83,25 @@ class CatalogExecutor:
         """What ``files`` would change. Raises DdlFileError, StoreError."""
         return await self._call(partial(self._plan, files, topology, prune=prune))
 
-    async def snapshot(self) -> CatalogSnapshot:
-        """The catalog as committed now. Raises StoreError."""
-        return await self._call(self._service.snapshot)
+    async def snapshot(self, version: int | None = None) -> CatalogSnapshot:
+        """The catalog as committed now, or at a version that exists. Raises StoreError."""
+        return await self._call(self._service.snapshot, version)
+
+    async def restore(self, restored: Callable[[CatalogSnapshot], Zone], text: str, origin: Origin) -> int:
+        """A version in which a zone is what ``restored`` makes of the catalog; once for each ``text``.
+
+        ``restored`` runs in the catalog's thread. Raises RefusedError, what it raises, and StoreError.
+        """
+        self._require_writable()
+
+        def once(catalog: CatalogSnapshot) -> Zone:
+            done = next((each for each in self._read_history(catalog.version) if each.statement == text), None)
+            if done is not None:
+                message = f"{text}: version {done.version} of the catalog has done it already"
+                raise RefusedError(ErrorKind.OPERATION_STATE_ILLEGAL, message)
+            return restored(catalog)
+
+        return await self._call(self._service.restore_zone, once, text, origin)
 
     async def on_log(self, act: Callable[[SqlStatementLog], T]) -> T:
         """One call of the statement log. Raises StoreError."""
@@ -162,3 +179,8 @@ class CatalogExecutor:
             return
         existing = self._counts.of_others(snapshot.zones, change.after.zone_id, topology)
         check_member_limits(change, topology, existing, self._counts.of_zone(change.after, topology))
+
+
+def _origin() -> Origin:
+    actor = current_actor()
+    return Origin(actor.name, actor.verified)

@@ -1,14 +1,12 @@
-"""Rows of the views that are about partitions: states, assignments, rebalances under way."""
+"""Rows of the views that are about partitions: states and assignments."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from app.partition_map import published_map
 from app.sql.view_snapshot import SystemSnapshot
-from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.affinity import effective, preferred_primary
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.move_status import PartitionView
@@ -131,41 +129,3 @@ def _role(known: tuple[Assignments | None, ...], node: str) -> tuple[str, int]:
             order = (*each.peers, *each.learners)
             return ("VOTER" if node in each.peers else "LEARNER"), order.index(node) + 1
     raise ValueError(f"{node} is in none of the assignments")
-
-
-def operation_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
-    """Rebalances that are not over: of zones that live and of dropped ones that are still cleaned up."""
-    for zone in snapshot.catalog.zones:
-        snapshot.checkpoint()
-        version = snapshot.views.version_of(zone, snapshot.catalog.version)
-        yield from _operation(snapshot, snapshot.views.progress(zone.zone_id, version, zone), zone.name)
-    lives = {zone.zone_id for zone in snapshot.catalog.zones}
-    for item in snapshot.keys.below(snapshot.keyspace.intents):
-        intent = ZoneIntent.decode(item.value)
-        if intent.dropped and intent.zone.zone_id not in lives:
-            snapshot.checkpoint()
-            progress = snapshot.views.progress(intent.zone.zone_id, intent.version)
-            yield from _operation(snapshot, progress, intent.zone.name)
-
-
-def _operation(snapshot: SystemSnapshot, progress: dict[str, Any], name: str) -> Iterator[Row]:
-    if progress["state"] == "CONVERGED":
-        return
-    counts = progress["partitions"]
-    zone_id = ZoneId(progress["zone_id"])
-    intent = snapshot.keys.get(snapshot.keyspace.intent(zone_id))
-    data_nodes = snapshot.keys.get(snapshot.keyspace.data_nodes(zone_id))
-    revisions = [item.mod_revision for item in (intent, data_nodes) if item is not None]
-    yield (
-        zone_id,
-        name,
-        progress["catalog_version"],
-        max(revisions, default=None),
-        "MOVING" if counts["moving"] or not counts["waiting"] else "WAITING",
-        counts["total"],
-        counts["done"],
-        counts["moving"],
-        counts["waiting"],
-        json.dumps(progress["causes"], ensure_ascii=False),
-        progress["engine"],
-    )

@@ -14,13 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from app.sql.operation_rows import operation_history_rows, operation_rows
 from app.sql.partition_views import (
     affinity_rows,
     assignment_rows,
     global_state_rows,
     learner_rows,
     local_state_rows,
-    operation_rows,
     partition_map_rows,
 )
 from app.sql.results import Column, ColumnType
@@ -317,9 +317,29 @@ SYSTEM_VIEWS = (
             "STATE": VARCHAR,
             **dict.fromkeys(("PARTITIONS", "DONE", "MOVING", "WAITING"), INTEGER),
             "CAUSES": JSON,
-            "ENGINE": VARCHAR,
+            **dict.fromkeys(("ENGINE", "OPERATION_ID", "KIND", "OPERATION_STATE", "REQUESTED_BY"), VARCHAR),
+            "STARTED_AT": TIMESTAMP,
         },
         operation_rows,
+    ),
+    view(
+        "OPERATION_HISTORY",
+        {
+            "OPERATION_ID": VARCHAR,
+            **_ZONE,
+            **dict.fromkeys(("KIND", "STATE"), VARCHAR),
+            "IS_OVER": BOOLEAN,
+            "REQUESTED_BY": VARCHAR,
+            "IS_VERIFIED": BOOLEAN,
+            **dict.fromkeys(("REASON", "STATEMENT"), VARCHAR),
+            **dict.fromkeys(("CATALOG_VERSION", "EVENT_REVISION"), BIGINT),
+            "REVERSES": VARCHAR,
+            **dict.fromkeys(("STARTED_AT", "BEGUN_AT", "ENDED_AT"), TIMESTAMP),
+            **dict.fromkeys(("PARTITIONS", "PARTITIONS_DONE"), INTEGER),
+            **dict.fromkeys(("BYTES", "BYTES_DONE"), BIGINT),
+            "CAUSE": VARCHAR,
+        },
+        operation_history_rows,
     ),
     view(
         EVENTS,

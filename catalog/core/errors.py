@@ -194,6 +194,10 @@ class ErrorKind(Enum):
         4202, "42704", 404, "There is no such node", "`zonectl status` lists the nodes; names keep their case."
     )
 
+    OPERATION_NOT_FOUND = ErrorRow(
+        4203, "42704", 404, "There is no such operation", "`zonectl operations` lists those that are kept."
+    )
+
     NODE_MEMBER_LIMIT = ErrorRow(
         5002,
         "54000",
@@ -227,6 +231,17 @@ class ErrorKind(Enum):
     )
     NODE_SET_ILLEGAL = ErrorRow(
         5204, "22023", 400, "These nodes cannot be meant", "Name nodes that hold a replica of the partitions."
+    )
+
+    OPERATION_STATE_ILLEGAL = ErrorRow(
+        5205, "55000", 409, "The operation is in no state for this", "Look at it again: the message says why."
+    )
+    REVERSE_IMPOSSIBLE = ErrorRow(
+        5206,
+        "55000",
+        409,
+        "The operation cannot be reversed",
+        "Do away with what the message names, or alter the zone to what is wanted.",
     )
 
     QUERY_TIMEOUT = ErrorRow(

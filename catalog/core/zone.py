@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import Any, NewType
 
@@ -85,6 +85,22 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Who asked for a version of the catalog and why; ``verified``: somebody has checked the name.
+
+    ``restores`` asks for a stored target instead of a new placement: that of this event revision, which was in
+    force before the operation ``reverses`` (0 and empty: an ordinary version).
+    """
+
+    by: str = ""
+    verified: bool = False
+    reason: str = ""
+    statement: str = ""
+    restores: int = 0
+    reverses: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ZoneIntent:
     """What the catalog wants of one zone as of ``version``; ``dropped`` keeps the last parameters.
 
@@ -94,6 +110,7 @@ class ZoneIntent:
     version: int
     zone: Zone
     dropped: bool = False
+    origin: Origin | None = field(default=None, compare=False)
 
     def encode(self) -> bytes:
         fields: dict[str, Any] = asdict(self.zone)
@@ -105,6 +122,8 @@ class ZoneIntent:
             fields["strategy"] = self.zone.strategy.value
         fields["storage_profiles"] = list(self.zone.storage_profiles)
         document = {"v": INTENT_FORMAT, "version": self.version, "dropped": self.dropped, "zone": fields}
+        if self.origin is not None:
+            document["origin"] = asdict(self.origin)
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod
@@ -119,4 +138,5 @@ class ZoneIntent:
         fields["algorithm"] = DistributionAlgorithm(fields["algorithm"])
         if "strategy" in fields:
             fields["strategy"] = Strategy(fields["strategy"])
-        return cls(document["version"], Zone(**fields), document["dropped"])
+        origin = Origin(**document["origin"]) if "origin" in document else None
+        return cls(document["version"], Zone(**fields), document["dropped"], origin)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, select
@@ -11,9 +11,20 @@ from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, sele
 from catalog.core import table as core
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogEntry, CatalogSnapshot, EntryKind, TableEntry, ZoneEntry
-from catalog.core.zone import ConsistencyMode, DistributionAlgorithm, Strategy, Zone, ZoneId, ZoneIntent
+from catalog.core.zone import (
+    ConsistencyMode,
+    DistributionAlgorithm,
+    Origin,
+    Strategy,
+    Zone,
+    ZoneId,
+    ZoneIntent,
+)
 from catalog.ports import StatementStamp, VersionRecord
 from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
+
+STATEMENT_MAX = 2_000
+"""Characters of a statement that go along with the zones that it changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,7 @@ def insert_version(
     rows = (
         (ZONE_VERSIONS, [_zone_row(snapshot.version, entry) for entry in zones]),
         (TABLE_VERSIONS, [_table_row(snapshot.version, entry) for entry in tables]),
-        (OUTBOX, [_outbox_row(snapshot.version, entry) for entry in zones]),
+        (OUTBOX, [_outbox_row(snapshot.version, entry, stamp) for entry in zones]),
     )
     for table, added in rows:
         if added:
@@ -202,8 +213,9 @@ def _table_row(version: int, entry: TableEntry) -> dict[str, Any]:
     }
 
 
-def _outbox_row(version: int, entry: ZoneEntry) -> dict[str, Any]:
-    intent = ZoneIntent(version, entry.zone, dropped=entry.kind is EntryKind.DROPPED)
+def _outbox_row(version: int, entry: ZoneEntry, stamp: StatementStamp) -> dict[str, Any]:
+    origin = replace(stamp.origin or Origin(), statement=stamp.text[:STATEMENT_MAX])
+    intent = ZoneIntent(version, entry.zone, dropped=entry.kind is EntryKind.DROPPED, origin=origin)
     return {
         "version": version,
         "zone_id": entry.zone.zone_id,

@@ -42,7 +42,8 @@ class MoveAdmission:
     """``follow`` keeps ``limits``, in every controller; ``run`` admits, in the one that leads.
 
     ``member_limits`` answers with those of the living nodes. ``rewrite`` is told of zones that must be written
-    anew: limits ended, or their target was replaced while they waited.
+    anew: limits ended, or their target was replaced while they waited. ``first`` answers with the zone and id
+    of the operation that goes first where only one may.
     """
 
     def __init__(
@@ -52,12 +53,14 @@ class MoveAdmission:
         clock: Clock,
         member_limits: Callable[[], Mapping[str, int]] = dict,
         rewrite: Changed = lambda zone_id: None,
+        first: Callable[[], tuple[ZoneId, str] | None] = lambda: None,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._clock = clock
         self._member_limits = member_limits
         self._rewrite = rewrite
+        self._first = first
         self._limits_key = KeyspaceMirror(metastore, keyspace.limits)
         self._limits_key.listen(self._on_limits)
         self._limits = Limits()
@@ -173,7 +176,8 @@ class MoveAdmission:
                     return
 
     def _admitted(self, moving: MovingPartitions) -> dict[ZoneId, list[int]]:
-        rooms = Rooms(self._limits, moving.loads, self._member_limits(), self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        rooms = Rooms(self._limits, moving.loads, self._member_limits(), now_ms, self._first())
         return admit({zone_id: line.candidates(rooms) for zone_id, line in self._lines.items()}, rooms)
 
     def _look_again(self, moving: MovingPartitions, changed: frozenset[PartitionId]) -> None:

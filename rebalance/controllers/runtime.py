@@ -15,6 +15,7 @@ from rebalance.controllers.contact import Contact
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.leadership import Leadership
+from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.work_queue import WorkQueue
@@ -95,8 +96,14 @@ class ControllerRuntime:
                 lambda: self._topology.known.topology,
                 map_period_s,
             )
-        self._admission = MoveAdmission(metastore, keyspace, clock, self._member_limits, self._rewrite)
-        self._zones = ZoneController(metastore, keyspace, engine, self._data_nodes, strategy, self._admission)
+        self._operations = OperationKeeper(metastore, keyspace, clock, lambda: self._admission.limits)
+        self._operations.listen(self._look_at_turn)
+        self._admission = MoveAdmission(
+            metastore, keyspace, clock, self._member_limits, self._rewrite, self._first_operation
+        )
+        self._zones = ZoneController(
+            metastore, keyspace, engine, self._data_nodes, strategy, self._admission, clock
+        )
         self._resets = AutomaticReset(metastore, keyspace, lambda: self._topology.known, clock, reset_delay_ms)
 
     @property
@@ -117,6 +124,7 @@ class ControllerRuntime:
             tasks.create_task(self._drains.run())
             tasks.create_task(self._contact.run())
             tasks.create_task(self._admission.follow())
+            tasks.create_task(self._operations.follow())
             tasks.create_task(self._leadership.run(self._lead))
 
     def _on_epoch(self, _changed: frozenset[str]) -> None:
@@ -159,6 +167,20 @@ class ControllerRuntime:
     def _member_limits(self) -> dict[str, int]:
         return {node.name: node.member_limit for node in live_nodes(self._nodes, self._keyspace)}
 
+    def _first_operation(self) -> tuple[ZoneId, str] | None:
+        found = self._operations.first()
+        return (found.zone_id, found.operation_id) if found is not None else None
+
+    def _look_at_turn(self) -> None:
+        """Another operation may be the first now."""
+        if self._admission.limits.one_operation:
+            self._admission.look_again()
+
+    async def _keep_operations(self) -> None:
+        """Not while catalog and metastore do not agree."""
+        await self._open.wait()
+        await self._operations.run()
+
     def _rewrite(self, zone_id: ZoneId) -> None:
         self._zones.rewrite(zone_id)
         self._queue.add(zone_id)
@@ -169,6 +191,7 @@ class ControllerRuntime:
         await self._intents.loaded()
         await self._nodes.loaded()
         await self._admission.loaded()
+        await self._operations.loaded()
         self._zones.forget()
         self._due.clear()
         self._resets.due.clear()
@@ -177,6 +200,7 @@ class ControllerRuntime:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work())
             tasks.create_task(self._admission.run())
+            tasks.create_task(self._keep_operations())
             tasks.create_task(self._topology.run(self._enqueue_all, self._settle_due))
             tasks.create_task(self._due.run(self._on_due))
             tasks.create_task(self._resets.due.run(self._reset_lost))

@@ -9,7 +9,7 @@ from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import Keyspace
 from rebalance.core.target import StoredTarget, TargetPointer, cut_into_chunks
-from rebalance.core.txn import Compare, DeleteRange, Get, KeyValue, Put, Txn, absent, unchanged
+from rebalance.core.txn import Compare, DeleteRange, Get, KeyValue, Operation, Put, Txn, absent, unchanged
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult
 
@@ -45,8 +45,12 @@ class TargetStore:
         data_nodes: DataNodes,
         previous: KeyValue | None,
         guards: tuple[Compare, ...],
+        beside: tuple[Operation, ...] = (),
     ) -> NamedTarget | None:
         """Store ``result`` and point to it; None when ``guards`` or the previous pointer no longer hold.
+
+        ``beside`` is written in the transaction that names the target. The target before it stays stored, and
+        named by a pointer of its own: it can be asked for again. Earlier ones go.
 
         The transaction that names the target is guarded by each of its chunks. Two controllers that place the
         same event may come to different results (a balanced zone looks at what other zones hold), so one must
@@ -81,10 +85,12 @@ class TargetStore:
             data_nodes.domains,
             data_nodes.gone,
         )
-        older = DeleteRange(keyspace.zone_targets(zone_id), keyspace.target(zone_id, event_revision))
-        named = await self._metastore.commit(
-            Txn((*guards, not_named, *stored), (Put(key, pointer.encode()), older))
-        )
+        naming: list[Operation] = [Put(key, pointer.encode()), *beside]
+        if previous is not None:
+            before = TargetPointer.decode(previous.value).event_revision
+            naming.append(Put(keyspace.target_before(zone_id), previous.value))
+            naming.append(DeleteRange(keyspace.zone_targets(zone_id), keyspace.target(zone_id, before)))
+        named = await self._metastore.commit(Txn((*guards, not_named, *stored), tuple(naming)))
         if not named.succeeded:
             return None
         return NamedTarget(StoredTarget(pointer, chunks), named.revision)

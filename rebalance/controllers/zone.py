@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import structlog
 
-from catalog.core.zone import DistributionAlgorithm, ZoneId, ZoneIntent
+from catalog.core.zone import DistributionAlgorithm, Origin, ZoneId, ZoneIntent
 from rebalance.controllers.admission import MoveAdmission
-from rebalance.controllers.clock import WallClock
+from rebalance.controllers.clock import Clock, WallClock
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
+from rebalance.controllers.operation_log import OperationLog, PlacedEvent
 from rebalance.controllers.partitions import PartitionWriter
+from rebalance.controllers.restored_target import restored
 from rebalance.controllers.targets import NamedTarget, TargetStore
 from rebalance.core.assignments import Strategy
 from rebalance.core.data_nodes import DataNodes, replica_counts
@@ -57,7 +59,14 @@ class Event:
         pointer = TargetPointer.decode(self.pointer.value)
         if split_event_revision(pointer.event_revision)[0] != self.epoch:
             return False
+        if self.restores and pointer.catalog_version < self.intent.version:
+            return False
         return pointer.event_revision >= self.revision or is_target_of(pointer, self.intent, self.data_nodes)
+
+    @property
+    def restores(self) -> int:
+        """The event revision of the stored target that is asked for; 0: a new placement is."""
+        return self.intent.origin.restores if self.intent.origin is not None else 0
 
     @property
     def is_stateful(self) -> bool:
@@ -91,6 +100,7 @@ class ZoneController:
         data_nodes: DataNodesKeeper,
         strategy: Strategy = Strategy.QUEUE,
         admission: MoveAdmission | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
@@ -98,6 +108,7 @@ class ZoneController:
         self._data_nodes = data_nodes
         self._targets = TargetStore(metastore, keyspace)
         self._partitions = PartitionWriter(metastore, keyspace)
+        self._log = OperationLog(metastore, keyspace, clock or WallClock())
         self._strategy = strategy
         self._admission = admission or MoveAdmission(metastore, keyspace, WallClock())
         self._written: dict[ZoneId, int] = {}
@@ -190,6 +201,10 @@ class ZoneController:
         """One job for all events; when it fails, each alone, so that one zone cannot hold up the others."""
         if not events:
             return []
+        again = [event for event in events if event.restores]
+        if again:
+            restored = [each for event in again for each in await self._restore(event, failures)]
+            return restored + await self._place([each for each in events if not each.restores], failures)
         try:
             requests = await self._requests(events)
             results = list(zip(events, await self._engine.place(requests), strict=True))
@@ -205,6 +220,27 @@ class ZoneController:
             except Exception as error:
                 failures[event.zone_id] = error
         return placed
+
+    async def _restore(
+        self, event: Event, failures: dict[ZoneId, Exception]
+    ) -> list[tuple[Event, NamedTarget]]:
+        """The stored target that the event asks for, as its placement; where data nodes have changed so that it
+        fits no more, a new one."""
+        before = await self._metastore.get(self._keyspace.target_before(event.zone_id))
+        for each in (before, event.pointer):
+            if each is None or TargetPointer.decode(each.value).event_revision != event.restores:
+                continue
+            try:
+                stored = await self._targets.read(event.zone_id, each)
+                result = restored(event.zone_id, stored, event.intent, event.data_nodes)
+                return [(event, await self._store(event, result, is_restored=True))]
+            except NotYetError as error:
+                failures[event.zone_id] = error
+                return []
+            except ValueError as error:
+                log.warning("target not restored", zone=event.zone_id, reason=str(error))
+        placed_anew = replace(event, intent=replace(event.intent, origin=_without_target(event.intent.origin)))
+        return await self._place([placed_anew], failures)
 
     async def _requests(self, events: Sequence[Event]) -> list[PlacementRequest]:
         """Balanced zones with what they start from, and with what zones outside of the batch hold."""
@@ -230,14 +266,27 @@ class ZoneController:
             pointer.nodes, matrix.reshape(pointer.partitions, pointer.replicas), pointer.consensus
         )
 
-    async def _store(self, event: Event, result: PlacementResult) -> NamedTarget:
+    async def _store(self, event: Event, result: PlacementResult, *, is_restored: bool = False) -> NamedTarget:
+        entry = await self._log.entry(
+            PlacedEvent(
+                event.zone_id,
+                event.intent,
+                event.intent_revision,
+                event.data_nodes,
+                event.revision,
+                event.pointer,
+                is_restored,
+            ),
+            result,
+        )
         guards = (
             unchanged(self._keyspace.intent(event.zone_id), event.intent_revision),
             unchanged(self._keyspace.data_nodes(event.zone_id), event.data_nodes_revision),
             event.fence,
+            *entry.guards,
         )
         named = await self._targets.write(
-            result, event.intent, event.revision, event.data_nodes, event.pointer, guards
+            result, event.intent, event.revision, event.data_nodes, event.pointer, guards, entry.writes
         )
         if named is None:
             raise NotYetError("a newer event came while the target was computed")
@@ -252,7 +301,7 @@ class ZoneController:
     async def _clean_up(self, zone_id: ZoneId, intent: KeyValue, data_nodes: KeyValue | None) -> None:
         """A dropped zone: all its keys but the intent go at once; the nodes then stop its members."""
         keys = self._keyspace
-        prefixes = keys.zone_targets(zone_id), keys.zone_partitions(zone_id)
+        prefixes = keys.zone_targets(zone_id), keys.zone_partitions(zone_id), keys.zone_operations(zone_id)
         self._data_nodes.forget(zone_id)
         for prefix in prefixes:
             if data_nodes is not None or (await self._metastore.range(prefix)).items:
@@ -264,6 +313,7 @@ class ZoneController:
             Delete(keys.data_nodes(zone_id)),
             Delete(keys.data_nodes_history(zone_id)),
             Delete(keys.target_pointer(zone_id)),
+            Delete(keys.target_before(zone_id)),
             *(DeletePrefix(prefix) for prefix in prefixes),
         )
         done = await self._metastore.commit(Txn((guard,), writes))
@@ -271,3 +321,7 @@ class ZoneController:
             raise NotYetError("the intent changed while the zone was cleaned up")
         self._written.pop(zone_id, None)
         log.info("dropped zone cleaned up", zone=zone_id)
+
+
+def _without_target(origin: Origin | None) -> Origin | None:
+    return None if origin is None else replace(origin, restores=0)

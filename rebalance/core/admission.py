@@ -35,6 +35,8 @@ class Pause:
     reason: str
     since_ms: int
     until_ms: int | None = None
+    operation: str = ""
+    """The operation that it was asked for with; a zone's pause holds its later ones back as well."""
 
     def holds(self, now_ms: int) -> bool:
         return self.until_ms is None or now_ms < self.until_ms
@@ -55,7 +57,9 @@ class Limits:
     as many as want to, which is the default of all of them.
 
     With ``batch_size`` a zone's moves begin in batches of so many: the next one when none of the last moves any
-    more. ``pause`` is the cluster's, ``zone_pauses`` are those of single zones.
+    more. ``pause`` is the cluster's, ``zone_pauses`` are those of single zones. With ``one_operation`` moves of
+    one operation begin at a time, and the next one's wait for its end (VOL-010). ``operation_s``: an operation
+    that takes longer, in seconds, has failed, and nothing more of it begins (VOL-099).
     """
 
     cluster_moves: int | None = None
@@ -65,17 +69,24 @@ class Limits:
     batch_size: int | None = None
     pause: Pause | None = None
     zone_pauses: Mapping[ZoneId, Pause] = field(default_factory=dict)
+    one_operation: bool = False
+    operation_s: int | None = None
 
     def __post_init__(self) -> None:
-        for name in CAPS:
+        for name in (*CAPS, "operation_s"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is at least 1, not {value}; a pause is what lets nothing begin")
 
     def encode(self) -> bytes:
         document: dict[str, Any] = {"v": LIMITS_FORMAT, **{name: getattr(self, name) for name in CAPS}}
-        document["pause"] = None if self.pause is None else asdict(self.pause)
-        document["zone_pauses"] = {str(zone): asdict(each) for zone, each in sorted(self.zone_pauses.items())}
+        document["pause"] = None if self.pause is None else _pause(self.pause)
+        document["zone_pauses"] = {str(zone): _pause(each) for zone, each in sorted(self.zone_pauses.items())}
+        # Left out where they are not set: so the document is what earlier builds read.
+        if self.one_operation:
+            document["one_operation"] = True
+        if self.operation_s is not None:
+            document["operation_s"] = self.operation_s
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod
@@ -93,7 +104,14 @@ class Limits:
     def holds(self, now_ms: int) -> bool:
         """Whether anything may have to wait now."""
         capped = any(getattr(self, name) is not None for name in CAPS)
-        return capped or any(pause.holds(now_ms) for pause in self._pauses())
+        return capped or self.one_operation or any(pause.holds(now_ms) for pause in self._pauses())
+
+    def pause_cause(self, zone_id: ZoneId, now_ms: int) -> str:
+        """The cluster's pause, or the zone's own, that holds its moves back now; empty: none does."""
+        if self.pause is not None and self.pause.holds(now_ms):
+            return f"PAUSED: {self.pause.told()}"
+        pause = self.zone_pauses.get(zone_id)
+        return f"PAUSED: the zone, {pause.told()}" if pause is not None and pause.holds(now_ms) else ""
 
     def next_end_ms(self, now_ms: int) -> int | None:
         """When the next pause that holds now ends by itself."""
@@ -104,6 +122,13 @@ class Limits:
         if self.pause is not None:
             yield self.pause
         yield from self.zone_pauses.values()
+
+
+def _pause(pause: Pause) -> dict[str, Any]:
+    document = asdict(pause)
+    if not pause.operation:
+        del document["operation"]
+    return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,14 +190,23 @@ class Loads:
 class Rooms:
     """What may begin yet under ``limits`` while ``loads`` move; ``take`` uses it up.
 
-    ``member_limits``: of living nodes. A batch is what of a zone begins while none of it moves.
+    ``member_limits``: of living nodes. A batch is what of a zone begins while none of it moves. ``first``: the
+    zone and id of the operation that goes first where only one may; None: there is none.
     """
 
-    def __init__(self, limits: Limits, loads: Loads, member_limits: Mapping[str, int], now_ms: int) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        loads: Loads,
+        member_limits: Mapping[str, int],
+        now_ms: int,
+        first: tuple[ZoneId, str] | None = None,
+    ) -> None:
         self._limits = limits
         self._loads = loads.copy()
         self._member_limits = member_limits
         self._now_ms = now_ms
+        self._first = first
         self._batches: Counter[ZoneId] = Counter()
         """What this admission has taken of each zone: its batch is still open for that."""
 
@@ -187,18 +221,18 @@ class Rooms:
     def cause(self, zone_id: ZoneId, move: Move) -> str:
         """What a partition of the zone waits for that wants to make this move; empty: it may begin.
 
-        The first word is stable: PAUSED, CLUSTER_CAP, BATCH, ZONE_CAP, NODE_CAP, NODE_MEMBER_LIMIT.
+        The first word is stable: PAUSED, OPERATION_RUNS, CLUSTER_CAP, BATCH, ZONE_CAP, NODE_CAP,
+        NODE_MEMBER_LIMIT.
         """
         return self.cause_of_zone(zone_id) or self.cause_of_nodes(move)
 
     def cause_of_zone(self, zone_id: ZoneId) -> str:
         """What every partition of the zone waits for."""
         limits, moving = self._limits, self._loads.zones[zone_id]
-        if limits.pause is not None and limits.pause.holds(self._now_ms):
-            return f"PAUSED: {limits.pause.told()}"
-        pause = limits.zone_pauses.get(zone_id)
-        if pause is not None and pause.holds(self._now_ms):
-            return f"PAUSED: the zone, {pause.told()}"
+        if paused := limits.pause_cause(zone_id, self._now_ms):
+            return paused
+        if limits.one_operation and (turn := self._waits_for_turn(zone_id)):
+            return turn
         if limits.cluster_moves is not None and self._loads.cluster >= limits.cluster_moves:
             return f"CLUSTER_CAP: {self._loads.cluster}/{limits.cluster_moves}"
         taken = self._batches[zone_id]
@@ -207,6 +241,18 @@ class Rooms:
         if limits.zone_moves is not None and moving >= limits.zone_moves:
             return f"ZONE_CAP: {moving}/{limits.zone_moves}"
         return ""
+
+    def _waits_for_turn(self, zone_id: ZoneId) -> str:
+        """Also what another zone has begun before must end first: its operation may have been written down
+        later than an earlier one of this zone."""
+        if self._first is not None and self._first[0] != zone_id:
+            return f"OPERATION_RUNS: {self._first[1]} goes first, one at a time"
+        others = self._loads.cluster - self._loads.zones[zone_id]
+        return (
+            f"OPERATION_RUNS: {others} partitions of other zones move, one operation at a time"
+            if others
+            else ""
+        )
 
     def cause_of_nodes(self, move: Move) -> str:
         for node in move.donors:

@@ -57,6 +57,9 @@ class Outcome(Enum):
     NEVER_PLACED = "NEVER_PLACED"
     PENDING_KEY_FORCED = "PENDING_KEY_FORCED"
 
+    ALREADY_BEGUN = "ALREADY_BEGUN"
+    WITHDRAWN = "WITHDRAWN"
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:

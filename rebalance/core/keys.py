@@ -92,6 +92,17 @@ class Keyspace:
         return f"{self.prefix}rebalance/limits"
 
     @property
+    def operations(self) -> str:
+        """One key for each operation, by its id; of a zone all begin with its id and a hyphen."""
+        return f"{self.prefix}operations/"
+
+    def operation(self, operation_id: str) -> str:
+        return f"{self.operations}{operation_id}"
+
+    def zone_operations(self, zone_id: ZoneId) -> str:
+        return f"{self.operations}{zone_id}-"
+
+    @property
     def drains(self) -> str:
         return f"{self.prefix}drains/"
 
@@ -127,6 +138,10 @@ class Keyspace:
 
     def target_pointer(self, zone_id: ZoneId) -> str:
         return f"{self.pointers}{zone_id}"
+
+    def target_before(self, zone_id: ZoneId) -> str:
+        """The pointer of the target before the newest one, which is stored as long."""
+        return f"{self.prefix}target_before/{zone_id}"
 
     def node_map(self, node: str) -> str:
         return f"{self.node_maps}{node}"

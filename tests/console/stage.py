@@ -17,6 +17,7 @@ from pathlib import Path
 
 from app.console.mount import Console
 from app.http_server import listen, serve_http
+from app.operation_reverse import OperationReverse
 from app.readiness import Readiness
 from app.routing_view import RoutingView
 from app.server import build_app
@@ -25,8 +26,10 @@ from app.sql.jobs import StatementJobs
 from app.sql.trino_names import LowerCaseNames
 from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
+from rebalance.controllers.clock import WallClock
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
+from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
@@ -40,6 +43,8 @@ async def services_of(world: World) -> AsyncIterator[Services]:
     """What the routes and pages need, over the world's stores."""
     guard = StoreGuard(world.catalog, world.metastore, world.mirror, world.keyspace, world.relay.relay_once)
     endpoints = MirroredEndpoints(Mirrors(world.mirror, world.mirror, world.mirror, world.keyspace))
+    views = KeyspaceViews(world.mirror, world.keyspace)
+    control = OperationControl(world.metastore, world.keyspace, WallClock())
     router, jobs = Router(endpoints), StatementJobs(world.catalog)
     watching = asyncio.gather(guard.run(), jobs.run())
     try:
@@ -52,7 +57,7 @@ async def services_of(world: World) -> AsyncIterator[Services]:
                 world.catalog.snapshot, world.metastore, world.mirror, world.keyspace, guard
             ).report,
             zones=ZoneDirectory(world.mirror, world.keyspace, world.catalog.snapshot),
-            views=KeyspaceViews(world.mirror, world.keyspace),
+            views=views,
             mirror=world.mirror,
             router=router,
             routing=RoutingView(world.mirror, world.keyspace, endpoints),
@@ -62,6 +67,8 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             recovery=world.recovery,
             limits=LimitsKeeper(world.metastore, world.keyspace),
             drains=DrainKeeper(world.metastore, world.keyspace),
+            operations=control,
+            reverse=OperationReverse(world.catalog, control, world.mirror, world.keyspace, views),
         )
     finally:
         watching.cancel()
@@ -87,7 +94,7 @@ async def _play(scene: str, port: int) -> None:
         async with opened(Path(directory), nodes=()) as world, services_of(world) as services:
             await SCENES[scene](world)
             console = Console()
-            app = build_app(services, console)
+            app = build_app(services, console=console)
             serving = asyncio.gather(serve_http(app, listener, lambda: None), console.run(services))
             print(f"http://127.0.0.1:{listener.getsockname()[1]}/console/", flush=True)
             try:

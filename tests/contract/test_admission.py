@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
-from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
-from rebalance.controllers.admission import MoveAdmission
-from rebalance.controllers.clock import Clock, WallClock
-from rebalance.controllers.data_nodes import DataNodesKeeper
-from rebalance.controllers.partitions import observe
-from rebalance.controllers.topology import KnownTopology
-from rebalance.controllers.zone import ZoneController
+from catalog.core.zone import ZoneId
+from rebalance.controllers.clock import WallClock
 from rebalance.core.admission import Limits, Pause
 from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import (
-    Observed,
-    decide_on_configuration_applied,
     decide_on_forced_move,
     decode_trigger,
 )
@@ -28,18 +20,9 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import Put, Txn, TxnResult
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.memory import MemoryMetastore
-from rebalance.ports.metastore import Metastore, WatchBatch, WatchReset
-from spark.engine import LocalPlacementEngine
+from rebalance.ports.metastore import Metastore
+from tests.admission_world import DEADLINE_S, IDS, ZONES, World, altered
 from tests.conftest import EtcdServer
-
-ZONES = tuple(
-    Zone(
-        ZoneId(number), f"Z{number}", partitions=6, replicas=1, quorum_size=None, storage_profiles=("default",)
-    )
-    for number in (1, 2)
-)
-NODES = tuple(Node(name) for name in ("n1", "n2", "n3"))
-DEADLINE_S = 20.0
 
 
 @pytest.fixture(params=["etcd", "memory"])
@@ -49,94 +32,6 @@ async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> Asyn
     await opened.close()
 
 
-class Controllers:
-    """One process's: the zones, and the admission beside them."""
-
-    def __init__(self, store: Metastore, keyspace: Keyspace, clock: Clock) -> None:
-        self.again: set[ZoneId] = set()
-        self.admission = MoveAdmission(store, keyspace, clock, rewrite=self._rewrite)
-        keeper = DataNodesKeeper(store, keyspace, lambda: KnownTopology.of(*NODES))
-        self.zones = ZoneController(store, keyspace, LocalPlacementEngine(), keeper, admission=self.admission)
-
-    def _rewrite(self, zone_id: ZoneId) -> None:
-        self.zones.rewrite(zone_id)
-        self.again.add(zone_id)
-
-
-class World:
-    """Zones whose partitions only move when a test says so."""
-
-    def __init__(self, store: Metastore, keyspace: Keyspace) -> None:
-        self.store = store
-        self.keyspace = keyspace
-        self._version = 10
-
-    @asynccontextmanager
-    async def controllers(self, clock: Clock | None = None) -> AsyncIterator[Controllers]:
-        """Until the block ends, as when the process is killed."""
-        made = Controllers(self.store, self.keyspace, clock or WallClock())
-        tasks = [asyncio.create_task(made.admission.follow()), asyncio.create_task(made.admission.run())]
-        await made.admission.loaded()
-        try:
-            yield made
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def limit(self, limits: Limits) -> None:
-        await self.store.commit(Txn((), (Put(self.keyspace.limits, limits.encode()),)))
-
-    async def publish(self, *zones: Zone) -> None:
-        for zone in zones:
-            self._version += 1
-            intent = ZoneIntent(self._version, zone)
-            await self.store.commit(Txn((), (Put(self.keyspace.intent(zone.zone_id), intent.encode()),)))
-
-    async def observed(self) -> dict[PartitionId, Observed]:
-        return observe(self.keyspace, (await self.store.range(self.keyspace.partitions)).items)
-
-    async def moving(self) -> list[PartitionId]:
-        return [partition for partition, seen in (await self.observed()).items() if seen.pending is not None]
-
-    async def end_move(self, partition: PartitionId) -> None:
-        """As the agent beside the group's leader."""
-        seen = (await self.observed())[partition]
-        assert seen.pending is not None
-        decision = decide_on_configuration_applied(seen, Assignments.decode(seen.pending.value))
-        assert decision.transaction is not None
-        assert (await self.store.commit(decision.transaction)).succeeded
-
-    async def until(self, condition: Callable[[list[PartitionId]], bool]) -> list[PartitionId]:
-        async with asyncio.timeout(DEADLINE_S):
-            while not condition(found := await self.moving()):
-                await asyncio.sleep(0.01)
-        return found
-
-    async def watch(self, seen: list[int]) -> None:
-        """How many partitions move, after every revision."""
-        pending: set[str] = set()
-        async for change in self.store.watch(self.keyspace.partitions):
-            if isinstance(change, WatchReset):
-                pending = {item.key for item in change.snapshot.items if item.key.endswith("/pending")}
-                seen.append(len(pending))
-            else:
-                for batch in revisions(change):
-                    pending = batch(pending)
-                    seen.append(len(pending))
-
-
-def revisions(change: WatchBatch) -> list[Callable[[set[str]], set[str]]]:
-    """What each revision of a batch does to the set of pending keys."""
-    steps = []
-    for revision in sorted({event.mod_revision for event in change.events}):
-        events = [e for e in change.events if e.mod_revision == revision and e.key.endswith("/pending")]
-        put = {event.key for event in events if event.current is not None}
-        gone = {event.key for event in events if event.current is None}
-        steps.append(lambda before, put=put, gone=gone: (before | put) - gone)
-    return steps
-
-
 @pytest.fixture
 async def world(store: Metastore, keyspace: Keyspace) -> World:
     made = World(store, keyspace)
@@ -144,13 +39,6 @@ async def world(store: Metastore, keyspace: Keyspace) -> World:
     async with made.controllers() as controllers:
         assert await controllers.zones.reconcile([zone.zone_id for zone in ZONES]) == {}
     return made
-
-
-def altered(zone: Zone, replicas: int = 3) -> Zone:
-    return replace(zone, replicas=replicas)
-
-
-IDS = [zone.zone_id for zone in ZONES]
 
 
 async def test_caps_hold_at_every_revision_and_everything_moves(world: World) -> None:

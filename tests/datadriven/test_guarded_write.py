@@ -14,6 +14,7 @@ from rebalance.core.guarded_write import Decision, Observed, Strategy, decode_tr
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import Stage
 from rebalance.core.txn import KeyValue, Put, Txn
+from rebalance.core.withdrawal import decide_on_withdrawal
 from rebalance.metastore.memory import MemoryMetastore
 from tests.datadriven.runner import Block, run_script
 from tests.model.world import REAL, Decisions
@@ -92,6 +93,8 @@ def decide(block: Block, observed: Observed, decisions: Decisions) -> Decision:
             return decisions.on_cancelled(observed, token, is_cancelled=is_cancelled)
         case "ended":
             return decisions.on_ended(observed, Stage(arguments["stage"]))
+        case "withdraw":
+            return decide_on_withdrawal(observed, int(arguments["event"]), int(arguments["at"]))
     raise ValueError(f"{block.command} is no command of this script")
 
 
@@ -118,3 +121,9 @@ def test_script(script: str) -> None:
     """I3-010, I3-016..026, I3-036, I3-037, I3A-004..010, I3A-014..027: every branch, and the guards of each;
     decisions 7, 8, 9, 10, 11."""
     run_script(script, lambda block: asyncio.run(execute(block)))
+
+
+def test_withdrawal() -> None:
+    """VOL-095: what an operation has not begun goes back to what is stable; with a move that begins at the same
+    time, one of the two wins."""
+    run_script("withdrawal.txt", lambda block: asyncio.run(execute(block)))

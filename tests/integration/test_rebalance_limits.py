@@ -92,7 +92,11 @@ def test_the_resource(server: ApiServer) -> None:
         assert zonectl(server, "sql", "-e", "CREATE ZONE orders (PARTITIONS 1)") == 0
         first = http.get(url)
         assert (first.status_code, first.headers["etag"]) == (200, '"0"')
-        assert first.json() == {**dict.fromkeys(CAPS), "pause": None, "zone_pauses": []}
+        assert first.json() == {
+            **dict.fromkeys((*CAPS, "operation_s", "pause")),
+            "one_operation": False,
+            "zone_pauses": [],
+        }
         pause = {"by": "alice", "reason": "r", "for_s": 600}
         changed = http.patch(url, json={"cluster_moves": 3, "zone_pauses": {"orders": pause}})
         assert changed.status_code == 200, changed.text

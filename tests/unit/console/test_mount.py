@@ -29,6 +29,9 @@ PAGES = {
     "nodes": "Replicas of each node",
     "nodes/n8": "It is leaving, by grace: new disks",
     "nodes/nobody": "There is no node nobody",
+    "operations": "alter zone",
+    "operations?zone=ORDERS&show=open": "No operation",
+    "operations/9-9": "does not exist",
     "rebalance": "Limits",
     "sql?text=SHOW+NODES": "SHOW NODES",
     "what-if?zone=ORDERS&add=n9": "Placing the zone anew",
@@ -43,7 +46,7 @@ async def test_every_page_is_drawn(tmp_path: Path) -> None:
         await small(world)
         console = Console()
         running = asyncio.create_task(console.run(services))
-        transport = httpx.ASGITransport(build_app(services, console))
+        transport = httpx.ASGITransport(build_app(services, console=console))
         try:
             async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
                 for path, shown in PAGES.items():

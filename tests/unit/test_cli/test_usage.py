@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[3]
 COMMANDS = ["up", "demo", "sql", "kv put", "kv get", "status", "serve", "controller", "node", "migrate"]
 COMMANDS += ["recovery states", "recovery reset", "recovery restart"]
 COMMANDS += ["rebalance limits", "rebalance pause", "rebalance resume"]
+COMMANDS += ["operations", *(f"operations {each}" for each in ("show", "wait", "pause", "resume"))]
+COMMANDS += ["operations cancel", "operations reverse"]
 COMMANDS += ["node drain", "node undrain", "node can-stop"]
 
 

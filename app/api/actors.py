@@ -1,0 +1,44 @@
+"""Reads who asks from a request's headers, for everything that the request does."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.actor import NAME_MAX, Actor, Channel, acting
+
+STATED = "Zonekeeper-By"
+"""A client says who it asks for, percent-encoded."""
+VIA = "Zonekeeper-Via"
+"""``cli`` or ``console``; without it, REST."""
+SQL_USER = "X-Trino-User"
+
+
+class ActorMiddleware:
+    """``verified_header``: the one that a proxy in front sets to a name which it has checked; the proxy must
+    remove it from what clients send. Empty: there is no such proxy, and no name is verified."""
+
+    def __init__(self, app: ASGIApp, verified_header: str = "") -> None:
+        self._app = app
+        self._verified_header = verified_header
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with acting(self._actor(scope)):
+            await self._app(scope, receive, send)
+
+    def _actor(self, scope: Scope) -> Actor:
+        headers, client = Headers(scope=scope), scope.get("client")
+        address = client[0] if client else ""
+        sql_user = headers.get(SQL_USER)
+        channels = {"cli": Channel.CLI, "console": Channel.CONSOLE}
+        channel = channels.get(headers.get(VIA, ""), Channel.SQL if sql_user else Channel.REST)
+        checked = headers.get(self._verified_header) if self._verified_header else None
+        if checked:
+            return Actor(checked[:NAME_MAX], True, channel, address)
+        stated = sql_user if sql_user is not None else unquote(headers.get(STATED, ""))
+        return Actor(stated[:NAME_MAX], False, channel, address)

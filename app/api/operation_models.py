@@ -1,0 +1,116 @@
+"""Bodies of the operations' resources."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+DAYS_MAX = 366
+
+KindName = Literal["CREATE_ZONE", "ALTER_ZONE", "NODES_CHANGED", "DRAIN", "RESET", "REVERSE", "ADOPTED"]
+StateName = Literal["WAITING", "RUNNING", "PAUSED", "DONE", "CANCELLED", "FAILED", "SUPERSEDED", "REVERSED"]
+
+
+class Share(BaseModel):
+    total: int
+    done: int = Field(description="never falls")
+
+
+class PartitionShare(Share):
+    moving: int | None = Field(None, description="now; only of a single operation")
+    waiting: int | None = Field(None, description="now; only of a single operation")
+
+
+class OperationProgress(BaseModel):
+    partitions: PartitionShare
+    bytes: Share = Field(description="of all copies that are made; 0 where nobody has told sizes yet")
+    bytes_per_s: int | None = Field(description="since it began; null while it does not run")
+    seconds_left: float | None = Field(description="at the pace so far; null: not known")
+
+
+class OperationBody(BaseModel):
+    """A change that moves data. Times are UTC."""
+
+    operation_id: str = Field(examples=["3-1834"], description="zone id and event revision")
+    kind: KindName
+    state: StateName
+    over: bool = Field(description="nothing of it is left; a cancelled one still ends what had begun")
+    cause: str = Field(description="why it is in this state, where the state alone does not say")
+    zone: str = Field(description="the zone's name when it began")
+    zone_id: int
+    by: str | None = Field(description="who asked; null: nobody, a node came or went")
+    verified: bool = Field(description="false: the name is what the client said")
+    reason: str
+    statement: str | None = Field(description="SQL that began it")
+    catalog_version: int
+    catalog_version_before: int | None
+    event_revision: int
+    event_revision_before: int | None = Field(description="of the stored target that it started from")
+    target_revision: int = Field(description="of the metastore, at which its target was named")
+    reverses: str | None = Field(description="the operation that this one takes back")
+    started: str
+    begun: str | None = Field(description="when its first partition began to move")
+    ended: str | None
+    partitions_to_move: int = Field(description="placed otherwise than by the target before")
+    progress: OperationProgress
+
+
+class WaitingBody(BaseModel):
+    cause: str
+    partitions: int
+    numbers: list[int] = Field(description="the first of them")
+
+
+class UnitBody(BaseModel):
+    """Copies that one node takes over from another."""
+
+    donor: str | None = Field(description="null: a copy more")
+    stealer: str | None = Field(description="null: a copy less")
+    copies: int
+    bytes: int
+
+
+class BatchBody(BaseModel):
+    batch: int
+    partitions: list[int]
+
+
+class PlanBody(BaseModel):
+    units: list[UnitBody]
+    batch_size: int | None = Field(description="of the limits now; null: no batches")
+    batches: int
+    first_batches: list[BatchBody] = Field(description="in order; nodes without room change it")
+
+
+class OperationDetail(OperationBody):
+    waiting: list[WaitingBody] = Field(description="what does not move, and why, the most frequent cause first")
+    plan: PlanBody | None = Field(None, description="null: a target of it is not stored any more")
+
+
+class Operations(BaseModel):
+    operations: list[OperationBody] = Field(description="the newest first")
+    next_page_token: str | None = Field(description="opaque; null: these were the last")
+
+
+class ActionRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    by: str | None = Field(
+        None, max_length=100, description="who asks, where no proxy says; null: the header's"
+    )
+    reason: str = Field("", max_length=500)
+
+
+class OperationPause(ActionRequest):
+    for_s: float | None = Field(
+        None, gt=0, le=DAYS_MAX * 86_400, description="ends by itself after so many seconds; null: never"
+    )
+
+
+class ReverseAnswer(BaseModel):
+    reverses: str
+    catalog_version: int = Field(description="the new version, with the zone as it was before")
+    operation_id: str | None = Field(
+        description="the operation that goes back; null: no controller has taken it up yet"
+    )

@@ -1,0 +1,197 @@
+"""Operations: every change that moves data, as a resource (VOL-020, VOL-087, VOL-089, VOL-095, VOL-104)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from fastapi.responses import JSONResponse, Response
+
+from app.actor import current_actor
+from app.api.metastore_calls import answered
+from app.api.operation_models import (
+    ActionRequest,
+    KindName,
+    OperationDetail,
+    OperationPause,
+    Operations,
+    ReverseAnswer,
+    StateName,
+)
+from app.api.problems import documented
+from app.api.statement_models import WAIT_S_MAX
+from app.operation_views import Json, OperationFilter, OperationViews
+from app.services import Services, ServicesOf
+from app.sql.paging import page_offset, page_token
+from app.views import KeyspaceViews
+from catalog.core.zone import ZoneId
+from rebalance.controllers.operation_control import checked_id, not_found
+from rebalance.core.admission import Pause
+from rebalance.core.operation import Operation, OperationKind, OperationState
+
+router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
+
+OPERATIONS_DEFAULT = 50
+PAGE_MAX = 1000
+UNKNOWN_NAME = "unknown"
+SEEN_S = 2.0
+"""An answer waits so long for the server to see what was written."""
+
+OperationName = Annotated[
+    str, Path(max_length=64, description="zone id and event revision", examples=["3-1834"])
+]
+
+
+@router.get("", response_model=Operations, responses=documented(400, 404, 503))
+async def list_operations(
+    services: ServicesOf,
+    zone: Annotated[str | None, Query(description="only of this zone, by name")] = None,
+    state: Annotated[list[StateName] | None, Query(description="only in these states")] = None,
+    kind: Annotated[list[KindName] | None, Query(description="only of these kinds")] = None,
+    page_size: Annotated[int, Query(ge=1, le=PAGE_MAX)] = OPERATIONS_DEFAULT,
+    token: Annotated[str | None, Query(alias="page_token", max_length=100)] = None,
+) -> Response:
+    """The newest first: those that go on, and the last 200 of each zone that are over."""
+    services.require_metastore()
+    zone_id: ZoneId | None = (await services.zones.find(zone)).zone_id if zone is not None else None
+    states, kinds = frozenset(state or ()), frozenset(kind or ())
+    subject = f"operations/{zone_id}/{sorted(states)}/{sorted(kinds)}"
+    offset = page_offset(subject, token)
+    wanted = OperationFilter(
+        zone_id, {OperationState(each) for each in states}, {OperationKind(k) for k in kinds}
+    )
+    found = _views(services).listed(wanted)
+    now_ms = _now_ms()
+    end = offset + page_size
+    shown = [_views(services).summary(operation, item, now_ms) for operation, item in found[offset:end]]
+    following = page_token(subject, end) if end < len(found) else None
+    return JSONResponse({"operations": shown, "next_page_token": following})
+
+
+@router.get("/{operation}", response_model=OperationDetail, responses=documented(400, 404, 503))
+async def get_operation(
+    operation: OperationName,
+    services: ServicesOf,
+    wait_timeout: Annotated[
+        float, Query(ge=0, le=WAIT_S_MAX, description="seconds to wait until the operation is over")
+    ] = 0,
+    plan: Annotated[bool, Query(description="with donors, stealers and batches")] = True,
+) -> Response:
+    """Where an operation is, what waits and why, and what it moves. With ``wait_timeout`` the answer comes when
+    it is over, or when the time is; ask again then."""
+    services.require_metastore()
+    _found(operation, services)
+
+    def over() -> bool:
+        found = _views(services).find(operation)
+        return found is None or found[0].is_over
+
+    if wait_timeout and not over():
+        await services.mirror.wait_until(over, wait_timeout)
+    return await _shown(operation, services, with_plan=plan)
+
+
+@router.post(
+    "/{operation}/pause", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
+)
+async def pause_operation(operation: OperationName, body: OperationPause, services: ServicesOf) -> Response:
+    """From this answer on nothing more of it begins; what moves goes on. It is a pause of its zone, so it holds
+    a later operation of the zone back as well. Asked for again, it begins anew."""
+    now_ms = _now_ms()
+    until_ms = None if body.for_s is None else now_ms + max(1, round(body.for_s * 1_000))
+    by, _ = _who(body)
+    asked = services.operations.pause(operation, Pause(by, body.reason, now_ms, until_ms))
+    return await _changed(await answered(asked), services)
+
+
+@router.post(
+    "/{operation}/resume", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
+)
+async def resume_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
+    """Ends the pause of its zone, whoever asked for it. The cluster's pause is another one
+    (``/api/v1/rebalance/limits``)."""
+    return await _changed(await answered(services.operations.resume(operation)), services)
+
+
+@router.post(
+    "/{operation}/cancel", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
+)
+async def cancel_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
+    """What it has not begun stays where it is; what has begun goes on to its end, and then it is ``over``. The
+    catalog keeps what was asked for: the zone's next change or node event moves the rest. To have the zone as
+    before, reverse it."""
+    by, _ = _who(body)
+    return await _changed(await answered(services.operations.cancel(operation, by, body.reason)), services)
+
+
+@router.post(
+    "/{operation}/reverse",
+    status_code=202,
+    response_model=ReverseAnswer,
+    responses=documented(400, 404, 409, 503, 504),
+)
+async def reverse_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
+    """Back to the assignment before it, as an operation of its own: a new catalog version with the zone's
+    parameters of before, and the stored target of before. Refused (409, REVERSE_IMPOSSIBLE) when the zone has
+    had a later operation, when the catalog or the data nodes do not allow the target of before any more, and
+    when a reset has given copies up."""
+    services.require_metastore()
+    by, verified = _who(body)
+    found = await answered(services.reverse.reverse(operation, by, body.reason, verified=verified))
+    answer = {
+        "reverses": operation,
+        "catalog_version": found.version,
+        "operation_id": found.operation_id,
+    }
+    location = f"/api/v1/operations/{found.operation_id or operation}"
+    return JSONResponse(answer, status_code=202, headers={"Location": location})
+
+
+def _who(body: ActionRequest) -> tuple[str, bool]:
+    actor = current_actor().named(body.by)
+    return actor.name or UNKNOWN_NAME, actor.verified
+
+
+def _views(services: Services) -> OperationViews:
+    return OperationViews(services.mirror, services.views.keyspace, services.views)
+
+
+def _found(name: str, services: Services) -> Operation:
+    """Raises RefusedError (OPERATION_NOT_FOUND, INVALID_REQUEST)."""
+    found = _views(services).find(checked_id(name))
+    if found is None:
+        raise not_found(name)
+    return found[0]
+
+
+async def _changed(operation: Operation, services: Services) -> Response:
+    """What was written, as this server sees it."""
+
+    def seen() -> bool:
+        found = _views(services).find(operation.operation_id)
+        return found is None or found[0].state is operation.state
+
+    await services.mirror.wait_until(seen, SEEN_S)
+    return await _shown(operation.operation_id, services, with_plan=False)
+
+
+async def _shown(name: str, services: Services, *, with_plan: bool) -> Response:
+    """From a copy, in a thread: a zone may have many partitions."""
+    keys, keyspace = services.mirror.copy(), services.views.keyspace
+    now_ms = _now_ms()
+
+    def show() -> Json | None:
+        views = OperationViews(keys, keyspace, KeyspaceViews(keys, keyspace))
+        found = views.find(name)
+        return None if found is None else views.detail(*found, now_ms, with_plan=with_plan)
+
+    body = await asyncio.to_thread(show)
+    if body is None:
+        raise not_found(name)
+    return JSONResponse(body)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

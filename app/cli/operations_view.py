@@ -1,0 +1,115 @@
+"""Printing operations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from app.cli.options import OutputFormat
+from app.cli.output import print_objects, print_rows
+from app.client.problem import JsonObject
+
+UNITS_SHOWN_MAX = 20
+STATEMENT_SHOWN = 60
+
+
+def print_operations(found: Sequence[JsonObject], form: OutputFormat) -> None:
+    if form is not OutputFormat.TABLE:
+        print_objects(found, form)
+        return
+    columns = ("operation", "zone", "kind", "state", "done", "started", "by", "why")
+    print_rows(columns, [_row(each) for each in found])
+
+
+def print_operation(found: JsonObject, form: OutputFormat) -> None:
+    """For people a few lines, then what waits and the plan as tables."""
+    if form is not OutputFormat.TABLE:
+        print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+        return
+    for line in _lines(found):
+        print(line)
+    if found.get("waiting"):
+        print()
+        rows = [
+            (str(each["partitions"]), each["cause"], _numbers(each["numbers"], each["partitions"]))
+            for each in found["waiting"]
+        ]
+        print_rows(("partitions", "wait for", "which"), rows)
+    if found.get("plan"):
+        print()
+        _print_plan(found["plan"])
+
+
+def print_reverse(found: JsonObject, form: OutputFormat) -> None:
+    if form is not OutputFormat.TABLE:
+        print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+        return
+    goes_back = found["operation_id"] or "the operation that no controller has begun yet"
+    print(f"{found['reverses']} is reversed by {goes_back}: catalog version {found['catalog_version']}")
+
+
+def _row(each: JsonObject) -> tuple[str, ...]:
+    counts = each["progress"]["partitions"]
+    return (
+        each["operation_id"],
+        each["zone"],
+        each["kind"],
+        each["state"]
+        if each["over"] or each["state"] not in ("CANCELLED", "FAILED")
+        else f"{each['state']}, ending",
+        f"{counts['done']}/{counts['total']}",
+        each["started"],
+        _who(each),
+        each["cause"] or each["reason"],
+    )
+
+
+def _state(each: JsonObject) -> str:
+    """One that was stopped may still end what it had begun."""
+    ending = each["state"] in ("CANCELLED", "FAILED") and not each["over"]
+    return f"{each['state']}, ending" if ending else str(each["state"])
+
+
+def _lines(found: JsonObject) -> list[str]:
+    counts, sizes = found["progress"]["partitions"], found["progress"]["bytes"]
+    why = f": {found['cause']}" if found["cause"] else ""
+    lines = [f"{found['operation_id']} {found['kind']} of zone {found['zone']}: {found['state']}{why}"]
+    reason = f": {found['reason']}" if found["reason"] else ""
+    lines.append(f"asked for by {_who(found) or 'nobody'}{reason}")
+    if found["statement"]:
+        text = " ".join(found["statement"].split())
+        lines.append(f"statement: {text[:STATEMENT_SHOWN]}{'...' if len(text) > STATEMENT_SHOWN else ''}")
+    if found["reverses"]:
+        lines.append(f"takes back: {found['reverses']}")
+    ended = f", ended {found['ended']}" if found["ended"] else ""
+    lines.append(f"started {found['started']}{ended}")
+    lines.append(f"partitions: {counts['done']}/{counts['total']} done, {found['partitions_to_move']} to move")
+    if sizes["total"]:
+        rate = found["progress"]["bytes_per_s"]
+        pace = f", {rate} bytes/s" if rate is not None else ""
+        lines.append(f"bytes: {sizes['done']}/{sizes['total']}{pace}")
+    left = found["progress"]["seconds_left"]
+    return lines + ([f"about {left:g} s left"] if left is not None and not found["over"] else [])
+
+
+def _print_plan(plan: JsonObject) -> None:
+    rows = [
+        (each["donor"] or "-", each["stealer"] or "-", str(each["copies"]), str(each["bytes"]))
+        for each in plan["units"][:UNITS_SHOWN_MAX]
+    ]
+    print_rows(("from", "to", "copies", "bytes"), rows)
+    left = len(plan["units"]) - UNITS_SHOWN_MAX
+    if left > 0:
+        print(f"... and {left} more (--format json)")
+    if plan["batch_size"] is not None:
+        print(f"{plan['batches']} batches of at most {plan['batch_size']} partitions")
+
+
+def _who(each: JsonObject) -> str:
+    if not each["by"]:
+        return ""
+    return str(each["by"]) if each["verified"] else f"{each['by']} (unverified)"
+
+
+def _numbers(numbers: Sequence[int], count: int) -> str:
+    return ", ".join(map(str, numbers)) + (", ..." if count > len(numbers) else "")

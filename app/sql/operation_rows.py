@@ -1,0 +1,100 @@
+"""Rows of the views that are about operations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from app.operation_views import OperationFilter, OperationViews
+from app.sql.view_snapshot import SystemSnapshot
+from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.core.operation import Operation
+from rebalance.core.target import TargetPointer
+
+Row = tuple[Any, ...]
+NOT_PLACED: Row = (None, None, None, None, None)
+
+
+def operation_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """Rebalances that are not over: of zones that live and of dropped ones that are still cleaned up."""
+    for zone in snapshot.catalog.zones:
+        snapshot.checkpoint()
+        version = snapshot.views.version_of(zone, snapshot.catalog.version)
+        yield from _progress(snapshot, snapshot.views.progress(zone.zone_id, version, zone), zone.name)
+    lives = {zone.zone_id for zone in snapshot.catalog.zones}
+    for item in snapshot.keys.below(snapshot.keyspace.intents):
+        intent = ZoneIntent.decode(item.value)
+        if intent.dropped and intent.zone.zone_id not in lives:
+            snapshot.checkpoint()
+            progress = snapshot.views.progress(intent.zone.zone_id, intent.version)
+            yield from _progress(snapshot, progress, intent.zone.name)
+
+
+def operation_history_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """Every operation that is remembered, the newest first."""
+    for operation, _ in OperationViews(snapshot.keys, snapshot.keyspace, snapshot.views).listed(
+        OperationFilter()
+    ):
+        snapshot.checkpoint()
+        yield (
+            operation.operation_id,
+            operation.zone_id,
+            operation.zone,
+            operation.kind.value,
+            operation.state.value,
+            operation.is_over,
+            operation.by or None,
+            operation.verified,
+            operation.reason,
+            operation.statement or None,
+            operation.catalog_version,
+            operation.event_revision,
+            operation.reverses or None,
+            operation.started_ms,
+            operation.begun_ms,
+            operation.ended_ms,
+            operation.tally.total,
+            operation.tally.done,
+            operation.tally.bytes_total,
+            operation.tally.bytes_done,
+            operation.cause,
+        )
+
+
+def _progress(snapshot: SystemSnapshot, progress: dict[str, Any], name: str) -> Iterator[Row]:
+    if progress["state"] == "CONVERGED":
+        return
+    counts = progress["partitions"]
+    zone_id = ZoneId(progress["zone_id"])
+    intent = snapshot.keys.get(snapshot.keyspace.intent(zone_id))
+    data_nodes = snapshot.keys.get(snapshot.keyspace.data_nodes(zone_id))
+    revisions = [item.mod_revision for item in (intent, data_nodes) if item is not None]
+    yield (
+        zone_id,
+        name,
+        progress["catalog_version"],
+        max(revisions, default=None),
+        "MOVING" if counts["moving"] or not counts["waiting"] else "WAITING",
+        counts["total"],
+        counts["done"],
+        counts["moving"],
+        counts["waiting"],
+        json.dumps(progress["causes"], ensure_ascii=False),
+        progress["engine"],
+        *_of_record(snapshot, zone_id),
+    )
+
+
+def _of_record(snapshot: SystemSnapshot, zone_id: ZoneId) -> Row:
+    """Id, kind, state, who asked and since when, of the operation of the zone's newest target."""
+    value = snapshot.keys.value(snapshot.keyspace.target_pointer(zone_id))
+    if value is None:
+        return NOT_PLACED
+    name = f"{zone_id}-{TargetPointer.decode(value).event_revision}"
+    found = snapshot.keys.value(snapshot.keyspace.operation(name))
+    if found is None:
+        return NOT_PLACED
+    operation = Operation.decode(found)
+    state, by = operation.state.value, operation.by or None
+    return operation.operation_id, operation.kind.value, state, by, operation.started_ms

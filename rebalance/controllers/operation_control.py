@@ -1,0 +1,233 @@
+"""What people ask of operations: pause, resume, cancel, and whether one can be reversed.
+
+For servers; no leadership is needed. Every write is guarded by the operation as it was read, so that a cancel
+which races with the end of the operation has one winner. Methods raise RefusedError and MetastoreError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.zone import ZoneId
+from rebalance.controllers.clock import Clock
+from rebalance.controllers.operation_keeper import OperationKeeper
+from rebalance.controllers.targets import TargetStore
+from rebalance.core.admission import Limits, Pause
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.operation import (
+    STATES,
+    Operation,
+    OperationKind,
+    OperationState,
+    Step,
+    operation_id,
+    parse_operation_id,
+)
+from rebalance.core.records import ConfigurationRecord
+from rebalance.core.target import StoredTarget, TargetPointer
+from rebalance.core.txn import Get, KeyValue, Put, Txn, unchanged
+from rebalance.ports.metastore import Metastore
+
+ATTEMPTS_MAX = 20
+LOOKS_MAX = 5
+SHOWN_MAX = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Reversible:
+    """An operation that may be reversed, and the stored target to go back to."""
+
+    operation: Operation
+    before: StoredTarget
+
+
+class OperationControl:
+    """``limits`` are read with each request: a pause of an operation is one of its zone."""
+
+    def __init__(self, metastore: Metastore, keyspace: Keyspace, clock: Clock) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._clock = clock
+        self._targets = TargetStore(metastore, keyspace)
+        self._keeper = OperationKeeper(metastore, keyspace, clock, Limits)
+
+    async def read(self, name: str) -> tuple[Operation, KeyValue]:
+        """Raises RefusedError (OPERATION_NOT_FOUND, INVALID_REQUEST)."""
+        found = await self._metastore.get(self._keyspace.operation(checked_id(name)))
+        if found is None:
+            raise not_found(name)
+        return Operation.decode(found.value), found
+
+    async def pause(self, name: str, pause: Pause) -> Operation:
+        """Nothing more of it begins until ``resume`` or the pause's own end. A pause that is given again begins
+        anew."""
+
+        def changed(limits: Limits, zone_id: ZoneId) -> Limits:
+            return replace(limits, zone_pauses={**limits.zone_pauses, zone_id: replace(pause, operation=name)})
+
+        def paused(operation: Operation) -> Operation | None:
+            told = f"PAUSED: the zone, {pause.told()}"
+            if operation.state is OperationState.PAUSED:
+                return replace(operation, cause=told)
+            return operation.after(Step.PAUSED, self._clock.now_ms(), told)
+
+        return await self._change(name, "paused", changed, paused)
+
+    async def resume(self, name: str) -> Operation:
+        """Ends the pause of its zone, whoever asked for it; the cluster's is another one. Without a pause
+        nothing changes."""
+
+        def resumed(operation: Operation) -> Operation | None:
+            if operation.state.is_open and operation.state is not OperationState.PAUSED:
+                return operation
+            return operation.after(Step.RESUMED, self._clock.now_ms())
+
+        return await self._change(name, "resumed", _without_pause, resumed)
+
+    async def cancel(self, name: str, by: str, reason: str) -> Operation:
+        """What it has not begun stays where it is; what has begun goes on to its end. The answer is either a
+        cancelled operation, or a refusal because it has ended otherwise."""
+        told = f"cancelled by {by}" + (f": {reason}" if reason else "")
+        for _ in range(ATTEMPTS_MAX):
+            operation, item = await self.read(name)
+            if operation.state is OperationState.CANCELLED:
+                return await self._carry_out(name)
+            if not operation.kind.moves_data:
+                raise _illegal(operation, f"a {operation.kind.value} has no moves that could be cancelled")
+            after = operation.after(Step.CANCELLED, self._clock.now_ms(), told)
+            if after is None:
+                raise _illegal(operation, "only one that is WAITING, RUNNING or PAUSED can be cancelled")
+            guard = unchanged(item.key, item.mod_revision)
+            if (await self._metastore.commit(Txn((guard,), (Put(item.key, after.encode()),)))).succeeded:
+                return await self._carry_out(name)
+        raise _contended(name)
+
+    async def reversible(self, name: str) -> Reversible:
+        """Raises RefusedError (REVERSE_IMPOSSIBLE) with what stands against it."""
+        operation, _ = await self.read(name)
+        if Step.REVERSED not in STATES[operation.state]:
+            raise _irreversible(operation, f"it is {operation.state.value}: {operation.cause}")
+        if operation.kind in (OperationKind.CREATE_ZONE, OperationKind.RESET) or not operation.before:
+            raise _irreversible(operation, f"a {operation.kind.value} has no assignment before it")
+        keys = self._keyspace
+        names = keys.target_pointer(operation.zone_id), keys.target_before(operation.zone_id)
+        read = await self._metastore.commit(Txn((), tuple(Get(each) for each in names)))
+        newest, before = read.only(0), read.only(1)
+        event = TargetPointer.decode(newest.value).event_revision if newest is not None else 0
+        if event != operation.event_revision:
+            newer = operation_id(operation.zone_id, event) if event else "none"
+            raise _irreversible(operation, f"the newest operation of its zone is {newer}")
+        if before is None or TargetPointer.decode(before.value).event_revision != operation.before:
+            raise _irreversible(operation, "the target before it is not stored any more")
+        given_up = await self._given_up(operation, TargetPointer.decode(before.value).partitions)
+        if given_up:
+            shown = ", ".join(map(str, given_up[:SHOWN_MAX])) + (", ..." if len(given_up) > SHOWN_MAX else "")
+            raise _irreversible(
+                operation, f"partitions {shown} were reset since, and gave up the copies of before"
+            )
+        try:
+            return Reversible(operation, await self._targets.read(operation.zone_id, before))
+        except ValueError as error:
+            raise _irreversible(operation, str(error)) from error
+
+    async def _given_up(self, operation: Operation, partitions: int) -> list[int]:
+        """Partitions whose group was founded anew after the operation: earlier copies never run again."""
+        snapshot = await self._metastore.range(self._keyspace.zone_partitions(operation.zone_id))
+        keys = {item.key: item.value for item in snapshot.items if item.key.endswith("/configuration")}
+        found = []
+        for number in range(partitions):
+            name = self._keyspace.partition(PartitionId(operation.zone_id, number)).configuration
+            if name in keys and ConfigurationRecord.decode(keys[name]).generation > operation.event_revision:
+                found.append(number)
+        return found
+
+    async def _change(
+        self,
+        name: str,
+        what: str,
+        changed: Callable[[Limits, ZoneId], Limits],
+        stepped: Callable[[Operation], Operation | None],
+    ) -> Operation:
+        """Operation and limits in one transaction, each guarded by what was read."""
+        for _ in range(ATTEMPTS_MAX):
+            operation, item = await self.read(name)
+            found = await self._metastore.get(self._keyspace.limits)
+            after = stepped(operation)
+            if after is None or not operation.kind.moves_data:
+                raise _illegal(operation, f"only one that moves data and is not over can be {what}")
+            limits = Limits.decode(found.value if found is not None else None)
+            guards = (
+                unchanged(item.key, item.mod_revision),
+                unchanged(self._keyspace.limits, found.mod_revision if found is not None else 0),
+            )
+            writes = (
+                Put(item.key, after.encode()),
+                Put(self._keyspace.limits, changed(limits, operation.zone_id).encode()),
+            )
+            if (await self._metastore.commit(Txn(guards, writes))).succeeded:
+                return after
+        raise _contended(name)
+
+    async def _carry_out(self, name: str) -> Operation:
+        """The withdrawals at once, as far as they go; the leading controller does what is left. Only then the
+        operation's own pause ends: nothing of it may begin in between."""
+        operation, item = await self.read(name)
+        for _ in range(LOOKS_MAX):
+            if operation.is_over or not await self._keeper.withdraw(item):
+                break
+        await self._end_pause(operation)
+        return operation
+
+    async def _end_pause(self, operation: Operation) -> None:
+        for _ in range(ATTEMPTS_MAX):
+            found = await self._metastore.get(self._keyspace.limits)
+            limits = Limits.decode(found.value if found is not None else None)
+            pause = limits.zone_pauses.get(operation.zone_id)
+            if found is None or pause is None or pause.operation != operation.operation_id:
+                return
+            put = Put(found.key, _without_pause(limits, operation.zone_id).encode())
+            if (
+                await self._metastore.commit(Txn((unchanged(found.key, found.mod_revision),), (put,)))
+            ).succeeded:
+                return
+
+    async def end_pause(self, name: str) -> None:
+        """The pause that was asked for with this operation, as it is to be reversed."""
+        operation, _ = await self.read(name)
+        await self._end_pause(operation)
+
+
+def checked_id(name: str) -> str:
+    """Raises RefusedError (INVALID_REQUEST)."""
+    if parse_operation_id(name) is None:
+        message = f"{name[:80]!r} is no operation's id: those are <zone id>-<event revision>, as 3-1834"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    return name
+
+
+def not_found(name: str) -> RefusedError:
+    message = f"there is no operation {name}; the newest of each zone are kept, and none of a dropped zone"
+    return RefusedError(ErrorKind.OPERATION_NOT_FOUND, message)
+
+
+def _without_pause(limits: Limits, zone_id: ZoneId) -> Limits:
+    left = {zone: pause for zone, pause in limits.zone_pauses.items() if zone != zone_id}
+    return replace(limits, zone_pauses=left)
+
+
+def _illegal(operation: Operation, allowed: str) -> RefusedError:
+    why = f" ({operation.cause})" if operation.cause else ""
+    message = f"operation {operation.operation_id} is {operation.state.value}{why}: {allowed}"
+    return RefusedError(ErrorKind.OPERATION_STATE_ILLEGAL, message)
+
+
+def _irreversible(operation: Operation, why: str) -> RefusedError:
+    message = f"operation {operation.operation_id} cannot be reversed: {why}"
+    return RefusedError(ErrorKind.REVERSE_IMPOSSIBLE, message)
+
+
+def _contended(name: str) -> RefusedError:
+    message = f"operation {name} changed during each of {ATTEMPTS_MAX} attempts: try again"
+    return RefusedError(ErrorKind.OPERATION_STATE_ILLEGAL, message)

@@ -1,0 +1,298 @@
+"""Brings operations forward: counts what is done, carries out cancels, and ends what has nothing left.
+
+Level-triggered and without a memory that matters: whoever leads reads the operations that are not over, looks
+at their zones, and writes what has changed, guarded by the operation as it was read. Large zones are looked at
+seldom: a look may take a twentieth of the time at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from catalog.core.errors import RefusedError
+from rebalance.controllers.clock import Clock
+from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
+from rebalance.controllers.recovery import PartitionRecovery, ZoneReading
+from rebalance.controllers.targets import TargetStore
+from rebalance.core.admission import Limits, move_of
+from rebalance.core.assignments import Assignments
+from rebalance.core.guarded_write import decode_trigger
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.move_status import MoveState
+from rebalance.core.operation import Operation, OperationKind, OperationState, Step
+from rebalance.core.operation_progress import PartitionStep, advance, is_finished, step_of
+from rebalance.core.target import StoredTarget, TargetPointer, available_target
+from rebalance.core.txn import KeyValue, Put, Txn, unchanged
+from rebalance.core.withdrawal import decide_on_withdrawal
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 1.0
+LOOK_SHARE = 20
+"""A zone is looked at again after so many times as long as the last look took, or after ``LOOK_S``."""
+PARTITIONS_PER_SLICE = 500
+STOPPED = (OperationState.CANCELLED, OperationState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What one look found. ``moving``: some partition moves to the target now."""
+
+    steps: tuple[PartitionStep, ...]
+    moving: bool
+
+    @property
+    def untouched(self) -> list[int]:
+        """Partitions of which nothing has begun."""
+        return [step.partition for step in self.steps if step.untouched]
+
+
+class OperationKeeper:
+    """``follow`` keeps the operations known, in every controller; ``run`` brings them forward, in the one that
+    leads. ``limits`` answers with those of now: a pause of the zone or of the cluster is one of its operation.
+    """
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        clock: Clock,
+        limits: Callable[[], Limits],
+        elapsed_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._clock = clock
+        self._limits = limits
+        self._elapsed_s = elapsed_s
+        self._recovery = PartitionRecovery(metastore, keyspace)
+        self._targets = TargetStore(metastore, keyspace)
+        self._mirror = KeyspaceMirror(metastore, keyspace.operations)
+        self._mirror.listen(self._on_change)
+        self._changed = asyncio.Event()
+        self._not_over: dict[str, Operation] = {}
+        self._due_s: dict[str, float] = {}
+        self._copies: dict[str, tuple[int, ...]] = {}
+
+    def listen(self, changed: Callable[[], None]) -> None:
+        """``changed`` is called when operations came or ended."""
+        self._mirror.listen(lambda _changed: changed())
+
+    async def follow(self) -> None:
+        """Until cancelled."""
+        await self._mirror.run()
+
+    async def loaded(self) -> None:
+        await self._mirror.loaded()
+
+    def first(self) -> Operation | None:
+        """The earliest operation that moves data and is not over: the one that may go on where only one may."""
+        found = (each for each in self._not_over.values() if each.kind.moves_data)
+        return min(found, key=lambda each: (each.event_revision, each.zone_id), default=None)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        self._due_s.clear()
+        while True:
+            self._changed.clear()
+            now_s = self._elapsed_s()
+            for key in [key for key in self._not_over if self._due_s.get(key, 0.0) <= now_s]:
+                await self._look_in_time(key)
+            try:
+                async with asyncio.timeout(LOOK_S if self._not_over else None):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    def _on_change(self, changed: frozenset[str]) -> None:
+        for key in changed:
+            value = self._mirror.value(key)
+            operation = Operation.decode(value) if value is not None else None
+            if operation is None or operation.is_over:
+                for known in (self._not_over, self._due_s, self._copies):
+                    known.pop(key, None)
+            else:
+                before = self._not_over.get(key)
+                self._not_over[key] = operation
+                if before is None or before.state is not operation.state:
+                    self._due_s.pop(key, None)
+                    self._changed.set()
+
+    async def _look_in_time(self, key: str) -> None:
+        item, begun_s = self._mirror.get(key), self._elapsed_s()
+        if item is None:
+            return
+        try:
+            await self.look(item)
+        except (MetastoreError, RefusedError) as error:
+            log.info("operation not looked at", operation=key, error=str(error))
+        except Exception as error:
+            # One that cannot be read must not keep the others from being looked at.
+            log.warning("operation not looked at", operation=key, error=repr(error))
+        took_s = self._elapsed_s() - begun_s
+        self._due_s[key] = self._elapsed_s() + max(LOOK_S, LOOK_SHARE * took_s)
+
+    async def look(self, item: KeyValue) -> Operation:
+        """The operation as it is after one look. Raises MetastoreError, and RefusedError when its zone changed
+        under the look."""
+        operation = Operation.decode(item.value)
+        if operation.is_over:
+            return operation
+        reading = await self._recovery.read(operation.zone_id)
+        after = await self._after(operation, reading)
+        if after == replace(operation, tally=replace(operation.tally, at_ms=after.tally.at_ms)):
+            return operation
+        guard = unchanged(item.key, item.mod_revision)
+        written = await self._metastore.commit(Txn((guard,), (Put(item.key, after.encode()),)))
+        if not written.succeeded:
+            return operation
+        if after.state is not operation.state or after.is_over:
+            log.info("operation", operation=operation.operation_id, state=after.state.value, over=after.is_over)
+        return after
+
+    async def withdraw(self, item: KeyValue) -> bool:
+        """Gives up what the stopped operation ``item`` has not begun; False: there was nothing."""
+        operation = Operation.decode(item.value)
+        reading = await self._recovery.read(operation.zone_id)
+        pointer = reading.pointer
+        if pointer is None or pointer.event_revision != operation.event_revision:
+            return False
+        untouched = (await self._seen(operation, reading)).untouched
+        if untouched:
+            await self._withdraw(operation, reading, untouched)
+        return bool(untouched)
+
+    async def _after(self, operation: Operation, reading: ZoneReading) -> Operation:
+        now_ms, pointer = self._clock.now_ms(), reading.pointer
+        if reading.intent is None or reading.intent.dropped or pointer is None:
+            return self._ended(operation, "the zone was dropped")
+        of_target = operation.kind is not OperationKind.RESET
+        if of_target and pointer.event_revision != operation.event_revision:
+            return self._ended(operation, "another target took its place")
+        seen = await self._seen(operation, reading)
+        if operation.state in STOPPED:
+            if seen.untouched:
+                await self._withdraw(operation, reading, seen.untouched)
+            elif is_finished(seen.steps):
+                return operation.closed(now_ms)
+            return operation
+        return self._counted(operation, seen, now_ms)
+
+    def _counted(self, operation: Operation, seen: _Seen, now_ms: int) -> Operation:
+        grown = operation.tally.at_ms > 0
+        tally = advance(operation.tally, seen.steps, now_ms)
+        grown = grown and tally.done > operation.tally.done
+        counted = replace(operation, tally=tally)
+        if is_finished(seen.steps):
+            return counted.closed(now_ms)
+        if (seen.moving or grown) and counted.begun_ms is None:
+            counted = counted.after(Step.BEGUN, now_ms, counted.cause) or counted
+        limits = self._limits()
+        if limits.operation_s is not None and now_ms - counted.started_ms > 1_000 * limits.operation_s:
+            told = f"TIME_LIMIT: it took longer than {limits.operation_s} s"
+            return counted.after(Step.FAILED, now_ms, told) or counted
+        paused = limits.pause_cause(counted.zone_id, now_ms) if counted.kind.moves_data else ""
+        if counted.state is OperationState.PAUSED:
+            if not paused:
+                return counted.after(Step.RESUMED, now_ms) or counted
+            return replace(counted, cause=paused)
+        return (counted.after(Step.PAUSED, now_ms, paused) or counted) if paused else counted
+
+    def _ended(self, operation: Operation, why: str) -> Operation:
+        """Its target is not the zone's any more. A stopped one keeps its state."""
+        now_ms = self._clock.now_ms()
+        return operation.after(Step.SUPERSEDED, now_ms, why) or operation.closed(now_ms)
+
+    async def _seen(self, operation: Operation, reading: ZoneReading) -> _Seen:
+        pointer = reading.pointer
+        assert pointer is not None
+        numbers = operation.partitions or range(pointer.partitions)
+        copies = await self._copies_of(operation, reading)
+        steps: list[PartitionStep] = []
+        moving = False
+        for place, number in enumerate(numbers):
+            if place % PARTITIONS_PER_SLICE == 0:
+                # Lets others have the loop: a zone may have many.
+                await asyncio.sleep(0)
+            step, moves = _step(operation, reading, number, copies[number] if copies else 0)
+            steps.append(step)
+            moving |= moves
+        return _Seen(tuple(steps), moving)
+
+    async def _copies_of(self, operation: Operation, reading: ZoneReading) -> tuple[int, ...]:
+        """How many copies the operation makes of each partition; empty: that cannot be told."""
+        key = self._keyspace.operation(operation.operation_id)
+        known = self._copies.get(key)
+        if known is None:
+            before = await self._metastore.get(self._keyspace.target_before(operation.zone_id))
+            known = ()
+            if before is not None and TargetPointer.decode(before.value).event_revision == operation.before:
+                stored = await self._targets.read(operation.zone_id, before)
+                known = await asyncio.to_thread(_copies, stored, reading.targets)
+            self._copies[key] = known
+        return known
+
+    async def _withdraw(self, operation: Operation, reading: ZoneReading, numbers: Sequence[int]) -> None:
+        """What has not begun goes back to what is stable; a partition that changed meanwhile is looked at
+        again."""
+        writes = list(_withdrawals(operation, reading, numbers))
+        for start in range(0, len(writes), PARTITIONS_PER_REQUEST):
+            batch = tuple(writes[start : start + PARTITIONS_PER_REQUEST])
+            if not (await self._metastore.commit(Txn(reading.guards, batch))).succeeded:
+                return
+        log.info("moves withdrawn", operation=operation.operation_id, partitions=len(writes))
+
+
+def _step(operation: Operation, reading: ZoneReading, number: int, copies: int) -> tuple[PartitionStep, bool]:
+    """Where the partition is, and whether it moves by the operation now."""
+    partition = PartitionId(reading.zone_id, number)
+    view, pointer = reading.view(partition), reading.pointer
+    assert pointer is not None
+    trigger = reading.observed(partition).trigger
+    processed = decode_trigger(trigger.value) if trigger is not None else 0
+    target = view.stable if operation.kind is OperationKind.RESET else view.target
+    if target is not None and operation.kind is not OperationKind.RESET:
+        target = available_target(target, view.stable, pointer.gone)
+    view = replace(
+        view,
+        target=target,
+        processed=processed >= operation.event_revision,
+        recovered=processed > operation.event_revision,
+    )
+    step = step_of(number, view, reading.alive, copies)
+    if step.untouched and view.stable == target and view.pending is None and operation.state in STOPPED:
+        # It is where the target wants it: there is nothing to give up.
+        step = PartitionStep(number, MoveState.DONE)
+    planned_only = view.planned is not None and processed == operation.event_revision
+    if planned_only:
+        step = replace(step, untouched=True)
+    return step, view.processed and view.pending is not None and view.planned is None
+
+
+def _withdrawals(operation: Operation, reading: ZoneReading, numbers: Sequence[int]) -> Iterator[Txn]:
+    for number in numbers:
+        observed = reading.observed(PartitionId(reading.zone_id, number))
+        decision = decide_on_withdrawal(observed, operation.event_revision, reading.event)
+        if decision.transaction is not None:
+            yield decision.transaction
+
+
+def _copies(before: StoredTarget, after: Sequence[Assignments]) -> tuple[int, ...]:
+    """Raises ValueError for a target that is incomplete."""
+    if before.pointer.partitions != len(after):
+        return ()
+    counts: dict[tuple[bytes, Assignments], int] = {}
+    found = []
+    for row, target in zip(before.rows(), after, strict=True):
+        pair = row, target
+        if pair not in counts:
+            counts[pair] = len(move_of(before.assignments_of(row), target).receivers)
+        found.append(counts[pair])
+    return tuple(found)

@@ -1,0 +1,56 @@
+"""A stored target as the placement of a later event: what reversing an operation asks for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.core.data_nodes import DataNodes, replica_counts
+from rebalance.core.target import StoredTarget
+from rebalance.kernels.assessment import renumbered
+from rebalance.kernels.balanced import Placed, surplus_of
+from rebalance.ports.placement import Engine, PlacementResult
+
+BALANCED = "balanced"
+
+
+def why_not_restorable(target: StoredTarget, wanted: ZoneIntent, data_nodes: DataNodes, partitions: int) -> str:
+    """What stands against ``target`` as the placement of ``wanted`` on ``data_nodes``; empty: nothing."""
+    pointer = target.pointer
+    missing = sorted(set(pointer.nodes) - set(data_nodes.nodes))
+    if missing:
+        matrix = np.frombuffer(b"".join(target.chunks), dtype="<i4")
+        used = {pointer.nodes[index] for index in np.unique(matrix).tolist()}
+        missing = [name for name in missing if name in used]
+    if missing:
+        return f"it placed copies on {', '.join(missing)}, and the zone's data nodes are now " + (
+            ", ".join(data_nodes.nodes) or "none"
+        )
+    if pointer.partitions != partitions:
+        return f"it has {pointer.partitions} partitions, and the zone {partitions}"
+    counts = replica_counts(wanted, data_nodes)
+    if (pointer.replicas, pointer.consensus) != counts:
+        return (
+            f"it has {pointer.replicas} replicas of which {pointer.consensus} vote, and on the data nodes of "
+            f"now there would be {counts[0]} of which {counts[1]} vote"
+        )
+    return ""
+
+
+def restored(
+    zone_id: ZoneId, target: StoredTarget, wanted: ZoneIntent, data_nodes: DataNodes
+) -> PlacementResult:
+    """``target`` on the data nodes of now. Raises ValueError where ``why_not_restorable`` names a reason."""
+    why = why_not_restorable(target, wanted, data_nodes, wanted.zone.partitions)
+    if why:
+        raise ValueError(f"the target before cannot be restored: {why}")
+    pointer = target.pointer
+    matrix = np.frombuffer(b"".join(target.chunks), dtype="<i4").astype(np.int32)
+    rows = renumbered(
+        pointer.nodes, matrix.reshape(pointer.partitions, pointer.replicas), data_nodes.nodes
+    ).astype(np.int32)
+    surplus = None
+    if wanted.zone.algorithm.value == BALANCED and rows.size:
+        placed = Placed(data_nodes.nodes, rows, pointer.consensus)
+        surplus = surplus_of(placed, data_nodes.weights, data_nodes.domains)
+    return PlacementResult(zone_id, data_nodes.nodes, rows, pointer.consensus, Engine.LOCAL, surplus)

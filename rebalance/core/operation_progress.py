@@ -1,0 +1,130 @@
+"""How far an operation is: counted from its partitions as they were seen, never running backwards (VOL-104).
+
+A partition is *there* when it has processed the operation's event, its group is founded, what is stable is the
+target, nothing is pending or planned, and its learners have their copies. Voters are not asked for again: a
+group that has switched keeps its configuration, whoever is down by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rebalance.core.move_status import MoveState, PartitionView, partition_status
+from rebalance.core.records import MemberState
+
+SHOWN_MAX = 20
+"""So many partitions are named for each cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Partitions and bytes, done of all, as of ``at_ms``. Bytes are those that copies take on disk, on every
+    node that gets one; 0 where nobody has told yet."""
+
+    total: int = 0
+    done: int = 0
+    bytes_total: int = 0
+    bytes_done: int = 0
+    at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStep:
+    """Where one partition of an operation is. ``cause`` is empty only when it is there. ``copy_bytes``: of all
+    copies that the operation makes of it. ``untouched``: nothing of the operation has begun here."""
+
+    partition: int
+    state: MoveState
+    cause: str = ""
+    copy_bytes: int = 0
+    untouched: bool = False
+
+
+def step_of(number: int, view: PartitionView, alive: frozenset[str], copies: int = 0) -> PartitionStep:
+    """``copies``: how many nodes get a copy of the partition by the operation.
+
+    What was overtaken (a recovery or a cancel has written after the target) is there once it rests: nothing of
+    the operation is left then.
+    """
+    size = view.configuration.size_bytes if view.configuration is not None else 0
+    at_rest = view.pending is None and view.planned is None
+    untouched = not view.processed and not view.recovered
+    if view.recovered and at_rest:
+        return PartitionStep(number, MoveState.DONE, copy_bytes=copies * size)
+    status = partition_status(view, alive)
+    if _is_there(view) and at_rest:
+        return PartitionStep(number, MoveState.DONE, copy_bytes=copies * size)
+    if status.state is MoveState.DONE:
+        return PartitionStep(number, MoveState.WAITING, "PLANNED_NEXT", copies * size, untouched)
+    return PartitionStep(number, status.state, status.cause, copies * size, untouched)
+
+
+def _is_there(view: PartitionView) -> bool:
+    if not view.processed or view.stable is None or view.stable != view.target or view.configuration is None:
+        return False
+    mirrors = (view.members[node].mirror for node in view.stable.learners if node in view.members)
+    running = sum(mirror is not None and mirror.state is MemberState.RUNNING for mirror in mirrors)
+    return running == len(view.stable.learners)
+
+
+def advance(before: Tally, steps: Iterable[PartitionStep], at_ms: int) -> Tally:
+    """The tally after another look. Invariants: no number falls, and nothing is done that was not seen done."""
+    total = done = bytes_total = bytes_done = 0
+    for step in steps:
+        there = step.state is MoveState.DONE
+        total, done = total + 1, done + there
+        bytes_total, bytes_done = bytes_total + step.copy_bytes, bytes_done + there * step.copy_bytes
+    return Tally(
+        total=max(before.total, total),
+        done=max(before.done, done),
+        bytes_total=max(before.bytes_total, bytes_total),
+        bytes_done=max(before.bytes_done, bytes_done),
+        at_ms=max(before.at_ms, at_ms),
+    )
+
+
+def is_finished(steps: Sequence[PartitionStep]) -> bool:
+    """Whether nothing is left, seen in one look. An operation without partitions has nothing to wait for."""
+    return all(step.state is MoveState.DONE for step in steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """``rate``: bytes a second since it began, None when that is not known. ``left_s``: until the end at the
+    same pace, by bytes where they are known, else by partitions."""
+
+    rate: float | None = None
+    left_s: float | None = None
+
+
+def estimate(tally: Tally, begun_ms: int | None, now_ms: int) -> Estimate:
+    """Of an operation that runs: while nothing ends, the rate falls and the end goes further away."""
+    if begun_ms is None or now_ms <= begun_ms:
+        return Estimate()
+    elapsed_s = (now_ms - begun_ms) / 1_000
+    rate = tally.bytes_done / elapsed_s if tally.bytes_done else None
+    done, total = tally.bytes_done, tally.bytes_total
+    if not done:
+        done, total = tally.done, tally.total
+    left_s = elapsed_s * (total - done) / done if done else None
+    return Estimate(rate, left_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """``partitions`` that do not move, and why; at most ``SHOWN_MAX`` are named, ``count`` has all."""
+
+    cause: str
+    count: int
+    partitions: tuple[int, ...]
+
+
+def stuck(steps: Iterable[PartitionStep]) -> tuple[Waiting, ...]:
+    """What waits, by cause, the most frequent first."""
+    numbers: dict[str, list[int]] = {}
+    for step in steps:
+        if step.state is MoveState.WAITING:
+            numbers.setdefault(step.cause, []).append(step.partition)
+    found = sorted(numbers.items(), key=lambda each: (-len(each[1]), each[0]))
+    return tuple(Waiting(cause, len(each), tuple(each[:SHOWN_MAX])) for cause, each in found)

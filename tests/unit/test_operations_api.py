@@ -1,0 +1,239 @@
+"""``/api/v1/operations``: what it shows, what it does, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from app.operation_views import OperationFilter, OperationViews
+from app.views import KeyspaceViews
+from tests.unit.operations_world import VERIFIED, OperationsWorld, operations_world
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[OperationsWorld]:
+    async with operations_world(tmp_path) as made:
+        await made.run("CREATE ZONE orders (PARTITIONS 4, REPLICAS 1)")
+        await made.end_moves()
+        await made.look()
+        yield made
+
+
+async def alter(api: OperationsWorld, replicas: int = 3) -> dict:
+    await api.run(f"ALTER ZONE orders SET (REPLICAS {replicas})", {"Zonekeeper-By": "ali%C3%A7e"})
+    return await api.newest()
+
+
+async def test_a_change_is_an_operation(api: OperationsWorld) -> None:
+    """VOL-087, VOL-089, VOL-104: id, description, state, progress and plan; the creation is over."""
+    created = await api.newest()
+    assert (created["kind"], created["state"], created["over"]) == ("CREATE_ZONE", "DONE", True)
+    altered = await alter(api)
+    assert (altered["kind"], altered["by"], altered["verified"]) == ("ALTER_ZONE", "aliçe", False)
+    assert altered["statement"] == "ALTER ZONE orders SET (REPLICAS 3)"
+    assert altered["catalog_version_before"] < altered["catalog_version"]
+    await api.look()
+    detail = await api.get(f"/operations/{altered['operation_id']}")
+    assert detail["state"] == "RUNNING"
+    assert detail["progress"]["partitions"] == {"total": 4, "done": 0, "moving": 0, "waiting": 4}
+    assert all(each["cause"].startswith("MEMBER_NOT_RESERVED: n") for each in detail["waiting"])
+    assert sorted(number for each in detail["waiting"] for number in each["numbers"]) == [0, 1, 2, 3]
+    plan = detail["plan"]
+    assert sum(unit["copies"] for unit in plan["units"]) == 8
+    assert {unit["donor"] for unit in plan["units"]} == {None}, "copies more: nobody loses one"
+    assert plan["first_batches"] == [{"batch": 1, "partitions": [0, 1, 2, 3]}]
+    await api.end_moves()
+    await api.look()
+    over = await api.get(f"/operations/{altered['operation_id']}", plan="false")
+    assert (over["state"], over["over"], over["progress"]["partitions"]["done"]) == ("DONE", True, 4)
+    assert "plan" not in over
+
+
+async def test_the_plan_names_donors_and_stealers_in_batches(api: OperationsWorld) -> None:
+    """VOL-023, VOL-087: a node leaves; what it gives to whom, cut into batches by the limits."""
+    await api.http.patch("/rebalance/limits", json={"batch_size": 1})
+    await api.world.set_nodes(*[node for node in api.world.nodes if node.name != "n1"])
+    await api.run("ALTER ZONE orders SET (NODES FILTER '$[?(@.region == \"EU\")]')")
+    detail = await api.get(f"/operations/{(await api.newest())['operation_id']}")
+    plan = detail["plan"]
+    assert plan["units"]
+    assert {unit["donor"] for unit in plan["units"]} == {"n1"}
+    assert {unit["stealer"] for unit in plan["units"]} <= {"n2", "n3"}
+    assert plan["batch_size"] == 1
+    assert plan["batches"] == detail["partitions_to_move"] == sum(unit["copies"] for unit in plan["units"])
+
+
+async def test_the_list_is_filtered_and_paged(api: OperationsWorld) -> None:
+    await api.run("CREATE ZONE other (PARTITIONS 2, REPLICAS 1)")
+    await alter(api)
+    names = [each["operation_id"] for each in (await api.get("/operations"))["operations"]]
+    assert len(names) == 3
+    paged, token = [], None
+    while True:
+        page = await api.get("/operations", page_size=1, **({"page_token": token} if token else {}))
+        paged += [each["operation_id"] for each in page["operations"]]
+        token = page["next_page_token"]
+        if token is None:
+            break
+    assert paged == names
+    for query, expected in (
+        ({"zone": "other"}, {"OTHER"}),
+        ({"kind": "ALTER_ZONE"}, {"ORDERS"}),
+        ({"state": ["DONE", "WAITING"], "zone": "orders"}, {"ORDERS"}),
+        ({"state": "FAILED"}, set()),
+    ):
+        found = (await api.get("/operations", **query))["operations"]
+        assert {each["zone"] for each in found} == expected, query
+    assert (await api.get("/operations", 400, page_token="x"))["name"] == "INVALID_REQUEST"
+    assert (await api.get("/operations", 404, zone="nowhere"))["name"] == "ZONE_NOT_FOUND"
+    assert (await api.get("/operations", 400, state="SLOW"))["name"] == "INVALID_REQUEST"
+
+
+async def test_what_there_is_not(api: OperationsWorld) -> None:
+    assert (await api.get("/operations/1-99999", 404))["name"] == "OPERATION_NOT_FOUND"
+    problem = await api.get("/operations/orders", 400)
+    assert "<zone id>-<event revision>" in problem["detail"]
+    for action in ("pause", "resume", "cancel", "reverse"):
+        assert (await api.post(f"/operations/1-99999/{action}", {}, 404))["name"] == "OPERATION_NOT_FOUND"
+        assert (await api.post(f"/operations/1-1/{action}", {"why": "x"}, 400))["name"] == "INVALID_REQUEST"
+
+
+async def test_waiting_ends_with_the_operation(api: OperationsWorld) -> None:
+    """VOL-020: whoever waits is told as soon as it is over, and not before."""
+    name = (await alter(api))["operation_id"]
+    early = await api.get(f"/operations/{name}", wait_timeout=0.05)
+    assert early["over"] is False
+    waiting = asyncio.create_task(api.get(f"/operations/{name}", wait_timeout=30))
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await api.end_moves()
+    await api.look()
+    assert (await waiting)["state"] == "DONE"
+
+
+async def test_pause_and_resume(api: OperationsWorld) -> None:
+    """VOL-095: with who, why and until when; a verified name wins over what the body says."""
+    await api.http.patch("/rebalance/limits", json={"pause": {"by": "night", "reason": "shift"}})
+    await api.world.settle()
+    name = (await alter(api))["operation_id"]
+    body = {"by": "bob", "reason": "backup", "for_s": 600}
+    paused = await api.post(f"/operations/{name}/pause", body, headers={VERIFIED: "carol"})
+    assert paused["state"] == "PAUSED"
+    assert paused["cause"].startswith("PAUSED: the zone, by carol: backup, until 20")
+    (zone,) = (await api.get("/rebalance/limits"))["zone_pauses"]
+    assert (zone["zone"], zone["by"]) == ("ORDERS", "carol")
+    resumed = await api.post(f"/operations/{name}/resume", {"by": "bob"})
+    assert resumed["state"] == "WAITING"
+    assert (await api.get("/rebalance/limits"))["zone_pauses"] == []
+    await api.look()
+    assert (await api.get(f"/operations/{name}"))["cause"] == "PAUSED: by night: shift"
+
+
+async def test_cancel(api: OperationsWorld) -> None:
+    """VOL-095: under a pause nothing has begun, so nothing moves, and it is over; again it says the same; the
+    end of it and what is over otherwise cannot be cancelled."""
+    await api.http.patch("/rebalance/limits", json={"pause": {"by": "night"}})
+    await api.world.settle()
+    name = (await alter(api))["operation_id"]
+    await api.post(f"/operations/{name}/pause", {"by": "bob"})
+    cancelled = await api.post(f"/operations/{name}/cancel", {"by": "bob", "reason": "wrong zone"})
+    assert (cancelled["state"], cancelled["cause"]) == ("CANCELLED", "cancelled by bob: wrong zone")
+    assert (await api.get("/rebalance/limits"))["zone_pauses"] == [], "its pause ends with it"
+    assert (await api.post(f"/operations/{name}/cancel", {"by": "eve"}))["cause"] == cancelled["cause"]
+    await api.look()
+    over = await api.get(f"/operations/{name}")
+    assert (over["state"], over["over"]) == ("CANCELLED", True)
+    await api.http.patch("/rebalance/limits", json={"pause": None})
+    await api.reconcile()
+    pending = [key.replace("stable", "pending") for key in stable_keys(api)]
+    assert [await api.world.assignments(key) for key in pending] == [None] * 4
+    for action in ("pause", "resume"):
+        refused = await api.post(f"/operations/{name}/{action}", {"by": "bob"}, 409)
+        assert refused["name"] == "OPERATION_STATE_ILLEGAL"
+
+
+async def test_reverse(api: OperationsWorld) -> None:
+    """VOL-093: the zone and its assignment are as before, under a later version, by an operation that names the
+    one reversed."""
+    stable = [await api.world.assignments(key) for key in stable_keys(api)]
+    name = (await alter(api))["operation_id"]
+    await api.end_moves()
+    await api.look()
+    answer = await api.post(f"/operations/{name}/reverse", {"by": "dave", "reason": "slow"}, 202)
+    assert answer["reverses"] == name
+    assert answer["operation_id"] is None, "no controller runs beside this server"
+    again = await api.post(f"/operations/{name}/reverse", {"by": "dave"}, 409)
+    assert again["name"] in ("OPERATION_STATE_ILLEGAL", "REVERSE_IMPOSSIBLE")
+    await api.reconcile()
+    reverse = await api.newest()
+    assert (reverse["kind"], reverse["reverses"], reverse["by"]) == ("REVERSE", name, "dave")
+    assert (reverse["catalog_version"], reverse["reason"]) == (answer["catalog_version"], "slow")
+    assert reverse["statement"] == f"REVERSE OPERATION {name}"
+    reversed_ = await api.get(f"/operations/{name}")
+    assert (reversed_["state"], reversed_["cause"]) == ("REVERSED", f"reversed by {reverse['operation_id']}")
+    await api.end_moves()
+    await api.look()
+    assert (await api.newest())["state"] == "DONE"
+    assert [await api.world.assignments(key) for key in stable_keys(api)] == stable
+    assert (await api.get("/zones/orders"))["replicas"] == 1
+
+
+def stable_keys(api: OperationsWorld) -> list[str]:
+    keys = api.world.keyspace
+    return [f"{keys.partitions}1/{number}/assignments/stable" for number in range(4)]
+
+
+async def test_what_cannot_be_reversed(api: OperationsWorld) -> None:
+    """VOL-094: with the reason, and nothing is changed: the creation, one that was overtaken, over or not, one
+    whose zone the catalog has changed since."""
+    created = (await api.newest())["operation_id"]
+    first = (await alter(api, 2))["operation_id"]
+    await api.end_moves()
+    await api.look()
+    second = (await alter(api, 3))["operation_id"]
+    third = (await alter(api, 2))["operation_id"]
+    await api.end_moves()
+    version = (await api.world.catalog.snapshot()).version
+    for name, reason in (
+        (created, "a CREATE_ZONE has no assignment before it"),
+        (first, f"the newest operation of its zone is {third}"),
+        (second, f"it is SUPERSEDED: superseded by {third}"),
+    ):
+        refused = await api.post(f"/operations/{name}/reverse", {"by": "dave"}, 409)
+        assert refused["name"] == "REVERSE_IMPOSSIBLE"
+        assert reason in refused["detail"]
+    assert (await api.world.catalog.snapshot()).version == version
+    answer = await api.http.post("/statements", json={"sql": "ALTER ZONE orders SET (REPLICAS 1)"})
+    assert answer.status_code == 200
+    refused = await api.post(f"/operations/{third}/reverse", {"by": "dave"}, 409)
+    assert "the catalog has moved on: replicas is 1" in refused["detail"]
+
+
+async def test_a_target_on_a_node_that_is_leaving_is_not_restored(api: OperationsWorld) -> None:
+    await api.run("ALTER ZONE orders SET (NODES FILTER '$[?(@.region == \"EU\")]')")
+    name = (await api.newest())["operation_id"]
+    await api.end_moves()
+    drained = await api.http.put("/nodes/n1/drain", json={"by": "erin", "reason": "disks"})
+    assert drained.status_code == 200, drained.text
+    await api.world.settle()
+    refused = await api.post(f"/operations/{name}/reverse", {"by": "dave"}, 409)
+    assert refused["name"] == "REVERSE_IMPOSSIBLE"
+    assert "n1 is leaving: `zonectl node undrain`" in refused["detail"]
+
+
+async def test_sql_shows_the_same(api: OperationsWorld) -> None:
+    """VOL-089: those under way, and the history."""
+    name = (await alter(api))["operation_id"]
+    found = await api.world.run("SELECT OPERATION_ID, KIND, REQUESTED_BY FROM SYSTEM.OPERATIONS")
+    assert list(found.rows) == [(name, "ALTER_ZONE", "aliçe")]
+    history = await api.world.run("SELECT OPERATION_ID, STATE, PARTITIONS FROM OPERATION_HISTORY")
+    views = OperationViews(
+        api.world.mirror, api.world.keyspace, KeyspaceViews(api.world.mirror, api.world.keyspace)
+    )
+    assert [row[0] for row in history.rows] == [
+        operation.operation_id for operation, _ in views.listed(OperationFilter())
+    ]
+    assert {row[2] for row in history.rows} == {4}

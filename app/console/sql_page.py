@@ -46,6 +46,13 @@ EXAMPLES = (
 )
 
 
+_LABEL_EDITOR = """(function label() {
+  const editor = document.querySelector('.cm-content');
+  if (editor) editor.setAttribute('aria-labelledby', 'editor-label');
+  else setTimeout(label, 50);
+})()"""
+
+
 class _Editor:
     def __init__(self, site: Site, frame: Frame, text: str) -> None:
         self._site, self._frame = site, frame
@@ -55,7 +62,7 @@ class _Editor:
             self._editor = ui.codemirror(
                 text,
                 language="SQL",
-                theme="githubLight",
+                theme="vscodeLight",
                 line_wrapping=True,
                 on_change=self._clear_mark,
                 keymap={"Mod-Enter": self.run},
@@ -74,12 +81,9 @@ class _Editor:
         """The editor's colours are its own: the browser says which theme is on."""
         dark = await ui.run_javascript("document.body.classList.contains('body--dark')", timeout=5)
         if dark:
-            self._editor.set_theme("githubDark")
+            self._editor.set_theme("vscodeDark")
         # The editable part is what assistive software reads, and the element has no property for its name.
-        ui.run_javascript(
-            f"getHtmlElement({self._editor.id}).querySelector('.cm-content')"
-            "?.setAttribute('aria-labelledby', 'editor-label')"
-        )
+        ui.run_javascript(_LABEL_EDITOR)
 
     @property
     def _text(self) -> str:

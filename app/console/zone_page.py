@@ -120,5 +120,6 @@ def register(site: Site) -> None:
     @console_page("/zones/{zone}")
     async def zone_of(request: Request, zone: str) -> None:
         with page_frame(site, request, zone, "zones") as frame:
-            view = _ZoneView(site, frame, zone)
+            found = await site.services.zones.find(zone)
+            view = _ZoneView(site, frame, found.name)
             await frame.live(view.draw)

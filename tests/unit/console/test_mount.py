@@ -30,7 +30,7 @@ PAGES = {
     "nodes/n8": "It is leaving, by grace: new disks",
     "nodes/nobody": "There is no node nobody",
     "operations": "alter zone",
-    "operations?zone=ORDERS&show=open": "No operation",
+    "operations?zone=ORDERS&show=open": "create zone",
     "operations/9-9": "does not exist",
     "rebalance": "Limits",
     "sql?text=SHOW+NODES": "SHOW NODES",

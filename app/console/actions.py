@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,6 +15,8 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
 
 from app.api import nodes, rebalance
+from app.api import operations as operations_api
+from app.api.operation_models import ActionRequest, OperationPause, StateName
 from app.console.shared import Site
 from app.node_stop import can_stop
 from app.views import KeyspaceViews
@@ -49,6 +51,41 @@ async def change_limits(site: Site, change: Json, tag: str | None = None) -> Jso
     """``change`` as the API's PATCH takes it; ``tag``: only if the limits are as they were read."""
     asked = _read(rebalance.LimitsChange, **change)
     return body(await rebalance.change_limits(asked, site.services, tag))
+
+
+async def operations(site: Site, zone: str | None, states: Sequence[StateName]) -> list[Json]:
+    """The newest first; ``states`` empty: all."""
+    answer = await operations_api.list_operations(
+        site.services, zone, list(states), None, operations_api.PAGE_MAX, None
+    )
+    found: list[Json] = body(answer)["operations"]
+    return found
+
+
+async def operation(site: Site, name: str) -> Json:
+    return body(await operations_api.get_operation(name, site.services, 0, plan=True))
+
+
+async def pause_operation(site: Site, name: str, by: str, reason: str) -> str:
+    asked = _read(OperationPause, by=by, reason=reason)
+    await operations_api.pause_operation(name, asked, site.services)
+    return f"Nothing more of operation {name} begins."
+
+
+async def resume_operation(site: Site, name: str, by: str, reason: str) -> str:
+    await operations_api.resume_operation(name, _read(ActionRequest, by=by, reason=reason), site.services)
+    return f"Operation {name} goes on."
+
+
+async def cancel_operation(site: Site, name: str, by: str, reason: str) -> str:
+    await operations_api.cancel_operation(name, _read(ActionRequest, by=by, reason=reason), site.services)
+    return f"Operation {name} ends with what has begun."
+
+
+async def reverse_operation(site: Site, name: str, by: str, reason: str) -> str:
+    asked = _read(ActionRequest, by=by, reason=reason)
+    found = body(await operations_api.reverse_operation(name, asked, site.services))
+    return f"Reversed by catalog version {found['catalog_version']}."
 
 
 def pause(by: str, reason: str, minutes: float | None) -> Json:

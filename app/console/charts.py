@@ -22,6 +22,12 @@ def css(name: str) -> str:
     return f"getComputedStyle(document.body).getPropertyValue('{name}').trim()"
 
 
+def _described(bars: Bars) -> str:
+    """For those who do not see the bars."""
+    levels = (f"{name} {min(values)} to {max(values)}" for name, values in bars.series if values)
+    return f"Bars of {len(bars.names)} nodes: {', '.join(levels)}."
+
+
 def bar_options(bars: Bars) -> dict[str, Any]:
     """ECharts options."""
     text = {":color": css("--ink")}
@@ -29,7 +35,7 @@ def bar_options(bars: Bars) -> dict[str, Any]:
     many = len(bars.names) > SCROLLED_FROM
     return {
         "animation": False,
-        "aria": {"enabled": True},
+        "aria": {"enabled": True, "label": {"description": _described(bars)}},
         "legend": {"textStyle": text, "right": 0, "top": 0},
         "tooltip": {
             "trigger": "axis",

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 import structlog
 from nicegui import ui
 
+from app.actor import acting
+from app.console.controls import Kind, button
 from app.console.fragments import render
 from app.console.frame import Frame, remember_name
 from catalog.core.errors import StatementError
@@ -23,7 +25,8 @@ def confirm(frame: Frame, title: str, consequence: str, action: str, act: Act, *
         dialog.props(f'aria-label="{title}"')
         ui.html(render("heading", title=title), sanitize=False)
         ui.label(consequence).classes("consequence")
-        by = ui.input("Your name", value=frame.name).props("outlined dense maxlength=100").classes("wide")
+        by = ui.input("Your name", value=frame.actor.name).props("outlined dense maxlength=100").classes("wide")
+        by.enabled = not frame.actor.verified
         reason = ui.input("Reason").props("outlined dense maxlength=500").classes("wide")
         refusal = ui.label("").classes("refusal").props('role="alert"')
         refusal.visible = False
@@ -39,26 +42,26 @@ def confirm(frame: Frame, title: str, consequence: str, action: str, act: Act, *
                     "Both are needed: a name that can be asked, and a reason for those who read the history."
                 )
                 return
-            button.disable()
+            sure.disable()
             try:
-                told = await act(name, why)
+                with acting(frame.actor.named(name)):
+                    told = await act(name, why)
             except StatementError as error:
                 refuse(f"{error.message} {error.kind.value.action}")
                 return
             finally:
-                button.enable()
+                sure.enable()
             # The API has no place for the reason of every change; the log has.
             log.info("changed in the console", change=title, by=name, reason=why)
-            frame.name = name
+            frame.actor = frame.actor.named(name)
             remember_name(name)
             dialog.close()
             ui.notify(told, type="positive", position="bottom")
             await frame.redraw()
 
         with ui.row().classes("buttons"):
-            ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
-            button = ui.button(action, on_click=go_on).props("unelevated no-caps")
-            button.classes("danger" if danger else "primary")
+            button("Cancel", dialog.close, Kind.QUIET)
+            sure = button(action, go_on, Kind.DANGER if danger else Kind.PRIMARY)
         reason.on("keydown.enter", go_on)
     dialog.on("hide", dialog.delete)
     dialog.open()

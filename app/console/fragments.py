@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -25,6 +26,14 @@ def link(*steps: str | int, **query: str | int | None) -> str:
 def moment(at_ms: int) -> str:
     """Milliseconds since 1970 as a short time in UTC."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """A key that puts n2 before n10."""
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in _DIGITS.split(name))
 
 
 def grouped(number: float) -> str:

@@ -7,14 +7,17 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote, unquote
 
 import structlog
 from fastapi import Request
 from nicegui import ui
 
+from app.actor import current_actor
 from app.console.fragments import CSS, link, render
 from app.console.mount import PATH
 from app.console.shared import Site
+from catalog.core.audit import Actor, Channel
 from catalog.core.errors import StatementError
 
 log = structlog.get_logger(__name__)
@@ -30,6 +33,7 @@ NAVIGATION = (
     ("Zones", "zones"),
     ("Map", "map"),
     ("Nodes", "nodes"),
+    ("Operations", "operations"),
     ("Rebalance", "rebalance"),
     ("SQL", "sql"),
     ("What-if", "what-if"),
@@ -47,8 +51,8 @@ class Frame:
     """A page under construction. ``draw`` redraws what changes; it may raise StatementError."""
 
     site: Site
-    name: str
-    """Who changes something, as they said last time."""
+    actor: Actor
+    """Who looks, as a proxy has checked or as they said last time."""
     _status: ui.html
     _problem: ui.html
     _shown: Hashable = None
@@ -114,16 +118,22 @@ def page_frame(site: Site, request: Request, title: str, active: str) -> Iterato
         pages = [(name, link(step) if step else link(""), step == active) for name, step in NAVIGATION]
         ui.html(render("navigation", pages=pages), sanitize=False, tag="nav").props('aria-label="Pages"')
         status = ui.html("", sanitize=False).classes("status").props('role="status"')
-        button = ui.button("Theme").props("flat dense no-caps").classes("theme")
+        button = ui.button("Theme", color=None).props("flat dense no-caps").classes("theme")
         button.props('aria-label="Switch between light and dark"').on("click", js_handler=_TOGGLE_THEME)
     with ui.element("div").classes("page") as main:
         ui.skip_link("Skip to the page", target=main)
         problem = ui.html("", sanitize=False).props('role="alert"').classes("problem-place")
         try:
-            yield Frame(site, request.cookies.get(NAME_COOKIE, ""), status, problem)
+            yield Frame(site, _actor_of(request), status, problem)
         except StatementError as error:
             # What the address asks for is not there: the page says so, with its frame.
             problem.set_content(_told(error))
+
+
+def _actor_of(request: Request) -> Actor:
+    found = current_actor()
+    actor = Actor(found.name, found.verified, Channel.CONSOLE, found.address)
+    return actor.named(unquote(request.cookies.get(NAME_COOKIE, "")))
 
 
 def _told(error: StatementError) -> str:
@@ -151,10 +161,8 @@ class Fragment:
 
 def remember_name(name: str) -> None:
     """The browser keeps it for the next form."""
-    quoted = name.encode("ascii", "ignore").decode().replace(";", "").replace('"', "").replace("\\", "")
-    ui.run_javascript(
-        f'document.cookie = "{NAME_COOKIE}={quoted};path={PATH};max-age={YEAR_S};samesite=strict"'
-    )
+    cookie = f"{NAME_COOKIE}={quote(name, safe='')};path={PATH};max-age={YEAR_S};samesite=strict"
+    ui.run_javascript(f"document.cookie = {json.dumps(cookie)}")
 
 
 def go(url: str) -> None:

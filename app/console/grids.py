@@ -6,7 +6,9 @@ from typing import Any
 
 from nicegui import ui
 
-COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "filter": True, "minWidth": 96}
+COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "minWidth": 90}
+ROW_PX, HEADER_PX = 38, 42
+ROWS_SEEN_MAX = 16
 
 
 def number_column(field: str, title: str) -> dict[str, Any]:
@@ -20,15 +22,15 @@ def number_column(field: str, title: str) -> dict[str, Any]:
     }
 
 
-def live_grid(columns: list[dict[str, Any]], key: str, label: str, height: str) -> ui.aggrid:
+def live_grid(columns: list[dict[str, Any]], key: str, label: str) -> ui.aggrid:
     """Rows are told apart by their ``key``."""
     grid = ui.aggrid(
         {
             "columnDefs": columns,
             "rowData": [],
             ":getRowId": f"(p) => String(p.data.{key})",
-            "rowHeight": 38,
-            "headerHeight": 40,
+            "rowHeight": ROW_PX,
+            "headerHeight": HEADER_PX,
             "animateRows": False,
             "ensureDomOrder": True,
             ":onCellKeyDown": "(e) => { if (e.event.key === 'Enter') e.event.target.click(); }",
@@ -36,12 +38,13 @@ def live_grid(columns: list[dict[str, Any]], key: str, label: str, height: str) 
         theme="quartz",
         auto_size_columns=False,
     )
-    return grid.classes("grid").style(f"height: {height}").props(f'aria-label="{label}" role="region"')
+    return grid.classes("grid").props(f'aria-label="{label}" role="region"')
 
 
 def show_rows(grid: ui.aggrid, rows: list[dict[str, Any]]) -> None:
     """Sends the rows when they differ from what is shown."""
     if rows != grid.options["rowData"]:
+        grid.style(f"height: {HEADER_PX + ROW_PX * min(max(len(rows), 1), ROWS_SEEN_MAX) + 4}px")
         # Not through the options' own update, which builds the grid anew.
         dict.__setitem__(grid.options, "rowData", rows)
         grid.run_grid_method("setGridOption", "rowData", rows)

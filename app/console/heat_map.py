@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from app.console.cells import CODES, Copy, Health, Move, Role
 from app.console.charts import css
+from app.console.fragments import natural
 from app.console.zone_grid import COPY_OF, ROLE_OF, Numbers, ZoneGrid
 
 COLUMNS_MAX = 96
@@ -111,7 +112,7 @@ def heat_map(
     )
     cells = grid.cells[numbers]
     rows, at = np.nonzero(cells)
-    names = tuple(sorted({*nodes, *(grid.nodes[each] for each in np.unique(at).tolist())}))
+    names = tuple(sorted({*nodes, *(grid.nodes[each] for each in np.unique(at).tolist())}, key=natural))
     place = {name: number for number, name in enumerate(names)}
     order = np.array([place.get(name, 0) for name in grid.nodes], dtype=np.int64)
     bucket = np.searchsorted(edges, rows, side="right") - 1
@@ -233,7 +234,7 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
                 "itemStyle": {":borderColor": css("--panel"), "borderWidth": 1 if len(names) <= 48 else 0},
                 "label": {
                     "show": found.is_labelled,
-                    ":formatter": "(p) => WORDS[p.value[2]]".replace("WORDS", _js(_WORDS)),
+                    ":formatter": "(p) => (WORDS)[p.value[2]] ?? ''".replace("WORDS", _js(_WORDS)),
                     ":color": css("--map-label"),
                     "fontSize": 11,
                 },

@@ -10,6 +10,7 @@ from fastapi import Request
 from nicegui import events, ui
 
 from app.console.cells import Move
+from app.console.controls import button
 from app.console.fragments import link, render
 from app.console.frame import Fragment, console_page, go, page_frame
 from app.console.heat_map import LEGEND, HeatMap, Shown, chart_options, chosen, heat_map, summary
@@ -75,7 +76,7 @@ class _Map:
             number.props("outlined dense").classes("number").on(
                 "keydown.enter", lambda: self._open(number.value)
             )
-            ui.button("Why is it there?", on_click=lambda: self._open(number.value)).props("outline no-caps")
+            button("Why is it there?", lambda: self._open(number.value))
         self._range = Fragment("range")
         with ui.element("section").classes("panel"):
             ui.html(render("map_legend", legend=LEGEND), sanitize=False)

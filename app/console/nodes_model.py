@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from app.console.fragments import natural
 from app.console.zone_grid import NodeLoad
 from rebalance.core.drain import Drain
 from rebalance.core.records import NodeRecord
@@ -19,7 +20,7 @@ def node_rows(
     missed = {name for name, load in loads.items() if load.replicas}
     return [
         node_row(name, live.get(name), drains.get(name), loads.get(name, NodeLoad()))
-        for name in sorted({*live, *drains, *missed})
+        for name in sorted({*live, *drains, *missed}, key=natural)
     ]
 
 

@@ -11,6 +11,7 @@ from nicegui import ui
 from app.console import actions
 from app.console.charts import Bars, bar_options
 from app.console.confirm import confirm
+from app.console.controls import button
 from app.console.fragments import link, render
 from app.console.frame import Fragment, Frame, console_page, go, page_frame
 from app.console.grids import COLUMN, live_grid, number_column, show_rows
@@ -30,9 +31,9 @@ COLUMNS: list[dict[str, Any]] = [
     number_column("limit", "Limit"),
     number_column("filled", "Filled %"),
     number_column("weight", "Weight"),
-    {**COLUMN, "field": "domain", "headerName": "Domain"},
-    {**COLUMN, "field": "profiles", "headerName": "Profiles"},
-    {**COLUMN, "field": "attributes", "headerName": "Attributes", "flex": 2},
+    {**COLUMN, "field": "domain", "headerName": "Domain", "flex": 1},
+    {**COLUMN, "field": "profiles", "headerName": "Profiles", "flex": 1},
+    {**COLUMN, "field": "attributes", "headerName": "Attributes", "flex": 3},
 ]
 
 
@@ -50,8 +51,8 @@ class _NodePanel:
         self._is_leaving = False
         self._panel = Fragment("panel")
         with ui.row().classes("tools"):
-            self._button = ui.button("Drain", on_click=self._ask).props("outline no-caps")
-            ui.button("Can it stop now?", on_click=self._check).props("outline no-caps")
+            self._button = button("Drain", self._ask)
+            button("Can it stop now?", self._check)
             ui.link("What if it goes?", link("what-if", remove=name)).classes("action")
         self._losses = Fragment()
 
@@ -99,7 +100,7 @@ def register(site: Site) -> None:
             with ui.element("section").classes("panel"):
                 heading = Fragment()
                 chart = ui.echart(bar_options(Bars((), ()))).classes("chart")
-            grid = live_grid(COLUMNS, "name", "Nodes", "min(560px, 70vh)")
+            grid = live_grid(COLUMNS, "name", "Nodes")
             grid.on("cellClicked", lambda event: go(link("nodes", event.args["data"]["name"])), ["data"])
 
             async def draw() -> None:

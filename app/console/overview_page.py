@@ -21,7 +21,10 @@ def register(site: Site) -> None:
             ui.html(
                 render("title", title="Overview", note="How the whole installation is, now."), sanitize=False
             )
-            health, moving, waiting, changes = (Fragment("panel") for _ in range(4))
+            health = Fragment("panel")
+            with ui.element("div").classes("two"):
+                moving, waiting = Fragment("panel"), Fragment("panel")
+            changes = Fragment("panel")
 
             async def draw() -> None:
                 readiness = await site.readiness()

@@ -9,6 +9,7 @@ from nicegui import ui
 
 from app.console import actions
 from app.console.confirm import confirm
+from app.console.controls import Kind, button
 from app.console.fragments import render
 from app.console.frame import Fragment, Frame, console_page, page_frame
 from app.console.overview import stuck, unsettled
@@ -22,14 +23,27 @@ WORDS = {
     "donor_moves": ("Away from each node", "moves that a node gives copies for at once"),
     "receiver_moves": ("Onto each node", "moves that a node takes copies of at once"),
     "batch_size": ("Batch", "a zone's moves begin so many at a time"),
+    "operation_s": ("Time of an operation", "seconds; it has failed then, and nothing more of it begins"),
+    "one_operation": ("One operation at a time", "moves of the next one wait"),
 }
 MINUTES_MAX = 366 * 24 * 60
 
 
-def changed_limits(shown: dict[str, Any], fields: dict[str, float | None]) -> dict[str, int | None]:
+def changed_limits(
+    shown: dict[str, Any], fields: dict[str, float | bool | None]
+) -> dict[str, int | bool | None]:
     """What of the form differs from the limits; None takes a limit away."""
-    asked = {name: None if value is None else int(value) for name, value in fields.items()}
+    asked = {
+        name: value if value is None or isinstance(value, bool) else int(value)
+        for name, value in fields.items()
+    }
     return {name: value for name, value in asked.items() if value != shown.get(name)}
+
+
+def _told(value: int | bool | None) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "any number" if value is None else f"{value:,}"
 
 
 class _Limits:
@@ -43,10 +57,11 @@ class _Limits:
             ui.html(render("heading", title="Limits"), sanitize=False)
             ui.label("Empty: any number. What moves already goes on; what would begin beyond a limit waits.")
             with ui.element("div").classes("limits"):
-                self._fields = {name: self._field(name) for name in CAPS}
+                self._fields = {name: self._field(name) for name in (*CAPS, "operation_s")}
+            self._one = ui.checkbox(WORDS["one_operation"][0])
             with ui.row().classes("buttons start"):
-                ui.button("Set limits", on_click=self._ask).props("unelevated no-caps").classes("primary")
-                ui.button("Undo", on_click=self._fill).props("flat no-caps")
+                button("Set limits", self._ask, Kind.PRIMARY)
+                button("Undo", self._fill, Kind.QUIET)
 
     def _field(self, name: str) -> ui.number:
         title, hint = WORDS[name]
@@ -62,13 +77,15 @@ class _Limits:
     def _fill(self) -> None:
         for name, field in self._fields.items():
             field.value = self._limits.get(name)
+        self._one.value = bool(self._limits.get("one_operation"))
 
     def _ask(self) -> None:
-        change = changed_limits(self._limits, {name: field.value for name, field in self._fields.items()})
+        asked = {name: field.value for name, field in self._fields.items()}
+        change = changed_limits(self._limits, {**asked, "one_operation": bool(self._one.value)})
         if not change:
             ui.notify("The form says what holds already.", position="bottom")
             return
-        told = "; ".join(f"{WORDS[name][0]}: {value or 'any number'}" for name, value in change.items())
+        told = "; ".join(f"{WORDS[name][0]}: {_told(value)}" for name, value in change.items())
         tag = self._tag
 
         async def act(by: str, reason: str) -> str:
@@ -88,7 +105,8 @@ class _Pause:
             with ui.row().classes("tools"):
                 self._minutes = ui.number("Minutes", min=1, max=MINUTES_MAX, precision=0, format="%d")
                 self._minutes.props('outlined dense clearable hint="empty: until somebody resumes"')
-                self._button = ui.button("Pause all moves", on_click=self._ask).props("outline no-caps")
+                self._minutes.classes("choice wide")
+                self._button = button("Pause all moves", self._ask)
 
     def show(self, limits: dict[str, Any]) -> None:
         self._is_paused = limits["pause"] is not None

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from app.console import (
     map_page,
     nodes_page,
+    operations_page,
     overview_page,
     partition_page,
     rebalance_page,
@@ -40,6 +41,7 @@ PAGES = (
     map_page,
     partition_page,
     nodes_page,
+    operations_page,
     rebalance_page,
     sql_page,
     what_if_page,

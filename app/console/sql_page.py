@@ -10,6 +10,7 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console.confirm import confirm
+from app.console.controls import Kind, button
 from app.console.fragments import link, render
 from app.console.frame import Frame, console_page, page_frame
 from app.console.shared import Site
@@ -45,6 +46,13 @@ EXAMPLES = (
 )
 
 
+_LABEL_EDITOR = """(function label() {
+  const editor = document.querySelector('.cm-content');
+  if (editor) editor.setAttribute('aria-labelledby', 'editor-label');
+  else setTimeout(label, 50);
+})()"""
+
+
 class _Editor:
     def __init__(self, site: Site, frame: Frame, text: str) -> None:
         self._site, self._frame = site, frame
@@ -54,16 +62,16 @@ class _Editor:
             self._editor = ui.codemirror(
                 text,
                 language="SQL",
-                theme="githubLight",
+                theme="vscodeLight",
                 line_wrapping=True,
                 on_change=self._clear_mark,
                 keymap={"Mod-Enter": self.run},
             ).classes("code")
             self._refusal = ui.html("", sanitize=False).props('role="alert"')
             with ui.row().classes("tools"):
-                run = ui.button("Run", on_click=self.run).props("unelevated no-caps").classes("primary")
+                run = button("Run", self.run, Kind.PRIMARY)
                 run.tooltip("Ctrl+Enter")
-                ui.button("Explain", on_click=self.explain).props("outline no-caps")
+                button("Explain", self.explain)
                 ui.html(render("sql_examples", examples=EXAMPLES), sanitize=False)
         self._answers = (
             ui.element("section").classes("answers").props('aria-live="polite" aria-label="Results"')
@@ -73,12 +81,9 @@ class _Editor:
         """The editor's colours are its own: the browser says which theme is on."""
         dark = await ui.run_javascript("document.body.classList.contains('body--dark')", timeout=5)
         if dark:
-            self._editor.set_theme("githubDark")
+            self._editor.set_theme("vscodeDark")
         # The editable part is what assistive software reads, and the element has no property for its name.
-        ui.run_javascript(
-            f"getHtmlElement({self._editor.id}).querySelector('.cm-content')"
-            "?.setAttribute('aria-labelledby', 'editor-label')"
-        )
+        ui.run_javascript(_LABEL_EDITOR)
 
     @property
     def _text(self) -> str:
@@ -152,9 +157,9 @@ class _Editor:
         self._results = [each.to_json() for each in results]
         self._answers.clear()
         with self._answers:
-            if self._results:
+            if len(self._results) > 1:
                 with ui.row().classes("tools"):
-                    ui.button("All as JSON", on_click=self._download_json).props("flat no-caps")
+                    button("All as JSON", self._download_json, Kind.QUIET)
             for result in self._results:
                 self._show_one(result)
 
@@ -173,8 +178,8 @@ class _Editor:
                 grid = ui.aggrid(grid_options(result), theme="quartz", auto_size_columns=False)
                 grid.classes("grid").style(f"height: {height}px")
             with ui.row().classes("tools"):
-                ui.button("Download CSV", on_click=lambda: self._download_csv(result)).props("outline no-caps")
-                ui.button("Download JSON", on_click=lambda: self._download_one(result)).props("outline no-caps")
+                button("Download CSV", lambda: self._download_csv(result))
+                button("Download JSON", lambda: self._download_one(result))
 
     def _download_csv(self, result: Mapping[str, Any]) -> None:
         ui.download.content(as_csv(result), f"zonekeeper-{result['n']}.csv", "text/csv")

@@ -147,7 +147,8 @@ def grid_options(result: Json) -> dict[str, Any]:
                 "resizable": True,
                 "sortable": True,
                 "filter": True,
-                "minWidth": 110,
+                "minWidth": 120,
+                "flex": 1,
             }
             for at, column in enumerate(columns)
         ],

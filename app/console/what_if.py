@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from app.console.fragments import natural
 from app.sql.explain import NOWHERE, Placement, stored_placement, wanted_placement
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
@@ -158,7 +159,7 @@ def _answer(
         bytes_=int(found.size.sum()),
         unknown=int(np.count_nonzero((found.size == 0) & copied)),
         partitions_touched=len(np.unique(found.partition)),
-        nodes=tuple(NodeShare(name, before.get(name), after.get(name)) for name in names),
+        nodes=tuple(NodeShare(name, before.get(name), after.get(name)) for name in sorted(names, key=natural)),
         flows=tuple(sorted(flows, key=lambda flow: -flow[2])[:FLOWS_MAX]),
         before=assess(was.nodes, was.matrix, max(was.voters, 1), _domains(stored, was.nodes)),
         after=assess(

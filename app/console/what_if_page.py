@@ -8,6 +8,7 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console.charts import Bars, bar_options
+from app.console.controls import Kind, button
 from app.console.fragments import link, render
 from app.console.frame import Fragment, console_page, go, page_frame
 from app.console.shared import Site
@@ -55,7 +56,7 @@ def register(site: Site) -> None:
                     wanted = int(count.value) if count.value else None
                     go(link("what-if", zone=which.value, add=more.value, remove=less.value, replicas=wanted))
 
-                ui.button("Compare", on_click=ask).props("unelevated no-caps").classes("primary")
+                button("Compare", ask, Kind.PRIMARY)
                 for field in (more, less, count):
                     field.on("keydown.enter", ask)
             question = Question(read_names(add), read_names(remove), replicas)

@@ -11,7 +11,8 @@ from nicegui import ui
 from app.console import actions
 from app.console.charts import Bars, bar_options
 from app.console.confirm import confirm
-from app.console.fragments import link, render
+from app.console.controls import button
+from app.console.fragments import link, natural, render
 from app.console.frame import Fragment, Frame, console_page, page_frame
 from app.console.shared import Event, Site
 from app.console.zone_states import ZoneState, skew_of, zone_state
@@ -39,7 +40,7 @@ class _ZoneView:
             ui.link(
                 "Alter in the SQL editor", link("sql", text=f"ALTER ZONE {name} SET (REPLICAS 3);")
             ).classes("action")
-            self._pause = ui.button("Pause moves", on_click=self._ask_pause).props("outline no-caps")
+            self._pause = button("Pause moves", self._ask_pause)
         with ui.element("div").classes("two"):
             self._parameters, self._progress = Fragment("panel"), Fragment("panel")
         with ui.element("section").classes("panel"):
@@ -82,7 +83,8 @@ class _ZoneView:
         loads = self._site.feed.grids[state.zone.zone_id].loads()
         skew = skew_of(loads, told["data_nodes"])
         self._skew.show(render("zone_skew", skew=skew, nodes=len(told["data_nodes"])))
-        names = tuple(sorted({*told["data_nodes"], *(name for name, load in loads.items() if load.replicas)}))
+        held_on = {name for name, load in loads.items() if load.replicas}
+        names = tuple(sorted({*told["data_nodes"], *held_on}, key=natural))
         levels = ("leaders", "voters", "learners")
         bars = Bars(
             names,
@@ -118,5 +120,6 @@ def register(site: Site) -> None:
     @console_page("/zones/{zone}")
     async def zone_of(request: Request, zone: str) -> None:
         with page_frame(site, request, zone, "zones") as frame:
-            view = _ZoneView(site, frame, zone)
+            found = await site.services.zones.find(zone)
+            view = _ZoneView(site, frame, found.name)
             await frame.live(view.draw)

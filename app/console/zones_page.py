@@ -21,7 +21,7 @@ COLUMNS: list[dict[str, Any]] = [
     {**COLUMN, "field": "name", "headerName": "Zone", "flex": 2, "cellClass": "link"},
     {**COLUMN, "field": "state", "headerName": "State", "flex": 2},
     number_column("partitions", "Partitions"),
-    {**COLUMN, "field": "replicas", "headerName": "Replicas", "type": "rightAligned"},
+    {**COLUMN, "field": "replicas", "headerName": "Replicas", "type": "rightAligned", "flex": 1},
     number_column("quorum", "Quorum"),
     number_column("data_nodes", "Data nodes"),
     number_column("skew", "Skew"),
@@ -74,7 +74,7 @@ def register(site: Site) -> None:
                 search = ui.input("Search", value=q).props("outlined dense clearable").classes("search")
                 ui.link("New zone in the SQL editor", link("sql", text=NEW_ZONE)).classes("action")
             empty = Fragment()
-            grid = live_grid(COLUMNS, "name", "Zones", "calc(100vh - 300px)")
+            grid = live_grid(COLUMNS, "name", "Zones")
             grid.on("cellClicked", lambda event: go(link("zones", event.args["data"]["name"])), ["data"])
             grid.run_grid_method("setGridOption", "quickFilterText", q)
 

@@ -16,6 +16,7 @@ PICTURES = {
     "map": "map?zone=SESSIONS",
     "partition": "zones/SESSIONS/partitions/3",
     "nodes": "nodes",
+    "operations": "operations",
     "rebalance": "rebalance",
     "sql": "sql?text=SELECT+node_name,+zone_name,+partition_id,+role%0AFROM+assignments%0AORDER+BY+1,+2,+3",
     "what-if": "what-if?zone=TELEMETRY&add=n9,n10&remove=n1",

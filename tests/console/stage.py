@@ -44,9 +44,9 @@ async def services_of(world: World) -> AsyncIterator[Services]:
     """What the routes and pages need, over the world's stores."""
     guard = StoreGuard(world.catalog, world.metastore, world.mirror, world.keyspace, world.relay.relay_once)
     endpoints = MirroredEndpoints(Mirrors(world.mirror, world.mirror, world.mirror, world.keyspace))
-    router, jobs = Router(endpoints), StatementJobs(world.catalog)
     views = KeyspaceViews(world.mirror, world.keyspace)
     control = OperationControl(world.metastore, world.keyspace, WallClock())
+    router, jobs = Router(endpoints), StatementJobs(world.catalog)
     watching = asyncio.gather(guard.run(), jobs.run())
     try:
         yield Services(

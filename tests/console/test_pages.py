@@ -22,6 +22,7 @@ PAGES = (
     "map?zone=SESSIONS",
     "nodes",
     "nodes/n7",
+    "operations",
     "rebalance",
     "sql",
     "what-if?zone=TELEMETRY&add=n9,n10&remove=n1",
@@ -186,6 +187,22 @@ def test_limits_are_set_and_refused_as_the_api_does(visit: Visit) -> None:
     expect(page.get_by_label("Away from each node")).to_have_value("2")
 
 
+def test_an_operation_is_paused_and_goes_on(visit: Visit) -> None:
+    page = visit.open("operations?zone=SESSIONS")
+    page.get_by_role("table").get_by_role("row").nth(1).get_by_role("link").first.click()
+    for action, reason, state in (("Pause", "look first", "paused"), ("Resume", "looked", "running")):
+        page.get_by_role("button", name=action, exact=True).click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Your name").fill("ada")
+        dialog.get_by_label("Reason").fill(reason)
+        dialog.get_by_role("button", name=action, exact=True).click()
+        expect(dialog).to_be_hidden()
+        expect(page.get_by_role("heading", name=re.compile("^Progress"))).to_contain_text(
+            re.compile(f"{state}|waiting")
+        )
+    assert faults(page) == []
+
+
 def test_a_drain_is_made_and_taken_back(visit: Visit) -> None:
     page = visit.open("nodes/n5")
     for button, reason, state in (("Drain", "old", "It is leaving, by ada"), ("Take it back", "kept", None)):
@@ -243,7 +260,7 @@ def test_answers_are_a_grid_and_files(visit: Visit, tmp_path: Path) -> None:
         page.get_by_role("button", name="Download CSV").click()
     target = tmp_path / "zones.csv"
     download.value.save_as(target)
-    rows = list(csv.reader(target.open(newline="")))
+    rows = list(csv.reader(target.read_text().splitlines()))
     assert [row[0] for row in rows[1:]] == ["ORDERS", "REFERENCE", "SESSIONS", "TELEMETRY"]
     visit.page.reload()
     expect(page.locator(".cm-content")).to_contain_text("zone_partitions FROM zones")

@@ -1,0 +1,25 @@
+"""Buttons in the console's own colours."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+
+from nicegui import ui
+
+
+class Kind(StrEnum):
+    """PRIMARY: what the page is for; DANGER: what is hard to take back."""
+
+    PRIMARY = "primary"
+    PLAIN = "plain"
+    QUIET = "quiet"
+    DANGER = "danger"
+
+
+def button(
+    text: str, act: Callable[[], Awaitable[None]] | Callable[[], None], kind: Kind = Kind.PLAIN
+) -> ui.button:
+    """Without the framework's colours, which are too pale to be read on all of ours."""
+    flat = "flat" if kind in (Kind.QUIET, Kind.PLAIN) else "unelevated"
+    return ui.button(text, on_click=act, color=None).props(f"{flat} no-caps").classes(kind.value)

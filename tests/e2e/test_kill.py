@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.installation import Installation, wait_for, writing
 
 pytestmark = pytest.mark.timeout(400)
-PARTITIONS = 8
+PARTITIONS = 4
 
 
 @pytest.fixture(scope="module")

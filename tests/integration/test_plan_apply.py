@@ -13,17 +13,37 @@ from app.cli.main import main
 from rebalance.core.keys import Keyspace
 from tests.api_server import ApiServer, serving
 from tests.conftest import EtcdServer
+from tests.databases import new_postgres
 
 ZONES = "CREATE ZONE orders (PARTITIONS 8, REPLICAS 3);\nCREATE ZONE users (REPLICAS 1);\n"
 TABLES = "CREATE TABLE sales (id INT PRIMARY KEY, n INT) ZONE orders;\n"
 
 
-@pytest.fixture
-def server(
-    etcd_server: EtcdServer, keyspace: Keyspace, empty_postgres: str, tmp_path: Path
+@pytest.fixture(scope="module")
+def shared_server(
+    etcd_server: EtcdServer, postgres_server: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ApiServer]:
-    with serving(tmp_path, etcd_server, keyspace, empty_postgres) as servers:
+    directory = tmp_path_factory.mktemp("plans")
+    with serving(directory, etcd_server, Keyspace("test-plans/"), new_postgres(postgres_server)) as servers:
         yield servers[0]
+
+
+@pytest.fixture
+def server(shared_server: ApiServer) -> Iterator[ApiServer]:
+    """Nothing is in its catalog; what a test leaves is dropped, tables before their zones."""
+    yield shared_server
+    with httpx.Client(base_url=shared_server.url, trust_env=False, timeout=60) as client:
+        empty = {"files": [{"name": "empty.sql", "text": "DROP ZONE IF EXISTS nothing"}], "prune": True}
+        plan = client.post("/api/v1/plan", json=empty).raise_for_status().json()
+        for change in plan["changes"]:
+            client.post("/api/v1/statements", json={"sql": change["sql"]}).raise_for_status()
+        assert client.get("/api/v1/zones").raise_for_status().json()["zones"] == []
+
+
+def version_of(server: ApiServer) -> int:
+    """The catalog's: other tests changed it before."""
+    found = httpx.get(f"{server.url}/api/v1/zones", trust_env=False).raise_for_status().json()
+    return int(found["catalog_version"])
 
 
 @pytest.fixture
@@ -42,6 +62,7 @@ def zonectl(server: ApiServer, *arguments: object) -> int:
 def test_plan_apply_and_apply_again(
     server: ApiServer, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    before = version_of(server)
     assert zonectl(server, "plan", folder, "--check") == 5
     planned = capsys.readouterr().out
     assert "+ CREATE ZONE ORDERS (PARTITIONS 8, REPLICAS 3, " in planned
@@ -51,7 +72,8 @@ def test_plan_apply_and_apply_again(
     assert "Done: 3 created, 0 changed, 0 dropped.\n" in capsys.readouterr().out
     for _ in range(2):
         assert zonectl(server, "apply", folder) == 0
-        assert capsys.readouterr().out == "Nothing to change: the catalog (version 3) is what the files say.\n"
+        nothing = f"Nothing to change: the catalog (version {before + 3}) is what the files say.\n"
+        assert capsys.readouterr().out == nothing
     assert zonectl(server, "plan", folder, "--check") == 0
 
 
@@ -110,12 +132,12 @@ def test_errors_point_into_the_file(
 
 def test_a_statement_for_another_version_changes_nothing(server: ApiServer) -> None:
     """What ``apply`` relies on when somebody else changes the catalog meanwhile."""
-    url = f"http://127.0.0.1:{server.port}/api/v1/statements"
-    first = httpx.post(url, json={"sql": "CREATE ZONE a; CREATE ZONE b"}, headers={"If-Match": '"0"'})
-    assert [each["catalog_version"] for each in first.json()["results"]] == [1, 2]
-    late = httpx.post(url, json={"sql": "CREATE ZONE c"}, headers={"If-Match": '"1"'})
+    url, before = f"{server.url}/api/v1/statements", version_of(server)
+    first = httpx.post(url, json={"sql": "CREATE ZONE a; CREATE ZONE b"}, headers={"If-Match": f'"{before}"'})
+    assert [each["catalog_version"] for each in first.json()["results"]] == [before + 1, before + 2]
+    late = httpx.post(url, json={"sql": "CREATE ZONE c"}, headers={"If-Match": f'"{before + 1}"'})
     assert (late.status_code, late.json()["name"]) == (409, "CATALOG_VERSION_CONFLICT")
-    assert "version 2, not 1" in late.json()["detail"]
+    assert f"version {before + 2}, not {before + 1}" in late.json()["detail"]
     keyed = httpx.post(url, json={"sql": "CREATE ZONE c"}, headers={"If-Match": "2", "Idempotency-Key": "k"})
     assert (keyed.status_code, keyed.json()["name"]) == (400, "INVALID_REQUEST")
 

@@ -4,16 +4,18 @@ die, and what an operator can do."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from rebalance.core.steal_checks import RebalanceOptions, RefusalCode
-from rebalance.core.steal_cluster import StoreDefinition
+from rebalance.core.steal_cluster import ClusterMetadata, StoreDefinition
 from rebalance.core.steal_plan import StealUnit
 from rebalance.core.steal_state_change import BatchId, Change, Step
 from rebalance.simulation.stealing.controller import Controller, Outcome, Result
-from rebalance.simulation.stealing.errors import InvalidMetadataError, OrderRefusedError
+from rebalance.simulation.stealing.errors import InvalidMetadataError, NodeDownError, OrderRefusedError
 from rebalance.simulation.stealing.history import History
+from rebalance.simulation.stealing.metadata import ChangeOrder
 from rebalance.simulation.stealing.rules import check_rest
 from rebalance.simulation.stealing.unit_job import JobStatus
 from tests.simulation.stealing_rig import (
@@ -103,7 +105,7 @@ async def test_who_takes_a_state_change_back() -> None:
         "Undone batch 1 of run run",
         "Undone batch 1 of run run",
     ]
-    assert [line.node for line in rig.world.trace if line.kind in ("Changed", "Undone")] == [0, 1, 0, 1]
+    assert [line.node for line in rig.world.trace if line.kind in ("Changed", "ToldToUndo")] == [0, 1, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -431,3 +433,34 @@ async def test_no_request_is_served_in_the_middle_of_a_change() -> None:
         await rig.server(3).get("users", key)
     await undo
     running.cancel()
+
+
+def order_for(batch: str, before: ClusterMetadata = START) -> ChangeOrder:
+    return ChangeOrder(BatchId(batch, 1), before, GROWN, (Change.CLUSTER,))
+
+
+@virtually
+async def test_orders_that_do_not_fit_are_refused() -> None:
+    """VOL-010, VOL-046: a node that is in a batch takes no order of another one, and none that rests on other
+    metadata than it has; it changes nothing then."""
+    rig = await Rig.loaded((USERS,))
+    with pytest.raises(OrderRefusedError, match="METADATA_DIFFERS: node 0 has"):
+        await rig.server(0).change_state(order_for("a", before=GROWN))
+    await rig.server(0).change_state(order_for("a"))
+    with pytest.raises(OrderRefusedError, match="BATCH_UNFINISHED: node 0 has not finished batch 1 of run a"):
+        await rig.server(0).change_state(order_for("b", before=GROWN))
+    assert rig.server(0).metadata.unfinished == BatchId("a", 1)
+
+
+@virtually
+async def test_a_state_change_that_a_crash_cuts_off() -> None:
+    """VOL-046: the node is in the old state as soon as it is back, whoever comes to ask."""
+    rig = await Rig.loaded((USERS,))
+    rig.crash_at(1, "change SWAP", None)
+    parts = (Change.CLUSTER, Change.SWAP)
+    with pytest.raises(NodeDownError):
+        await rig.world.order(1, lambda server: server.change_state(replace(order_for("a"), parts=parts)))
+    assert rig.server(1).metadata.cluster == GROWN
+    rig.server(1).restart()
+    assert rig.server(1).metadata.cluster == START
+    assert rig.server(1).metadata.record is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalance.core.steal_cluster import (
@@ -186,6 +186,7 @@ def changes(draw: st.DrawFn) -> tuple[ClusterMetadata, ClusterMetadata, int]:
     return owners[0], owners[1], draw(st.integers(1, count))
 
 
+@settings(deadline=None)
 @given(changes())
 def test_what_a_plan_moves(change: tuple[ClusterMetadata, ClusterMetadata, int]) -> None:
     """VOL-011, VOL-018: every node that is new among the replicas of a partition steals it, each from another
@@ -205,6 +206,7 @@ def test_what_a_plan_moves(change: tuple[ClusterMetadata, ClusterMetadata, int])
         }
 
 
+@settings(deadline=None)
 @given(changes())
 def test_batches_lead_to_the_target(change: tuple[ClusterMetadata, ClusterMetadata, int]) -> None:
     """VOL-023, VOL-031, VOL-088: each batch begins where the one before ended, moves at most its size, and the

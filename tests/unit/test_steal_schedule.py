@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalance.core.steal_checks import ServerState
@@ -50,6 +50,7 @@ def test_units_that_share_no_node_go_first(
     assert [(each.stealer, each.donor) for each in found] == chosen
 
 
+@settings(deadline=None)
 @given(UNITS, st.integers(0, 3), st.integers(1, 4))
 def test_what_the_schedule_promises(units: list[StealUnit], begun: int, parallel: int) -> None:
     """VOL-024, VOL-091: never more at once than allowed, and no place stays empty while somebody waits.
@@ -88,6 +89,7 @@ def test_progress() -> None:
     assert str(board.of_job("a")) == "Number of stores completed - 3 / 4"
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3)), max_size=12))
 def test_progress_never_goes_back(heard: list[tuple[str, int]]) -> None:
     """VOL-104: reports may come late or twice."""
@@ -113,6 +115,7 @@ CLOCKS = st.dictionaries(st.integers(0, 2), st.integers(1, 3), max_size=3).map(
 VERSIONS = CLOCKS.map(lambda clock: Versioned(clock, str(clock.counts)))
 
 
+@settings(deadline=None)
 @given(st.lists(VERSIONS, max_size=6), st.randoms(use_true_random=False))
 def test_versions_merge_in_any_order(versions: list[Versioned], random: object) -> None:
     """VOL-072, VOL-073: what stays is what no other version has seen, however often and in whichever order they

@@ -90,7 +90,7 @@ def check_rest(world: World, wanted: ClusterMetadata, history: History) -> None:
 
 
 def _check_static(world: World, wanted: ClusterMetadata) -> None:
-    """Every replica of a read-only store has all of its files, and no node fetched what it does not serve."""
+    """Every replica of a read-only store has all of its files, and no node keeps more than what it serves."""
     for store in world.stores:
         if store.kind is not StoreKind.READ_ONLY:
             continue
@@ -101,5 +101,6 @@ def _check_static(world: World, wanted: ClusterMetadata) -> None:
                 if found != value:
                     raise RuleBrokenError(f"node {node}: {store.name} {key} is {found!r}, not {value!r}")
         for server in world.servers.values():
-            if server.read_only[store.name].has_fetched:
-                raise RuleBrokenError(f"node {server.node} kept a fetched directory of {store.name}")
+            held = server.read_only[store.name]
+            if held.directories != (held.current,):
+                raise RuleBrokenError(f"node {server.node} has directories {held.directories} of {store.name}")

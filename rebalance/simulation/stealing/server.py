@@ -252,6 +252,7 @@ class Server:
     async def undo(self, batch: BatchId, parts: Iterable[Change]) -> None:
         """Takes back what was done for the batch, in the order of ``parts``; nothing when there is nothing.
         Raises OrderRefusedError once it is committed here."""
+        self.around.note(self.node, "ToldToUndo", str(batch))
         if self.metadata.committed == batch:
             raise OrderRefusedError("COMMITTED", f"node {self.node} has committed {batch}: go forward")
         if self.metadata.unfinished != batch:

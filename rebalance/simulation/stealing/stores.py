@@ -52,8 +52,8 @@ class ReadOnlyStore:
         self._versions = {0: {number: dict(rows) for number, rows in partitions.items()}}
 
     @property
-    def has_fetched(self) -> bool:
-        return self.current + 1 in self._versions
+    def directories(self) -> tuple[int, ...]:
+        return tuple(sorted(self._versions))
 
     def get(self, partition: int, key: str) -> str | None:
         return self._versions[self.current].get(partition, {}).get(key)

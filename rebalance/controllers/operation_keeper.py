@@ -8,7 +8,6 @@ seldom: a look may take a twentieth of the time at most.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -37,8 +36,15 @@ log = structlog.get_logger(__name__)
 LOOK_S = 1.0
 LOOK_SHARE = 20
 """A zone is looked at again after so many times as long as the last look took, or after ``LOOK_S``."""
+PARTITIONS_PER_S = 20_000
+"""Nor are more partitions looked at than these, on average: a look also costs the metastore."""
 PARTITIONS_PER_SLICE = 500
 STOPPED = (OperationState.CANCELLED, OperationState.FAILED)
+
+
+def _loop_s() -> float:
+    """The event loop's time, which is virtual in simulations."""
+    return asyncio.get_running_loop().time()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ class OperationKeeper:
         keyspace: Keyspace,
         clock: Clock,
         limits: Callable[[], Limits],
-        elapsed_s: Callable[[], float] = time.monotonic,
+        elapsed_s: Callable[[], float] = _loop_s,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
@@ -136,8 +142,10 @@ class OperationKeeper:
         except Exception as error:
             # One that cannot be read must not keep the others from being looked at.
             log.warning("operation not looked at", operation=key, error=repr(error))
-        took_s = self._elapsed_s() - begun_s
-        self._due_s[key] = self._elapsed_s() + max(LOOK_S, LOOK_SHARE * took_s)
+        now_s, size = self._elapsed_s(), 0
+        if key in self._not_over:
+            size = self._not_over[key].tally.total
+        self._due_s[key] = now_s + max(LOOK_S, LOOK_SHARE * (now_s - begun_s), size / PARTITIONS_PER_S)
 
     async def look(self, item: KeyValue) -> Operation:
         """The operation as it is after one look. Raises MetastoreError, and RefusedError when its zone changed

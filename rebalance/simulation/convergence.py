@@ -10,6 +10,7 @@ from catalog.filters.json_path import JSON_PATH
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.operation import Operation
 from rebalance.core.records import NodeRecord
 from rebalance.core.target import is_target_of
 from rebalance.core.topology import Topology
@@ -26,6 +27,10 @@ def unfinished(
 ) -> Iterator[str]:
     """What is missing until each zone is as ``wanted``, cheap checks first; nothing when all is done."""
     nodes = tuple(living)
+    for item in store.range_now(keyspace.operations).items:
+        operation = Operation.decode(item.value)
+        if not operation.is_over:
+            yield f"operation {operation.operation_id} is {operation.state.value}"
     for intent in wanted:
         zone_id = intent.zone.zone_id
         if intent.dropped:

@@ -81,7 +81,7 @@ def limits(
       zonectl rebalance limits --one-operation --operation-time 10d
       zonectl rebalance limits --format json | jq .pause
     """
-    from app.cli.rebalance_run import cap_of, change_limits, one_object, seconds_of, with_client
+    from app.cli.rebalance_run import change_limits, limits_request, one_object, with_client
     from app.cli.rebalance_view import print_limits
 
     one_object(form)
@@ -92,12 +92,7 @@ def limits(
         "receiver_moves": receiver_moves,
         "batch_size": batch_size,
     }
-    change: dict[str, object] = {name: cap_of(name, text) for name, text in given.items() if text is not None}
-    if one_operation is not None:
-        change["one_operation"] = one_operation
-    if operation_time is not None:
-        is_none = operation_time.lower() == "none"
-        change["operation_s"] = None if is_none else seconds_of(operation_time, "--operation-time")
+    change = limits_request(given, one_operation, operation_time)
     found = with_client(url, data_dir, form, lambda client: change_limits(client, change))
     print_limits(found, form)
     return 0

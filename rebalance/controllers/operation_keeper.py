@@ -8,7 +8,6 @@ seldom: a look may take a twentieth of the time at most.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -65,13 +64,11 @@ class OperationKeeper:
         keyspace: Keyspace,
         clock: Clock,
         limits: Callable[[], Limits],
-        elapsed_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._clock = clock
         self._limits = limits
-        self._elapsed_s = elapsed_s
         self._recovery = PartitionRecovery(metastore, keyspace)
         self._targets = TargetStore(metastore, keyspace)
         self._mirror = KeyspaceMirror(metastore, keyspace.operations)
@@ -102,7 +99,7 @@ class OperationKeeper:
         self._due_s.clear()
         while True:
             self._changed.clear()
-            now_s = self._elapsed_s()
+            now_s = _elapsed_s()
             for key in [key for key in self._not_over if self._due_s.get(key, 0.0) <= now_s]:
                 await self._look_in_time(key)
             try:
@@ -112,7 +109,7 @@ class OperationKeeper:
                 continue
 
     def _on_change(self, changed: frozenset[str]) -> None:
-        for key in changed:
+        for key in sorted(changed):
             value = self._mirror.value(key)
             operation = Operation.decode(value) if value is not None else None
             if operation is None or operation.is_over:
@@ -126,7 +123,7 @@ class OperationKeeper:
                     self._changed.set()
 
     async def _look_in_time(self, key: str) -> None:
-        item, begun_s = self._mirror.get(key), self._elapsed_s()
+        item, begun_s = self._mirror.get(key), _elapsed_s()
         if item is None:
             return
         try:
@@ -136,8 +133,8 @@ class OperationKeeper:
         except Exception as error:
             # One that cannot be read must not keep the others from being looked at.
             log.warning("operation not looked at", operation=key, error=repr(error))
-        took_s = self._elapsed_s() - begun_s
-        self._due_s[key] = self._elapsed_s() + max(LOOK_S, LOOK_SHARE * took_s)
+        took_s = _elapsed_s() - begun_s
+        self._due_s[key] = _elapsed_s() + max(LOOK_S, LOOK_SHARE * took_s)
 
     async def look(self, item: KeyValue) -> Operation:
         """The operation as it is after one look. Raises MetastoreError, and RefusedError when its zone changed
@@ -249,6 +246,10 @@ class OperationKeeper:
             if not (await self._metastore.commit(Txn(reading.guards, batch))).succeeded:
                 return
         log.info("moves withdrawn", operation=operation.operation_id, partitions=len(writes))
+
+
+def _elapsed_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _step(operation: Operation, reading: ZoneReading, number: int, copies: int) -> tuple[PartitionStep, bool]:

@@ -2,7 +2,7 @@
 
 Level-triggered and without a memory that matters: whoever leads reads the operations that are not over, looks
 at their zones, and writes what has changed, guarded by the operation as it was read. Large zones are looked at
-seldom: a look may take a twentieth of the time at most.
+seldom, so that looking takes a small part of the time.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from rebalance.ports.metastore import Metastore, MetastoreError
 log = structlog.get_logger(__name__)
 
 LOOK_S = 1.0
-LOOK_SHARE = 20
-"""A zone is looked at again after so many times as long as the last look took, or after ``LOOK_S``."""
+LOOK_PARTITION_S = 0.001
+"""A zone is looked at again after ``LOOK_S`` and so long for each of its partitions."""
 PARTITIONS_PER_SLICE = 500
 STOPPED = (OperationState.CANCELLED, OperationState.FAILED)
 
@@ -123,7 +123,7 @@ class OperationKeeper:
                     self._changed.set()
 
     async def _look_in_time(self, key: str) -> None:
-        item, begun_s = self._mirror.get(key), _elapsed_s()
+        item = self._mirror.get(key)
         if item is None:
             return
         try:
@@ -133,8 +133,8 @@ class OperationKeeper:
         except Exception as error:
             # One that cannot be read must not keep the others from being looked at.
             log.warning("operation not looked at", operation=key, error=repr(error))
-        took_s = _elapsed_s() - begun_s
-        self._due_s[key] = _elapsed_s() + max(LOOK_S, LOOK_SHARE * took_s)
+        partitions = Operation.decode(item.value).tally.total
+        self._due_s[key] = _elapsed_s() + LOOK_S + LOOK_PARTITION_S * partitions
 
     async def look(self, item: KeyValue) -> Operation:
         """The operation as it is after one look. Raises MetastoreError, and RefusedError when its zone changed

@@ -40,6 +40,11 @@ class ActorMiddleware:
         channel = channels.get(headers.get(VIA, ""), Channel.SQL if sql_user else Channel.REST)
         checked = headers.get(self._verified_header) if self._verified_header else None
         if checked:
-            return Actor(checked[:NAME_MAX], True, channel, address)
+            return Actor(_shown(checked), True, channel, address)
         stated = sql_user if sql_user is not None else unquote(headers.get(STATED, ""))
-        return Actor(stated[:NAME_MAX], False, channel, address)
+        return Actor(_shown(stated), False, channel, address)
+
+
+def _shown(name: str) -> str:
+    """Without what could hide a name in a log or a terminal."""
+    return "".join(each for each in name if each.isprintable())[:NAME_MAX]

@@ -90,7 +90,7 @@ def limits(
       zonectl rebalance limits --format json | jq .pause
     """
     from app.cli.connection import connected
-    from app.cli.rebalance_run import cap_of, change_limits, one_object, seconds_of
+    from app.cli.rebalance_run import change_limits, limits_request, one_object
     from app.cli.rebalance_view import print_limits
 
     one_object(form)
@@ -101,12 +101,7 @@ def limits(
         "receiver_moves": receiver_moves,
         "batch_size": batch_size,
     }
-    change: dict[str, object] = {name: cap_of(name, text) for name, text in given.items() if text is not None}
-    if one_operation is not None:
-        change["one_operation"] = one_operation
-    if operation_time is not None:
-        is_none = operation_time.lower() == "none"
-        change["operation_s"] = None if is_none else seconds_of(operation_time, "--operation-time")
+    change = limits_request(given, one_operation, operation_time)
     with connected(url, data_dir, form) as client:
         found = change_limits(client, change)
     print_limits(found, form)

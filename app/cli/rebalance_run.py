@@ -26,6 +26,19 @@ def cap_of(option: str, text: str) -> int | None:
     return int(text)
 
 
+def limits_request(
+    caps: Mapping[str, str | None], one_operation: bool | None, operation_time: str | None
+) -> JsonObject:
+    """The body of a change: what is given, and nothing else. Raises UsageError."""
+    change: JsonObject = {name: cap_of(name, text) for name, text in caps.items() if text is not None}
+    if one_operation is not None:
+        change["one_operation"] = one_operation
+    if operation_time is not None:
+        is_none = operation_time.lower() == "none"
+        change["operation_s"] = None if is_none else seconds_of(operation_time, "--operation-time")
+    return change
+
+
 def seconds_of(text: str, option: str = "--for") -> int:
     """``1h30m`` is 5400. Raises UsageError."""
     found = _TIME.fullmatch(text.strip().lower())

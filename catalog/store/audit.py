@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection, Engine, RowMapping, func, insert, select
 
-from catalog.core.audit import Actor, AuditEntry, AuditFilter, AuditRecord, Channel
+from catalog.core.audit import NAME_MAX, Actor, AuditEntry, AuditFilter, AuditRecord, Channel
 from catalog.store.audit_table import AUDIT_LOG
 from catalog.store.engine import WRITES, available, reading
 
@@ -37,30 +37,36 @@ class SqlAudit:
             query = query.where(table.c.number < below)
         for column, text in ((table.c.action, wanted.action), (table.c.subject, wanted.subject)):
             if text:
-                query = query.where(func.upper(column) == text.upper())
+                query = query.where(func.upper(column) == _storable(text).upper())
         if wanted.by:
-            query = query.where(table.c.actor == wanted.by)
+            query = query.where(table.c.actor == _storable(wanted.by))
         with reading(self._engine) as connection:
             return tuple(_record(row) for row in connection.execute(query).mappings())
 
 
 def insert_audit(connection: Connection, entry: AuditEntry, at_us: int) -> None:
-    """In the caller's transaction. What is too long is cut: an audit that refuses is none."""
+    """In the caller's transaction. What is too long is cut, and what no database takes is replaced: an audit
+    that refuses is none."""
     actor = entry.actor
     row = {
         "at_us": at_us,
-        "action": entry.action[:64],
-        "subject": entry.subject[:SUBJECT_MAX],
-        "actor": actor.name[:100],
+        "action": _storable(entry.action)[:64],
+        "subject": _storable(entry.subject)[:SUBJECT_MAX],
+        "actor": _storable(actor.name)[:NAME_MAX],
         "verified": actor.verified,
         "channel": actor.channel.value,
-        "address": actor.address[:64],
-        "reason": entry.reason[:REASON_MAX],
-        "details": entry.details[:DETAILS_MAX],
+        "address": _storable(actor.address)[:64],
+        "reason": _storable(entry.reason)[:REASON_MAX],
+        "details": _storable(entry.details)[:DETAILS_MAX],
         "version_before": entry.version_before,
         "version_after": entry.version_after,
     }
     connection.execute(insert(AUDIT_LOG), row)
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL takes no NUL, and no database half a surrogate pair."""
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def _record(row: RowMapping) -> AuditRecord:

@@ -2,7 +2,7 @@
 
 Level-triggered and without a memory that matters: whoever leads reads the operations that are not over, looks
 at their zones, and writes what has changed, guarded by the operation as it was read. Large zones are looked at
-seldom: a look may take a twentieth of the time at most.
+seldom, so that looking takes a small part of the time.
 """
 
 from __future__ import annotations
@@ -34,17 +34,10 @@ from rebalance.ports.metastore import Metastore, MetastoreError
 log = structlog.get_logger(__name__)
 
 LOOK_S = 1.0
-LOOK_SHARE = 20
-"""A zone is looked at again after so many times as long as the last look took, or after ``LOOK_S``."""
-PARTITIONS_PER_S = 20_000
-"""Nor are more partitions looked at than these, on average: a look also costs the metastore."""
+LOOK_PARTITION_S = 0.0001
+"""A zone is looked at again after ``LOOK_S`` and so long for each of its partitions."""
 PARTITIONS_PER_SLICE = 500
 STOPPED = (OperationState.CANCELLED, OperationState.FAILED)
-
-
-def _loop_s() -> float:
-    """The event loop's time, which is virtual in simulations."""
-    return asyncio.get_running_loop().time()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +64,11 @@ class OperationKeeper:
         keyspace: Keyspace,
         clock: Clock,
         limits: Callable[[], Limits],
-        elapsed_s: Callable[[], float] = _loop_s,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._clock = clock
         self._limits = limits
-        self._elapsed_s = elapsed_s
         self._recovery = PartitionRecovery(metastore, keyspace)
         self._targets = TargetStore(metastore, keyspace)
         self._mirror = KeyspaceMirror(metastore, keyspace.operations)
@@ -108,7 +99,7 @@ class OperationKeeper:
         self._due_s.clear()
         while True:
             self._changed.clear()
-            now_s = self._elapsed_s()
+            now_s = _elapsed_s()
             for key in [key for key in self._not_over if self._due_s.get(key, 0.0) <= now_s]:
                 await self._look_in_time(key)
             try:
@@ -118,7 +109,7 @@ class OperationKeeper:
                 continue
 
     def _on_change(self, changed: frozenset[str]) -> None:
-        for key in changed:
+        for key in sorted(changed):
             value = self._mirror.value(key)
             operation = Operation.decode(value) if value is not None else None
             if operation is None or operation.is_over:
@@ -132,7 +123,7 @@ class OperationKeeper:
                     self._changed.set()
 
     async def _look_in_time(self, key: str) -> None:
-        item, begun_s = self._mirror.get(key), self._elapsed_s()
+        item = self._mirror.get(key)
         if item is None:
             return
         try:
@@ -142,10 +133,8 @@ class OperationKeeper:
         except Exception as error:
             # One that cannot be read must not keep the others from being looked at.
             log.warning("operation not looked at", operation=key, error=repr(error))
-        now_s, size = self._elapsed_s(), 0
-        if key in self._not_over:
-            size = self._not_over[key].tally.total
-        self._due_s[key] = now_s + max(LOOK_S, LOOK_SHARE * (now_s - begun_s), size / PARTITIONS_PER_S)
+        partitions = Operation.decode(item.value).tally.total
+        self._due_s[key] = _elapsed_s() + LOOK_S + LOOK_PARTITION_S * partitions
 
     async def look(self, item: KeyValue) -> Operation:
         """The operation as it is after one look. Raises MetastoreError, and RefusedError when its zone changed
@@ -257,6 +246,10 @@ class OperationKeeper:
             if not (await self._metastore.commit(Txn(reading.guards, batch))).succeeded:
                 return
         log.info("moves withdrawn", operation=operation.operation_id, partitions=len(writes))
+
+
+def _elapsed_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _step(operation: Operation, reading: ZoneReading, number: int, copies: int) -> tuple[PartitionStep, bool]:

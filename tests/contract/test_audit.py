@@ -59,6 +59,14 @@ def test_filters_and_pages(store: CatalogStore) -> None:
     assert [each.entry.subject for each in (*first, *rest)] == ["n4", "n3", "n2", "n1", "n0"]
 
 
+def test_what_no_database_takes_is_replaced(store: CatalogStore) -> None:
+    """In what is kept and in what is asked for."""
+    store.audit.record(AuditEntry("DRAIN NODE", "n\0", Actor("a\ud800b"), "why\0", "{}", 1, 1))
+    (found,) = store.audit.read(AuditFilter(subject="N\0", by="a\ud800b"), 10)
+    assert (found.entry.subject, found.entry.actor.name, found.entry.reason) == ("n\ufffd", "a?b", "why\ufffd")
+    assert store.audit.read(AuditFilter(action="\0"), 10) == ()
+
+
 def test_a_restored_zone_is_a_version_that_says_why(store: CatalogStore) -> None:
     """VOL-093: also when no parameter changes, and with the stored target in the intent."""
     run(store, "CREATE ZONE a (PARTITIONS 2)")

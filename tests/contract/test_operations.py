@@ -21,23 +21,16 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.operation import KEPT_MAX, Operation, OperationKind, OperationState
 from rebalance.core.records import (
     ConfigurationRecord,
-    ConfiguredMember,
-    MemberRecord,
-    MemberRole,
-    MemberState,
     NodeRecord,
     Stage,
 )
 from rebalance.core.target import TargetPointer
-from rebalance.core.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore
-from tests.admission_world import DEADLINE_S, IDS, NODES, ZONES, Controllers, World, altered
+from tests.admission_world import DEADLINE_S, IDS, NODES, ZONES, altered
 from tests.conftest import EtcdServer
-
-ZONE, ZONE_ID = ZONES[0], IDS[0]
-SIZE = 1_000
+from tests.operation_groups import SIZE, ZONE, ZONE_ID, OperationsWorld
 
 
 @pytest.fixture(params=["etcd", "memory"])
@@ -45,56 +38,6 @@ async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> Asyn
     opened: Metastore = EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
     yield opened
     await opened.close()
-
-
-class OperationsWorld(World):
-    """Nodes live, and groups are what stable says once ``found`` was called."""
-
-    def __init__(self, store: Metastore, keyspace: Keyspace) -> None:
-        super().__init__(store, keyspace)
-        self.control = OperationControl(store, keyspace, WallClock())
-
-    async def put(self, key: str, value: bytes) -> None:
-        await self.store.commit(Txn((), (Put(key, value),)))
-
-    async def found(self) -> None:
-        """Every group has committed what is stable; its members run."""
-        for partition, seen in (await self.observed()).items():
-            assert seen.stable is not None
-            stable = Assignments.decode(seen.stable.value)
-            voters = {node: ConfiguredMember(node, MemberRole.VOTER, "p") for node in stable.peers}
-            record = ConfigurationRecord(1, stable.primary, Stage.NONE, voters, size_bytes=SIZE)
-            await self.put(self.keyspace.partition(partition).configuration, record.encode())
-            for node in stable.peers:
-                member = MemberRecord(MemberState.RUNNING, "p", "c", started=True)
-                await self.put(self.keyspace.member(partition, node), member.encode())
-
-    async def operations(self, zone: int = ZONE_ID) -> list[Operation]:
-        items = (await self.store.range(f"{self.keyspace.operations}{zone}-")).items
-        return sorted((Operation.decode(item.value) for item in items), key=lambda each: each.event_revision)
-
-    async def newest(self, zone: int = ZONE_ID) -> Operation:
-        return (await self.operations(zone))[-1]
-
-    async def look(self, controllers: Controllers, zone: int = ZONE_ID) -> Operation:
-        """One look of the keeper at the newest operation of the zone."""
-        newest = await self.newest(zone)
-        item = await self.store.get(self.keyspace.operation(newest.operation_id))
-        assert item is not None
-        return await controllers.operations.look(item)
-
-    async def begin(
-        self, controllers: Controllers, replicas: int = 3, origin: Origin | None = None
-    ) -> Operation:
-        await self.publish(altered(ZONE, replicas), origin=origin)
-        assert await controllers.zones.reconcile([ZONE_ID]) == {}
-        return await self.newest()
-
-    async def end_moves(self) -> None:
-        while moving := await self.moving():
-            for partition in moving:
-                await self.end_move(partition)
-        await self.found()
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ class Life:
     def __init__(self, api: ApiStub, *answers: tuple[int, dict[str, Any]]) -> None:
         self.answers = list(answers)
         self.waits = 0
-        api.answer = self.answer  # type: ignore[method-assign]
+        api.answer = self.answer
 
     def answer(self, request: Request) -> tuple[int, dict[str, Any]]:
         assert request.path.startswith(f"{BASE}/3-1834?plan=false")

@@ -1,0 +1,92 @@
+"""Which partitions two placements place differently, against the plain comparison of sets; and what of an
+earlier placement can come back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from catalog.core.zone import Zone, ZoneId, ZoneIntent
+from rebalance.controllers.restored_target import restored, why_not_restorable
+from rebalance.core.data_nodes import DataNodes
+from rebalance.core.target import StoredTarget, TargetPointer
+from rebalance.kernels.difference import changed_rows
+
+NAMES = ("a", "b", "c", "d")
+ROWS = 3
+
+
+@st.composite
+def placements(draw: st.DrawFn) -> tuple[tuple[str, ...], np.ndarray, int]:
+    nodes = tuple(draw(st.permutations(NAMES)))
+    replicas = draw(st.integers(1, 3))
+    rows = [draw(st.permutations(range(len(nodes))))[:replicas] for _ in range(ROWS)]
+    return nodes, np.array(rows, dtype=np.int32), draw(st.integers(1, replicas))
+
+
+def roles(placement: tuple[tuple[str, ...], np.ndarray, int], row: int) -> tuple[set[str], set[str]]:
+    nodes, matrix, voters = placement
+    names = [nodes[index] for index in matrix[row]]
+    return set(names[:voters]), set(names[voters:])
+
+
+@given(placements(), placements())
+def test_a_row_changes_when_its_voters_or_learners_do(before, after) -> None:
+    expected = [roles(before, row) != roles(after, row) for row in range(ROWS)]
+    assert changed_rows(before, after).tolist() == expected
+
+
+def test_other_numbers_of_partitions_cannot_be_compared() -> None:
+    one, two = (np.zeros((count, 1), dtype=np.int32) for count in (1, 2))
+    with pytest.raises(ValueError, match="1 partitions before and 2 after"):
+        changed_rows((("a",), one, 1), (("a",), two, 1))
+
+
+ZONE = Zone(ZoneId(1), "Z", 2, 2, None, ("default",))
+MATRIX = np.array([[0, 1], [1, 0]], dtype="<i4")
+STORED = StoredTarget(TargetPointer(20, 1, 1, 2, 2, 2, ("a", "b"), "local", "rendezvous"), (MATRIX.tobytes(),))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "replicas", "why"),
+    [
+        ("ab", 2, ""),
+        ("abc", 2, ""),
+        ("ac", 2, "it placed copies on b, and the zone's data nodes are now a, c"),
+        (
+            "abc",
+            3,
+            "it has 2 replicas of which 2 vote, and on the data nodes of now there would be 3 of which 3",
+        ),
+        ("", 2, "it placed copies on a, b, and the zone's data nodes are now none"),
+    ],
+)
+def test_what_stands_against_a_target_of_before(nodes: str, replicas: int, why: str) -> None:
+    """VOL-093, VOL-094: nodes may have come since; none that holds a copy may be gone, and the numbers of
+    replicas and voters are those that the zone would have."""
+    wanted = ZoneIntent(3, Zone(ZoneId(1), "Z", 2, replicas, None, ("default",)))
+    now = DataNodes(tuple(nodes), 2, replicas)
+    found = why_not_restorable(STORED, wanted, now, 2)
+    assert found.startswith(why) if why else found == ""
+    if why:
+        with pytest.raises(ValueError, match="cannot be restored"):
+            restored(ZoneId(1), STORED, wanted, now)
+    else:
+        result = restored(ZoneId(1), STORED, wanted, now)
+        assert result.nodes == tuple(nodes)
+        for partition, row in enumerate(STORED.assignments()):
+            assert result.assignments(partition) == row
+            assert result.assignments(partition).primary == row.primary, "the order of preference too"
+
+
+def test_a_target_that_used_no_node_that_is_gone() -> None:
+    """A data node of before that held nothing may be gone."""
+    pointer = TargetPointer(20, 1, 1, 2, 2, 2, ("a", "b", "z"), "local", "rendezvous")
+    stored = StoredTarget(pointer, (MATRIX.tobytes(),))
+    result = restored(ZoneId(1), stored, ZoneIntent(3, ZONE), DataNodes(("a", "b", "c"), 2, 2))
+    assert [set(result.assignments(each).nodes) for each in (0, 1)] == [{"a", "b"}] * 2
+    assert why_not_restorable(stored, ZoneIntent(3, ZONE), DataNodes(("a", "b"), 2, 2), 5).startswith(
+        "it has 2"
+    )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from app.cli.exits import UsageError
 from app.cli.services import RebalanceStrategy
 
 
@@ -16,6 +17,7 @@ class SimulationFormat(StrEnum):
 
 
 def simulate(
+    context: typer.Context,
     seed: Annotated[
         int, typer.Option("--seed", metavar="S", help="Everything that happens is drawn from it.")
     ] = 1,
@@ -43,6 +45,13 @@ def simulate(
             show_default="no limits",
         ),
     ] = None,
+    stealing: Annotated[
+        bool,
+        typer.Option(
+            "--stealing",
+            help="Voldemort's rebalancing among servers of its kind instead; takes --seed and --format only.",
+        ),
+    ] = False,
     form: Annotated[
         SimulationFormat, typer.Option("--format", help="`json` is one object, for scripts.")
     ] = SimulationFormat.TEXT,
@@ -59,6 +68,7 @@ def simulate(
       zonectl simulate --seed 7 --nodes 9 --partitions 200 --events 40
       zonectl simulate --seed 7 --partitions 24 --cluster-moves 2
       zonectl simulate --seed 1 --nodes 1000 --partitions 1000000 --events 10
+      zonectl simulate --stealing --seed 7
       for s in $(seq 100); do zonectl simulate --seed $s >/dev/null || break; done
 
     The printed digest covers every write and every step: two runs with the same options print the same one. A
@@ -66,8 +76,24 @@ def simulate(
 
     Exit codes: 0 every invariant held, 1 one was broken, 64 wrong usage, 130 Ctrl-C.
     """
+    if stealing:
+        _refuse_others(context)
+        from app.cli.simulate_stealing import simulate_stealing
+
+        return simulate_stealing(seed, as_json=form is SimulationFormat.JSON)
     from app.cli.simulate_run import simulate_and_print
     from rebalance.simulation.run import Simulation
 
     wanted = Simulation(seed, nodes, partitions, events, strategy.value, cluster_moves=cluster_moves)
     return simulate_and_print(wanted, as_json=form is SimulationFormat.JSON)
+
+
+def _refuse_others(context: typer.Context) -> None:
+    """Raises UsageError: the seed alone draws what a rebalancing of that kind is about."""
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in ("nodes", "partitions", "events", "strategy", "cluster_moves")
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+    ]
+    if given:
+        raise UsageError(f"{', '.join(given)}: --stealing takes --seed and --format only")

@@ -312,3 +312,21 @@ async def test_a_client_that_gets_metadata_too_early() -> None:
     assert numbers > 10
     assert (await running).outcome is Outcome.COMPLETED
     assert GROWN.owners[1] == 3
+
+
+@virtually
+async def test_a_put_names_its_replicas() -> None:
+    """VOL-007, VOL-075: node 2 has the partition before and after, and learns from the list that the client is
+    behind; nothing is stored."""
+    target = START.with_owners({1: 0})
+    two = StoreDefinition("users", 2)
+    rig = await Rig.loaded((two,), target=target)
+    assert START.replicas(1, 2) == (1, 2)
+    await rig.rebalance()
+    key = keys_of(1)[0]
+    version = Versioned(VectorClock().incremented(9), "astray")
+    with pytest.raises(InvalidMetadataError, match=r"is on \(0, 2\) for node 2, not on \(1, 2\)"):
+        await rig.server(2).put("users", key, version, (1, 2))
+    assert await rig.values(2, "users", key) == ["first"]
+    await rig.client.put("users", key, "second")
+    assert await rig.values(0, "users", key) == await rig.values(2, "users", key) == ["second"]

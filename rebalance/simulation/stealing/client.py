@@ -85,10 +85,10 @@ class Client:
         it."""
         seen = await self._call(nodes[0], lambda server: server.get(store, key))
         version = Versioned(merged(seen).incremented(nodes[0]), value)
-        await self._call(nodes[0], lambda server: server.put(store, key, version))
+        await self._call(nodes[0], lambda server: server.put(store, key, version, nodes))
         for node in nodes[1:]:
             try:
-                await self._call(node, lambda server: server.put(store, key, version))
+                await self._call(node, lambda server: server.put(store, key, version, nodes))
             except ObsoleteVersionError:
                 continue
         return version

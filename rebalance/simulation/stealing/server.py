@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from rebalance.core.steal_checks import NodeReport, ServerOptions
 from rebalance.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind
@@ -77,7 +77,7 @@ class Server:
         self.requests: Counter[str] = Counter()
         self.is_up = True
         self.incarnation = 1
-        self.orders: set[asyncio.Task[object]] = set()
+        self.orders: set[asyncio.Task[Any]] = set()
         self._begin_afresh()
 
     def _names(self, kind: StoreKind) -> list[str]:
@@ -116,11 +116,20 @@ class Server:
             await self._serve("get")
             return self.read_only[store].get(partition, key)
 
-    async def put(self, store: str, key: str, version: Versioned) -> None:
+    async def put(
+        self, store: str, key: str, version: Versioned, replicas: tuple[int, ...] | None = None
+    ) -> None:
         """Raises also ObsoleteVersionError. Until the batch is committed the donor gets it too, before anybody
-        is told that it was put: else a rollback would lose it."""
+        is told that it was put: else a rollback would lose it.
+
+        ``replicas``: the list that the client writes to. Another one than the node's own is refused, although
+        the node is in both: each node of an old list may own the partition at its moment, and never all at one.
+        """
         async with self.gate.request():
             partition = self._owned_partition(store, key)
+            if replicas is not None and replicas != self._replicas(store, partition):
+                message = f"partition {partition} of {store} is on {self._replicas(store, partition)}"
+                raise InvalidMetadataError(f"{message} for node {self.node}, not on {replicas}")
             await self._serve("put")
             await self._take(store, partition, key)
             self.read_write[store].put(partition, key, version)
@@ -133,7 +142,10 @@ class Server:
         return partition_of(key, len(self.metadata.cluster.owners))
 
     def owns(self, store: str, partition: int) -> bool:
-        return self.node in self.metadata.cluster.replicas(partition, self.stores[store].replication)
+        return self.node in self._replicas(store, partition)
+
+    def _replicas(self, store: str, partition: int) -> tuple[int, ...]:
+        return self.metadata.cluster.replicas(partition, self.stores[store].replication)
 
     def _owned_partition(self, store: str, key: str) -> int:
         partition = self.partition(key)
@@ -402,6 +414,12 @@ class Server:
             if fate is not SweepFate.DELAYED:
                 return fate is SweepFate.RUN
             await asyncio.sleep(SERVICE_S * 50)
+
+    def ended_order(self, order: asyncio.Task[Any]) -> None:
+        """Also one whose controller has died since: nobody asks for its error then."""
+        self.orders.discard(order)
+        if not order.cancelled():
+            order.exception()
 
     # Crashes
 

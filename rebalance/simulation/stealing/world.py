@@ -145,10 +145,8 @@ class World:
         async def carry_out(server: Server) -> T:
             task = asyncio.ensure_future(operation(server))
             server.orders.add(task)
-            try:
-                await asyncio.wait({task})
-            finally:
-                task.add_done_callback(server.orders.discard)
+            task.add_done_callback(server.ended_order)
+            await asyncio.wait({task})
             if task.cancelled():
                 raise NodeDownError(f"node {node} went down while it carried out an order")
             return task.result()

@@ -41,3 +41,34 @@ def test_a_broken_invariant_names_seed_step_and_the_command(
 def test_wrong_options(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", *wrong]) == 64
     assert wrong[0] in capsys.readouterr().err
+
+
+def test_stealing_is_told_twice_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    """VOL-013, VOL-090, VOL-104: each line of a run of a controller, batch by batch, with its progress."""
+    assert main(["simulate", "--stealing", "--seed", "7", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["seed"], found["broken"], found["failed"]) == (7, None, [])
+    assert found["requests"] > 50
+    kinds = {line["what"] for line in found["trace"]}
+    assert {"Batch", "Step", "UnitBegan", "StoreDone", "Progress", "Committed"} <= kinds
+    assert main(["simulate", "--stealing", "--seed", "7"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("\n") == len(found["trace"]) + 3
+    assert "every rule held" in text
+
+
+def test_a_broken_rule_of_stealing_names_seed_and_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody asks a donor."""
+    target = "rebalance.simulation.stealing.metadata.ServerMetadata.donor_of"
+    monkeypatch.setattr(target, lambda self, store, partition: None)
+    assert main(["simulate", "--stealing", "--seed", "0", "--format", "json"]) == 1
+    out, err = capsys.readouterr()
+    assert "was acknowledged, and a read found" in json.loads(out)["broken"]
+    assert "zonectl simulate --stealing --seed 0" in err
+
+
+def test_stealing_takes_a_seed_only(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "--stealing", "--nodes", "4", "--events", "3"]) == 64
+    assert "--nodes, --events: --stealing takes --seed and --format only" in capsys.readouterr().err

@@ -1,0 +1,56 @@
+"""What ``zonectl simulate --stealing`` does: one rebalancing of Voldemort's kind, from a seed."""
+
+from __future__ import annotations
+
+import json
+
+from app.cli.exits import CliError, ExitCode
+from rebalance.simulation.stealing.controller import Result
+from rebalance.simulation.stealing.history import History
+from rebalance.simulation.stealing.run import SeededRun
+from rebalance.simulation.stealing.world import World
+
+
+def simulate_stealing(seed: int, *, as_json: bool) -> int:
+    """Raises CliError for a broken rule, after what happened was printed."""
+    run, broken = SeededRun(seed), None
+    try:
+        run.run()
+    except AssertionError as error:
+        broken = str(error)
+    results = [_outcome(each) for each in run.results]
+    if as_json:
+        print(
+            json.dumps(_document(seed, run.world, run.history, results, broken), ensure_ascii=False, indent=2)
+        )
+    else:
+        for line in run.world.trace:
+            print(line)
+        print(f"controllers: {'; '.join(results) or 'none'}")
+        print(f"{len(run.history.requests)} requests of clients, {len(run.history.failed)} failed")
+        print("every rule held" if broken is None else "a rule is broken")
+    if broken is not None:
+        again = f"zonectl simulate --stealing --seed {seed}"
+        raise CliError(ExitCode.FAILED, f"seed {seed}: {broken}\nto see it again: {again}")
+    return ExitCode.OK
+
+
+def _outcome(result: Result) -> str:
+    refusals = ", ".join(each.code.value for each in result.refusals)
+    return " ".join(each for each in (result.outcome.value, refusals, result.error) if each)
+
+
+def _document(
+    seed: int, world: World, history: History, results: list[str], broken: str | None
+) -> dict[str, object]:
+    return {
+        "seed": seed,
+        "results": results,
+        "requests": len(history.requests),
+        "failed": history.failed,
+        "trace": [
+            {"at_s": round(each.at_s, 6), "node": each.node, "what": each.kind, "detail": each.detail}
+            for each in world.trace
+        ],
+        "broken": broken,
+    }

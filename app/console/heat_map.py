@@ -234,9 +234,12 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
                 "itemStyle": {":borderColor": css("--panel"), "borderWidth": 1 if len(names) <= 48 else 0},
                 "label": {
                     "show": found.is_labelled,
-                    ":formatter": "(p) => (WORDS)[p.value[2]] ?? ''".replace("WORDS", _js(_WORDS)),
-                    ":color": css("--map-label"),
+                    ":formatter": f"(p) => ({_js(_WORDS)})[p.value[2]] ?? ''",
                     "fontSize": 11,
+                    "rich": {
+                        style: {":color": css(f"--map-on-{style}"), "fontSize": 11}
+                        for style in ("cell", "leader", "joining", "trouble")
+                    },
                 },
                 "emphasis": {"itemStyle": {":borderColor": css("--ink"), "borderWidth": 2}},
             }
@@ -245,13 +248,14 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
 
 
 _WORDS = {
-    int(Colour.MANY): "voter",
-    int(Colour.LEADER): "leader",
-    int(Colour.LEARNER): "learner",
-    int(Colour.LEAVING): "leaving",
-    int(Colour.JOINING): "joining",
-    int(Colour.TROUBLE): "down",
+    int(Colour.MANY): "{cell|voter}",
+    int(Colour.LEADER): "{leader|leader}",
+    int(Colour.LEARNER): "{cell|learner}",
+    int(Colour.LEAVING): "{cell|leaving}",
+    int(Colour.JOINING): "{joining|joining}",
+    int(Colour.TROUBLE): "{trouble|down}",
 }
+"""Each in a style of its own: no ink can be read on all of the colours."""
 
 
 def summary(found: HeatMap) -> str:

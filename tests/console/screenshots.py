@@ -50,6 +50,8 @@ def main() -> None:
         for scene, pictures in scenes.items():
             stage = Stage.start(scene)
             try:
+                if scene == "large":
+                    stage.tell("down node-012")
                 for theme in THEMES:
                     with visiting(browser, stage.url, theme) as visit:
                         for name, path in pictures.items():

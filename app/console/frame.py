@@ -92,7 +92,7 @@ class Frame:
     async def _tick(self) -> None:
         self.site.feed.watch()
         readiness = await self.site.readiness()
-        revision = (self.site.revision, readiness["catalog"], readiness["metastore"], readiness["spark"])
+        revision = (self.site.revision, *readiness.values())
         if revision != self._shown:
             self._shown = revision
             await self.redraw()

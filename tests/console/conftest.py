@@ -109,6 +109,7 @@ class Visit:
     def open(self, path: str, wait_ms: float = WAIT_MS) -> Page:
         """``path`` below the console; until everything is read."""
         self.page.goto(self.url + path.lstrip("/"))
+        self.page.wait_for_function("window.socket?.connected")
         expect(self.page.get_by_role("status")).to_contain_text("live", timeout=wait_ms)
         return self.page
 

@@ -13,6 +13,7 @@ from app.console.cells import Move
 from app.console.controls import button
 from app.console.fragments import link, render
 from app.console.frame import Fragment, console_page, go, page_frame
+from app.console.grids import show_chart
 from app.console.heat_map import HeatMap, Shown, chart_options, chosen, heat_map, legend, summary
 from app.console.shared import NEW_ZONE, Site
 from app.console.zone_grid import Numbers, ZoneGrid
@@ -155,8 +156,7 @@ class _Map:
         self._legend.show(render("map_legend", legend=legend(found)))
         self._summary.show(summary(found))
         self._chart.style(f"height: {chart_height(len(found.nodes))}px")
-        self._chart.options.clear()
-        self._chart.options.update(chart_options(found))
+        show_chart(self._chart, chart_options(found))
 
 
 def register(site: Site) -> None:

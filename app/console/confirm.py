@@ -56,7 +56,7 @@ def confirm(frame: Frame, title: str, consequence: str, action: str, act: Act, *
             frame.actor = frame.actor.named(name)
             remember_name(name)
             dialog.close()
-            ui.notify(told, type="positive", position="bottom")
+            ui.notify(told, position="bottom")
             await frame.redraw()
 
         with ui.row().classes("buttons"):

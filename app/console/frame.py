@@ -56,6 +56,7 @@ class Frame:
     _status: ui.html
     _problem: ui.html
     _shown: Hashable = None
+    _missing: str = ""
     _draw: Callable[[], Awaitable[None]] | None = field(default=None)
 
     async def live(self, draw: Callable[[], Awaitable[None]], *, later: bool = False) -> None:
@@ -67,9 +68,15 @@ class Frame:
             await self.redraw()
         ui.timer(TICK_S, self._tick, immediate=later)
 
+    def miss(self, error: StatementError) -> None:
+        """The page shows the error and its frame alone."""
+        self._missing = _told(error)
+        self._problem.set_content(self._missing)
+        ui.timer(TICK_S, self._tick)
+
     async def redraw(self) -> None:
         """Shows what is refused or broken in place of what cannot be shown."""
-        problem = ""
+        problem = self._missing
         try:
             self.site.services.require_metastore()
             if self._draw is not None:
@@ -86,7 +93,7 @@ class Frame:
     async def _tick(self) -> None:
         self.site.feed.watch()
         readiness = await self.site.readiness()
-        revision = (self.site.revision, readiness["catalog"], readiness["metastore"], readiness["spark"])
+        revision = (self.site.revision, *readiness.values())
         if revision != self._shown:
             self._shown = revision
             await self.redraw()
@@ -123,11 +130,12 @@ def page_frame(site: Site, request: Request, title: str, active: str) -> Iterato
     with ui.element("div").classes("page") as main:
         ui.skip_link("Skip to the page", target=main)
         problem = ui.html("", sanitize=False).props('role="alert"').classes("problem-place")
+        frame = Frame(site, _actor_of(request), status, problem)
         try:
-            yield Frame(site, _actor_of(request), status, problem)
+            yield frame
         except StatementError as error:
             # What the address asks for is not there: the page says so, with its frame.
-            problem.set_content(_told(error))
+            frame.miss(error)
 
 
 def _actor_of(request: Request) -> Actor:

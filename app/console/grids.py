@@ -1,4 +1,4 @@
-"""AG Grids of rows that change: a row keeps its place, its focus and its selection when its values change."""
+"""Grids and charts that change: rows keep their place, focus and selection when their values change."""
 
 from __future__ import annotations
 
@@ -48,3 +48,12 @@ def show_rows(grid: ui.aggrid, rows: list[dict[str, Any]]) -> None:
         # Not through the options' own update, which builds the grid anew.
         dict.__setitem__(grid.options, "rowData", rows)
         grid.run_grid_method("setGridOption", "rowData", rows)
+
+
+def show_chart(chart: ui.echart, options: dict[str, Any]) -> None:
+    """Sends the options when they differ from what is shown."""
+    if options != chart.options:
+        # Past the wrapper, which would make an observer of each of ten thousand cells.
+        dict.clear(chart.options)
+        dict.update(chart.options, options)
+        chart.update()

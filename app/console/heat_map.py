@@ -23,16 +23,19 @@ from app.console.zone_grid import COPY_OF, ROLE_OF, Numbers, ZoneGrid
 
 COLUMNS_MAX = 96
 LABELLED_CELLS_MAX = 400
-LEVELS = 4
+SHARES = (0.75, 1.25, 1.75)
+"""Of an even share: below the first a node holds few, above the second many, above the last very many."""
 
 
 class Colour(IntEnum):
-    """What a cell is painted as. FEW to ALL: how much of a range the node holds."""
+    """What a cell is painted as. BELOW to FAR: how many copies of a range the node holds against an even share
+    of them."""
 
-    FEW = 1
-    SOME = 2
-    MANY = 3
-    ALL = 4
+    BELOW = 1
+    EVEN = 2
+    VOTER = 3
+    ABOVE = 4
+    FAR = 11
     LEADER = 5
     LEARNER = 6
     UNREAD = 7
@@ -111,7 +114,8 @@ def heat_map(
         for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
     )
     cells = grid.cells[numbers]
-    rows, at = np.nonzero(cells)
+    # Twice as fast as nonzero of two dimensions.
+    rows, at = np.divmod(np.flatnonzero(cells.ravel() != 0), max(cells.shape[1], 1))
     names = tuple(sorted({*nodes, *(grid.nodes[each] for each in np.unique(at).tolist())}, key=natural))
     place = {name: number for number, name in enumerate(names)}
     order = np.array([place.get(name, 0) for name in grid.nodes], dtype=np.int64)
@@ -147,11 +151,12 @@ def _counted(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def _colours(counts: npt.NDArray[np.int64], in_range: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """``Colour`` by column and node; later ones win."""
     replicas, leaders, learners, leaving, joining, troubled, unread = counts
-    share = replicas / np.maximum(in_range, 1)[:, None]
-    colours = np.clip(np.ceil(share * LEVELS), 1, LEVELS).astype(np.int64)
+    even = replicas.sum(axis=1, keepdims=True) / max(replicas.shape[1], 1)
+    levels = np.array([Colour.BELOW, Colour.EVEN, Colour.ABOVE, Colour.FAR], dtype=np.int64)
+    colours = levels[np.digitize(replicas / np.maximum(even, 1e-9), SHARES)]
     single = (in_range == 1)[:, None]
     for colour, where in (
-        (Colour.MANY, single & (replicas > 0)),
+        (Colour.VOTER, single & (replicas > 0)),
         (Colour.LEADER, single & (leaders > 0)),
         (Colour.LEARNER, (learners == replicas) & (learners > 0)),
         (Colour.UNREAD, (unread == replicas) & (unread > 0)),
@@ -164,19 +169,29 @@ def _colours(counts: npt.NDArray[np.int64], in_range: npt.NDArray[np.int64]) -> 
     return found
 
 
-LEGEND: tuple[tuple[Colour, str, str], ...] = (
-    (Colour.FEW, "few", "holds up to a quarter of the range"),
-    (Colour.SOME, "some", "up to half"),
-    (Colour.MANY, "many / voter", "up to three quarters; of a single partition: a voter"),
-    (Colour.ALL, "all", "more than that"),
+_OF_RANGES = (
+    (Colour.BELOW, "below an even share", "fewer than three quarters of what each node would hold"),
+    (Colour.EVEN, "about even", "up to five quarters of it"),
+    (Colour.ABOVE, "above", "up to seven quarters"),
+    (Colour.FAR, "far above", "more than that"),
+)
+_OF_PARTITIONS = (
     (Colour.LEADER, "leader", "leads the partition"),
+    (Colour.VOTER, "voter", "votes"),
+)
+_OF_BOTH = (
     (Colour.LEARNER, "learner", "only copies that do not vote"),
     (Colour.LEAVING, "leaving", "goes when the move is over"),
     (Colour.JOINING, "joining", "is being filled, or not begun"),
     (Colour.TROUBLE, "down or broken", "the node is down, or the copy failed"),
     (Colour.UNREAD, "being read", "as the target says; its state is not read yet"),
 )
-"""Colour, word and what it means."""
+
+
+def legend(found: HeatMap) -> tuple[tuple[Colour, str, str], ...]:
+    """Colour, word and what it means."""
+    return (*(_OF_PARTITIONS if found.is_single else _OF_RANGES), *_OF_BOTH)
+
 
 _TOOLTIP = """(p) => {
   const [x, y, , replicas, leaders, learners, leaving, joining, troubled] = p.value;
@@ -204,7 +219,6 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
         "axisTick": {"show": False},
         "axisLine": {"lineStyle": {":color": css("--line")}},
     }
-    words = {colour: word for colour, word, _ in LEGEND}
     return {
         "animation": False,
         "aria": {"enabled": True, "label": {"description": summary(found)}},
@@ -221,10 +235,7 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
             "show": False,
             "dimension": 2,
             "type": "piecewise",
-            "pieces": [
-                {"value": int(each), ":color": css(f"--map-{each.name.lower()}"), "label": words[each]}
-                for each in Colour
-            ],
+            "pieces": [{"value": int(each), ":color": css(f"--map-{each.name.lower()}")} for each in Colour],
         },
         "series": [
             {
@@ -234,9 +245,12 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
                 "itemStyle": {":borderColor": css("--panel"), "borderWidth": 1 if len(names) <= 48 else 0},
                 "label": {
                     "show": found.is_labelled,
-                    ":formatter": "(p) => (WORDS)[p.value[2]] ?? ''".replace("WORDS", _js(_WORDS)),
-                    ":color": css("--map-label"),
+                    ":formatter": f"(p) => ({_js(_WORDS)})[p.value[2]] ?? ''",
                     "fontSize": 11,
+                    "rich": {
+                        style: {":color": css(f"--map-on-{style}"), "fontSize": 11}
+                        for style in ("cell", "leader", "joining", "trouble")
+                    },
                 },
                 "emphasis": {"itemStyle": {":borderColor": css("--ink"), "borderWidth": 2}},
             }
@@ -245,13 +259,14 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
 
 
 _WORDS = {
-    int(Colour.MANY): "voter",
-    int(Colour.LEADER): "leader",
-    int(Colour.LEARNER): "learner",
-    int(Colour.LEAVING): "leaving",
-    int(Colour.JOINING): "joining",
-    int(Colour.TROUBLE): "down",
+    int(Colour.VOTER): "{cell|voter}",
+    int(Colour.LEADER): "{leader|leader}",
+    int(Colour.LEARNER): "{cell|learner}",
+    int(Colour.LEAVING): "{cell|leaving}",
+    int(Colour.JOINING): "{joining|joining}",
+    int(Colour.TROUBLE): "{trouble|down}",
 }
+"""Each in a style of its own: no ink can be read on all of the colours."""
 
 
 def summary(found: HeatMap) -> str:

@@ -13,7 +13,8 @@ from app.console.cells import Move
 from app.console.controls import button
 from app.console.fragments import link, render
 from app.console.frame import Fragment, console_page, go, page_frame
-from app.console.heat_map import LEGEND, HeatMap, Shown, chart_options, chosen, heat_map, summary
+from app.console.grids import show_chart
+from app.console.heat_map import HeatMap, Shown, chart_options, chosen, heat_map, legend, summary
 from app.console.shared import NEW_ZONE, Site
 from app.console.zone_grid import Numbers, ZoneGrid
 from catalog.core.zone import Zone
@@ -79,7 +80,7 @@ class _Map:
             button("Why is it there?", lambda: self._open(number.value))
         self._range = Fragment("range")
         with ui.element("section").classes("panel"):
-            ui.html(render("map_legend", legend=LEGEND), sanitize=False)
+            self._legend = Fragment()
             self._empty = Fragment()
             self._chart = ui.echart({}, on_point_click=self._clicked).classes("map")
             self._summary = Fragment("note")
@@ -152,10 +153,10 @@ class _Map:
         )
         self._empty.show("" if found.selected else render("nothing_here", shown=CHOICES[self._shown.value]))
         self._chart.visible = bool(found.selected and found.nodes)
+        self._legend.show(render("map_legend", legend=legend(found)))
         self._summary.show(summary(found))
         self._chart.style(f"height: {chart_height(len(found.nodes))}px")
-        self._chart.options.clear()
-        self._chart.options.update(chart_options(found))
+        show_chart(self._chart, chart_options(found))
 
 
 def register(site: Site) -> None:

@@ -14,7 +14,7 @@ from app.console.confirm import confirm
 from app.console.controls import button
 from app.console.fragments import link, render
 from app.console.frame import Fragment, Frame, console_page, go, page_frame
-from app.console.grids import COLUMN, live_grid, number_column, show_rows
+from app.console.grids import COLUMN, live_grid, number_column, show_chart, show_rows
 from app.console.nodes_model import node_rows
 from app.console.shared import Site
 from app.console.zone_states import node_loads
@@ -112,9 +112,7 @@ def register(site: Site) -> None:
                 levels = (("leads", "leaders"), ("votes", "followers"), ("learns", "learners"))
                 series = tuple((word, tuple(_level(row, field) for row in bars)) for word, field in levels)
                 options = bar_options(Bars(tuple(row["name"] for row in bars), series))
-                if options != chart.options:
-                    chart.options.clear()
-                    chart.options.update(options)
+                show_chart(chart, options)
 
             await frame.live(draw)
 

@@ -11,6 +11,7 @@ from app.console.charts import Bars, bar_options
 from app.console.controls import Kind, button
 from app.console.fragments import link, render
 from app.console.frame import Fragment, console_page, go, page_frame
+from app.console.grids import show_chart
 from app.console.shared import Site
 from app.console.what_if import Answer, Question, compare, read_names
 from catalog.core.zone import Zone
@@ -79,8 +80,7 @@ def register(site: Site) -> None:
                 verdict.show(render("what_if_verdict", answer=answer))
                 shares.visible = True
                 options = bar_options(shares_chart(answer))
-                chart.options.clear()
-                chart.options.update(options)
+                show_chart(chart, options)
                 details.show(render("what_if_details", answer=answer))
 
             if zone and question != Question():

@@ -14,6 +14,7 @@ from app.console.confirm import confirm
 from app.console.controls import button
 from app.console.fragments import link, natural, render
 from app.console.frame import Fragment, Frame, console_page, page_frame
+from app.console.grids import show_chart
 from app.console.shared import Event, Site
 from app.console.zone_states import ZoneState, skew_of, zone_state
 from app.sql.explain import parameters_of
@@ -93,9 +94,7 @@ class _ZoneView:
             ),
         )
         options = bar_options(bars)
-        if options != self._chart.options:
-            self._chart.options.clear()
-            self._chart.options.update(options)
+        show_chart(self._chart, options)
 
     def _ask_pause(self) -> None:
         name, site = self._name, self._site

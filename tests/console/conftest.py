@@ -106,10 +106,11 @@ class Visit:
     outside: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    def open(self, path: str) -> Page:
-        """``path`` below the console."""
+    def open(self, path: str, wait_ms: float = WAIT_MS) -> Page:
+        """``path`` below the console; until everything is read."""
         self.page.goto(self.url + path.lstrip("/"))
-        expect(self.page.get_by_role("status")).to_contain_text("live")
+        self.page.wait_for_function("window.socket?.connected")
+        expect(self.page.get_by_role("status")).to_contain_text("live", timeout=wait_ms)
         return self.page
 
 

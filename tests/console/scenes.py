@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import islice
 
+from app.actor import Actor, Channel, acting
 from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.ports import StatementStamp
@@ -62,10 +63,12 @@ async def small(world: World) -> None:
         ("CREATE ZONE reference (PARTITIONS 4, REPLICAS ALL, QUORUM SIZE 2)", 4),
         ("CREATE ZONE telemetry (PARTITIONS 48, REPLICAS 3, DISTRIBUTION ALGORITHM 'balanced')", 48),
     ):
-        result = await world.run(f"{sql} STORAGE PROFILES ['default']")
+        with acting(Actor("grace", True, Channel.SQL)):
+            result = await world.run(f"{sql} STORAGE PROFILES ['default']")
         assert result.zone_id is not None
         await world.serve(result.zone_id, partitions)
-    await world.run("ALTER ZONE sessions SET (REPLICAS 5, QUORUM SIZE 3)")
+    with acting(Actor("ada", False, Channel.CONSOLE)):
+        await world.run("ALTER /* ada: one region may be lost */ ZONE sessions SET (REPLICAS 5, QUORUM SIZE 3)")
     await _begin_moves(world, ZoneId(2), 9)
     await world.put(
         world.keyspace.limits,

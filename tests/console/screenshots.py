@@ -23,10 +23,12 @@ PICTURES = {
 }
 LARGE_MAP = "map?zone=LARGE"
 BYTES_MAX = 200_000
+READ_MS = 300_000
+"""65,000 partitions on a busy machine."""
 
 
 def shoot(visit: Visit, name: str, path: str, theme: Theme) -> None:
-    page = visit.open(path)
+    page = visit.open(path, READ_MS)
     settled(page)
     if name == "sql":
         page.get_by_role("button", name="Run").click()
@@ -48,6 +50,8 @@ def main() -> None:
         for scene, pictures in scenes.items():
             stage = Stage.start(scene)
             try:
+                if scene == "large":
+                    stage.tell("down node-012")
                 for theme in THEMES:
                     with visiting(browser, stage.url, theme) as visit:
                         for name, path in pictures.items():

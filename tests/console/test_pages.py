@@ -200,6 +200,8 @@ def test_an_operation_is_paused_and_goes_on(visit: Visit) -> None:
         expect(page.get_by_role("heading", name=re.compile("^Progress"))).to_contain_text(
             re.compile(f"{state}|waiting")
         )
+    # A note that fades is between two colours.
+    expect(page.locator(".q-notification")).to_have_count(0)
     assert faults(page) == []
 
 

@@ -31,7 +31,7 @@ PAGES = {
     "nodes/nobody": "There is no node nobody",
     "operations": "alter zone",
     "operations?zone=ORDERS&show=open": "create zone",
-    "operations/9-9": "There is no such operation",
+    "operations/9-9": "there is no operation 9-9",
     "rebalance": "Limits",
     "sql?text=SHOW+NODES": "SHOW NODES",
     "what-if?zone=ORDERS&add=n9": "Placing the zone anew",

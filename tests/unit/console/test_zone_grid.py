@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.console.cells import COPIES, Copy, Health, Move, PartitionReading, Role, cell
-from app.console.heat_map import Colour, Shown, chart_options, chosen, heat_map, summary
+from app.console.heat_map import Colour, Shown, chart_options, chosen, heat_map, legend, summary
 from app.console.zone_grid import MoveCounts, NodeLoad, ZoneGrid
 
 NODES = ("a", "b", "c", "d")
@@ -111,7 +111,7 @@ def one(role: Role, copy: Copy = Copy.HEALTHY, move: Move = Move.DONE, cause: st
     ("reading", "colour"),
     [
         (one(Role.LEADER), Colour.LEADER),
-        (one(Role.VOTER), Colour.MANY),
+        (one(Role.VOTER), Colour.VOTER),
         (one(Role.LEARNER), Colour.LEARNER),
         (one(Role.VOTER, Copy.UNREAD), Colour.UNREAD),
         (one(Role.VOTER, Copy.LEAVING), Colour.LEAVING),
@@ -127,13 +127,23 @@ def test_colour_of_a_single_partition(reading: PartitionReading, colour: Colour)
     assert drawn[2] == colour
 
 
-def test_levels_of_a_range() -> None:
-    """A node that holds all of a range, half of it, a little: told apart."""
-    cells = [[("all", 18)] + [("half", 18)] * (at % 2) + [("few", 18)] * (at % 10 == 0) for at in range(960)]
-    grid = grid_of(*(PartitionReading(tuple(each), Move.DONE, Health.AVAILABLE) for each in cells))
-    drawn = heat_map(grid, chosen(grid, Shown.EVERY))
-    colours = {drawn.nodes[node]: Colour(colour) for column, node, colour, *_ in drawn.cells if column == 5}
-    assert colours == {"all": Colour.ALL, "half": Colour.SOME, "few": Colour.FEW}
+@pytest.mark.parametrize(
+    ("held", "colours"),
+    [
+        ({"a": 10, "b": 10}, {"a": Colour.EVEN, "b": Colour.EVEN}),
+        ({"a": 2, "b": 10, "c": 10, "d": 18}, dict(zip("abcd", (1, 2, 2, 11), strict=True))),
+        ({"a": 10, "b": 10, "c": 14}, {"a": Colour.EVEN, "b": Colour.EVEN, "c": Colour.EVEN}),
+        ({"a": 7, "b": 7, "c": 14}, {"a": Colour.EVEN, "b": Colour.EVEN, "c": Colour.ABOVE}),
+    ],
+)
+def test_a_range_is_coloured_by_even_shares(held: dict[str, int], colours: dict[str, int]) -> None:
+    """Of 20 partitions in one column, nodes hold so many; below, even, above and far above."""
+    healthy = cell(Role.VOTER, Copy.HEALTHY)
+    cells = [tuple((node, healthy) for node, count in held.items() if at < count) for at in range(20)]
+    grid = grid_of(*(PartitionReading(each, Move.DONE, Health.AVAILABLE) for each in cells))
+    drawn = heat_map(grid, chosen(grid, Shown.EVERY), columns_max=1)
+    assert {drawn.nodes[node]: colour for _, node, colour, *_ in drawn.cells} == colours
+    assert {word for _, word, _ in legend(drawn)} >= {"about even", "learner"}
 
 
 def test_what_is_shown() -> None:

@@ -34,7 +34,7 @@ from rebalance.ports.metastore import Metastore, MetastoreError
 log = structlog.get_logger(__name__)
 
 LOOK_S = 1.0
-LOOK_PARTITION_S = 0.0001
+LOOK_PARTITION_S = 0.001
 """A zone is looked at again after ``LOOK_S`` and so long for each of its partitions."""
 PARTITIONS_PER_SLICE = 500
 STOPPED = (OperationState.CANCELLED, OperationState.FAILED)

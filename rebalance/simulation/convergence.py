@@ -27,10 +27,6 @@ def unfinished(
 ) -> Iterator[str]:
     """What is missing until each zone is as ``wanted``, cheap checks first; nothing when all is done."""
     nodes = tuple(living)
-    for item in store.range_now(keyspace.operations).items:
-        operation = Operation.decode(item.value)
-        if not operation.is_over:
-            yield f"operation {operation.operation_id} is {operation.state.value}"
     for intent in wanted:
         zone_id = intent.zone.zone_id
         if intent.dropped:
@@ -47,6 +43,14 @@ def unfinished(
             yield f"zone {zone_id}: {int(facts.pending.sum())} partitions have pending"
         else:
             yield from _partitions(store, keyspace, intent.zone, facts, configurations)
+
+
+def not_over(store: ObservedStore, keyspace: Keyspace) -> Iterator[str]:
+    """Operations that go on although their targets are reached."""
+    for item in store.range_now(keyspace.operations).items:
+        operation = Operation.decode(item.value)
+        if not operation.is_over:
+            yield f"operation {operation.operation_id} is {operation.state.value}"
 
 
 def not_joined(store: ObservedStore, keyspace: Keyspace, names: Iterable[str]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.groups.simulated_cluster import GroupRates, SimulatedCluster
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.simulation.bulk import BulkPlane
-from rebalance.simulation.convergence import not_joined, unfinished
+from rebalance.simulation.convergence import not_joined, not_over, unfinished
 from rebalance.simulation.invariants import Auditor, InvariantBrokenError
 from rebalance.simulation.limits import LimitsSetter
 from rebalance.simulation.network import NO_FAULTS, FaultRates
@@ -229,6 +229,9 @@ class _World:
         if not missing:
             joining = not_joined(environment.store, environment.keyspace, self.plane.names)
             missing = list(islice(joining, REASONS_SHOWN))
+        if not missing and not self._simulation.is_bulk:
+            # Arrays publish no configurations, so nobody can tell there that a group has changed.
+            missing = list(islice(not_over(environment.store, environment.keyspace), REASONS_SHOWN))
         return missing or [each for each in (self.plane.left_over(),) if each]
 
     async def _rest(self) -> None:

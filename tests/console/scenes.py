@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from itertools import islice
 
-from app.actor import Actor, Channel, acting
+from app.actor import acting
+from catalog.core.audit import Actor, Channel
 from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.ports import StatementStamp

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from catalog.core.zone import ZoneId
+from catalog.core.zone import Strategy, ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.change_lock import decode_lock, encode_lock
-from rebalance.core.guarded_write import Decision, Observed, Strategy, decode_trigger, encode_trigger
+from rebalance.core.guarded_write import Decision, Observed, decode_trigger, encode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import Stage
 from rebalance.core.txn import KeyValue, Put, Txn

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from types import FunctionType
 
 import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
 
 pytestmark = pytest.mark.timeout(400)
-PARTITIONS = 4
+PARTITIONS = 8
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +46,8 @@ def kill_spark(victim: Installation) -> None:
 
 
 @pytest.mark.parametrize("kill", [kill_parent, kill_server, kill_metastore, kill_spark])
-def test_kill_during_an_alter(victim: Installation, kill: object) -> None:
+def test_kill_during_an_alter(victim: Installation, kill: FunctionType) -> None:
     """I3-006, I3-016, I3-034, I3-050: it converges, the keys are all there, nobody is left over."""
-    assert callable(kill)
     wait_for("the whole installation", victim.is_whole, 60)
     zone = kill.__name__.upper()
     victim.execute(f"CREATE ZONE {zone} (PARTITIONS {PARTITIONS}, REPLICAS 1)")

@@ -10,7 +10,8 @@ import pytest
 
 from rebalance.core.assignments import Assignments
 from rebalance.ports.groups import ChangeAnswer
-from tests.integration.test_etcd_group import P0, Hosts, url
+from tests.group_hosts import P0, Hosts
+from tests.integration.test_etcd_group import url
 
 
 @pytest.fixture

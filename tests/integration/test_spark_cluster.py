@@ -68,8 +68,9 @@ class Cluster:
     def kill_worker(self) -> None:
         """With its executor, as when a machine is lost."""
         worker = self.processes.pop()
-        for process in [*psutil.Process(worker.pid).children(recursive=True), worker]:
-            process.kill()
+        for child in psutil.Process(worker.pid).children(recursive=True):
+            child.kill()
+        worker.kill()
         worker.wait()
 
     def stop(self) -> None:

@@ -274,7 +274,7 @@ async def test_a_cancelled_placement_frees_the_cluster(spark: SparkPlacementEngi
 
 async def test_the_jvm_is_killed_during_a_request(spark: SparkPlacementEngine) -> None:
     """A lost driver costs a retry, not a result."""
-    wanted = zone_of(6_000_000, 100)
+    wanted = zone_of(12_000_000, 100)
     driver, jvm = driver_of(spark), jvm_of(spark)
     placing = asyncio.create_task(spark.place([wanted]))
     await asyncio.sleep(0.5)

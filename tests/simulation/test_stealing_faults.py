@@ -127,7 +127,7 @@ async def test_the_order_on_a_stealer(stores: tuple[StoreDefinition, ...], what:
 async def test_the_order_without_read_write_stores() -> None:
     """VOL-050: cluster metadata first, then the swap. VOL-054: there is no later step that could fail."""
     rig = await Rig.loaded((STATIC,))
-    rig.world.rng.shuffle = lambda nodes: nodes.sort()
+    rig.world.rng.shuffle = list.sort
     rig.fail(3, "change CLUSTER")
     await rolled_back(rig)
     assert [line.detail for line in rig.world.trace if line.kind == "TookBack" and line.node == 0] == [

@@ -105,7 +105,7 @@ async def test_sweeps_of_stealers_and_donors() -> None:
 
 async def half_stolen(rig: Rig) -> None:
     """Node 3 has copied the carts of partition 1, and is about to copy the users. State changes go by node."""
-    rig.world.rng.shuffle = lambda nodes: nodes.sort()
+    rig.world.rng.shuffle = list.sort
     running = rig.begin()
     await rig.until("StoreDone", "carts from 1")
     assert [each.value for each in await rig.server(3).get("carts", keys_of(1)[0])] == ["first"]

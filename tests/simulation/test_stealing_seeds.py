@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
-from rebalance.simulation.stealing import controller, unit_job
+from rebalance.simulation.stealing import controller
 from rebalance.simulation.stealing.gate import Gate
 from rebalance.simulation.stealing.history import HistoryError
 from rebalance.simulation.stealing.metadata import ServerMetadata
@@ -136,7 +137,7 @@ def _no_store_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def unlimited(self) -> None:
         begin(self)
-        self.store_places = unit_job.asyncio.Semaphore(99)
+        self.store_places = asyncio.Semaphore(99)
 
     monkeypatch.setattr(Server, "_begin_afresh", unlimited)
 

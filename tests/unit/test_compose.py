@@ -70,7 +70,7 @@ def test_services_wait_for_health_not_for_start(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, service in OURS.items() if "entrypoint" not in service])
 def test_every_command_exists(name: str) -> None:
     words: list[str] = OURS[name]["command"]
-    command = typer.main.get_command(app).commands[words[0]]
+    command = typer.main.get_group(app).commands[words[0]]
     # Parsing alone: an unknown option, a missing value or a wrong number raises.
     with command.make_context(words[0], list(words[1:])) as context:
         assert context.params

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from catalog.core.quorum import majority
 from rebalance.core.group_steps import (
     AddLearner,
     AnnounceLeaving,
@@ -23,7 +24,6 @@ from rebalance.core.group_steps import (
     WaitMirror,
     WaitStart,
     leaves_first,
-    majority,
     next_step,
     stage_of,
 )

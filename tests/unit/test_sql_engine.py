@@ -280,7 +280,8 @@ async def test_explain_alter_says_what_then_happens(world: World) -> None:
 
 
 def partition(number: int) -> Any:
-    from rebalance.core.keys import PartitionId, ZoneId
+    from catalog.core.zone import ZoneId
+    from rebalance.core.keys import PartitionId
 
     return PartitionId(ZoneId(1), number)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -117,7 +118,7 @@ VERSIONS = CLOCKS.map(lambda clock: Versioned(clock, str(clock.counts)))
 
 @settings(deadline=None)
 @given(st.lists(VERSIONS, max_size=6), st.randoms(use_true_random=False))
-def test_versions_merge_in_any_order(versions: list[Versioned], random: object) -> None:
+def test_versions_merge_in_any_order(versions: list[Versioned], random: Random) -> None:
     """VOL-072, VOL-073: what stays is what no other version has seen, however often and in whichever order they
     come."""
     shuffled = [*versions, *versions]

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -82,7 +83,7 @@ def test_every_option_has_an_environment_variable() -> None:
     root = typer.main.get_command(app)
     seen = []
     for command in COMMANDS:
-        node = root
+        node: Any = root
         for word in command.split():
             node = node.commands[word]
         for option in (param for param in node.params if param.param_type_name == "option"):

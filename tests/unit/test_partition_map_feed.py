@@ -34,6 +34,7 @@ from tests.unit.sql_world import World, opened
 
 OWNING, MOVING = CopyState.OWNING, CopyState.MOVING
 Z1 = ZoneId(1)
+UNREAD = "a node's partition map cannot be read"
 
 
 @pytest_asyncio.fixture
@@ -173,11 +174,16 @@ async def test_two_coordinators_do_not_write_over_each_other(world: World) -> No
         for counter in range(20, 24):
             await report(world, "n1", {0: CopyReport(OWNING, counter, 64, 3, leads=True)})
             await asyncio.sleep(0.05)
+
+        def last_one_published() -> bool:
+            found = published_map(world.mirror, world.keyspace, Z1)
+            return found is not None and found.full.counters.tolist() == [23]
+
+        assert await world.mirror.wait_until(last_one_published, 10)
     published = published_map(world.mirror, world.keyspace, Z1)
     assert published is not None
     chunks = [item.key for item in world.mirror.below(f"{world.keyspace.zone_maps}1/chunks/")]
     assert len(chunks) == published.pointer.chunks == 1
-    assert published.full.counters.tolist() == [23]
 
 
 async def test_whose_report_counts(world: World) -> None:
@@ -192,14 +198,16 @@ async def test_whose_report_counts(world: World) -> None:
         async with coordinator.leading():
             await coordinator.until(1)
             await report(world, "n3", {7: FOLLOWS})
-            await asyncio.sleep(0.05)
+            async with asyncio.timeout(10):
+                while not any(each["event"] == UNREAD for each in logs):
+                    await asyncio.sleep(0.01)
             await world.put(world.keyspace.node("gone"), NodeRecord(Node("gone"), "i").encode())
             pointer = await coordinator.until(2)
     published = published_map(world.mirror, world.keyspace, Z1)
     assert published is not None
     assert published.full.names == ("gone", "n1")
     assert pointer.sequence == 2
-    unread = [each for each in logs if each["event"] == "a node's partition map cannot be read"]
+    unread = [each for each in logs if each["event"] == UNREAD]
     assert unread[0]["node"] == "n3"
     assert "ends inside" in unread[0]["error"]
 

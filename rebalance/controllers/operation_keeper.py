@@ -2,7 +2,8 @@
 
 Level-triggered and without a memory that matters: whoever leads reads the operations that are not over, looks
 at their zones, and writes what has changed, guarded by the operation as it was read. Large zones are looked at
-seldom, so that looking takes a small part of the time.
+seldom, and not again before one of their keys has changed, so that looking takes a small part of the time: what
+waits for a node that is down may wait for days.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from catalog.core.errors import RefusedError
+from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
 from rebalance.controllers.recovery import PartitionRecovery, ZoneReading
@@ -29,7 +31,7 @@ from rebalance.core.target import StoredTarget, TargetPointer, available_target
 from rebalance.core.txn import KeyValue, Put, Txn, unchanged
 from rebalance.core.withdrawal import decide_on_withdrawal
 from rebalance.metastore.mirror import KeyspaceMirror
-from rebalance.ports.metastore import Metastore, MetastoreError
+from rebalance.ports.metastore import Metastore, MetastoreError, Newest
 
 log = structlog.get_logger(__name__)
 
@@ -38,6 +40,14 @@ LOOK_PARTITION_S = 0.001
 """A zone is looked at again after ``LOOK_S`` and so long for each of its partitions."""
 PARTITIONS_PER_SLICE = 500
 STOPPED = (OperationState.CANCELLED, OperationState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Still:
+    """What a look that found nothing new was taken from."""
+
+    newest: tuple[Newest, ...]
+    limits: Limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +87,7 @@ class OperationKeeper:
         self._not_over: dict[str, Operation] = {}
         self._due_s: dict[str, float] = {}
         self._copies: dict[str, tuple[int, ...]] = {}
+        self._still: dict[str, _Still] = {}
 
     def listen(self, changed: Callable[[], None]) -> None:
         """``changed`` is called when operations came or ended."""
@@ -97,6 +108,7 @@ class OperationKeeper:
     async def run(self) -> None:
         """Until cancelled."""
         self._due_s.clear()
+        self._still.clear()
         while True:
             self._changed.clear()
             now_s = _elapsed_s()
@@ -113,28 +125,46 @@ class OperationKeeper:
             value = self._mirror.value(key)
             operation = Operation.decode(value) if value is not None else None
             if operation is None or operation.is_over:
-                for known in (self._not_over, self._due_s, self._copies):
+                for known in (self._not_over, self._due_s, self._copies, self._still):
                     known.pop(key, None)
             else:
                 before = self._not_over.get(key)
                 self._not_over[key] = operation
                 if before is None or before.state is not operation.state:
                     self._due_s.pop(key, None)
+                    self._still.pop(key, None)
                     self._changed.set()
 
     async def _look_in_time(self, key: str) -> None:
         item = self._mirror.get(key)
         if item is None:
             return
+        operation = Operation.decode(item.value)
         try:
-            await self.look(item)
+            seen = _Still(await self._newest(operation.zone_id), self._limits())
+            if self._still.get(key) != seen or self._hastens(operation, seen.limits):
+                self._still.pop(key, None)
+                if await self.look(item) == operation:
+                    self._still[key] = seen
         except (MetastoreError, RefusedError) as error:
             log.info("operation not looked at", operation=key, error=str(error))
         except Exception as error:
             # One that cannot be read must not keep the others from being looked at.
             log.warning("operation not looked at", operation=key, error=repr(error))
-        partitions = Operation.decode(item.value).tally.total
-        self._due_s[key] = _elapsed_s() + LOOK_S + LOOK_PARTITION_S * partitions
+        self._due_s[key] = _elapsed_s() + LOOK_S + LOOK_PARTITION_S * operation.tally.total
+
+    async def _newest(self, zone_id: ZoneId) -> tuple[Newest, ...]:
+        """Of all that a look reads. Taken before it: what changes during the look is seen the next time."""
+        keys = self._keyspace
+        zone = keys.zone_partitions(zone_id), keys.zone_members(zone_id), keys.zone_targets(zone_id)
+        shared = keys.nodes, keys.intents, keys.all_data_nodes, keys.pointers, keys.epoch
+        return tuple([await self._metastore.newest(prefix) for prefix in (*zone, *shared)])
+
+    def _hastens(self, operation: Operation, limits: Limits) -> bool:
+        """Whether time alone changes it: a pause that ends by itself, or the limit of how long it may take."""
+        now_ms = self._clock.now_ms()
+        timed = limits.operation_s is not None and not operation.is_over
+        return timed or operation.state is OperationState.PAUSED or limits.next_end_ms(now_ms) is not None
 
     async def look(self, item: KeyValue) -> Operation:
         """The operation as it is after one look. Raises MetastoreError, and RefusedError when its zone changed

@@ -24,6 +24,7 @@ from rebalance.ports.metastore import (
     LeaseLostError,
     MetastoreError,
     MetastoreUnavailableError,
+    Newest,
     Snapshot,
     WatchBatch,
     WatchReset,
@@ -93,6 +94,18 @@ class EtcdMetastore:
             if not reply.more:
                 return Snapshot(revision, tuple(items))
             start = reply.kvs[-1].key + b"\0"
+
+    async def newest(self, prefix: str) -> Newest:
+        request = rpc.RangeRequest(
+            key=prefix.encode(),
+            range_end=etcd_messages.range_end(prefix),
+            sort_target=rpc.RangeRequest.MOD,
+            sort_order=rpc.RangeRequest.DESCEND,
+            limit=1,
+            keys_only=True,
+        )
+        reply = await self._read(request)
+        return Newest(reply.count, reply.kvs[0].mod_revision if reply.kvs else 0)
 
     async def commit(self, txn: Txn) -> TxnResult:
         count = operation_count(txn)

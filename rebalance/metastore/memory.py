@@ -33,6 +33,7 @@ from rebalance.ports.metastore import (
     KeyEvent,
     LeaseLostError,
     MetastoreUnavailableError,
+    Newest,
     Snapshot,
     WatchBatch,
     WatchReset,
@@ -93,6 +94,9 @@ class MemoryMetastore:
     async def range(self, prefix: str) -> Snapshot:
         return self.range_now(prefix)
 
+    async def newest(self, prefix: str) -> Newest:
+        return self.newest_now(prefix)
+
     async def commit(self, txn: Txn) -> TxnResult:
         return self.commit_now(txn)
 
@@ -104,6 +108,11 @@ class MemoryMetastore:
     def range_now(self, prefix: str) -> Snapshot:
         self._check_answers()
         return Snapshot(self._revision, tuple(self._below(prefix)))
+
+    def newest_now(self, prefix: str) -> Newest:
+        self._check_answers()
+        found = [item.mod_revision for item in self._below(prefix)]
+        return Newest(len(found), max(found, default=0))
 
     def commit_now(self, txn: Txn) -> TxnResult:
         self._check_answers()

@@ -42,6 +42,15 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Newest:
+    """How many ``keys`` a range has and the highest ``mod_revision`` among them, 0 where there is none. What
+    is put or deleted in the range makes another one of it."""
+
+    keys: int
+    mod_revision: int
+
+
+@dataclass(frozen=True, slots=True)
 class KeyEvent:
     """One change: ``current`` is None when the key was deleted."""
 
@@ -72,6 +81,10 @@ class Metastore(Protocol):
 
     async def range(self, prefix: str) -> Snapshot:
         """All keys below ``prefix`` at one revision, paged where a reply would grow too large."""
+        ...
+
+    async def newest(self, prefix: str) -> Newest:
+        """Tells whether anything below ``prefix`` has changed, without sending it."""
         ...
 
     async def commit(self, txn: Txn) -> TxnResult:

@@ -18,6 +18,7 @@ from rebalance.ports.metastore import (
     KeyEvent,
     MetastoreError,
     MetastoreUnavailableError,
+    Newest,
     Snapshot,
     WatchBatch,
     WatchReset,
@@ -88,6 +89,9 @@ class SimulatedClient:
 
     async def range(self, prefix: str) -> Snapshot:
         return await self._call(lambda: self._store.range_now(prefix))
+
+    async def newest(self, prefix: str) -> Newest:
+        return await self._call(lambda: self._store.newest_now(prefix))
 
     async def commit(self, txn: Txn) -> TxnResult:
         guarded = bool(txn.compares) or any(isinstance(each, Txn) for each in txn.success)

@@ -37,6 +37,7 @@ from rebalance.ports.metastore import (
     LeaseLostError,
     Metastore,
     MetastoreUnavailableError,
+    Newest,
     WatchBatch,
     WatchReset,
 )
@@ -157,6 +158,21 @@ async def test_range_is_one_revision_in_key_order(store: Metastore, keyspace: Ke
     assert [item.value for item in snapshot.items] == [b"a", b"b", b"c"]
     await store.commit(Txn((), (DeletePrefix(keyspace.prefix),)))
     assert (await store.range(keyspace.prefix)).items == ()
+
+
+async def test_the_newest_of_a_range_tells_of_every_change(store: Metastore, keyspace: Keyspace) -> None:
+    """A put, a put of the same value, a delete; not what is beside the range."""
+    below = f"{keyspace.prefix}zone/"
+    assert await store.newest(below) == Newest(0, 0)
+    for name in ("a", "b", "a"):
+        await put(store, f"{below}{name}", b"1")
+    again = await store.get(f"{below}a")
+    assert again is not None
+    assert await store.newest(below) == Newest(2, again.mod_revision)
+    await put(store, f"{keyspace.prefix}zone0", b"1")
+    assert await store.newest(below) == Newest(2, again.mod_revision)
+    await store.commit(Txn((), (Delete(f"{below}b"),)))
+    assert await store.newest(below) == Newest(1, again.mod_revision)
 
 
 async def test_watch_begins_with_what_is_there_and_brings_every_change(

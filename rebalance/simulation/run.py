@@ -39,8 +39,9 @@ ZONE_PARTITIONS_MAX = 62_500
 """About: a larger simulation has more zones."""
 CONVERGE_S = 900.0
 LONG_DELAY_S = 0.1
-QUIET_S = 12.0
-"""Without a fault and without an event, nothing may be written for so long."""
+QUIET_S = 20.0
+"""Without a fault and without an event, nothing may be written for so long. Before that so long is waited: a
+lease may end late, its node registers anew, and then its groups hand their leadership back to it."""
 EVENT_GAPS_S = (0.0, 0.05, 0.5, 1.0, 3.0, 8.0)
 """Between two events: bursts and pauses, times 0.2 to 2."""
 REASONS_SHOWN = 3

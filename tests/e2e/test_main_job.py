@@ -53,6 +53,11 @@ def etcd_dump(installation: Installation) -> dict[str, Any]:
     return {key: each for key, each in keys.items() if not reports.match(key)}
 
 
+def all_over(installation: Installation) -> bool:
+    found = installation.get("/api/v1/operations")["operations"]
+    return all(each["ended"] is not None for each in found)
+
+
 def test_alter_moves_replicas_under_a_continuous_writer(installation: Installation) -> None:
     """I3-006, I3-009, I3-028, I3-034, I3-050, I3-059: no put returns an error, every acknowledged one
     is read back."""
@@ -95,6 +100,7 @@ def test_a_bad_statement_changes_nothing(
 ) -> None:
     """I3-003, IEP-024, IEP-026, S243: code, SQLSTATE, line and column; catalog and etcd stay byte for byte."""
     installation.execute("CREATE ZONE IF NOT EXISTS known (PARTITIONS 1)")
+    wait_for("the end of its operation", lambda: all_over(installation))
     catalog, keys = catalog_dump(installation), etcd_dump(installation)
     done = installation.zonectl("sql", "-e", sql, "--format", "json")
     assert done.returncode == 1

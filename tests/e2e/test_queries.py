@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.e2e.installation import Installation, wait_for
-from tests.e2e.test_main_job import catalog_dump, etcd_dump
+from tests.e2e.test_main_job import all_over, catalog_dump, etcd_dump
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -39,6 +39,7 @@ def test_select_show_explain(installation: Installation) -> None:
     )
     assert affinity == {"N": 2}
 
+    wait_for("the end of the operations", lambda: all_over(installation))
     catalog, keys = catalog_dump(installation), etcd_dump(installation)
     explained = ask(installation, "EXPLAIN ALTER ZONE asked SET (REPLICAS 1)")
     assert sum(row["REPLICAS"] for row in explained if row["SECTION"] == "REMOVE") == 4

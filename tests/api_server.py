@@ -16,8 +16,8 @@ import httpx
 from catalog.core.zone import Node
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import NodeRecord
-from rebalance.hosting.free_ports import free_block
 from tests.conftest import EtcdServer
+from tests.ports import free_block
 
 NODES = ("n1", "n2", "n3")
 

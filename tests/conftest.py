@@ -18,8 +18,8 @@ import pytest
 from rebalance.core.keys import Keyspace
 from rebalance.hosting.child import spawn, stop
 from rebalance.hosting.etcd_binary import find_etcd
-from rebalance.hosting.free_ports import free_block
 from rebalance.metastore.etcd import EtcdMetastore
+from tests.ports import free_block
 
 pytest_plugins = ["tests.databases"]
 

@@ -11,7 +11,7 @@ import httpx
 
 from rebalance.hosting.child import spawn
 from rebalance.hosting.etcd_binary import find_etcd
-from rebalance.hosting.free_ports import free_block
+from tests.ports import free_block
 
 MEMBERS = 3
 START_S = 30.0

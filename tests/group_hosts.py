@@ -17,7 +17,6 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, MemberRole
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
-from rebalance.hosting.free_ports import free_block
 from rebalance.ports.groups import (
     GroupMember,
     MemberLife,
@@ -25,6 +24,7 @@ from rebalance.ports.groups import (
     PeerSight,
     ReconfigurationFailure,
 )
+from tests.ports import free_block
 
 P0, P1 = PartitionId(ZoneId(3), 0), PartitionId(ZoneId(3), 1)
 TUNING = EtcdTuning(heartbeat_ms=50, election_ms=500, stop_grace_s=1.0, catch_up_timeout_s=1.0)

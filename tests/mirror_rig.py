@@ -22,11 +22,11 @@ from rebalance.groups.etcd_mirror import EtcdMirrorHost
 from rebalance.groups.mirror_source import MirrorSource
 from rebalance.hosting.child import spawn
 from rebalance.hosting.etcd_binary import find_etcd, find_restore
-from rebalance.hosting.free_ports import free_block
 from rebalance.ports.groups import MemberLife
 from rebalance.ports.mirrors import MirrorStatus
 from tests.group_hosts import P0, TUNING, Hosts, etcd_processes
 from tests.mirror_process import GROUP
+from tests.ports import free_block
 
 ALL = b"\0"
 Contents = dict[bytes, tuple[bytes, int, int, int]]

@@ -22,10 +22,10 @@ from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Put, Txn
 from rebalance.hosting.child import spawn, stop
 from rebalance.hosting.etcd_binary import find_etcd
-from rebalance.hosting.free_ports import free_block
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.etcd_messages import range_end
 from tests.e2e.installation import wait_for
+from tests.ports import free_block
 
 NODES = 10
 MEMBER_LIMIT = 1_000_000

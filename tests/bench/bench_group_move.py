@@ -28,7 +28,6 @@ from rebalance.groups.etcd_tuning import MEMBER_ENVIRONMENT, EtcdTuning, member_
 from rebalance.groups.router import Router
 from rebalance.hosting.child import spawn, stop
 from rebalance.hosting.etcd_binary import find_etcd
-from rebalance.hosting.free_ports import free_block
 from rebalance.ports.groups import MemberEndpoints
 from tests.bench.figures import percentile
 from tests.conftest import EtcdServer
@@ -36,6 +35,7 @@ from tests.group_hosts import Fixed
 from tests.integration.test_node_cluster import NodeCluster, node_cluster
 from tests.integration.test_node_faults import node_process
 from tests.integration.test_stage_faults import is_settled
+from tests.ports import free_block
 
 P0 = PartitionId(ZoneId(7), 0)
 GROUP_BYTES = 100 << 20

@@ -28,7 +28,6 @@ from rebalance.core.txn import (
     not_written_below,
     unchanged,
 )
-from rebalance.hosting.free_ports import free_port
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -43,6 +42,7 @@ from rebalance.ports.metastore import (
 )
 from tests.conftest import EtcdServer
 from tests.etcd_cluster import EtcdCluster
+from tests.ports import free_port
 
 
 @pytest.fixture(params=["etcd", "memory"])

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rebalance.hosting.free_ports import free_block
 from tests.e2e.installation import MARK, Installation, wait_for, without_spark, writing
+from tests.ports import free_block
 
 pytestmark = pytest.mark.timeout(400)
 ZONES = 6

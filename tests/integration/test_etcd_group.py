@@ -16,7 +16,6 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole
 from rebalance.groups.reservations import Reservations
 from rebalance.groups.router import Router
-from rebalance.hosting.free_ports import free_block
 from rebalance.ports.groups import (
     CancelAnswer,
     ChangeAnswer,
@@ -28,6 +27,7 @@ from rebalance.ports.groups import (
     ValueRefusedError,
 )
 from tests.group_hosts import P0, P1, Fixed, Hosts, member_process
+from tests.ports import free_block
 
 
 @pytest.fixture

@@ -22,12 +22,13 @@ from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_mirror import EtcdMirrorHost
 from rebalance.hosting.child import spawn
 from rebalance.hosting.etcd_binary import find_etcd, find_restore
-from rebalance.hosting.free_ports import free_block, is_free
+from rebalance.hosting.free_ports import is_free
 from rebalance.ports.groups import MemberLife, NoPlaceError
 from rebalance.ports.mirrors import MirrorStatus
 from tests.group_hosts import P0, P1, TUNING
 from tests.mirror_process import GROUP, book
 from tests.mirror_rig import MirrorRig, RestoredStore
+from tests.ports import free_block
 
 ROOT = Path(__file__).parents[2]
 

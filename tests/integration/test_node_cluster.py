@@ -23,13 +23,13 @@ from rebalance.groups.data_client import Datum
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.router import Router
-from rebalance.hosting.free_ports import free_block
 from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.agent import NodeAgent
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
 from rebalance.ports.mirrors import MirrorHost
+from tests.ports import free_block
 
 QUICK = EtcdTuning(heartbeat_ms=100, election_ms=1_000, stop_grace_s=1.0)
 

@@ -15,10 +15,10 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import MemberState
 from rebalance.core.txn import Put, Txn
 from rebalance.groups.reservations import Reservations
-from rebalance.hosting.free_ports import free_block
 from rebalance.nodes.endpoints import MirroredEndpoints
 from tests.conftest import EtcdServer
 from tests.integration.test_node_cluster import QUICK, NodeCluster, node_cluster, writing
+from tests.ports import free_block
 
 P0 = PartitionId(ZoneId(7), 0)
 

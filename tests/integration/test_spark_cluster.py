@@ -19,7 +19,6 @@ import pytest
 import pytest_asyncio
 
 from catalog.core.zone import ZoneId
-from rebalance.hosting.free_ports import free_block
 from rebalance.kernels.rendezvous import place
 from rebalance.ports.placement import Engine, EngineState, PlacementRequest, PreviousPlacement
 from spark import copies, plan_transfers, skew, what_if
@@ -29,6 +28,7 @@ from spark.java import find_java
 from spark.session import spark_home
 from spark.supervisor import DriverConfig
 from tests.data.placement_golden import golden_cases, rows_of
+from tests.ports import free_block
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 READY_LIMIT_S = 120.0

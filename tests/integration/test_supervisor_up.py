@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rebalance.hosting.free_ports import free_port
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 ZONECTL = [sys.executable, "-m", "app.cli"]

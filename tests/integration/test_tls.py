@@ -17,7 +17,6 @@ from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.router import Router
 from rebalance.hosting.child import spawn, stop
 from rebalance.hosting.etcd_binary import find_etcd
-from rebalance.hosting.free_ports import free_block
 from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.endpoints import MirroredEndpoints
@@ -25,6 +24,7 @@ from rebalance.ports.groups import OutcomeUnknownError
 from rebalance.ports.metastore import MetastoreUnavailableError
 from tests.group_hosts import Hosts
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
+from tests.ports import free_block
 
 P0 = PartitionId(ZoneId(7), 0)
 

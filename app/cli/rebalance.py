@@ -68,6 +68,16 @@ def limits(
             show_default="as it is",
         ),
     ] = None,
+    windows: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--window",
+            envvar="ZONEKEEPER_WINDOW",
+            metavar="HH:MM-HH:MM|none",
+            help="Moves begin in these times only, UTC; may be repeated, and begin with days.",
+            show_default="as it is",
+        ),
+    ] = None,
     form: FormatOption = OutputFormat.TABLE,
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
@@ -81,12 +91,18 @@ def limits(
     A node is a donor when it loses a replica, or when it sends copies and nobody
     loses one; a receiver gets a copy.
 
+    Windows are times of the day, or of some days, in UTC; one may cross midnight. What
+    is given takes the place of all windows before. A move that has begun when its window
+    closes goes on to its end.
+
     \b
     Examples:
       zonectl rebalance limits
       zonectl rebalance limits --cluster-moves 8 --receiver-moves 2
       zonectl rebalance limits --cluster-moves none
       zonectl rebalance limits --one-operation --operation-time 10d
+      zonectl rebalance limits --window 22:00-04:00 --window "Sat,Sun 00:00-24:00"
+      zonectl rebalance limits --window none
       zonectl rebalance limits --format json | jq .pause
     """
     from app.cli.connection import connected
@@ -101,7 +117,7 @@ def limits(
         "receiver_moves": receiver_moves,
         "batch_size": batch_size,
     }
-    change = limits_request(given, one_operation, operation_time)
+    change = limits_request(given, one_operation, operation_time, windows)
     with connected(url, data_dir, form) as client:
         found = change_limits(client, change)
     print_limits(found, form)

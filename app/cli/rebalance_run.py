@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from app.cli.client import ApiClient
 from app.cli.exits import UsageError
 from app.cli.options import OutputFormat, asker
 from app.client.problem import JsonObject
+from rebalance.core.windows import Window
 
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _TIME = re.compile(r"(\d+d)?(\d+h)?(\d+m)?(\d+s)?")
@@ -27,7 +28,10 @@ def cap_of(option: str, text: str) -> int | None:
 
 
 def limits_request(
-    caps: Mapping[str, str | None], one_operation: bool | None, operation_time: str | None
+    caps: Mapping[str, str | None],
+    one_operation: bool | None = None,
+    operation_time: str | None = None,
+    windows: Sequence[str] | None = None,
 ) -> JsonObject:
     """The body of a change: what is given, and nothing else. Raises UsageError."""
     change: JsonObject = {name: cap_of(name, text) for name, text in caps.items() if text is not None}
@@ -36,7 +40,19 @@ def limits_request(
     if operation_time is not None:
         is_none = operation_time.lower() == "none"
         change["operation_s"] = None if is_none else seconds_of(operation_time, "--operation-time")
+    if windows:
+        change["windows"] = windows_of(windows)
     return change
+
+
+def windows_of(texts: Sequence[str]) -> list[str]:
+    """Windows as they are stored; ``none`` alone takes all away. Raises UsageError."""
+    if [text.lower() for text in texts] == ["none"]:
+        return []
+    try:
+        return [str(Window.parse(text)) for text in texts]
+    except ValueError as error:
+        raise UsageError(f"--window: {error}; or none") from error
 
 
 def seconds_of(text: str, option: str = "--for") -> int:

@@ -20,6 +20,7 @@ from typing import Any
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
+from rebalance.core.windows import Window, next_opening
 
 LIMITS_FORMAT = 1
 NO_LIMIT = 1 << 60
@@ -59,7 +60,8 @@ class Limits:
     With ``batch_size`` a zone's moves begin in batches of so many: the next one when none of the last moves any
     more. ``pause`` is the cluster's, ``zone_pauses`` are those of single zones. With ``one_operation`` moves of
     one operation begin at a time, and the next one's wait for its end (VOL-010). ``operation_s``: an operation
-    that takes longer, in seconds, has failed, and nothing more of it begins (VOL-099).
+    that takes longer, in seconds, has failed, and nothing more of it begins (VOL-099). With ``windows`` moves
+    begin while one of them is open.
     """
 
     cluster_moves: int | None = None
@@ -71,6 +73,7 @@ class Limits:
     zone_pauses: Mapping[ZoneId, Pause] = field(default_factory=dict)
     one_operation: bool = False
     operation_s: int | None = None
+    windows: tuple[Window, ...] = ()
 
     def __post_init__(self) -> None:
         for name in (*CAPS, "operation_s"):
@@ -87,6 +90,8 @@ class Limits:
             document["one_operation"] = True
         if self.operation_s is not None:
             document["operation_s"] = self.operation_s
+        if self.windows:
+            document["windows"] = [str(window) for window in self.windows]
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod
@@ -98,13 +103,16 @@ class Limits:
         if found.pop("v") != LIMITS_FORMAT:
             raise ValueError(f"the format of the limits is not known; this build reads {LIMITS_FORMAT}")
         pause, zones = found.pop("pause"), found.pop("zone_pauses")
+        found["windows"] = tuple(map(Window.parse, found.get("windows", ())))
         pauses = {ZoneId(int(zone)): Pause(**each) for zone, each in zones.items()}
         return cls(**found, pause=None if pause is None else Pause(**pause), zone_pauses=pauses)
 
     def holds(self, now_ms: int) -> bool:
-        """Whether anything may have to wait now."""
+        """Whether anything may have to wait now. Windows hold while they are open, too: so that admission, and
+        nobody else, begins moves, and sees them close."""
         capped = any(getattr(self, name) is not None for name in CAPS)
-        return capped or self.one_operation or any(pause.holds(now_ms) for pause in self._pauses())
+        held = capped or self.one_operation or bool(self.windows)
+        return held or any(pause.holds(now_ms) for pause in self._pauses())
 
     def pause_cause(self, zone_id: ZoneId, now_ms: int) -> str:
         """The cluster's pause, or the zone's own, that holds its moves back now; empty: none does."""
@@ -113,9 +121,17 @@ class Limits:
         pause = self.zone_pauses.get(zone_id)
         return f"PAUSED: the zone, {pause.told()}" if pause is not None and pause.holds(now_ms) else ""
 
+    def window_cause(self, now_ms: int) -> str:
+        """The window that is waited for; empty: one is open, or there is none."""
+        opening = next_opening(self.windows, now_ms)
+        return f"OUTSIDE_WINDOW: {opening.window} UTC opens {utc(opening.at_ms)}" if opening else ""
+
     def next_end_ms(self, now_ms: int) -> int | None:
-        """When the next pause that holds now ends by itself."""
-        ends = (pause.until_ms for pause in self._pauses() if pause.holds(now_ms))
+        """When the next of what holds moves back now ends by itself: a pause, or the time between windows."""
+        ends = [pause.until_ms for pause in self._pauses() if pause.holds(now_ms)]
+        opening = next_opening(self.windows, now_ms)
+        if opening is not None:
+            ends.append(opening.at_ms)
         return min((each for each in ends if each is not None), default=None)
 
     def _pauses(self) -> Iterator[Pause]:
@@ -221,8 +237,8 @@ class Rooms:
     def cause(self, zone_id: ZoneId, move: Move) -> str:
         """What a partition of the zone waits for that wants to make this move; empty: it may begin.
 
-        The first word is stable: PAUSED, OPERATION_RUNS, CLUSTER_CAP, BATCH, ZONE_CAP, NODE_CAP,
-        NODE_MEMBER_LIMIT.
+        The first word is stable: PAUSED, OUTSIDE_WINDOW, OPERATION_RUNS, CLUSTER_CAP, BATCH, ZONE_CAP,
+        NODE_CAP, NODE_MEMBER_LIMIT.
         """
         return self.cause_of_zone(zone_id) or self.cause_of_nodes(move)
 
@@ -231,6 +247,8 @@ class Rooms:
         limits, moving = self._limits, self._loads.zones[zone_id]
         if paused := limits.pause_cause(zone_id, self._now_ms):
             return paused
+        if closed := limits.window_cause(self._now_ms):
+            return closed
         if limits.one_operation and (turn := self._waits_for_turn(zone_id)):
             return turn
         if limits.cluster_moves is not None and self._loads.cluster >= limits.cluster_moves:

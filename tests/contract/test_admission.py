@@ -18,6 +18,7 @@ from rebalance.core.guarded_write import (
 )
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import Put, Txn, TxnResult
+from rebalance.core.windows import Window
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore
@@ -219,6 +220,26 @@ async def test_a_pause_ends_by_itself_and_restarts_do_not_matter(world: World) -
                 await asyncio.sleep(0.01)
         assert await controllers.zones.reconcile(IDS) == {}
         assert len(await world.moving()) == 12
+
+
+async def test_moves_begin_while_a_window_is_open(world: World) -> None:
+    """The controller wakes by itself when the window opens; when it closes, what moves goes on and nothing
+    more begins."""
+    clock = SetClock(0)
+    await world.limit(Limits(cluster_moves=4, windows=(Window.parse("01:00-02:00"),)))
+    async with world.controllers(clock) as controllers:
+        await world.publish(altered(ZONES[0]))
+        assert await controllers.zones.reconcile([IDS[0]]) == {}
+        await asyncio.sleep(0.3)
+        assert await world.moving() == []
+        clock.at_ms = 3_600_000
+        begun = await world.until(lambda found: len(found) == 4)
+        clock.at_ms = 7_200_000
+        await world.end_move(begun[0])
+        await asyncio.sleep(0.3)
+        assert await world.moving() == begun[1:]
+        clock.at_ms = 86_400_000 + 3_600_000
+        await world.until(lambda found: len(found) == 4)
 
 
 async def test_what_is_no_move_is_not_held_back(world: World) -> None:

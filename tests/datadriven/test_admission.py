@@ -1,7 +1,8 @@
 """Which moves begin under which limits, and what the others wait for (``scripts/admission.txt``).
 
 A move is ``zone/partition:donors>receivers``, nodes joined by ``+``; a receiver with ``*`` has a member
-already. ``pause`` and ``zonepause`` name who paused and until when. What begins is listed first.
+already. ``pause`` and ``zonepause`` name who paused and until when; ``windows`` are joined by ``+``, and a dot
+is between days and times. What begins is listed first.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import Counter
 
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits, Loads, Move, Pause, Rooms, Waiting, admit
+from rebalance.core.windows import Window
 from tests.datadriven.runner import Block, run_script
 
 CAPS = {"cluster": "cluster_moves", "zone": "zone_moves", "donor": "donor_moves", "receiver": "receiver_moves"}
@@ -38,11 +40,13 @@ def limits(arguments: dict[str, str]) -> Limits:
     caps = {field: int(arguments[name]) for name, field in CAPS.items() if name in arguments}
     if "batch" in arguments:
         caps["batch_size"] = int(arguments["batch"])
+    windows = arguments.get("windows", "")
     zone, _, by = arguments.get("zonepause", "").partition(":")
     return Limits(
         **caps,
         pause=pause(arguments["pause"]) if "pause" in arguments else None,
         zone_pauses={ZoneId(int(zone)): pause(by)} if zone else {},
+        windows=tuple(Window.parse(each.replace(".", " ")) for each in windows.split("+") if each),
     )
 
 

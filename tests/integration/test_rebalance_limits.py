@@ -95,6 +95,7 @@ def test_the_resource(server: ApiServer) -> None:
         assert first.json() == {
             **dict.fromkeys((*CAPS, "operation_s", "pause")),
             "one_operation": False,
+            "windows": [],
             "zone_pauses": [],
         }
         pause = {"by": "alice", "reason": "r", "for_s": 600}

@@ -23,6 +23,7 @@ PAUSED = {
     "pause": PAUSE,
     "zone_pauses": [{**PAUSE, "reason": "", "until": None, "zone": "ORDERS", "zone_id": 1}],
 }
+WINDOWED = {**NONE, "windows": ["22:00-04:00", "Sat,Sun 00:00-24:00"]}
 PAUSE_LINES = [
     "paused by alice since 2026-01-01T10:00:00Z: new disks, until 2026-01-01T10:30:00Z",
     "zone ORDERS paused by alice since 2026-01-01T10:00:00Z",
@@ -41,11 +42,23 @@ def test_limits_are_shown(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(capsys.readouterr().out) == PAUSED
 
 
+def test_windows_are_shown(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers[f"GET {LIMITS}"] = (200, WINDOWED)
+    assert main(["rebalance", "limits"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[-2:]] == [["window", "22:00-04:00"], ["window", "Sat,Sun"]]
+
+
 @pytest.mark.parametrize(
     ("line", "sent"),
     [
         ("limits --cluster-moves 8 --receiver-moves 2", {"cluster_moves": 8, "receiver_moves": 2}),
         ("limits --zone-moves none --batch-size NONE", {"zone_moves": None, "batch_size": None}),
+        (
+            "limits --window 22:00-04:00 --window sat,Sun.00:00-24:00",
+            {"windows": ["22:00-04:00", "Sat,Sun 00:00-24:00"]},
+        ),
+        ("limits --window none", {"windows": []}),
         ("pause --by bob", {"pause": {"by": "bob", "reason": "", "for_s": None}}),
         (
             "pause --by bob --reason disks --for 1h30m --zone orders",
@@ -57,7 +70,7 @@ def test_limits_are_shown(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> N
 )
 def test_changes(line: str, sent: dict[str, Any], api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.answers[f"PATCH {LIMITS}"] = (200, NONE)
-    assert main(["rebalance", *line.split()]) == 0
+    assert main(["rebalance", *(word.replace(".", " ") for word in line.split())]) == 0
     assert [each.body for each in api.requests] == [sent]
     assert "cluster_moves" in capsys.readouterr().out
 
@@ -75,6 +88,8 @@ def test_the_user_pauses(api: ApiStub, monkeypatch: pytest.MonkeyPatch) -> None:
         ("limits --cluster-moves 0", "--cluster-moves is a whole number from 1 on, or none, not '0'"),
         ("limits --donor-moves -3", "--donor-moves is a whole number from 1 on, or none, not '-3'"),
         ("limits --batch-size many", "--batch-size is a whole number from 1 on, or none, not 'many'"),
+        ("limits --window 9-17", "--window: '9-17' is no window: it is written 22:00-04:00"),
+        ("limits --window 22:00-04:00 --window none", "--window: 'none' is no window"),
         ("pause --for 10", "--for takes a time as 90s, 10m, 1h30m or 2d, not '10'"),
         ("pause --for 0s", "--for takes a time"),
         ("limits --format csv", "choose json or jsonl"),

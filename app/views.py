@@ -15,7 +15,7 @@ from app.wait_causes import WaitCauses
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.clock import WallClock
-from rebalance.core.admission import move_of, utc
+from rebalance.core.admission import Limits, move_of, utc
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes, replica_counts
 from rebalance.core.drain import Drain
@@ -75,6 +75,10 @@ class KeyspaceViews:
         members = Counter(node for _, node, _ in self._members(self._keyspace.members))
         known = {*alive, *members, *drains, *self._data_nodes_of_all_zones()}
         return [self._node(name, alive.get(name), members[name], drains.get(name)) for name in sorted(known)]
+
+    def may_rebalance(self) -> bool:
+        """Whether statements may move data (VOL-097); as long as nobody has said anything they may."""
+        return Limits.decode(self._mirror.value(self._keyspace.limits)).rebalancing
 
     def live_records(self) -> dict[str, NodeRecord]:
         found = (NodeRecord.decode(item.value) for item in self._mirror.below(self._keyspace.nodes))

@@ -145,6 +145,7 @@ async def reverse_operation(operation: OperationName, body: ActionRequest, servi
     when a reset has given copies up."""
     services.require_metastore()
     by, verified = _who(body)
+    await answered(services.limits.require_rebalancing(f"reversing {operation} moves data back"))
     found = await answered(services.reverse.reverse(operation, by, body.reason, verified=verified))
     answer = {
         "reverses": operation,

@@ -23,7 +23,9 @@ from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
 router = APIRouter(prefix="/api/v1/rebalance", tags=["rebalance"])
 
 DAYS_MAX = 366
-SETTINGS = (*CAPS, "one_operation", "operation_s")
+SETTINGS = (*CAPS, "one_operation", "operation_s", "rebalancing")
+SEEN_S = 2.0
+"""An answer waits so long for the server to see what was written."""
 
 Cap = Annotated[int | None, Field(ge=1, le=2_147_483_647, description="null: any number")]
 
@@ -67,6 +69,7 @@ class LimitsBody(BaseModel):
     batch_size: Cap = Field(description="a zone's moves begin so many at a time, the next when none is left")
     one_operation: bool = Field(description="moves of one operation begin at a time, the next one's wait")
     operation_s: Cap = Field(description="seconds that an operation may take, then it has FAILED")
+    rebalancing: bool = Field(description="false: what would move data is refused; what moves goes on")
     windows: list[str] = Field(
         description="moves begin while one is open, UTC: 22:00-04:00, Sat,Sun 00:00-24:00; empty: always"
     )
@@ -96,6 +99,7 @@ class LimitsChange(BaseModel):
     batch_size: Cap = None
     one_operation: bool = False
     operation_s: Cap = None
+    rebalancing: bool = True
     windows: list[WindowText] | None = Field(None, max_length=WINDOWS_MAX)
     pause: PauseRequest | None = None
     zone_pauses: dict[str, PauseRequest | None] = Field(
@@ -132,6 +136,7 @@ async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMa
     except MetastoreUnavailableError as error:
         kind = ErrorKind.OUTCOME_UNKNOWN if error.outcome_unknown else ErrorKind.METASTORE_UNAVAILABLE
         raise StoreError(kind, f"etcd does not answer: {error}") from error
+    await services.mirror.wait_until(lambda: services.mirror.revision >= revision, SEEN_S)
     asked = body.model_dump(exclude_unset=True)
     pauses = [each for each in (body.pause, *body.zone_pauses.values()) if each is not None]
     by, reason = (pauses[0].by, pauses[0].reason) if pauses else (None, "")

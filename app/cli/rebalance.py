@@ -78,6 +78,15 @@ def limits(
             show_default="as it is",
         ),
     ] = None,
+    rebalancing: Annotated[
+        bool | None,
+        typer.Option(
+            "--rebalancing/--no-rebalancing",
+            envvar="ZONEKEEPER_REBALANCING",
+            help="Whether anything that moves data may be asked for.",
+            show_default="as it is",
+        ),
+    ] = None,
     form: FormatOption = OutputFormat.TABLE,
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
@@ -95,6 +104,10 @@ def limits(
     is given takes the place of all windows before. A move that has begun when its window
     closes goes on to its end.
 
+    With --no-rebalancing statements that move data, drains and reverses are refused
+    (REBALANCING_DISABLED); what was asked for before goes on, and so does what follows from
+    nodes that come and go. `pause` holds that back, too.
+
     \b
     Examples:
       zonectl rebalance limits
@@ -103,6 +116,7 @@ def limits(
       zonectl rebalance limits --one-operation --operation-time 10d
       zonectl rebalance limits --window 22:00-04:00 --window "Sat,Sun 00:00-24:00"
       zonectl rebalance limits --window none
+      zonectl rebalance limits --no-rebalancing
       zonectl rebalance limits --format json | jq .pause
     """
     from app.cli.connection import connected
@@ -117,7 +131,7 @@ def limits(
         "receiver_moves": receiver_moves,
         "batch_size": batch_size,
     }
-    change = limits_request(given, one_operation, operation_time, windows)
+    change = limits_request(given, one_operation, operation_time, windows, rebalancing)
     with connected(url, data_dir, form) as client:
         found = change_limits(client, change)
     print_limits(found, form)

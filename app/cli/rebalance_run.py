@@ -32,6 +32,7 @@ def limits_request(
     one_operation: bool | None = None,
     operation_time: str | None = None,
     windows: Sequence[str] | None = None,
+    rebalancing: bool | None = None,
 ) -> JsonObject:
     """The body of a change: what is given, and nothing else. Raises UsageError."""
     change: JsonObject = {name: cap_of(name, text) for name, text in caps.items() if text is not None}
@@ -40,6 +41,8 @@ def limits_request(
     if operation_time is not None:
         is_none = operation_time.lower() == "none"
         change["operation_s"] = None if is_none else seconds_of(operation_time, "--operation-time")
+    if rebalancing is not None:
+        change["rebalancing"] = rebalancing
     if windows:
         change["windows"] = windows_of(windows)
     return change

@@ -28,6 +28,8 @@ def print_limits(limits: JsonObject, form: OutputFormat) -> None:
         rows.append(("one_operation", "yes", "moves of one operation begin at a time"))
     if limits.get("operation_s") is not None:
         rows.append(("operation_s", str(limits["operation_s"]), "seconds that an operation may take"))
+    if limits.get("rebalancing") is False:
+        rows.append(("rebalancing", "no", "what would move data is refused"))
     rows += [("window", each, "moves begin in it, UTC") for each in limits.get("windows", ())]
     print_rows(("limit", "value", "meaning"), rows)
     for line in pause_lines(limits):
@@ -45,6 +47,7 @@ def summary(limits: JsonObject) -> list[str]:
     caps = ", ".join(f"{name} {limits[name]}" for name in CAPS if limits[name] is not None)
     lines = [f"limits of moves: {caps}"] if caps else []
     lines += ["one operation at a time"] if limits.get("one_operation") else []
+    lines += ["rebalancing is turned off"] if limits.get("rebalancing") is False else []
     windows = ", ".join(limits.get("windows", ()))
     lines += [f"moves begin in windows: {windows} UTC"] if windows else []
     return lines + pause_lines(limits)

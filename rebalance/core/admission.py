@@ -61,7 +61,8 @@ class Limits:
     more. ``pause`` is the cluster's, ``zone_pauses`` are those of single zones. With ``one_operation`` moves of
     one operation begin at a time, and the next one's wait for its end (VOL-010). ``operation_s``: an operation
     that takes longer, in seconds, has failed, and nothing more of it begins (VOL-099). With ``windows`` moves
-    begin while one of them is open.
+    begin while one of them is open. Without ``rebalancing`` nobody can ask for what moves data (VOL-097); what
+    was asked for goes on.
     """
 
     cluster_moves: int | None = None
@@ -74,6 +75,7 @@ class Limits:
     one_operation: bool = False
     operation_s: int | None = None
     windows: tuple[Window, ...] = ()
+    rebalancing: bool = True
 
     def __post_init__(self) -> None:
         for name in (*CAPS, "operation_s"):
@@ -92,6 +94,8 @@ class Limits:
             document["operation_s"] = self.operation_s
         if self.windows:
             document["windows"] = [str(window) for window in self.windows]
+        if not self.rebalancing:
+            document["rebalancing"] = False
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod

@@ -58,7 +58,7 @@ class Window:
         return f"{days} {_clock(self.start)}-{_clock(self.end)}".lstrip()
 
     def opening_ms(self, day: int) -> int | None:
-        """When it opens on the day with this number since 1970, in milliseconds since 1970; None: not at all."""
+        """When it opens on the day with this number since 1970, in milliseconds; None: it stays closed."""
         if self.days and (day + EPOCH_WEEKDAY) % 7 not in self.days:
             return None
         return day * DAY_MS + self.start * MINUTE_MS

@@ -96,6 +96,7 @@ def test_the_resource(server: ApiServer) -> None:
             **dict.fromkeys((*CAPS, "operation_s", "pause")),
             "one_operation": False,
             "windows": [],
+            "rebalancing": True,
             "zone_pauses": [],
         }
         pause = {"by": "alice", "reason": "r", "for_s": 600}

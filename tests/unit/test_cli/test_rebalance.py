@@ -58,6 +58,8 @@ def test_windows_are_shown(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> 
             "limits --window 22:00-04:00 --window sat,Sun.00:00-24:00",
             {"windows": ["22:00-04:00", "Sat,Sun 00:00-24:00"]},
         ),
+        ("limits --no-rebalancing", {"rebalancing": False}),
+        ("limits --rebalancing", {"rebalancing": True}),
         ("limits --window none", {"windows": []}),
         ("pause --by bob", {"pause": {"by": "bob", "reason": "", "for_s": None}}),
         (

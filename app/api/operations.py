@@ -112,8 +112,8 @@ async def pause_operation(operation: OperationName, body: OperationPause, servic
     "/{operation}/resume", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
 )
 async def resume_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
-    """Ends the pause of its zone, whoever asked for it. The cluster's pause is another one
-    (``/api/v1/rebalance/limits``)."""
+    """Ends the pause of its zone, whoever asked for it, and tries again at once what has failed (COPY_FAILED).
+    The cluster's pause is another one (``/api/v1/rebalance/limits``)."""
     found = await answered(services.operations.resume(operation))
     await _record(Action.RESUME_OPERATION, operation, body, services)
     return await _changed(found, services)

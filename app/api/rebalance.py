@@ -16,14 +16,14 @@ from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.limits import LimitsChangedError
-from rebalance.core.admission import CAPS, Limits, Pause, utc
+from rebalance.core.admission import CAPS, COPY_RULES, Limits, Pause, utc
 from rebalance.core.windows import WINDOWS_MAX, Window
 from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
 
 router = APIRouter(prefix="/api/v1/rebalance", tags=["rebalance"])
 
 DAYS_MAX = 366
-SETTINGS = (*CAPS, "one_operation", "operation_s", "rebalancing")
+SETTINGS = (*CAPS, "one_operation", "operation_s", "rebalancing", *COPY_RULES)
 SEEN_S = 2.0
 """An answer waits so long for the server to see what was written."""
 
@@ -70,6 +70,10 @@ class LimitsBody(BaseModel):
     one_operation: bool = Field(description="moves of one operation begin at a time, the next one's wait")
     operation_s: Cap = Field(description="seconds that an operation may take, then it has FAILED")
     rebalancing: bool = Field(description="false: what would move data is refused; what moves goes on")
+    copy_attempts: Cap = Field(
+        description="attempts at a copy that may fail before its partition is told as failed; null: 3"
+    )
+    copy_s: Cap = Field(description="seconds that a copy may take, then the attempt has failed; null: ten days")
     windows: list[str] = Field(
         description="moves begin while one is open, UTC: 22:00-04:00, Sat,Sun 00:00-24:00; empty: always"
     )
@@ -100,6 +104,8 @@ class LimitsChange(BaseModel):
     one_operation: bool = False
     operation_s: Cap = None
     rebalancing: bool = True
+    copy_attempts: Cap = None
+    copy_s: Cap = None
     windows: list[WindowText] | None = Field(None, max_length=WINDOWS_MAX)
     pause: PauseRequest | None = None
     zone_pauses: dict[str, PauseRequest | None] = Field(

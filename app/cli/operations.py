@@ -184,6 +184,8 @@ def resume(
 ) -> int:
     """End the pause of an operation's zone. That of the cluster is ended by `zonectl rebalance resume`.
 
+    Partitions that wait with the cause COPY_FAILED are tried again at once.
+
     \b
     Example:
       zonectl operations resume 3-1834

@@ -68,6 +68,20 @@ def limits(
             show_default="as it is",
         ),
     ] = None,
+    copy_attempts: Annotated[
+        str | None,
+        _cap("copy_attempts", "Attempts at a copy that may fail before its partition is told as failed (3)."),
+    ] = None,
+    copy_time: Annotated[
+        str | None,
+        typer.Option(
+            "--copy-time",
+            envvar="ZONEKEEPER_COPY_TIME",
+            metavar="TIME|none",
+            help="A copy that takes longer, as 2h, has failed, and is begun again (10d).",
+            show_default="as it is",
+        ),
+    ] = None,
     windows: Annotated[
         list[str] | None,
         typer.Option(
@@ -104,6 +118,10 @@ def limits(
     is given takes the place of all windows before. A move that has begun when its window
     closes goes on to its end.
 
+    A partition whose copy has failed as often as --copy-attempts says waits with the cause
+    COPY_FAILED, and is tried again every ten seconds; `zonectl operations resume` tries it
+    again at once.
+
     With --no-rebalancing statements that move data, drains and reverses are refused
     (REBALANCING_DISABLED); what was asked for before goes on, and so does what follows from
     nodes that come and go. `pause` holds that back, too.
@@ -117,6 +135,7 @@ def limits(
       zonectl rebalance limits --window 22:00-04:00 --window "Sat,Sun 00:00-24:00"
       zonectl rebalance limits --window none
       zonectl rebalance limits --no-rebalancing
+      zonectl rebalance limits --copy-attempts 5 --copy-time 2h
       zonectl rebalance limits --format json | jq .pause
     """
     from app.cli.connection import connected
@@ -130,8 +149,10 @@ def limits(
         "donor_moves": donor_moves,
         "receiver_moves": receiver_moves,
         "batch_size": batch_size,
+        "copy_attempts": copy_attempts,
     }
-    change = limits_request(given, one_operation, operation_time, windows, rebalancing)
+    times = {"operation_s": operation_time, "copy_s": copy_time}
+    change = limits_request(given, times, one_operation, windows, rebalancing)
     with connected(url, data_dir, form) as client:
         found = change_limits(client, change)
     print_limits(found, form)

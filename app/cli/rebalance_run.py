@@ -29,8 +29,8 @@ def cap_of(option: str, text: str) -> int | None:
 
 def limits_request(
     caps: Mapping[str, str | None],
+    times: Mapping[str, str | None],
     one_operation: bool | None = None,
-    operation_time: str | None = None,
     windows: Sequence[str] | None = None,
     rebalancing: bool | None = None,
 ) -> JsonObject:
@@ -38,9 +38,10 @@ def limits_request(
     change: JsonObject = {name: cap_of(name, text) for name, text in caps.items() if text is not None}
     if one_operation is not None:
         change["one_operation"] = one_operation
-    if operation_time is not None:
-        is_none = operation_time.lower() == "none"
-        change["operation_s"] = None if is_none else seconds_of(operation_time, "--operation-time")
+    for name, text in times.items():
+        if text is not None:
+            option = f"--{name.removesuffix('_s')}-time"
+            change[name] = None if text.lower() == "none" else seconds_of(text, option)
     if rebalancing is not None:
         change["rebalancing"] = rebalancing
     if windows:

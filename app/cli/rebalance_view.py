@@ -28,6 +28,10 @@ def print_limits(limits: JsonObject, form: OutputFormat) -> None:
         rows.append(("one_operation", "yes", "moves of one operation begin at a time"))
     if limits.get("operation_s") is not None:
         rows.append(("operation_s", str(limits["operation_s"]), "seconds that an operation may take"))
+    if limits.get("copy_attempts") is not None:
+        rows.append(("copy_attempts", str(limits["copy_attempts"]), "attempts at a copy, then it has failed"))
+    if limits.get("copy_s") is not None:
+        rows.append(("copy_s", str(limits["copy_s"]), "seconds that a copy may take"))
     if limits.get("rebalancing") is False:
         rows.append(("rebalancing", "no", "what would move data is refused"))
     rows += [("window", each, "moves begin in it, UTC") for each in limits.get("windows", ())]

@@ -76,8 +76,8 @@ class OperationControl:
         return await self._change(name, "paused", changed, paused)
 
     async def resume(self, name: str) -> Operation:
-        """Ends the pause of its zone, whoever asked for it; the cluster's is another one. Without a pause
-        nothing changes."""
+        """Ends the pause of its zone, whoever asked for it; the cluster's is another one. The limits are
+        written anew in any case: by that nodes try again at once what has failed."""
 
         def resumed(operation: Operation) -> Operation | None:
             if operation.state.is_open and operation.state is not OperationState.PAUSED:

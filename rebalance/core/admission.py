@@ -24,6 +24,7 @@ from rebalance.core.windows import Window, next_opening
 
 LIMITS_FORMAT = 1
 NO_LIMIT = 1 << 60
+COPY_RULES = ("copy_attempts", "copy_s")
 CAPS = ("cluster_moves", "zone_moves", "donor_moves", "receiver_moves", "batch_size")
 
 
@@ -62,7 +63,9 @@ class Limits:
     one operation begin at a time, and the next one's wait for its end (VOL-010). ``operation_s``: an operation
     that takes longer, in seconds, has failed, and nothing more of it begins (VOL-099). With ``windows`` moves
     begin while one of them is open. Without ``rebalancing`` nobody can ask for what moves data (VOL-097); what
-    was asked for goes on.
+    was asked for goes on. ``copy_attempts`` (None: 3) and ``copy_s`` (None: ten days, in seconds) are for the
+    nodes: how often a copy is tried before its partition is told as failed, and how long one may take
+    (VOL-098, VOL-099).
     """
 
     cluster_moves: int | None = None
@@ -76,9 +79,11 @@ class Limits:
     operation_s: int | None = None
     windows: tuple[Window, ...] = ()
     rebalancing: bool = True
+    copy_attempts: int | None = None
+    copy_s: int | None = None
 
     def __post_init__(self) -> None:
-        for name in (*CAPS, "operation_s"):
+        for name in (*CAPS, "operation_s", *COPY_RULES):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is at least 1, not {value}; a pause is what lets nothing begin")
@@ -92,6 +97,9 @@ class Limits:
             document["one_operation"] = True
         if self.operation_s is not None:
             document["operation_s"] = self.operation_s
+        for name in COPY_RULES:
+            if getattr(self, name) is not None:
+                document[name] = getattr(self, name)
         if self.windows:
             document["windows"] = [str(window) for window in self.windows]
         if not self.rebalancing:

@@ -16,12 +16,14 @@ from pathlib import Path
 import structlog
 
 from catalog.core.zone import Node
+from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import GroupRecord
 from rebalance.core.txn import Get, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
 from rebalance.nodes.map_report import MapReporter
@@ -55,7 +57,7 @@ CONCURRENCY = 24
 def log_failure(partition: PartitionId, failure: ReconfigurationFailure) -> None:
     """The failure handler of a node that was given none."""
     log.error(
-        "a change of peers does not succeed, it is still tried",
+        "a change of peers has failed, it is still tried now and then",
         partition=str(partition),
         code=failure.code.value,
         detail=failure.detail,
@@ -67,8 +69,9 @@ class NodeAgent:
 
     ``host`` holds the members (``EtcdGroupHost`` in the product), ``mirrors`` the copies of standing learners;
     without the latter the node can only vote. ``safe_times`` tells the groups that it leads the time.
-    ``failure_handler`` hears once of each change that failed ``attempts_max`` times in a row (I3-057); the
-    attempts go on. ``map_period_s``: how often the node's partition map may be written; None: it is not.
+    ``failure_handler`` hears once of each partition that is told as failed (I3-057, ``CopyRules`` of the
+    limits); the attempts go on. ``map_period_s``: how often the node's partition map may be written; None: it
+    is not.
     """
 
     def __init__(
@@ -82,7 +85,6 @@ class NodeAgent:
         mirrors: MirrorHost | None = None,
         safe_times: SafeTimes | None = None,
         lease_ttl_s: int = 5,
-        attempts_max: int = 30,
         failure_handler: FailureHandler = log_failure,
         incarnation: str = "",
         map_period_s: float | None = None,
@@ -90,6 +92,9 @@ class NodeAgent:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
         self._epochs = KeyspaceMirror(metastore, keyspace.epoch)
+        self._limits_key = KeyspaceMirror(metastore, keyspace.limits)
+        self._limits_key.listen(self._on_limits)
+        self._limits = Limits()
         self._keyspace = keyspace
         self._metastore = metastore
         self._host = host
@@ -107,7 +112,7 @@ class NodeAgent:
             self.mirrors,
             host,
             self._queue.add,
-            attempts_max,
+            self._copy_rules,
             failure_handler,
         )
         self._jitter = random.Random(node.name)
@@ -171,6 +176,7 @@ class NodeAgent:
                 tasks.create_task(mirrors.run(), name="mirrors")
                 self._epochs.listen(self._on_epoch)
                 tasks.create_task(self._epochs.run(), name="epoch")
+                tasks.create_task(self._limits_key.run(), name="limits")
                 await mirrors.loaded()
                 await self._epochs.loaded()
                 mirrors.partitions.listen(self._on_partition_keys)
@@ -216,6 +222,17 @@ class NodeAgent:
     @property
     def _epoch(self) -> EpochRecord:
         return EpochRecord.decode(self._epochs.value(self._keyspace.epoch))
+
+    def _on_limits(self, _changed: frozenset[str]) -> None:
+        try:
+            self._limits = Limits.decode(self._limits_key.value(self._keyspace.limits))
+        except (ValueError, TypeError) as error:
+            # Written by a later build: what was known goes on, and so does the node.
+            log.warning("the limits are not understood", error=str(error))
+
+    def _copy_rules(self) -> CopyRules:
+        found = self._limits_key.get(self._keyspace.limits)
+        return CopyRules.of(self._limits, found.mod_revision if found is not None else 0)
 
     def _on_epoch(self, _changed: frozenset[str]) -> None:
         self._registration.adopted(self._epoch.epoch, self._epochs.revision)

@@ -16,14 +16,14 @@ from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.limits import LimitsChangedError
-from rebalance.core.admission import CAPS, COPY_RULES, Limits, Pause, utc
+from rebalance.core.admission import CAPS, COPY_RULES, RATES, Limits, Pause, utc
 from rebalance.core.windows import WINDOWS_MAX, Window
 from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
 
 router = APIRouter(prefix="/api/v1/rebalance", tags=["rebalance"])
 
 DAYS_MAX = 366
-SETTINGS = (*CAPS, "one_operation", "operation_s", "rebalancing", *COPY_RULES)
+SETTINGS = (*CAPS, "one_operation", "operation_s", "rebalancing", *COPY_RULES, *RATES)
 SEEN_S = 2.0
 """An answer waits so long for the server to see what was written."""
 
@@ -36,6 +36,8 @@ def _window(text: str) -> str:
 
 
 WindowText = Annotated[str, Field(max_length=60), AfterValidator(_window)]
+
+Rate = Annotated[int | None, Field(ge=1, le=1 << 50, description="null: any rate")]
 
 IfMatch = Annotated[
     str | None,
@@ -74,6 +76,8 @@ class LimitsBody(BaseModel):
         description="attempts at a copy that may fail before its partition is told as failed; null: 3"
     )
     copy_s: Cap = Field(description="seconds that a copy may take, then the attempt has failed; null: ten days")
+    cluster_bytes_s: Rate = Field(description="bytes a second of copies that begin, in the whole cluster")
+    node_bytes_s: Rate = Field(description="the same, onto and away from each node")
     windows: list[str] = Field(
         description="moves begin while one is open, UTC: 22:00-04:00, Sat,Sun 00:00-24:00; empty: always"
     )
@@ -106,6 +110,8 @@ class LimitsChange(BaseModel):
     rebalancing: bool = True
     copy_attempts: Cap = None
     copy_s: Cap = None
+    cluster_bytes_s: Rate = None
+    node_bytes_s: Rate = None
     windows: list[WindowText] | None = Field(None, max_length=WINDOWS_MAX)
     pause: PauseRequest | None = None
     zone_pauses: dict[str, PauseRequest | None] = Field(

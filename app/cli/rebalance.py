@@ -37,6 +37,11 @@ def _cap(name: str, what: str) -> Any:
     return typer.Option(flag, envvar=variable, metavar="N|none", help=what, show_default="as it is")
 
 
+def _rate(name: str, what: str) -> Any:
+    flag, variable = f"--{name}-bandwidth", f"ZONEKEEPER_{name.upper()}_BANDWIDTH"
+    return typer.Option(flag, envvar=variable, metavar="BYTES|none", help=what, show_default="as it is")
+
+
 @app.command()
 def limits(
     cluster_moves: Annotated[
@@ -82,6 +87,11 @@ def limits(
             show_default="as it is",
         ),
     ] = None,
+    cluster_bandwidth: Annotated[
+        str | None,
+        _rate("cluster", "Bytes a second of the copies that begin, as 50MiB, in the whole cluster."),
+    ] = None,
+    node_bandwidth: Annotated[str | None, _rate("node", "The same, onto and away from each node.")] = None,
     windows: Annotated[
         list[str] | None,
         typer.Option(
@@ -118,6 +128,10 @@ def limits(
     is given takes the place of all windows before. A move that has begun when its window
     closes goes on to its end.
 
+    A bandwidth bounds what begins: a move begins while the copies that began lately are
+    within it, by their sizes on disk. One that is larger than a second's worth begins all
+    the same, and what comes after it waits longer.
+
     A partition whose copy has failed as often as --copy-attempts says waits with the cause
     COPY_FAILED, and is tried again every ten seconds; `zonectl operations resume` tries it
     again at once.
@@ -135,6 +149,7 @@ def limits(
       zonectl rebalance limits --window 22:00-04:00 --window "Sat,Sun 00:00-24:00"
       zonectl rebalance limits --window none
       zonectl rebalance limits --no-rebalancing
+      zonectl rebalance limits --cluster-bandwidth 100MiB --node-bandwidth 20MiB
       zonectl rebalance limits --copy-attempts 5 --copy-time 2h
       zonectl rebalance limits --format json | jq .pause
     """
@@ -152,7 +167,8 @@ def limits(
         "copy_attempts": copy_attempts,
     }
     times = {"operation_s": operation_time, "copy_s": copy_time}
-    change = limits_request(given, times, one_operation, windows, rebalancing)
+    rates = {"cluster_bytes_s": cluster_bandwidth, "node_bytes_s": node_bandwidth}
+    change = limits_request(given, times, rates, one_operation, windows, rebalancing)
     with connected(url, data_dir, form) as client:
         found = change_limits(client, change)
     print_limits(found, form)

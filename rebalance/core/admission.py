@@ -13,17 +13,19 @@ from __future__ import annotations
 import heapq
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
+from rebalance.core.bandwidth import ByteRates, TokenBuckets
 from rebalance.core.windows import Window, next_opening
 
 LIMITS_FORMAT = 1
 NO_LIMIT = 1 << 60
+RATES = ("cluster_bytes_s", "node_bytes_s")
 COPY_RULES = ("copy_attempts", "copy_s")
 CAPS = ("cluster_moves", "zone_moves", "donor_moves", "receiver_moves", "batch_size")
 
@@ -65,7 +67,8 @@ class Limits:
     begin while one of them is open. Without ``rebalancing`` nobody can ask for what moves data (VOL-097); what
     was asked for goes on. ``copy_attempts`` (None: 3) and ``copy_s`` (None: ten days, in seconds) are for the
     nodes: how often a copy is tried before its partition is told as failed, and how long one may take
-    (VOL-098, VOL-099).
+    (VOL-098, VOL-099). ``cluster_bytes_s`` and ``node_bytes_s``: moves begin while the bytes of those that
+    began lately stay within these rates (``bandwidth``).
     """
 
     cluster_moves: int | None = None
@@ -81,9 +84,11 @@ class Limits:
     rebalancing: bool = True
     copy_attempts: int | None = None
     copy_s: int | None = None
+    cluster_bytes_s: int | None = None
+    node_bytes_s: int | None = None
 
     def __post_init__(self) -> None:
-        for name in (*CAPS, "operation_s", *COPY_RULES):
+        for name in (*CAPS, "operation_s", *COPY_RULES, *RATES):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is at least 1, not {value}; a pause is what lets nothing begin")
@@ -97,7 +102,7 @@ class Limits:
             document["one_operation"] = True
         if self.operation_s is not None:
             document["operation_s"] = self.operation_s
-        for name in COPY_RULES:
+        for name in (*COPY_RULES, *RATES):
             if getattr(self, name) is not None:
                 document[name] = getattr(self, name)
         if self.windows:
@@ -122,9 +127,13 @@ class Limits:
     def holds(self, now_ms: int) -> bool:
         """Whether anything may have to wait now. Windows hold while they are open, too: so that admission, and
         nobody else, begins moves, and sees them close."""
-        capped = any(getattr(self, name) is not None for name in CAPS)
+        capped = any(getattr(self, name) is not None for name in (*CAPS, *RATES))
         held = capped or self.one_operation or bool(self.windows)
         return held or any(pause.holds(now_ms) for pause in self._pauses())
+
+    @property
+    def rates(self) -> ByteRates:
+        return ByteRates(self.cluster_bytes_s, self.node_bytes_s)
 
     def pause_cause(self, zone_id: ZoneId, now_ms: int) -> str:
         """The cluster's pause, or the zone's own, that holds its moves back now; empty: none does."""
@@ -219,7 +228,8 @@ class Rooms:
     """What may begin yet under ``limits`` while ``loads`` move; ``take`` uses it up.
 
     ``member_limits``: of living nodes. A batch is what of a zone begins while none of it moves. ``first``: the
-    zone and id of the operation that goes first where only one may; None: there is none.
+    zone and id of the operation that goes first where only one may; None: there is none. ``buckets`` are those
+    of now, ``size_of`` answers how many bytes a copy of a partition takes.
     """
 
     def __init__(
@@ -229,8 +239,13 @@ class Rooms:
         member_limits: Mapping[str, int],
         now_ms: int,
         first: tuple[ZoneId, str] | None = None,
+        buckets: TokenBuckets | None = None,
+        size_of: Callable[[ZoneId, int], int] = lambda _zone, _number: 0,
     ) -> None:
         self._limits = limits
+        self._rates = limits.rates
+        self._buckets = (buckets or TokenBuckets()).at(now_ms, self._rates)
+        self._size_of = size_of
         self._loads = loads.copy()
         self._member_limits = member_limits
         self._now_ms = now_ms
@@ -241,8 +256,10 @@ class Rooms:
     def moving(self, zone_id: ZoneId) -> int:
         return self._loads.zones[zone_id]
 
-    def take(self, zone_id: ZoneId, move: Move) -> None:
+    def take(self, zone_id: ZoneId, number: int, move: Move) -> None:
         self._loads.add(zone_id, move)
+        if self._rates.is_limiting:
+            self._buckets.take(move.donors, move.receivers, self._size_of(zone_id, number))
         self._loads.members.update(move.joins)
         self._batches[zone_id] += 1
 
@@ -250,7 +267,7 @@ class Rooms:
         """What a partition of the zone waits for that wants to make this move; empty: it may begin.
 
         The first word is stable: PAUSED, OUTSIDE_WINDOW, OPERATION_RUNS, CLUSTER_CAP, BATCH, ZONE_CAP,
-        NODE_CAP, NODE_MEMBER_LIMIT.
+        BANDWIDTH, NODE_CAP, NODE_MEMBER_LIMIT.
         """
         return self.cause_of_zone(zone_id) or self.cause_of_nodes(move)
 
@@ -270,7 +287,7 @@ class Rooms:
             return f"BATCH: {moving} of the last batch move"
         if limits.zone_moves is not None and moving >= limits.zone_moves:
             return f"ZONE_CAP: {moving}/{limits.zone_moves}"
-        return ""
+        return self._buckets.cluster_cause(self._rates)
 
     def _waits_for_turn(self, zone_id: ZoneId) -> str:
         """Also what another zone has begun before must end first: its operation may have been written down
@@ -285,6 +302,9 @@ class Rooms:
         )
 
     def cause_of_nodes(self, move: Move) -> str:
+        for node in (*move.donors, *move.receivers):
+            if used_up := self._buckets.node_cause(node, self._rates):
+                return used_up
         for node in move.donors:
             if self.donor_room(node) < 1:
                 return f"NODE_CAP: {node} {self._loads.donors[node]}/{self._limits.donor_moves} as donor"
@@ -299,13 +319,20 @@ class Rooms:
 
     def donor_room(self, node: str) -> int:
         """How many moves may begin yet that have ``node`` as a donor."""
+        if self._is_used_up(node):
+            return 0
         cap = self._limits.donor_moves
         return NO_LIMIT if cap is None else cap - self._loads.donors[node]
 
     def receiver_room(self, node: str) -> int:
         """How many moves may begin yet that have ``node`` as a receiver."""
+        if self._is_used_up(node):
+            return 0
         cap = self._limits.receiver_moves
         return NO_LIMIT if cap is None else cap - self._loads.receivers[node]
+
+    def _is_used_up(self, node: str) -> bool:
+        return bool(self._buckets.node_cause(node, self._rates))
 
     def member_room(self, node: str) -> int:
         """How many members more ``node`` can hold; a node that does not live says nothing about that."""
@@ -336,7 +363,7 @@ def admit(lines: Mapping[ZoneId, Iterable[Waiting]], rooms: Rooms) -> dict[ZoneI
             continue
         for number, move in places[zone_id]:
             if not rooms.cause_of_nodes(move):
-                rooms.take(zone_id, move)
+                rooms.take(zone_id, number, move)
                 admitted.setdefault(zone_id, []).append(number)
                 heapq.heappush(queue, (moving + 1, zone_id))
                 break

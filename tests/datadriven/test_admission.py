@@ -2,7 +2,8 @@
 
 A move is ``zone/partition:donors>receivers``, nodes joined by ``+``; a receiver with ``*`` has a member
 already. ``pause`` and ``zonepause`` name who paused and until when; ``windows`` are joined by ``+``, and a dot
-is between days and times. What begins is listed first.
+is between days and times. ``rates`` are those of the cluster and of a node, ``taken`` is what is out of buckets
+(``*``: the cluster's) at ``at``, ``sizes`` the bytes of each copy. What begins is listed first.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits, Loads, Move, Pause, Rooms, Waiting, admit
+from rebalance.core.bandwidth import TokenBuckets
 from rebalance.core.windows import Window
 from tests.datadriven.runner import Block, run_script
 
@@ -46,6 +48,7 @@ def limits(arguments: dict[str, str]) -> Limits:
         **caps,
         pause=pause(arguments["pause"]) if "pause" in arguments else None,
         zone_pauses={ZoneId(int(zone)): pause(by)} if zone else {},
+        **{f"{name}_bytes_s": rate for name, rate in counts(arguments.get("rates", "")).items()},
         windows=tuple(Window.parse(each.replace(".", " ")) for each in windows.split("+") if each),
     )
 
@@ -60,7 +63,11 @@ def execute(block: Block) -> str:
     for zone, _, move in moves(arguments.get("moving", "")):
         loads.add(zone, move)
     members = counts(arguments.get("memberlimits", ""))
-    rooms = Rooms(limits(arguments), loads, members, int(arguments.get("now", "1000")))
+    taken = counts(arguments.get("taken", ""))
+    buckets = TokenBuckets(int(arguments.get("at", "1000")), taken.pop("*", 0), dict(taken))
+    size = int(arguments.get("sizes", "0"))
+    now_ms = int(arguments.get("now", "1000"))
+    rooms = Rooms(limits(arguments), loads, members, now_ms, None, buckets, lambda _zone, _number: size)
     waiting = moves(arguments["waiting"])
     lines: dict[ZoneId, list[Waiting]] = {}
     for zone, number, move in waiting:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.cli.main import main
-from app.cli.rebalance_run import seconds_of
+from app.cli.rebalance_run import bytes_of, seconds_of
 from tests.unit.test_cli.stub import ApiStub
 
 LIMITS = "/api/v1/rebalance/limits"
@@ -60,6 +60,11 @@ def test_windows_are_shown(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> 
         ),
         ("limits --copy-attempts 5 --copy-time 2h", {"copy_attempts": 5, "copy_s": 7200}),
         ("limits --copy-attempts none --copy-time none", {"copy_attempts": None, "copy_s": None}),
+        (
+            "limits --cluster-bandwidth 100MiB --node-bandwidth 500kb",
+            {"cluster_bytes_s": 104_857_600, "node_bytes_s": 500_000},
+        ),
+        ("limits --cluster-bandwidth NONE --node-bandwidth 7", {"cluster_bytes_s": None, "node_bytes_s": 7}),
         ("limits --no-rebalancing", {"rebalancing": False}),
         ("limits --rebalancing", {"rebalancing": True}),
         ("limits --window none", {"windows": []}),
@@ -94,6 +99,8 @@ def test_the_user_pauses(api: ApiStub, monkeypatch: pytest.MonkeyPatch) -> None:
         ("limits --batch-size many", "--batch-size is a whole number from 1 on, or none, not 'many'"),
         ("limits --window 9-17", "--window: '9-17' is no window: it is written 22:00-04:00"),
         ("limits --window 22:00-04:00 --window none", "--window: 'none' is no window"),
+        ("limits --node-bandwidth fast", "--node-bandwidth takes bytes a second as 500kB, 20MiB or 1.5GiB"),
+        ("limits --cluster-bandwidth 0", "--cluster-bandwidth takes bytes a second"),
         ("limits --copy-time 9", "--copy-time takes a time as 90s, 10m, 1h30m or 2d, not '9'"),
         ("limits --operation-time 9", "--operation-time takes a time"),
         ("pause --for 10", "--for takes a time as 90s, 10m, 1h30m or 2d, not '10'"),
@@ -105,6 +112,13 @@ def test_what_cannot_be_meant(line: str, told: str, api: ApiStub, capsys: pytest
     assert main(["rebalance", *line.split()]) == 64
     assert told in capsys.readouterr().err
     assert api.requests == []
+
+
+def test_sizes() -> None:
+    """Powers of 1,000, and of 1,024 with an i; a unit may be written in any case."""
+    texts = ("1", "2B", "500kB", "3K", "20MiB", "1.5gib", "2TB", "0.001kB")
+    found = [bytes_of(text, "--node-bandwidth") for text in texts]
+    assert found == [1, 2, 500_000, 3_000, 20 << 20, 3 << 29, 2 * 10**12, 1]
 
 
 def test_times() -> None:

@@ -22,10 +22,12 @@ from rebalance.core.drain import Drain
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
+from rebalance.core.operation import operation_id
 from rebalance.core.partition_state import is_learner
 from rebalance.core.phases import phases_of
 from rebalance.core.records import (
     ConfigurationRecord,
+    KeptRecord,
     MemberRecord,
     MemberRole,
     MirrorRecord,
@@ -297,8 +299,22 @@ class KeyspaceViews:
             "term": configuration.term if configuration else None,
             "stage": (configuration.stage if configuration else Stage.NONE).value,
             "members": [_member(view, node, alive) for node in sorted(view.members)],
+            "kept": self._kept(partition),
             "status": {"state": status.state.value, "cause": status.cause},
         }
+
+    def _kept(self, partition: PartitionId) -> list[Json]:
+        """Copies of members that have left."""
+        prefix = self._keyspace.kept_copies(partition)
+        return [
+            {
+                "node": item.key.removeprefix(prefix),
+                "state": "DELETING" if record.discard else "KEPT",
+                "left_by": operation_id(partition.zone_id, record.event),
+            }
+            for item in self._mirror.below(prefix)
+            for record in (KeptRecord.decode(item.value),)
+        ]
 
     def _members(self, prefix: str) -> Iterator[tuple[PartitionId, str, MemberRecord]]:
         for item in self._mirror.below(prefix):

@@ -13,6 +13,7 @@ from app.actor import current_actor
 from app.api.metastore_calls import answered
 from app.api.operation_models import (
     ActionRequest,
+    FinaliseAnswer,
     KindName,
     OperationDetail,
     OperationPause,
@@ -130,6 +131,21 @@ async def cancel_operation(operation: OperationName, body: ActionRequest, servic
     found = await answered(services.operations.cancel(operation, by, body.reason))
     await _record(Action.CANCEL_OPERATION, operation, body, services)
     return await _changed(found, services)
+
+
+@router.post(
+    "/{operation}/finalise",
+    status_code=202,
+    response_model=FinaliseAnswer,
+    responses=documented(400, 404, 409, 503, 504),
+)
+async def finalise_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
+    """Delete the copies that nodes have kept (``keep_copies`` of the limits) of members which left by this
+    operation or by an earlier one of its zone. Refused (409) while the operation is not over: deletions come
+    last. Repeating it finds what is left."""
+    copies = await answered(services.operations.finalise(operation))
+    await _record(Action.FINALISE_OPERATION, operation, body, services)
+    return JSONResponse({"operation_id": operation, "copies": copies}, status_code=202)
 
 
 @router.post(

@@ -23,7 +23,7 @@ from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
 router = APIRouter(prefix="/api/v1/rebalance", tags=["rebalance"])
 
 DAYS_MAX = 366
-SETTINGS = (*CAPS, "one_operation", "operation_s", "rebalancing", *COPY_RULES, *RATES)
+SETTINGS = (*CAPS, "one_operation", "operation_s", "rebalancing", "keep_copies", *COPY_RULES, *RATES)
 SEEN_S = 2.0
 """An answer waits so long for the server to see what was written."""
 
@@ -72,6 +72,9 @@ class LimitsBody(BaseModel):
     one_operation: bool = Field(description="moves of one operation begin at a time, the next one's wait")
     operation_s: Cap = Field(description="seconds that an operation may take, then it has FAILED")
     rebalancing: bool = Field(description="false: what would move data is refused; what moves goes on")
+    keep_copies: bool = Field(
+        description="nodes keep the copies of members that leave, until their operation is finalised"
+    )
     copy_attempts: Cap = Field(
         description="attempts at a copy that may fail before its partition is told as failed; null: 3"
     )
@@ -108,6 +111,7 @@ class LimitsChange(BaseModel):
     one_operation: bool = False
     operation_s: Cap = None
     rebalancing: bool = True
+    keep_copies: bool = False
     copy_attempts: Cap = None
     copy_s: Cap = None
     cluster_bytes_s: Rate = None

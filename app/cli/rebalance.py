@@ -73,6 +73,15 @@ def limits(
             show_default="as it is",
         ),
     ] = None,
+    keep_copies: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-copies/--delete-copies",
+            envvar="ZONEKEEPER_KEEP_COPIES",
+            help="Copies of members that leave stay on disk until `zonectl operations finalise`.",
+            show_default="as it is",
+        ),
+    ] = None,
     copy_attempts: Annotated[
         str | None,
         _cap("copy_attempts", "Attempts at a copy that may fail before its partition is told as failed (3)."),
@@ -136,6 +145,10 @@ def limits(
     COPY_FAILED, and is tried again every ten seconds; `zonectl operations resume` tries it
     again at once.
 
+    With --keep-copies a node that loses a replica stops its member and keeps the data; it
+    takes its room, and counts against the node's member limit, until somebody finalises the
+    operation, or the partition comes back and is copied afresh.
+
     With --no-rebalancing statements that move data, drains and reverses are refused
     (REBALANCING_DISABLED); what was asked for before goes on, and so does what follows from
     nodes that come and go. `pause` holds that back, too.
@@ -168,7 +181,8 @@ def limits(
     }
     times = {"operation_s": operation_time, "copy_s": copy_time}
     rates = {"cluster_bytes_s": cluster_bandwidth, "node_bytes_s": node_bandwidth}
-    change = limits_request(given, times, rates, one_operation, windows, rebalancing)
+    switches = {"one_operation": one_operation, "rebalancing": rebalancing, "keep_copies": keep_copies}
+    change = limits_request(given, times, rates, switches, windows)
     with connected(url, data_dir, form) as client:
         found = change_limits(client, change)
     print_limits(found, form)

@@ -35,14 +35,12 @@ def limits_request(
     caps: Mapping[str, str | None],
     times: Mapping[str, str | None],
     rates: Mapping[str, str | None],
-    one_operation: bool | None = None,
+    switches: Mapping[str, bool | None],
     windows: Sequence[str] | None = None,
-    rebalancing: bool | None = None,
 ) -> JsonObject:
     """The body of a change: what is given, and nothing else. Raises UsageError."""
     change: JsonObject = {name: cap_of(name, text) for name, text in caps.items() if text is not None}
-    if one_operation is not None:
-        change["one_operation"] = one_operation
+    change |= {name: value for name, value in switches.items() if value is not None}
     for name, text in times.items():
         if text is not None:
             option = f"--{name.removesuffix('_s')}-time"
@@ -51,8 +49,6 @@ def limits_request(
         if text is not None:
             option = f"--{name.removesuffix('_bytes_s')}-bandwidth"
             change[name] = None if text.lower() == "none" else bytes_of(text, option)
-    if rebalancing is not None:
-        change["rebalancing"] = rebalancing
     if windows:
         change["windows"] = windows_of(windows)
     return change

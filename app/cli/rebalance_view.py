@@ -37,6 +37,8 @@ def print_limits(limits: JsonObject, form: OutputFormat) -> None:
     for name, what in (("cluster_bytes_s", "whole cluster"), ("node_bytes_s", "onto or away from a node")):
         if limits.get(name) is not None:
             rows.append((name, told_rate(limits[name]), f"copies that begin, {what}"))
+    if limits.get("keep_copies"):
+        rows.append(("keep_copies", "yes", "copies of members that leave stay until they are finalised"))
     if limits.get("rebalancing") is False:
         rows.append(("rebalancing", "no", "what would move data is refused"))
     rows += [("window", each, "moves begin in it, UTC") for each in limits.get("windows", ())]

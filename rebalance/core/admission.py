@@ -68,7 +68,8 @@ class Limits:
     was asked for goes on. ``copy_attempts`` (None: 3) and ``copy_s`` (None: ten days, in seconds) are for the
     nodes: how often a copy is tried before its partition is told as failed, and how long one may take
     (VOL-098, VOL-099). ``cluster_bytes_s`` and ``node_bytes_s``: moves begin while the bytes of those that
-    began lately stay within these rates (``bandwidth``).
+    began lately stay within these rates (``bandwidth``). With ``keep_copies`` nodes keep the copies of members
+    that leave until their operation is finalised (VOL-093, VOL-094).
     """
 
     cluster_moves: int | None = None
@@ -86,6 +87,7 @@ class Limits:
     copy_s: int | None = None
     cluster_bytes_s: int | None = None
     node_bytes_s: int | None = None
+    keep_copies: bool = False
 
     def __post_init__(self) -> None:
         for name in (*CAPS, "operation_s", *COPY_RULES, *RATES):
@@ -109,6 +111,8 @@ class Limits:
             document["windows"] = [str(window) for window in self.windows]
         if not self.rebalancing:
             document["rebalancing"] = False
+        if self.keep_copies:
+            document["keep_copies"] = True
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod

@@ -20,13 +20,14 @@ from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import GroupRecord
+from rebalance.core.records import GroupRecord, KeptRecord
 from rebalance.core.txn import Get, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
 from rebalance.nodes.map_report import MapReporter
+from rebalance.nodes.member_decision import is_kept
 from rebalance.nodes.member_duties import MemberDuties
 from rebalance.nodes.mirror_duties import MirrorDuties
 from rebalance.nodes.no_mirrors import NoMirrors
@@ -148,15 +149,23 @@ class NodeAgent:
 
     async def _fenced(self, partitions: Sequence[PartitionId]) -> frozenset[PartitionId]:
         """Members whose group was given up while this node was away: together with others that come back they
-        would be a majority of it. A metastore that is silent for ``ASK_FIRST_S`` is not waited for."""
+        would be a majority of it; and copies that are only kept. A metastore that is silent for ``ASK_FIRST_S``
+        is not waited for."""
         found: set[PartitionId] = set()
         try:
             async with asyncio.timeout(ASK_FIRST_S):
                 for partition in partitions:
                     keys = self._keyspace.partition(partition)
-                    read = await self._metastore.commit(Txn((), (Get(keys.pending), Get(keys.group))))
+                    kept = self._keyspace.kept(partition, self.node.name)
+                    read = await self._metastore.commit(
+                        Txn((), (Get(keys.pending), Get(keys.group), Get(kept)))
+                    )
                     pending, group = read.only(0), read.only(1)
+                    copy = read.only(2)
                     status = await self._host.status(partition)
+                    if copy and status and is_kept(KeptRecord.decode(copy.value), status):
+                        found.add(partition)
+                        continue
                     if status is not None and why_fenced(
                         self.node.name,
                         status.generation,
@@ -277,10 +286,12 @@ class NodeAgent:
 
     async def _keep_running(self, partition: PartitionId) -> float:
         """Catalog and metastore do not agree: no assignment counts, but the data stays served."""
-        status = await self._host.status(partition)
+        view, status = self.mirrors.view(partition), await self._host.status(partition)
         if status is not None and status.life in (MemberLife.STOPPED, MemberLife.FAILED):
-            await self._host.restart(partition)
-        await self._learner.keep(self.mirrors.view(partition))
+            kept = view.kept.get(self.node.name)
+            if kept is None or not is_kept(kept.value, status):
+                await self._host.restart(partition)
+        await self._learner.keep(view)
         return HALTED_S
 
     async def _beside_running_member(self, view: PartitionView, status: MemberStatus) -> float:

@@ -245,7 +245,7 @@ async def test_moves_begin_while_a_window_is_open(world: World) -> None:
 
 async def test_bandwidth_by_the_sizes_that_nodes_report(world: World) -> None:
     """Copies of 5,000 bytes at 1,000 a second for the cluster, two to a move: the first begins though it is
-    larger than a second's worth, the second one nine seconds later, each next one ten, whoever leads by then."""
+    larger than a second's worth, the second nine seconds later, each next one ten, whoever leads by then."""
     clock = SetClock(1_000_000)
     for number in range(6):
         configuration = ConfigurationRecord(1, "n1", Stage.NONE, size_bytes=5_000)

@@ -97,6 +97,7 @@ def test_the_resource(server: ApiServer) -> None:
             "one_operation": False,
             "windows": [],
             "rebalancing": True,
+            "keep_copies": False,
             "zone_pauses": [],
         }
         pause = {"by": "alice", "reason": "r", "for_s": 600}

@@ -10,6 +10,9 @@ import pytest
 
 from app.operation_views import OperationFilter, OperationViews
 from app.views import KeyspaceViews
+from catalog.core.zone import ZoneId
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import KeptRecord
 from tests.unit.operations_world import VERIFIED, OperationsWorld, operations_world
 
 
@@ -184,6 +187,35 @@ async def test_reverse(api: OperationsWorld) -> None:
 def stable_keys(api: OperationsWorld) -> list[str]:
     keys = api.world.keyspace
     return [f"{keys.partitions}1/{number}/assignments/stable" for number in range(4)]
+
+
+async def test_kept_copies_are_finalised_last(api: OperationsWorld) -> None:
+    """VOL-093, VOL-094: shown with the operation that they were left by; refused while it is not over; then
+    those of it and of earlier ones are marked, each once, and a later one's stay."""
+    operation = await alter(api)
+    name, event = operation["operation_id"], operation["event_revision"]
+    keys = api.world.keyspace
+    for number, left_at in ((0, event), (1, event - 1), (2, event + 1)):
+        kept = KeptRecord(left_at, "http://n9:1").encode()
+        await api.world.put(keys.kept(PartitionId(ZoneId(1), number), "n9"), kept)
+    await api.look()
+    refused = await api.post(f"/operations/{name}/finalise", {"by": "dave"}, 409)
+    assert refused["name"] == "OPERATION_STATE_ILLEGAL"
+    assert "copies are deleted once it is over" in refused["detail"]
+    await api.end_moves()
+    await api.look()
+    partitions = (await api.get("/zones/orders/partitions"))["partitions"]
+    assert partitions[0]["kept"] == [{"node": "n9", "state": "KEPT", "left_by": name}]
+    assert partitions[3]["kept"] == []
+    answer = await api.post(f"/operations/{name}/finalise", {"by": "dave", "reason": "good"}, 202)
+    assert answer == {"operation_id": name, "copies": 2}
+    partitions = (await api.get("/zones/orders/partitions"))["partitions"]
+    assert [each["state"] for found in partitions for each in found["kept"]] == ["DELETING", "DELETING", "KEPT"]
+    again = await api.post(f"/operations/{name}/finalise", {"by": "dave"}, 202)
+    assert again["copies"] == 0
+    newest = (await api.get("/audit"))["records"][0]
+    assert (newest["action"], newest["subject"]) == ("FINALISE OPERATION", name)
+    await api.post("/operations/9-9/finalise", {}, 404)
 
 
 async def test_what_cannot_be_reversed(api: OperationsWorld) -> None:

@@ -65,6 +65,8 @@ def test_windows_are_shown(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> 
             {"cluster_bytes_s": 104_857_600, "node_bytes_s": 500_000},
         ),
         ("limits --cluster-bandwidth NONE --node-bandwidth 7", {"cluster_bytes_s": None, "node_bytes_s": 7}),
+        ("limits --keep-copies", {"keep_copies": True}),
+        ("limits --delete-copies --any-operations", {"keep_copies": False, "one_operation": False}),
         ("limits --no-rebalancing", {"rebalancing": False}),
         ("limits --rebalancing", {"rebalancing": True}),
         ("limits --window none", {"windows": []}),

@@ -58,6 +58,7 @@ def summary(limits: JsonObject) -> list[str]:
     caps = ", ".join(f"{name} {limits[name]}" for name in (*CAPS, *RATES) if limits.get(name) is not None)
     lines = [f"limits of moves: {caps}"] if caps else []
     lines += ["one operation at a time"] if limits.get("one_operation") else []
+    lines += ["copies are kept until they are finalised"] if limits.get("keep_copies") else []
     lines += ["rebalancing is turned off"] if limits.get("rebalancing") is False else []
     windows = ", ".join(limits.get("windows", ()))
     lines += [f"moves begin in windows: {windows} UTC"] if windows else []

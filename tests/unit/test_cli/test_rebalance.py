@@ -9,6 +9,7 @@ import pytest
 
 from app.cli.main import main
 from app.cli.rebalance_run import bytes_of, seconds_of
+from app.cli.rebalance_view import summary
 from tests.unit.test_cli.stub import ApiStub
 
 LIMITS = "/api/v1/rebalance/limits"
@@ -47,6 +48,40 @@ def test_windows_are_shown(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["rebalance", "limits"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines[-2:]] == [["window", "22:00-04:00"], ["window", "Sat,Sun"]]
+
+
+def test_what_is_set_is_shown_and_what_is_not_is_left_out(
+    api: ApiStub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """VOL-097, VOL-098, VOL-099: as rows with their meaning, and in a line each of `zonectl status`."""
+    everything = {
+        **WINDOWED,
+        "rebalancing": False,
+        "keep_copies": True,
+        "copy_attempts": 5,
+        "copy_s": 7_200,
+        "cluster_bytes_s": 104_857_600,
+        "node_bytes_s": 512,
+    }
+    api.answers[f"GET {LIMITS}"] = (200, everything)
+    assert main(["rebalance", "limits"]) == 0
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[6:]]
+    shown = {row[0]: next(filter(None, row[1:])).strip() for row in rows if row[0] != "window"}
+    assert shown == {
+        "copy_attempts": "5",
+        "copy_s": "7200",
+        "cluster_bytes_s": "100 MiB/s",
+        "node_bytes_s": "512 B/s",
+        "keep_copies": "yes",
+        "rebalancing": "no",
+    }
+    assert summary(everything) == [
+        "limits of moves: cluster_bytes_s 104857600, node_bytes_s 512",
+        "copies are kept until they are finalised",
+        "rebalancing is turned off",
+        "moves begin in windows: 22:00-04:00, Sat,Sun 00:00-24:00 UTC",
+    ]
+    assert summary(NONE) == []
 
 
 @pytest.mark.parametrize(

@@ -233,9 +233,10 @@ def finalise(
 ) -> int:
     """Delete the copies that nodes have kept of members which left by an operation.
 
-    They are kept where `zonectl rebalance limits --keep-copies` says so. Those of earlier
-    operations of the zone go, too. It is refused while the operation is not over: copies
-    go last. Nodes that are down delete theirs when they are back.
+    They are kept where `zonectl rebalance limits --keep-copies` says so.
+    Those of earlier operations of the zone go, too. It is refused while the
+    operation is not over: copies go last. Nodes that are down delete theirs
+    when they are back.
 
     \b
     Examples:

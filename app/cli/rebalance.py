@@ -124,34 +124,37 @@ def limits(
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Show the limits of moves, or change those that are given; `none` takes one away.
+    """Show the limits of moves, or change those given; `none` takes one away.
 
-    There are none at first: every move of a change begins at once. A move that may
-    not begin waits and says what for (`zonectl sql -e "SHOW PARTITIONS"`). Limits
-    change while moves run: what moves goes on, and no move begins against them.
+    There are none at first: every move of a change begins at once. A move
+    that may not begin waits and says what for (`zonectl sql -e "SHOW
+    PARTITIONS"`). Limits change while moves run: what moves goes on, and no
+    move begins against them.
 
-    A node is a donor when it loses a replica, or when it sends copies and nobody
-    loses one; a receiver gets a copy.
+    A node is a donor when it loses a replica, or when it sends copies and
+    nobody loses one; a receiver gets a copy.
 
-    Windows are times of the day, or of some days, in UTC; one may cross midnight. What
-    is given takes the place of all windows before. A move that has begun when its window
-    closes goes on to its end.
+    Windows are times of the day, or of some days, in UTC; one may cross
+    midnight. What is given takes the place of all windows before. A move that
+    has begun when its window closes goes on to its end.
 
-    A bandwidth bounds what begins: a move begins while the copies that began lately are
-    within it, by their sizes on disk. One that is larger than a second's worth begins all
-    the same, and what comes after it waits longer.
+    A bandwidth bounds what begins: a move begins while the copies that began
+    lately are within it, by their sizes on disk. One that is larger than a
+    second's worth begins all the same, and what comes after it waits longer.
 
-    A partition whose copy has failed as often as --copy-attempts says waits with the cause
-    COPY_FAILED, and is tried again every ten seconds; `zonectl operations resume` tries it
-    again at once.
+    A partition whose copy has failed as often as --copy-attempts says waits
+    with the cause COPY_FAILED, and is tried again every ten seconds; `zonectl
+    operations resume` tries it again at once.
 
-    With --keep-copies a node that loses a replica stops its member and keeps the data; it
-    takes its room, and counts against the node's member limit, until somebody finalises the
-    operation, or the partition comes back and is copied afresh.
+    With --keep-copies a node that loses a replica stops its member and keeps
+    the data; it takes its room, and counts against the node's member limit,
+    until somebody finalises the operation, or the partition comes back and is
+    copied afresh.
 
-    With --no-rebalancing statements that move data, drains and reverses are refused
-    (REBALANCING_DISABLED); what was asked for before goes on, and so does what follows from
-    nodes that come and go. `pause` holds that back, too.
+    With --no-rebalancing statements that move data, drains and reverses are
+    refused (REBALANCING_DISABLED); what was asked for before goes on, and so
+    does what follows from nodes that come and go. `pause` holds that back,
+    too.
 
     \b
     Examples:
@@ -163,7 +166,7 @@ def limits(
       zonectl rebalance limits --window none
       zonectl rebalance limits --no-rebalancing
       zonectl rebalance limits --cluster-bandwidth 100MiB --node-bandwidth 20MiB
-      zonectl rebalance limits --copy-attempts 5 --copy-time 2h
+      zonectl rebalance limits --copy-attempts 5 --copy-time 2h --keep-copies
       zonectl rebalance limits --format json | jq .pause
     """
     from app.cli.connection import connected

@@ -12,7 +12,7 @@ from app.operation_views import OperationFilter, OperationViews
 from app.views import KeyspaceViews
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
-from rebalance.core.records import KeptRecord
+from rebalance.core.records import ConfigurationRecord, KeptRecord, MemberRecord, MemberState, Stage
 from tests.unit.operations_world import VERIFIED, OperationsWorld, operations_world
 
 
@@ -187,6 +187,29 @@ async def test_reverse(api: OperationsWorld) -> None:
 def stable_keys(api: OperationsWorld) -> list[str]:
     keys = api.world.keyspace
     return [f"{keys.partitions}1/{number}/assignments/stable" for number in range(4)]
+
+
+async def test_a_failed_copy_is_the_cause_and_a_resume_tries_it_again(api: OperationsWorld) -> None:
+    """VOL-098: the operation names the partition and its last failure; a resume writes the limits, which is
+    what nodes begin anew by, also where they say what they said before."""
+    name = (await alter(api))["operation_id"]
+    keys = api.world.keyspace
+    told = "COPY_FAILED: 3 attempts: MEMBER_NOT_STARTED: n2"
+    configuration = ConfigurationRecord(1, "n1", Stage.CATCHING_UP, reason=told)
+    await api.world.put(keys.partition(PartitionId(ZoneId(1), 2)).configuration, configuration.encode())
+    for node in ("n1", "n2", "n3"):
+        member = MemberRecord(MemberState.READY, f"http://{node}:1", f"http://{node}:2")
+        await api.world.put(keys.member(PartitionId(ZoneId(1), 2), node), member.encode())
+    await api.look()
+    waiting = (await api.get(f"/operations/{name}"))["waiting"]
+    assert [each["numbers"] for each in waiting if each["cause"] == told] == [[2]]
+    revisions = []
+    for _ in range(2):
+        await api.post(f"/operations/{name}/resume", {"by": "dave"})
+        found = await api.world.metastore.get(keys.limits)
+        assert found is not None
+        revisions.append(found.mod_revision)
+    assert revisions[1] > revisions[0]
 
 
 async def test_kept_copies_are_finalised_last(api: OperationsWorld) -> None:

@@ -11,6 +11,7 @@ from app.sql.executor import CatalogExecutor
 from app.sql.view_snapshot import SystemSnapshot
 from app.views import KeyspaceViews
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.rebalancing import PLACED
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Origin, Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
@@ -20,8 +21,6 @@ from rebalance.core.data_nodes import compute_data_nodes
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror
 
-PLACED = ("replicas", "quorum_size", "nodes_filter", "algorithm")
-"""What of a zone decides where its data is, and can be altered."""
 TAKEN_UP_S = 3.0
 """An answer waits so long for a controller to write the operation that goes back."""
 

@@ -15,17 +15,19 @@ from app.wait_causes import WaitCauses
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.clock import WallClock
-from rebalance.core.admission import move_of, utc
+from rebalance.core.admission import Limits, move_of, utc
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes, replica_counts
 from rebalance.core.drain import Drain
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
+from rebalance.core.operation import operation_id
 from rebalance.core.partition_state import is_learner
 from rebalance.core.phases import phases_of
 from rebalance.core.records import (
     ConfigurationRecord,
+    KeptRecord,
     MemberRecord,
     MemberRole,
     MirrorRecord,
@@ -75,6 +77,10 @@ class KeyspaceViews:
         members = Counter(node for _, node, _ in self._members(self._keyspace.members))
         known = {*alive, *members, *drains, *self._data_nodes_of_all_zones()}
         return [self._node(name, alive.get(name), members[name], drains.get(name)) for name in sorted(known)]
+
+    def may_rebalance(self) -> bool:
+        """Whether statements may move data (VOL-097); as long as nobody has said anything they may."""
+        return Limits.decode(self._mirror.value(self._keyspace.limits)).rebalancing
 
     def live_records(self) -> dict[str, NodeRecord]:
         found = (NodeRecord.decode(item.value) for item in self._mirror.below(self._keyspace.nodes))
@@ -293,8 +299,22 @@ class KeyspaceViews:
             "term": configuration.term if configuration else None,
             "stage": (configuration.stage if configuration else Stage.NONE).value,
             "members": [_member(view, node, alive) for node in sorted(view.members)],
+            "kept": self._kept(partition),
             "status": {"state": status.state.value, "cause": status.cause},
         }
+
+    def _kept(self, partition: PartitionId) -> list[Json]:
+        """Copies of members that have left."""
+        prefix = self._keyspace.kept_copies(partition)
+        return [
+            {
+                "node": item.key.removeprefix(prefix),
+                "state": "DELETING" if record.discard else "KEPT",
+                "left_by": operation_id(partition.zone_id, record.event),
+            }
+            for item in self._mirror.below(prefix)
+            for record in (KeptRecord.decode(item.value),)
+        ]
 
     def _members(self, prefix: str) -> Iterator[tuple[PartitionId, str, MemberRecord]]:
         for item in self._mirror.below(prefix):

@@ -8,6 +8,7 @@ from functools import lru_cache
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits, Loads, Rooms, load_of
 from rebalance.core.assignments import Assignments, nodes_of
+from rebalance.core.bandwidth import buckets_of
 from rebalance.core.keys import Keyspace
 from rebalance.core.operation import Operation
 from rebalance.core.records import NodeRecord
@@ -49,7 +50,8 @@ class WaitCauses:
         records = (NodeRecord.decode(item.value) for item in self._mirror.below(self._keyspace.nodes))
         member_limits = {record.node.name: record.node.member_limit for record in records}
         first = self._first() if limits.one_operation else None
-        return Rooms(limits, self._loads, member_limits, now_ms, first)
+        buckets = buckets_of(self._mirror.value(self._keyspace.admissions))
+        return Rooms(limits, self._loads, member_limits, now_ms, first, buckets)
 
     def _first(self) -> tuple[ZoneId, str] | None:
         """The operation that goes first where only one may, as the controllers choose it."""

@@ -103,6 +103,12 @@ class MoveStatusBody(BaseModel):
     cause: str = Field(description="what it waits for or is doing; empty when done")
 
 
+class KeptCopy(BaseModel):
+    node: str
+    state: Literal["KEPT", "DELETING"]
+    left_by: str = Field(description="the operation by which its member left")
+
+
 class PartitionBody(BaseModel):
     partition: int
     stable: Roles | None
@@ -114,6 +120,7 @@ class PartitionBody(BaseModel):
     term: int | None
     stage: Literal["NONE", "CATCHING_UP", "JOINT", "STABLE"]
     members: list[Member]
+    kept: list[KeptCopy] = Field(description="copies of members that have left, until they are finalised")
     status: MoveStatusBody
 
 

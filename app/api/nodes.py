@@ -73,6 +73,7 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
     without a living data node."""
     services.require_metastore()
     _known(node, services)
+    await answered(services.limits.require_rebalancing(f"draining {node} moves its data to other nodes"))
     drain = Drain(body.by, body.reason, time.time_ns() // 1_000_000)
     zones = {zone.zone_id: zone.name for zone in (await services.snapshot()).zones}
 
@@ -93,12 +94,13 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
     return await _result(node, revision, services)
 
 
-@router.delete("/nodes/{node}/drain", response_model=DrainResult, responses=documented(404, 503, 504))
+@router.delete("/nodes/{node}/drain", response_model=DrainResult, responses=documented(404, 409, 503, 504))
 async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
     """The node is not leaving any more: zones take it as one that joined when it did, by their timers; one with
     AUTO SCALE UP OFF does not take it back by itself."""
     services.require_metastore()
     _known(node, services)
+    await answered(services.limits.require_rebalancing(f"taking {node} back moves data onto it"))
     revision = await answered(services.drains.undrain(node))
     if revision:
         await services.audit.record(Action.UNDRAIN_NODE, node, {})

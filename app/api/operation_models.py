@@ -109,6 +109,11 @@ class OperationPause(ActionRequest):
     )
 
 
+class FinaliseAnswer(BaseModel):
+    operation_id: str
+    copies: int = Field(description="kept copies that nodes delete now, or when they are back")
+
+
 class ReverseAnswer(BaseModel):
     reverses: str
     catalog_version: int = Field(description="the new version, with the zone as it was before")

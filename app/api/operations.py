@@ -13,6 +13,7 @@ from app.actor import current_actor
 from app.api.metastore_calls import answered
 from app.api.operation_models import (
     ActionRequest,
+    FinaliseAnswer,
     KindName,
     OperationDetail,
     OperationPause,
@@ -112,8 +113,8 @@ async def pause_operation(operation: OperationName, body: OperationPause, servic
     "/{operation}/resume", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
 )
 async def resume_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
-    """Ends the pause of its zone, whoever asked for it. The cluster's pause is another one
-    (``/api/v1/rebalance/limits``)."""
+    """Ends the pause of its zone, whoever asked for it, and tries again at once what has failed (COPY_FAILED).
+    The cluster's pause is another one (``/api/v1/rebalance/limits``)."""
     found = await answered(services.operations.resume(operation))
     await _record(Action.RESUME_OPERATION, operation, body, services)
     return await _changed(found, services)
@@ -133,6 +134,21 @@ async def cancel_operation(operation: OperationName, body: ActionRequest, servic
 
 
 @router.post(
+    "/{operation}/finalise",
+    status_code=202,
+    response_model=FinaliseAnswer,
+    responses=documented(400, 404, 409, 503, 504),
+)
+async def finalise_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
+    """Delete the copies that nodes have kept (``keep_copies`` of the limits) of members which left by this
+    operation or by an earlier one of its zone. Refused (409) while the operation is not over: deletions come
+    last. Repeating it finds what is left."""
+    copies = await answered(services.operations.finalise(operation))
+    await _record(Action.FINALISE_OPERATION, operation, body, services)
+    return JSONResponse({"operation_id": operation, "copies": copies}, status_code=202)
+
+
+@router.post(
     "/{operation}/reverse",
     status_code=202,
     response_model=ReverseAnswer,
@@ -145,6 +161,7 @@ async def reverse_operation(operation: OperationName, body: ActionRequest, servi
     when a reset has given copies up."""
     services.require_metastore()
     by, verified = _who(body)
+    await answered(services.limits.require_rebalancing(f"reversing {operation} moves data back"))
     found = await answered(services.reverse.reverse(operation, by, body.reason, verified=verified))
     answer = {
         "reverses": operation,

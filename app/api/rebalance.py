@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from app.api.problems import documented
 from app.services import Services, ServicesOf
@@ -16,15 +16,28 @@ from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.limits import LimitsChangedError
-from rebalance.core.admission import CAPS, Limits, Pause, utc
+from rebalance.core.admission import CAPS, COPY_RULES, RATES, Limits, Pause, utc
+from rebalance.core.windows import WINDOWS_MAX, Window
 from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
 
 router = APIRouter(prefix="/api/v1/rebalance", tags=["rebalance"])
 
 DAYS_MAX = 366
-SETTINGS = (*CAPS, "one_operation", "operation_s")
+SETTINGS = (*CAPS, "one_operation", "operation_s", "rebalancing", "keep_copies", *COPY_RULES, *RATES)
+SEEN_S = 2.0
+"""An answer waits so long for the server to see what was written."""
 
 Cap = Annotated[int | None, Field(ge=1, le=2_147_483_647, description="null: any number")]
+
+
+def _window(text: str) -> str:
+    """As it is stored. Raises ValueError."""
+    return str(Window.parse(text))
+
+
+WindowText = Annotated[str, Field(max_length=60), AfterValidator(_window)]
+
+Rate = Annotated[int | None, Field(ge=1, le=1 << 50, description="null: any rate")]
 
 IfMatch = Annotated[
     str | None,
@@ -58,6 +71,19 @@ class LimitsBody(BaseModel):
     batch_size: Cap = Field(description="a zone's moves begin so many at a time, the next when none is left")
     one_operation: bool = Field(description="moves of one operation begin at a time, the next one's wait")
     operation_s: Cap = Field(description="seconds that an operation may take, then it has FAILED")
+    rebalancing: bool = Field(description="false: what would move data is refused; what moves goes on")
+    keep_copies: bool = Field(
+        description="nodes keep the copies of members that leave, until their operation is finalised"
+    )
+    copy_attempts: Cap = Field(
+        description="attempts at a copy that may fail before its partition is told as failed; null: 3"
+    )
+    copy_s: Cap = Field(description="seconds that a copy may take, then the attempt has failed; null: ten days")
+    cluster_bytes_s: Rate = Field(description="bytes a second of copies that begin, in the whole cluster")
+    node_bytes_s: Rate = Field(description="the same, onto and away from each node")
+    windows: list[str] = Field(
+        description="moves begin while one is open, UTC: 22:00-04:00, Sat,Sun 00:00-24:00; empty: always"
+    )
     pause: PauseBody | None = Field(description="of the whole cluster: no move begins")
     zone_pauses: list[ZonePauseBody]
 
@@ -84,6 +110,13 @@ class LimitsChange(BaseModel):
     batch_size: Cap = None
     one_operation: bool = False
     operation_s: Cap = None
+    rebalancing: bool = True
+    keep_copies: bool = False
+    copy_attempts: Cap = None
+    copy_s: Cap = None
+    cluster_bytes_s: Rate = None
+    node_bytes_s: Rate = None
+    windows: list[WindowText] | None = Field(None, max_length=WINDOWS_MAX)
     pause: PauseRequest | None = None
     zone_pauses: dict[str, PauseRequest | None] = Field(
         default_factory=dict, description="by zone name, exactly or as SQL reads it unquoted"
@@ -119,6 +152,7 @@ async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMa
     except MetastoreUnavailableError as error:
         kind = ErrorKind.OUTCOME_UNKNOWN if error.outcome_unknown else ErrorKind.METASTORE_UNAVAILABLE
         raise StoreError(kind, f"etcd does not answer: {error}") from error
+    await services.mirror.wait_until(lambda: services.mirror.revision >= revision, SEEN_S)
     asked = body.model_dump(exclude_unset=True)
     pauses = [each for each in (body.pause, *body.zone_pauses.values()) if each is not None]
     by, reason = (pauses[0].by, pauses[0].reason) if pauses else (None, "")
@@ -136,6 +170,8 @@ def _changed(
 ) -> Limits:
     """Pauses that are over, and those of zones that are gone, are left out of what is stored."""
     caps: dict[str, Any] = {name: getattr(body, name) for name in SETTINGS if name in body.model_fields_set}
+    if "windows" in body.model_fields_set:
+        caps["windows"] = tuple(Window.parse(text) for text in body.windows or ())
     pauses = {
         zone: pause
         for zone, pause in limits.zone_pauses.items()
@@ -163,6 +199,7 @@ async def _shown(limits: Limits, revision: int, services: Services) -> Response:
             zones.append({"zone": zone.name, "zone_id": zone_id, **_told(pause)})
     whole = limits.pause
     body = {name: getattr(limits, name) for name in SETTINGS}
+    body["windows"] = [str(window) for window in limits.windows]
     body |= {"pause": _told(whole) if whole and whole.holds(now_ms) else None, "zone_pauses": zones}
     return JSONResponse(body, headers={"ETag": f'"{revision}"'})
 

@@ -66,7 +66,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         )
         relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed)
         guard = StoreGuard(catalog, metastore, mirror, keyspace, relay.relay_once)
-        catalog.guard(guard.require_writable)
+        catalog.guard(guard.require_writable, views.may_rebalance)
         await catalog.open(relay.wake)
         stack.push_async_callback(catalog.close)
         endpoints = MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace))

@@ -184,6 +184,8 @@ def resume(
 ) -> int:
     """End the pause of an operation's zone. That of the cluster is ended by `zonectl rebalance resume`.
 
+    Partitions that wait with the cause COPY_FAILED are tried again at once.
+
     \b
     Example:
       zonectl operations resume 3-1834
@@ -217,6 +219,33 @@ def cancel(
     from app.cli.operations_run import act, action_body
 
     return act("cancel", name, action_body(by, reason), url, data_dir, _form(form, as_json))
+
+
+@app.command()
+def finalise(
+    name: IdArgument,
+    reason: ReasonOption = "",
+    by: ByOption = None,
+    as_json: JsonOption = False,
+    form: FormatOption = OutputFormat.TABLE,
+    url: UrlOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Delete the copies that nodes have kept of members which left by an operation.
+
+    They are kept where `zonectl rebalance limits --keep-copies` says so.
+    Those of earlier operations of the zone go, too. It is refused while the
+    operation is not over: copies go last. Nodes that are down delete theirs
+    when they are back.
+
+    \b
+    Examples:
+      zonectl operations wait 3-1834 && zonectl operations finalise 3-1834
+      zonectl operations finalise 3-1834 --json | jq .copies
+    """
+    from app.cli.operations_run import action_body, finalise_operation
+
+    return finalise_operation(name, action_body(by, reason), url, data_dir, _form(form, as_json))
 
 
 @app.command()

@@ -48,6 +48,15 @@ def print_reverse(found: JsonObject, form: OutputFormat) -> None:
     print(f"{found['reverses']} is reversed by {goes_back}: catalog version {found['catalog_version']}")
 
 
+def print_finalise(found: JsonObject, form: OutputFormat) -> None:
+    if form is not OutputFormat.TABLE:
+        print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+        return
+    copies = found["copies"]
+    told = f"{copies} kept copies are being deleted" if copies else "no copies were kept"
+    print(f"{found['operation_id']}: {told}")
+
+
 def _row(each: JsonObject) -> tuple[str, ...]:
     counts = each["progress"]["partitions"]
     return (

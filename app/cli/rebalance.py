@@ -37,6 +37,11 @@ def _cap(name: str, what: str) -> Any:
     return typer.Option(flag, envvar=variable, metavar="N|none", help=what, show_default="as it is")
 
 
+def _rate(name: str, what: str) -> Any:
+    flag, variable = f"--{name}-bandwidth", f"ZONEKEEPER_{name.upper()}_BANDWIDTH"
+    return typer.Option(flag, envvar=variable, metavar="BYTES|none", help=what, show_default="as it is")
+
+
 @app.command()
 def limits(
     cluster_moves: Annotated[
@@ -68,18 +73,88 @@ def limits(
             show_default="as it is",
         ),
     ] = None,
+    keep_copies: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-copies/--delete-copies",
+            envvar="ZONEKEEPER_KEEP_COPIES",
+            help="Copies of members that leave stay on disk until `zonectl operations finalise`.",
+            show_default="as it is",
+        ),
+    ] = None,
+    copy_attempts: Annotated[
+        str | None,
+        _cap("copy_attempts", "Attempts at a copy that may fail before its partition is told as failed (3)."),
+    ] = None,
+    copy_time: Annotated[
+        str | None,
+        typer.Option(
+            "--copy-time",
+            envvar="ZONEKEEPER_COPY_TIME",
+            metavar="TIME|none",
+            help="A copy that takes longer, as 2h, has failed, and is begun again (10d).",
+            show_default="as it is",
+        ),
+    ] = None,
+    cluster_bandwidth: Annotated[
+        str | None,
+        _rate("cluster", "Bytes a second of the copies that begin, as 50MiB, in the whole cluster."),
+    ] = None,
+    node_bandwidth: Annotated[str | None, _rate("node", "The same, onto and away from each node.")] = None,
+    windows: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--window",
+            envvar="ZONEKEEPER_WINDOW",
+            metavar="HH:MM-HH:MM|none",
+            help="Moves begin in these times only, UTC; may be repeated, and begin with days.",
+            show_default="as it is",
+        ),
+    ] = None,
+    rebalancing: Annotated[
+        bool | None,
+        typer.Option(
+            "--rebalancing/--no-rebalancing",
+            envvar="ZONEKEEPER_REBALANCING",
+            help="Whether anything that moves data may be asked for.",
+            show_default="as it is",
+        ),
+    ] = None,
     form: FormatOption = OutputFormat.TABLE,
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Show the limits of moves, or change those that are given; `none` takes one away.
+    """Show the limits of moves, or change those given; `none` takes one away.
 
-    There are none at first: every move of a change begins at once. A move that may
-    not begin waits and says what for (`zonectl sql -e "SHOW PARTITIONS"`). Limits
-    change while moves run: what moves goes on, and no move begins against them.
+    There are none at first: every move of a change begins at once. A move
+    that may not begin waits and says what for (`zonectl sql -e "SHOW
+    PARTITIONS"`). Limits change while moves run: what moves goes on, and no
+    move begins against them.
 
-    A node is a donor when it loses a replica, or when it sends copies and nobody
-    loses one; a receiver gets a copy.
+    A node is a donor when it loses a replica, or when it sends copies and
+    nobody loses one; a receiver gets a copy.
+
+    Windows are times of the day, or of some days, in UTC; one may cross
+    midnight. What is given takes the place of all windows before. A move that
+    has begun when its window closes goes on to its end.
+
+    A bandwidth bounds what begins: a move begins while the copies that began
+    lately are within it, by their sizes on disk. One that is larger than a
+    second's worth begins all the same, and what comes after it waits longer.
+
+    A partition whose copy has failed as often as --copy-attempts says waits
+    with the cause COPY_FAILED, and is tried again every ten seconds; `zonectl
+    operations resume` tries it again at once.
+
+    With --keep-copies a node that loses a replica stops its member and keeps
+    the data; it takes its room, and counts against the node's member limit,
+    until somebody finalises the operation, or the partition comes back and is
+    copied afresh.
+
+    With --no-rebalancing statements that move data, drains and reverses are
+    refused (REBALANCING_DISABLED); what was asked for before goes on, and so
+    does what follows from nodes that come and go. `pause` holds that back,
+    too.
 
     \b
     Examples:
@@ -87,6 +162,11 @@ def limits(
       zonectl rebalance limits --cluster-moves 8 --receiver-moves 2
       zonectl rebalance limits --cluster-moves none
       zonectl rebalance limits --one-operation --operation-time 10d
+      zonectl rebalance limits --window 22:00-04:00 --window "Sat,Sun 00:00-24:00"
+      zonectl rebalance limits --window none
+      zonectl rebalance limits --no-rebalancing
+      zonectl rebalance limits --cluster-bandwidth 100MiB --node-bandwidth 20MiB
+      zonectl rebalance limits --copy-attempts 5 --copy-time 2h --keep-copies
       zonectl rebalance limits --format json | jq .pause
     """
     from app.cli.connection import connected
@@ -100,8 +180,12 @@ def limits(
         "donor_moves": donor_moves,
         "receiver_moves": receiver_moves,
         "batch_size": batch_size,
+        "copy_attempts": copy_attempts,
     }
-    change = limits_request(given, one_operation, operation_time)
+    times = {"operation_s": operation_time, "copy_s": copy_time}
+    rates = {"cluster_bytes_s": cluster_bandwidth, "node_bytes_s": node_bandwidth}
+    switches = {"one_operation": one_operation, "rebalancing": rebalancing, "keep_copies": keep_copies}
+    change = limits_request(given, times, rates, switches, windows)
     with connected(url, data_dir, form) as client:
         found = change_limits(client, change)
     print_limits(found, form)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from app.cli.client import ApiClient
 from app.cli.exits import UsageError
 from app.cli.options import OutputFormat, asker
 from app.client.problem import JsonObject
+from rebalance.core.windows import Window
 
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_SIZES = {"": 1}
+for _power, _unit in enumerate("kmgt", 1):
+    _SIZES |= {_unit: 1_000**_power, f"{_unit}i": 1_024**_power}
+_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)((?:[kmgt]i?)?b?)", re.IGNORECASE)
 _TIME = re.compile(r"(\d+d)?(\d+h)?(\d+m)?(\d+s)?")
 
 
@@ -27,16 +32,45 @@ def cap_of(option: str, text: str) -> int | None:
 
 
 def limits_request(
-    caps: Mapping[str, str | None], one_operation: bool | None, operation_time: str | None
+    caps: Mapping[str, str | None],
+    times: Mapping[str, str | None],
+    rates: Mapping[str, str | None],
+    switches: Mapping[str, bool | None],
+    windows: Sequence[str] | None = None,
 ) -> JsonObject:
     """The body of a change: what is given, and nothing else. Raises UsageError."""
     change: JsonObject = {name: cap_of(name, text) for name, text in caps.items() if text is not None}
-    if one_operation is not None:
-        change["one_operation"] = one_operation
-    if operation_time is not None:
-        is_none = operation_time.lower() == "none"
-        change["operation_s"] = None if is_none else seconds_of(operation_time, "--operation-time")
+    change |= {name: value for name, value in switches.items() if value is not None}
+    for name, text in times.items():
+        if text is not None:
+            option = f"--{name.removesuffix('_s')}-time"
+            change[name] = None if text.lower() == "none" else seconds_of(text, option)
+    for name, text in rates.items():
+        if text is not None:
+            option = f"--{name.removesuffix('_bytes_s')}-bandwidth"
+            change[name] = None if text.lower() == "none" else bytes_of(text, option)
+    if windows:
+        change["windows"] = windows_of(windows)
     return change
+
+
+def windows_of(texts: Sequence[str]) -> list[str]:
+    """Windows as they are stored; ``none`` alone takes all away. Raises UsageError."""
+    if [text.lower() for text in texts] == ["none"]:
+        return []
+    try:
+        return [str(Window.parse(text)) for text in texts]
+    except ValueError as error:
+        raise UsageError(f"--window: {error}; or none") from error
+
+
+def bytes_of(text: str, option: str) -> int:
+    """``50MiB`` is 52428800, ``50MB`` 50000000. Raises UsageError."""
+    found = _SIZE.fullmatch(text.strip())
+    size = round(float(found[1]) * _SIZES[found[2].lower().removesuffix("b")]) if found else 0
+    if size < 1:
+        raise UsageError(f"{option} takes bytes a second as 500kB, 20MiB or 1.5GiB, or none, not {text!r}")
+    return size
 
 
 def seconds_of(text: str, option: str = "--for") -> int:

@@ -7,6 +7,8 @@ import json
 from app.cli.options import OutputFormat
 from app.cli.output import print_rows
 from app.client.problem import JsonObject
+from rebalance.core.admission import RATES
+from rebalance.core.bandwidth import told_rate
 
 CAPS = {
     "cluster_moves": "partitions that move at once",
@@ -28,6 +30,18 @@ def print_limits(limits: JsonObject, form: OutputFormat) -> None:
         rows.append(("one_operation", "yes", "moves of one operation begin at a time"))
     if limits.get("operation_s") is not None:
         rows.append(("operation_s", str(limits["operation_s"]), "seconds that an operation may take"))
+    if limits.get("copy_attempts") is not None:
+        rows.append(("copy_attempts", str(limits["copy_attempts"]), "attempts at a copy, then it has failed"))
+    if limits.get("copy_s") is not None:
+        rows.append(("copy_s", str(limits["copy_s"]), "seconds that a copy may take"))
+    for name, what in (("cluster_bytes_s", "whole cluster"), ("node_bytes_s", "onto or away from a node")):
+        if limits.get(name) is not None:
+            rows.append((name, told_rate(limits[name]), f"copies that begin, {what}"))
+    if limits.get("keep_copies"):
+        rows.append(("keep_copies", "yes", "copies of members that leave stay until they are finalised"))
+    if limits.get("rebalancing") is False:
+        rows.append(("rebalancing", "no", "what would move data is refused"))
+    rows += [("window", each, "moves begin in it, UTC") for each in limits.get("windows", ())]
     print_rows(("limit", "value", "meaning"), rows)
     for line in pause_lines(limits):
         print(line)
@@ -41,9 +55,13 @@ def pause_lines(limits: JsonObject) -> list[str]:
 
 def summary(limits: JsonObject) -> list[str]:
     """What ``zonectl status`` says of limits; nothing where there are none."""
-    caps = ", ".join(f"{name} {limits[name]}" for name in CAPS if limits[name] is not None)
+    caps = ", ".join(f"{name} {limits[name]}" for name in (*CAPS, *RATES) if limits.get(name) is not None)
     lines = [f"limits of moves: {caps}"] if caps else []
     lines += ["one operation at a time"] if limits.get("one_operation") else []
+    lines += ["copies are kept until they are finalised"] if limits.get("keep_copies") else []
+    lines += ["rebalancing is turned off"] if limits.get("rebalancing") is False else []
+    windows = ", ".join(limits.get("windows", ()))
+    lines += [f"moves begin in windows: {windows} UTC"] if windows else []
     return lines + pause_lines(limits)
 
 

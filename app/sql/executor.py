@@ -19,6 +19,7 @@ from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
 from catalog.core.quorum import default_quorum
+from catalog.core.rebalancing import check_rebalancing
 from catalog.core.snapshot import (
     CatalogSnapshot,
     Change,
@@ -53,10 +54,15 @@ class CatalogExecutor:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
         self._history: list[VersionRecord] = []
         self._require_writable: Callable[[], None] = lambda: None
+        self._may_rebalance: Callable[[], bool] = lambda: True
 
-    def guard(self, require_writable: Callable[[], None]) -> None:
-        """``require_writable`` raises StoreError while statements may change nothing."""
+    def guard(
+        self, require_writable: Callable[[], None], may_rebalance: Callable[[], bool] = lambda: True
+    ) -> None:
+        """``require_writable`` raises StoreError while statements may change nothing. ``may_rebalance``:
+        whether they may move data; asked in the catalog's thread."""
         self._require_writable = require_writable
+        self._may_rebalance = may_rebalance
 
     async def open(self, on_commit: Callable[[], None]) -> None:
         """``on_commit`` is called in the event loop after each commit. Raises StoreError."""
@@ -70,7 +76,7 @@ class CatalogExecutor:
         self._service = CatalogService(
             self._store.unit_of_work, self._defaults, new_statement_id=next_statement_id, actor=current_actor
         )
-        self._checks = (self._check_member_limits,)
+        self._checks = (self._check_rebalancing, self._check_member_limits)
         self._runner = StatementRunner(self._service, self._checks)
 
     async def run(self, sql: str, topology: Topology, base_version: int | None = None) -> list[StatementResult]:
@@ -181,6 +187,9 @@ class CatalogExecutor:
             return zone.quorum_size or default_quorum(zone.replicas, nodes)
 
         return plan_changes(live, desired, quorum_of, prune=prune)
+
+    def _check_rebalancing(self, change: Change, _snapshot: CatalogSnapshot, _topology: Topology) -> None:
+        check_rebalancing(change, allowed=self._may_rebalance())
 
     def _check_member_limits(self, change: Change, snapshot: CatalogSnapshot, topology: Topology) -> None:
         """54000 before anything is stored, rather than members that wait for room for ever."""

@@ -17,38 +17,10 @@ The table for people is ``catalog/tech-notes/errors.md``, written by ``catalog.e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from catalog.core.error_rows import ErrorRow, ProtocolType
 from catalog.core.messages import Position
-
-
-class ProtocolType(Enum):
-    """The types of errors of the Trino client protocol: clients choose an exception class by it."""
-
-    USER_ERROR = "USER_ERROR"
-    """The statement or request is to blame."""
-
-    INTERNAL_ERROR = "INTERNAL_ERROR"
-    """The service is to blame."""
-
-    INSUFFICIENT_RESOURCES = "INSUFFICIENT_RESOURCES"
-    """Good, but there is not enough room."""
-
-    EXTERNAL = "EXTERNAL"
-    """Something that the service depends on is to blame."""
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorRow:
-    """One row: ``action`` says to a person what to do about it."""
-
-    code: int
-    sqlstate: str
-    http_status: int
-    title: str
-    action: str
-    protocol_type: ProtocolType = ProtocolType.USER_ERROR
 
 
 class ErrorKind(Enum):
@@ -249,6 +221,14 @@ class ErrorKind(Enum):
         409,
         "The operation cannot be reversed",
         "Do away with what the message names, or alter the zone to what is wanted.",
+    )
+
+    REBALANCING_DISABLED = ErrorRow(
+        5207,
+        "55000",
+        409,
+        "Rebalancing is turned off",
+        "Turn it on: `zonectl rebalance limits --rebalancing`. What moves already goes on.",
     )
 
     QUERY_TIMEOUT = ErrorRow(

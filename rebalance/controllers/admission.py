@@ -21,6 +21,7 @@ from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
 from rebalance.controllers.targets import NamedTarget
 from rebalance.controllers.waiting_line import NodeNumbers, WaitingLine
 from rebalance.core.admission import Limits, Move, Rooms, admit
+from rebalance.core.bandwidth import TokenBuckets
 from rebalance.core.bulk_write import BulkDecisions
 from rebalance.core.guarded_write import Outcome
 from rebalance.core.keys import Keyspace, PartitionId
@@ -148,9 +149,17 @@ class MoveAdmission:
                 except MetastoreError as error:
                     log.info("nothing admitted", error=str(error))
                     self._wake_later()
-                await sleep_unless(self._clock, self._limits.next_end_ms(self._clock.now_ms()), self._wake)
+                await sleep_unless(self._clock, self._next_look_ms(moving), self._wake)
                 await asyncio.sleep(MERGE_S)
             mirror.cancel()
+
+    def _next_look_ms(self, moving: MovingPartitions) -> int | None:
+        """When there may be room without that anything else happens."""
+        now_ms, rates = self._clock.now_ms(), self._limits.rates
+        ends = [self._limits.next_end_ms(now_ms)]
+        if self._lines and rates.is_limiting:
+            ends.append(moving.buckets.at(now_ms, rates).next_open_ms(rates))
+        return min((each for each in ends if each is not None), default=None)
 
     def _on_partitions(self, changed: frozenset[str]) -> None:
         if any("/assignments/" in key or key == self._keyspace.admissions for key in changed):
@@ -163,7 +172,15 @@ class MoveAdmission:
         """One admission over all zones, from one revision of the partitions and one of the limits."""
         self._look_again(moving, await moving.count())
         due = {zone_id: sorted(line.due) for zone_id, line in self._lines.items() if line.due}
-        work = _Admission(self._metastore, self._keyspace, moving, self.limits_guard, begins=not due)
+        buckets = moving.buckets.at(self._clock.now_ms(), self._limits.rates)
+        work = _Admission(
+            self._metastore,
+            self._keyspace,
+            moving,
+            self.limits_guard,
+            buckets if self._limits.rates.is_limiting else None,
+            begins=not due,
+        )
         if due:
             # It loads nodes, so that room is counted afterwards.
             self._wake.set()
@@ -177,7 +194,15 @@ class MoveAdmission:
 
     def _admitted(self, moving: MovingPartitions) -> dict[ZoneId, list[int]]:
         now_ms = self._clock.now_ms()
-        rooms = Rooms(self._limits, moving.loads, self._member_limits(), now_ms, self._first())
+        rooms = Rooms(
+            self._limits,
+            moving.loads,
+            self._member_limits(),
+            now_ms,
+            self._first(),
+            moving.buckets,
+            moving.size,
+        )
         return admit({zone_id: line.candidates(rooms) for zone_id, line in self._lines.items()}, rooms)
 
     def _look_again(self, moving: MovingPartitions, changed: frozenset[PartitionId]) -> None:
@@ -205,7 +230,8 @@ class MoveAdmission:
 
 
 class _Admission:
-    """The writes of one admission. Without ``begins`` no move begins: what wants to is looked at again."""
+    """The writes of one admission. Without ``begins`` no move begins: what wants to is looked at again. Each
+    request takes the bytes of what it begins out of ``buckets``; None: no rate holds."""
 
     def __init__(
         self,
@@ -213,6 +239,7 @@ class _Admission:
         keyspace: Keyspace,
         moving: MovingPartitions,
         limits_guard: Compare,
+        buckets: TokenBuckets | None,
         *,
         begins: bool,
     ) -> None:
@@ -220,6 +247,7 @@ class _Admission:
         self._keyspace = keyspace
         self._moving = moving
         self._limits_guard = limits_guard
+        self._buckets = buckets
         self._begins = begins
         self._revision = moving.admissions_revision
         self.is_replaced = False
@@ -236,6 +264,18 @@ class _Admission:
             log.info("moves admitted", zone=line.zone_id, partitions=len(writes), waiting=len(line))
         return True
 
+    def _record(self, line: WaitingLine, writes: list[tuple[int, Txn]]) -> bytes:
+        """Of an admission that makes these writes. One whose write fails after all has taken its bytes, too."""
+        record: dict[str, object] = {"v": 1, "partitions": len(writes)}
+        if self._buckets is not None:
+            for number, _ in writes if self._begins else ():
+                seen = self._moving.observed(PartitionId(line.zone_id, number)).stable
+                if seen is not None:
+                    move = line.decisions.move(seen.value, number)
+                    self._buckets.take(move.donors, move.receivers, self._moving.size(line.zone_id, number))
+            record["buckets"] = self._buckets.document()
+        return json.dumps(record, separators=(",", ":")).encode()
+
     def _decided(self, line: WaitingLine, number: int) -> Iterator[tuple[int, Txn]]:
         seen = self._moving.observed(PartitionId(line.zone_id, number))
         decision = line.decisions.decide_alone(seen, number)
@@ -248,7 +288,7 @@ class _Admission:
         keys = self._keyspace
         pointer = unchanged(keys.target_pointer(line.zone_id), line.named.pointer_revision)
         mine = (self._limits_guard, unchanged(keys.admissions, self._revision))
-        count = Put(keys.admissions, json.dumps({"v": 1, "partitions": len(writes)}).encode())
+        count = Put(keys.admissions, self._record(line, writes))
         looked_at = (Get(keys.limits), Get(keys.admissions))
         guards = (pointer, *line.named.fences, *mine)
         result = await self._metastore.commit(Txn(guards, (count, *(each for _, each in writes)), looked_at))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from catalog.core.rebalancing import rebalancing_disabled
 from rebalance.core.admission import Limits
 from rebalance.core.keys import Keyspace
 from rebalance.core.txn import Put, Txn, unchanged
@@ -31,6 +32,12 @@ class LimitsKeeper:
         """The limits and their revision; 0: none were ever set. Raises MetastoreError."""
         found = await self._metastore.get(self._key)
         return (Limits.decode(found.value), found.mod_revision) if found else (Limits(), 0)
+
+    async def require_rebalancing(self, what: str) -> None:
+        """Raises RefusedError (REBALANCING_DISABLED) for ``what`` moves data, and MetastoreError."""
+        limits, _ = await self.read()
+        if not limits.rebalancing:
+            raise rebalancing_disabled(what)
 
     async def change(self, changed: Callable[[Limits], Limits], expected: int | None) -> tuple[Limits, int]:
         """``expected``: only if the limits are at this revision still. Returns what is stored and its revision.

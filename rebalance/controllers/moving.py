@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+from catalog.core.zone import ZoneId
 from rebalance.controllers.partitions import observe
 from rebalance.core.admission import Loads, Move, load_of
 from rebalance.core.assignments import Assignments, nodes_of
+from rebalance.core.bandwidth import TokenBuckets, buckets_of
 from rebalance.core.guarded_write import Observed
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import ConfigurationRecord
 from rebalance.core.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
@@ -36,6 +39,16 @@ class MovingPartitions:
         """Of the last admission that ``loads`` knows; 0: there was none."""
         found = self.mirror.get(self._keyspace.admissions)
         return found.mod_revision if found else 0
+
+    @property
+    def buckets(self) -> TokenBuckets:
+        """As the last admission has left them."""
+        return buckets_of(self.mirror.value(self._keyspace.admissions))
+
+    def size(self, zone_id: ZoneId, number: int) -> int:
+        """Bytes that a copy takes, as the group's leader tells; 0: nobody has told yet."""
+        value = self.mirror.value(self._keyspace.partition(PartitionId(zone_id, number)).configuration)
+        return ConfigurationRecord.decode(value).size_bytes if value is not None else 0
 
     def observed(self, partition: PartitionId) -> Observed:
         keys = self._keyspace.partition(partition)

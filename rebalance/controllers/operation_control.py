@@ -13,6 +13,7 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.operation_keeper import OperationKeeper
+from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
 from rebalance.controllers.targets import TargetStore
 from rebalance.core.admission import Limits, Pause
 from rebalance.core.keys import Keyspace, PartitionId
@@ -25,14 +26,15 @@ from rebalance.core.operation import (
     operation_id,
     parse_operation_id,
 )
-from rebalance.core.records import ConfigurationRecord
+from rebalance.core.records import ConfigurationRecord, KeptRecord
 from rebalance.core.target import StoredTarget, TargetPointer
-from rebalance.core.txn import Get, KeyValue, Put, Txn, unchanged
+from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
 from rebalance.ports.metastore import Metastore
 
 ATTEMPTS_MAX = 20
 LOOKS_MAX = 5
 SHOWN_MAX = 10
+KEPT = "/kept/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +78,8 @@ class OperationControl:
         return await self._change(name, "paused", changed, paused)
 
     async def resume(self, name: str) -> Operation:
-        """Ends the pause of its zone, whoever asked for it; the cluster's is another one. Without a pause
-        nothing changes."""
+        """Ends the pause of its zone, whoever asked for it; the cluster's is another one. The limits are
+        written anew in any case: by that nodes try again at once what has failed."""
 
         def resumed(operation: Operation) -> Operation | None:
             if operation.state.is_open and operation.state is not OperationState.PAUSED:
@@ -103,6 +105,31 @@ class OperationControl:
             if (await self._metastore.commit(Txn((guard,), (Put(item.key, after.encode()),)))).succeeded:
                 return await self._carry_out(name)
         raise _contended(name)
+
+    async def finalise(self, name: str) -> int:
+        """The copies that nodes keep of members which left by this operation, or by an earlier one of its zone,
+        are to be deleted; returns how many. Refused while something of it is left: deletions come last. Guarded
+        by each copy's key, so a partition that has come back meanwhile loses nothing."""
+        operation, _ = await self.read(name)
+        if not operation.is_over:
+            raise _illegal(operation, "copies are deleted once it is over, and something of it is left")
+        prefix = self._keyspace.zone_partitions(operation.zone_id)
+        found = []
+        for item in (await self._metastore.range(prefix)).items:
+            # Most keys are others, and there are many.
+            parsed = self._keyspace.parse_partition(item.key) if KEPT in item.key else None
+            if parsed is None or not parsed[1].startswith(KEPT.removeprefix("/")):
+                continue
+            kept = KeptRecord.decode(item.value)
+            if kept.event <= operation.event_revision and not kept.discard:
+                put = Put(item.key, replace(kept, discard=True).encode())
+                found.append(Txn((unchanged(item.key, item.mod_revision),), (put,)))
+        done = 0
+        for start in range(0, len(found), PARTITIONS_PER_REQUEST):
+            batch = tuple(found[start : start + PARTITIONS_PER_REQUEST])
+            result = await self._metastore.commit(Txn((), batch))
+            done += sum(isinstance(each, TxnResult) and each.succeeded for each in result.responses)
+        return done
 
     async def reversible(self, name: str) -> Reversible:
         """Raises RefusedError (REVERSE_IMPOSSIBLE) with what stands against it."""

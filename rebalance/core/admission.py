@@ -13,16 +13,20 @@ from __future__ import annotations
 import heapq
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
+from rebalance.core.bandwidth import ByteRates, TokenBuckets
+from rebalance.core.windows import Window, next_opening
 
 LIMITS_FORMAT = 1
 NO_LIMIT = 1 << 60
+RATES = ("cluster_bytes_s", "node_bytes_s")
+COPY_RULES = ("copy_attempts", "copy_s")
 CAPS = ("cluster_moves", "zone_moves", "donor_moves", "receiver_moves", "batch_size")
 
 
@@ -59,7 +63,13 @@ class Limits:
     With ``batch_size`` a zone's moves begin in batches of so many: the next one when none of the last moves any
     more. ``pause`` is the cluster's, ``zone_pauses`` are those of single zones. With ``one_operation`` moves of
     one operation begin at a time, and the next one's wait for its end (VOL-010). ``operation_s``: an operation
-    that takes longer, in seconds, has failed, and nothing more of it begins (VOL-099).
+    that takes longer, in seconds, has failed, and nothing more of it begins (VOL-099). With ``windows`` moves
+    begin while one of them is open. Without ``rebalancing`` nobody can ask for what moves data (VOL-097); what
+    was asked for goes on. ``copy_attempts`` (None: 3) and ``copy_s`` (None: ten days, in seconds) are for the
+    nodes: how often a copy is tried before its partition is told as failed, and how long one may take
+    (VOL-098, VOL-099). ``cluster_bytes_s`` and ``node_bytes_s``: moves begin while the bytes of those that
+    began lately stay within these rates (``bandwidth``). With ``keep_copies`` nodes keep the copies of members
+    that leave until their operation is finalised (VOL-093, VOL-094).
     """
 
     cluster_moves: int | None = None
@@ -71,9 +81,16 @@ class Limits:
     zone_pauses: Mapping[ZoneId, Pause] = field(default_factory=dict)
     one_operation: bool = False
     operation_s: int | None = None
+    windows: tuple[Window, ...] = ()
+    rebalancing: bool = True
+    copy_attempts: int | None = None
+    copy_s: int | None = None
+    cluster_bytes_s: int | None = None
+    node_bytes_s: int | None = None
+    keep_copies: bool = False
 
     def __post_init__(self) -> None:
-        for name in (*CAPS, "operation_s"):
+        for name in (*CAPS, "operation_s", *COPY_RULES, *RATES):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is at least 1, not {value}; a pause is what lets nothing begin")
@@ -87,6 +104,15 @@ class Limits:
             document["one_operation"] = True
         if self.operation_s is not None:
             document["operation_s"] = self.operation_s
+        for name in (*COPY_RULES, *RATES):
+            if getattr(self, name) is not None:
+                document[name] = getattr(self, name)
+        if self.windows:
+            document["windows"] = [str(window) for window in self.windows]
+        if not self.rebalancing:
+            document["rebalancing"] = False
+        if self.keep_copies:
+            document["keep_copies"] = True
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     @classmethod
@@ -98,13 +124,20 @@ class Limits:
         if found.pop("v") != LIMITS_FORMAT:
             raise ValueError(f"the format of the limits is not known; this build reads {LIMITS_FORMAT}")
         pause, zones = found.pop("pause"), found.pop("zone_pauses")
+        found["windows"] = tuple(map(Window.parse, found.get("windows", ())))
         pauses = {ZoneId(int(zone)): Pause(**each) for zone, each in zones.items()}
         return cls(**found, pause=None if pause is None else Pause(**pause), zone_pauses=pauses)
 
     def holds(self, now_ms: int) -> bool:
-        """Whether anything may have to wait now."""
-        capped = any(getattr(self, name) is not None for name in CAPS)
-        return capped or self.one_operation or any(pause.holds(now_ms) for pause in self._pauses())
+        """Whether anything may have to wait now. Windows hold while they are open, too: so that admission, and
+        nobody else, begins moves, and sees them close."""
+        capped = any(getattr(self, name) is not None for name in (*CAPS, *RATES))
+        held = capped or self.one_operation or bool(self.windows)
+        return held or any(pause.holds(now_ms) for pause in self._pauses())
+
+    @property
+    def rates(self) -> ByteRates:
+        return ByteRates(self.cluster_bytes_s, self.node_bytes_s)
 
     def pause_cause(self, zone_id: ZoneId, now_ms: int) -> str:
         """The cluster's pause, or the zone's own, that holds its moves back now; empty: none does."""
@@ -113,9 +146,17 @@ class Limits:
         pause = self.zone_pauses.get(zone_id)
         return f"PAUSED: the zone, {pause.told()}" if pause is not None and pause.holds(now_ms) else ""
 
+    def window_cause(self, now_ms: int) -> str:
+        """The window that is waited for; empty: one is open, or there is none."""
+        opening = next_opening(self.windows, now_ms)
+        return f"OUTSIDE_WINDOW: {opening.window} UTC opens {utc(opening.at_ms)}" if opening else ""
+
     def next_end_ms(self, now_ms: int) -> int | None:
-        """When the next pause that holds now ends by itself."""
-        ends = (pause.until_ms for pause in self._pauses() if pause.holds(now_ms))
+        """When the next of what holds moves back now ends by itself: a pause, or the time between windows."""
+        ends = [pause.until_ms for pause in self._pauses() if pause.holds(now_ms)]
+        opening = next_opening(self.windows, now_ms)
+        if opening is not None:
+            ends.append(opening.at_ms)
         return min((each for each in ends if each is not None), default=None)
 
     def _pauses(self) -> Iterator[Pause]:
@@ -191,7 +232,8 @@ class Rooms:
     """What may begin yet under ``limits`` while ``loads`` move; ``take`` uses it up.
 
     ``member_limits``: of living nodes. A batch is what of a zone begins while none of it moves. ``first``: the
-    zone and id of the operation that goes first where only one may; None: there is none.
+    zone and id of the operation that goes first where only one may; None: there is none. ``buckets`` are those
+    of now, ``size_of`` answers how many bytes a copy of a partition takes.
     """
 
     def __init__(
@@ -201,8 +243,13 @@ class Rooms:
         member_limits: Mapping[str, int],
         now_ms: int,
         first: tuple[ZoneId, str] | None = None,
+        buckets: TokenBuckets | None = None,
+        size_of: Callable[[ZoneId, int], int] = lambda _zone, _number: 0,
     ) -> None:
         self._limits = limits
+        self._rates = limits.rates
+        self._buckets = (buckets or TokenBuckets()).at(now_ms, self._rates)
+        self._size_of = size_of
         self._loads = loads.copy()
         self._member_limits = member_limits
         self._now_ms = now_ms
@@ -213,16 +260,18 @@ class Rooms:
     def moving(self, zone_id: ZoneId) -> int:
         return self._loads.zones[zone_id]
 
-    def take(self, zone_id: ZoneId, move: Move) -> None:
+    def take(self, zone_id: ZoneId, number: int, move: Move) -> None:
         self._loads.add(zone_id, move)
+        if self._rates.is_limiting:
+            self._buckets.take(move.donors, move.receivers, self._size_of(zone_id, number))
         self._loads.members.update(move.joins)
         self._batches[zone_id] += 1
 
     def cause(self, zone_id: ZoneId, move: Move) -> str:
         """What a partition of the zone waits for that wants to make this move; empty: it may begin.
 
-        The first word is stable: PAUSED, OPERATION_RUNS, CLUSTER_CAP, BATCH, ZONE_CAP, NODE_CAP,
-        NODE_MEMBER_LIMIT.
+        The first word is stable: PAUSED, OUTSIDE_WINDOW, OPERATION_RUNS, CLUSTER_CAP, BATCH, ZONE_CAP,
+        BANDWIDTH, NODE_CAP, NODE_MEMBER_LIMIT.
         """
         return self.cause_of_zone(zone_id) or self.cause_of_nodes(move)
 
@@ -231,6 +280,8 @@ class Rooms:
         limits, moving = self._limits, self._loads.zones[zone_id]
         if paused := limits.pause_cause(zone_id, self._now_ms):
             return paused
+        if closed := limits.window_cause(self._now_ms):
+            return closed
         if limits.one_operation and (turn := self._waits_for_turn(zone_id)):
             return turn
         if limits.cluster_moves is not None and self._loads.cluster >= limits.cluster_moves:
@@ -240,7 +291,7 @@ class Rooms:
             return f"BATCH: {moving} of the last batch move"
         if limits.zone_moves is not None and moving >= limits.zone_moves:
             return f"ZONE_CAP: {moving}/{limits.zone_moves}"
-        return ""
+        return self._buckets.cluster_cause(self._rates)
 
     def _waits_for_turn(self, zone_id: ZoneId) -> str:
         """Also what another zone has begun before must end first: its operation may have been written down
@@ -255,6 +306,9 @@ class Rooms:
         )
 
     def cause_of_nodes(self, move: Move) -> str:
+        for node in (*move.donors, *move.receivers):
+            if used_up := self._buckets.node_cause(node, self._rates):
+                return used_up
         for node in move.donors:
             if self.donor_room(node) < 1:
                 return f"NODE_CAP: {node} {self._loads.donors[node]}/{self._limits.donor_moves} as donor"
@@ -269,13 +323,20 @@ class Rooms:
 
     def donor_room(self, node: str) -> int:
         """How many moves may begin yet that have ``node`` as a donor."""
+        if self._is_used_up(node):
+            return 0
         cap = self._limits.donor_moves
         return NO_LIMIT if cap is None else cap - self._loads.donors[node]
 
     def receiver_room(self, node: str) -> int:
         """How many moves may begin yet that have ``node`` as a receiver."""
+        if self._is_used_up(node):
+            return 0
         cap = self._limits.receiver_moves
         return NO_LIMIT if cap is None else cap - self._loads.receivers[node]
+
+    def _is_used_up(self, node: str) -> bool:
+        return bool(self._buckets.node_cause(node, self._rates))
 
     def member_room(self, node: str) -> int:
         """How many members more ``node`` can hold; a node that does not live says nothing about that."""
@@ -306,7 +367,7 @@ def admit(lines: Mapping[ZoneId, Iterable[Waiting]], rooms: Rooms) -> dict[ZoneI
             continue
         for number, move in places[zone_id]:
             if not rooms.cause_of_nodes(move):
-                rooms.take(zone_id, move)
+                rooms.take(zone_id, number, move)
                 admitted.setdefault(zone_id, []).append(number)
                 heapq.heappush(queue, (moving + 1, zone_id))
                 break

@@ -190,6 +190,13 @@ class Keyspace:
         """Below it a key for each node whose member is asked to restart."""
         return f"{self.partitions}{partition.zone_id}/{partition.partition}/restart/"
 
+    def kept_copies(self, partition: PartitionId) -> str:
+        """Below it a key for each node that keeps the copy of a member that has left."""
+        return f"{self.partitions}{partition.zone_id}/{partition.partition}/kept/"
+
+    def kept(self, partition: PartitionId, node: str) -> str:
+        return f"{self.kept_copies(partition)}{node}"
+
     def restart(self, partition: PartitionId, node: str) -> str:
         return f"{self.restarts(partition)}{node}"
 

@@ -10,6 +10,9 @@ from catalog.core.quorum import majority
 from rebalance.core.assignments import Assignments
 from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, Stage
 
+COPY_FAILED = "COPY_FAILED"
+"""First word of the reason of a partition whose copies have failed as often as they may (VOL-098)."""
+
 
 class MoveState(Enum):
     """DONE: the group is what the target says. MOVING: steps are being taken. WAITING: something is missing."""
@@ -69,6 +72,8 @@ def _status_of_move(
     configuration = view.configuration
     if configuration is not None and configuration.stage is not Stage.NONE:
         stage = configuration.stage.value
+        if configuration.reason.startswith(COPY_FAILED):
+            return MoveStatus(MoveState.WAITING, configuration.reason)
         cause = f"{stage}: {configuration.reason}" if configuration.reason else stage
         return MoveStatus(MoveState.MOVING, cause)
     missing = sorted(voters - _having_members(view))

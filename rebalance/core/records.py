@@ -265,6 +265,24 @@ class RestartRecord:
         return cls(**_decode(value))
 
 
+@dataclass(frozen=True, slots=True)
+class KeptRecord:
+    """A node keeps the copy of a member that has left its group. ``event``: of the operation that it left by;
+    ``peer_url``: of that member, so that a later one is never taken for it; ``discard``: somebody has finalised
+    it, the node deletes the copy and then this key."""
+
+    event: int
+    peer_url: str
+    discard: bool = False
+
+    def encode(self) -> bytes:
+        return _encode(asdict(self))
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        return cls(**_decode(value))
+
+
 def rounded_size(size_bytes: int) -> int:
     """Up to the next number with two significant bits, so that a growing group is published a few times and not
     each second."""

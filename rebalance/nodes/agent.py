@@ -16,15 +16,18 @@ from pathlib import Path
 import structlog
 
 from catalog.core.zone import Node
+from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import GroupRecord
+from rebalance.core.records import GroupRecord, KeptRecord
 from rebalance.core.txn import Get, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
 from rebalance.nodes.map_report import MapReporter
+from rebalance.nodes.member_decision import is_kept
 from rebalance.nodes.member_duties import MemberDuties
 from rebalance.nodes.mirror_duties import MirrorDuties
 from rebalance.nodes.no_mirrors import NoMirrors
@@ -55,7 +58,7 @@ CONCURRENCY = 24
 def log_failure(partition: PartitionId, failure: ReconfigurationFailure) -> None:
     """The failure handler of a node that was given none."""
     log.error(
-        "a change of peers does not succeed, it is still tried",
+        "a change of peers has failed, it is still tried now and then",
         partition=str(partition),
         code=failure.code.value,
         detail=failure.detail,
@@ -67,8 +70,9 @@ class NodeAgent:
 
     ``host`` holds the members (``EtcdGroupHost`` in the product), ``mirrors`` the copies of standing learners;
     without the latter the node can only vote. ``safe_times`` tells the groups that it leads the time.
-    ``failure_handler`` hears once of each change that failed ``attempts_max`` times in a row (I3-057); the
-    attempts go on. ``map_period_s``: how often the node's partition map may be written; None: it is not.
+    ``failure_handler`` hears once of each partition that is told as failed (I3-057, ``CopyRules`` of the
+    limits); the attempts go on. ``map_period_s``: how often the node's partition map may be written; None: it
+    is not.
     """
 
     def __init__(
@@ -82,7 +86,6 @@ class NodeAgent:
         mirrors: MirrorHost | None = None,
         safe_times: SafeTimes | None = None,
         lease_ttl_s: int = 5,
-        attempts_max: int = 30,
         failure_handler: FailureHandler = log_failure,
         incarnation: str = "",
         map_period_s: float | None = None,
@@ -90,6 +93,9 @@ class NodeAgent:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
         self._epochs = KeyspaceMirror(metastore, keyspace.epoch)
+        self._limits_key = KeyspaceMirror(metastore, keyspace.limits)
+        self._limits_key.listen(self._on_limits)
+        self._limits = Limits()
         self._keyspace = keyspace
         self._metastore = metastore
         self._host = host
@@ -107,7 +113,7 @@ class NodeAgent:
             self.mirrors,
             host,
             self._queue.add,
-            attempts_max,
+            self._copy_rules,
             failure_handler,
         )
         self._jitter = random.Random(node.name)
@@ -143,15 +149,23 @@ class NodeAgent:
 
     async def _fenced(self, partitions: Sequence[PartitionId]) -> frozenset[PartitionId]:
         """Members whose group was given up while this node was away: together with others that come back they
-        would be a majority of it. A metastore that is silent for ``ASK_FIRST_S`` is not waited for."""
+        would be a majority of it; and copies that are only kept. A metastore that is silent for ``ASK_FIRST_S``
+        is not waited for."""
         found: set[PartitionId] = set()
         try:
             async with asyncio.timeout(ASK_FIRST_S):
                 for partition in partitions:
                     keys = self._keyspace.partition(partition)
-                    read = await self._metastore.commit(Txn((), (Get(keys.pending), Get(keys.group))))
+                    kept = self._keyspace.kept(partition, self.node.name)
+                    read = await self._metastore.commit(
+                        Txn((), (Get(keys.pending), Get(keys.group), Get(kept)))
+                    )
                     pending, group = read.only(0), read.only(1)
+                    copy = read.only(2)
                     status = await self._host.status(partition)
+                    if copy and status and is_kept(KeptRecord.decode(copy.value), status):
+                        found.add(partition)
+                        continue
                     if status is not None and why_fenced(
                         self.node.name,
                         status.generation,
@@ -171,6 +185,7 @@ class NodeAgent:
                 tasks.create_task(mirrors.run(), name="mirrors")
                 self._epochs.listen(self._on_epoch)
                 tasks.create_task(self._epochs.run(), name="epoch")
+                tasks.create_task(self._limits_key.run(), name="limits")
                 await mirrors.loaded()
                 await self._epochs.loaded()
                 mirrors.partitions.listen(self._on_partition_keys)
@@ -217,6 +232,17 @@ class NodeAgent:
     def _epoch(self) -> EpochRecord:
         return EpochRecord.decode(self._epochs.value(self._keyspace.epoch))
 
+    def _on_limits(self, _changed: frozenset[str]) -> None:
+        try:
+            self._limits = Limits.decode(self._limits_key.value(self._keyspace.limits))
+        except (ValueError, TypeError) as error:
+            # Written by a later build: what was known goes on, and so does the node.
+            log.warning("the limits are not understood", error=str(error))
+
+    def _copy_rules(self) -> CopyRules:
+        found = self._limits_key.get(self._keyspace.limits)
+        return CopyRules.of(self._limits, found.mod_revision if found is not None else 0)
+
     def _on_epoch(self, _changed: frozenset[str]) -> None:
         self._registration.adopted(self._epoch.epoch, self._epochs.revision)
         for partition in self._held:
@@ -260,10 +286,12 @@ class NodeAgent:
 
     async def _keep_running(self, partition: PartitionId) -> float:
         """Catalog and metastore do not agree: no assignment counts, but the data stays served."""
-        status = await self._host.status(partition)
+        view, status = self.mirrors.view(partition), await self._host.status(partition)
         if status is not None and status.life in (MemberLife.STOPPED, MemberLife.FAILED):
-            await self._host.restart(partition)
-        await self._learner.keep(self.mirrors.view(partition))
+            kept = view.kept.get(self.node.name)
+            if kept is None or not is_kept(kept.value, status):
+                await self._host.restart(partition)
+        await self._learner.keep(view)
         return HALTED_S
 
     async def _beside_running_member(self, view: PartitionView, status: MemberStatus) -> float:

@@ -27,6 +27,7 @@ from rebalance.core.records import (
     rounded_size,
 )
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
+from rebalance.nodes.copy_attempts import CopyAttempts, CopyRules
 from rebalance.nodes.leadership import Leadership
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.recent_writes import RecentWrites
@@ -44,9 +45,6 @@ from rebalance.ports.metastore import Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
 
-RETRY_S = 0.2
-RETRY_GROWTH = 1.5
-RETRY_MAX_S = 2.0
 ACTIVE_S = 0.1
 BLOCKED_S = 0.5
 
@@ -57,6 +55,8 @@ MOVED_ON = (
     Outcome.LOCK_CLEARED_PLANNED_DROPPED,
 )
 """Pending is another one now, or none: it is read again before anything is asked for."""
+
+NO_ATTEMPTS = CopyAttempts()
 
 FailureHandler = Callable[[PartitionId, ReconfigurationFailure], None]
 
@@ -72,23 +72,21 @@ class _Wanted:
 
 @dataclass(slots=True)
 class _Drive:
-    """One led group's running intention. ``failures`` counts attempts since the member list last changed."""
+    """One led group's running intention. ``attempts`` are those since the member list last changed."""
 
     elected: bool = False
     asked: _Wanted | None = None
     """What the change that runs was asked for."""
     members: frozenset[tuple[str, MemberRole]] = frozenset()
-    failures: int = 0
-    not_before: float = 0.0
-    failure: ReconfigurationFailure | None = None
+    attempts: CopyAttempts = NO_ATTEMPTS
     obstacle: str = ""
-    reported: bool = False
     beats_through: str = ""
     """Client URL of the own member while the partition has standing learners, which want to know the time."""
 
 
 class LeaderDuties:
-    """Also the ``GroupListener`` of the node's host. ``wake`` puts a partition into the agent's queue."""
+    """Also the ``GroupListener`` of the node's host. ``wake`` puts a partition into the agent's queue;
+    ``rules`` answers with those of now for attempts."""
 
     def __init__(
         self,
@@ -97,7 +95,7 @@ class LeaderDuties:
         mirrors: Mirrors,
         host: GroupHost,
         wake: Callable[[PartitionId], None],
-        attempts_max: int,
+        rules: Callable[[], CopyRules],
         failure_handler: FailureHandler,
     ) -> None:
         self._node = node
@@ -105,7 +103,7 @@ class LeaderDuties:
         self._mirrors = mirrors
         self._host = host
         self._wake = wake
-        self._attempts_max = attempts_max
+        self._rules = rules
         self._failure_handler = failure_handler
         self._strategy = StrategyDuties(metastore, mirrors.keyspace, host)
         self._drives: dict[PartitionId, _Drive] = {}
@@ -128,6 +126,8 @@ class LeaderDuties:
             return None  # a dropped zone, or not yet in the mirror
         partition = view.partition
         drive = self._drives.setdefault(partition, _Drive())
+        circumstances = (self._rules().revision, _revision(view), view.living)
+        drive.attempts = drive.attempts.under(circumstances, _now_s())
         drive.beats_through = status.endpoints.client_url if view.learning else ""
         members = await self._host.configuration(partition)
         at_rest = (
@@ -138,7 +138,7 @@ class LeaderDuties:
         )
         if at_rest:
             stable = view.stable.value
-            drive.failure, drive.failures = None, 0
+            drive.attempts = NO_ATTEMPTS
             drive.obstacle = _obstacle(view, stable, _urls(view, stable), members)
         elif await self._cancelled(view, status.term):
             drive.elected, drive.asked = True, None
@@ -180,7 +180,7 @@ class LeaderDuties:
         drive = self._drives.setdefault(partition, _Drive())
         listed = frozenset((each.member_id, each.role) for each in members)
         if listed != drive.members:
-            drive.members, drive.failures, drive.failure, drive.reported = listed, 0, None, False
+            drive.members, drive.attempts = listed, CopyAttempts(since_s=_now_s())
         try:
             return await self._publish(self._mirrors.view(partition), term, members, None)
         except MetastoreError as error:
@@ -219,20 +219,15 @@ class LeaderDuties:
             self._wake(partition)
             return
         drive = self._drives.setdefault(partition, _Drive())
-        # A group becomes healthy 5 s after its members have connected: worth asking a little more often.
-        longest_s = RETRY_MAX_S / 2 if failure.code is FailureCode.UNHEALTHY_CLUSTER else RETRY_MAX_S
-        delay_s = min(RETRY_S * RETRY_GROWTH ** min(drive.failures, 20), longest_s)
-        drive.failures = min(drive.failures + 1, 1_000)
-        drive.not_before = asyncio.get_running_loop().time() + delay_s
-        drive.failure = failure
-        if drive.failures >= self._attempts_max and not drive.reported:
-            drive.reported = True
+        before, rules = drive.attempts, self._rules()
+        drive.attempts = before.after_failure(failure, _now_s(), rules)
+        if drive.attempts.becomes_failed(before, rules):
             self._failure_handler(partition, failure)
         self._wake(partition)
 
     async def _drive(self, view: PartitionView, status: MemberStatus, drive: _Drive) -> None:
         """Bring the group to pending, or back to stable when nothing is pending."""
-        if asyncio.get_running_loop().time() < drive.not_before:
+        if _now_s() < drive.attempts.not_before_s:
             return
         observed, revision = await self._read(view.partition)
         drive.elected = False
@@ -296,7 +291,7 @@ class LeaderDuties:
             result = await self._metastore.commit(decision.transaction)
             if result.succeeded:
                 drive = self._drives.setdefault(partition, _Drive())
-                drive.failure, drive.failures = None, 0
+                drive.attempts = NO_ATTEMPTS
                 # A planned change that became pending is read at once, not when the mirror shows it.
                 drive.elected = decision.outcome is Outcome.SCHEDULE_PENDING_REBALANCE
                 log.info(
@@ -350,8 +345,16 @@ class LeaderDuties:
         if drive.obstacle:
             return drive.obstacle
         # A failure stays the reason until the member list changes, so that attempts do not make it flicker.
-        issue = status.waiting or drive.failure
-        return _explain(view, issue) if issue else ""
+        issue = status.waiting or drive.attempts.failure
+        return drive.attempts.told(_explain(view, issue), self._rules()) if issue else ""
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _revision(view: PartitionView) -> int:
+    return view.pending.mod_revision if view.pending is not None else 0
 
 
 def _configuration(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rebalance.core.assignments import Assignments
-from rebalance.core.records import GroupRecord, MemberRole
+from rebalance.core.records import GroupRecord, KeptRecord, MemberRole
 from rebalance.nodes.fences import is_given_up, why_fenced
 from rebalance.nodes.partition_view import PartitionView
 from rebalance.ports.groups import MemberLife, MemberStatus
@@ -24,6 +24,8 @@ class Duty(Enum):
     FOUND_ALONE = "FOUND_ALONE"  # recovery founds the group on this node, with the data that it has
     FOUND_EMPTY = "FOUND_EMPTY"  # the same where nobody has data: write the group's first configuration
     CLEAN_UP = "CLEAN_UP"
+    KEEP = "KEEP"  # its member has left, and its copy is kept: nothing runs
+    DISCARD = "DISCARD"  # the kept copy goes: it was finalised, or the partition comes back
     REPORT_DATA_LOST = "REPORT_DATA_LOST"
 
 
@@ -40,8 +42,13 @@ def decide_member(view: PartitionView, node: str, status: MemberStatus | None) -
 
     Invariants: a member that the group still lists is never destroyed while the partition exists (its vote may
     be needed); one that was started once never starts on an empty directory; the first configuration comes from
-    the ``group`` key alone, so that two nodes cannot found two groups.
+    the ``group`` key alone, so that two nodes cannot found two groups. A kept copy never runs again: a
+    partition that comes back begins with a new member.
     """
+    kept = view.kept.get(node)
+    if kept is not None and (status is None or is_kept(kept.value, status)):
+        discard = kept.value.discard or node in view.assigned
+        return MemberDecision(Duty.DISCARD if discard else Duty.KEEP)
     recovering = _recovering(view, node, status)
     if recovering is not None:
         return recovering
@@ -76,6 +83,12 @@ def decide_member(view: PartitionView, node: str, status: MemberStatus | None) -
             return MemberDecision(Duty.NOTHING, status.reason)
         case MemberLife.STARTING:
             return MemberDecision(Duty.NOTHING)
+
+
+def is_kept(kept: KeptRecord, status: MemberStatus) -> bool:
+    """Whether the data that is here is the copy that ``kept`` speaks of. What is reserved has none, and another
+    URL belongs to a member that came later: the key is about to go, or comes from an older metastore."""
+    return status.life is not MemberLife.RESERVED and status.endpoints.peer_url == kept.peer_url
 
 
 def _group(view: PartitionView) -> GroupRecord | None:

@@ -10,6 +10,8 @@ import structlog
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import GroupRecord, MemberRecord, MemberState
 from rebalance.core.txn import Put, Txn, absent, unchanged
+from rebalance.nodes.fences import is_given_up
+from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.member_decision import Duty, MemberDecision, decide_member
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import PartitionView
@@ -56,6 +58,7 @@ class MemberDuties:
         self._removals = removals
         self._full = full
         self._recovery = RecoveryDuties(node, metastore, keyspace, host)
+        self._kept = KeptCopies(node, metastore, keyspace, host, records)
 
     async def tend(self, view: PartitionView) -> tuple[MemberStatus | None, float | None]:
         """The member's status after one duty, and when to look again at the latest (None: nothing is left)."""
@@ -72,6 +75,12 @@ class MemberDuties:
                 return None, None
             case Duty.CLEAN_UP:
                 return await self._clean_up(view, status)
+            case Duty.KEEP:
+                await self._kept.hold(partition, status)
+                return None, None
+            case Duty.DISCARD:
+                await self._kept.discard(view)
+                return None, ACTED_S
             case Duty.REINCARNATE:
                 return None, await self._reincarnate(partition)
             case Duty.RESERVE:
@@ -184,6 +193,9 @@ class MemberDuties:
                 return None, PAUSE_S * 10
             case Verdict.KEPT if status is not None:
                 return await self._keep(partition, status, removal.why)
+        if removal.keeps and status is not None and has_copy(view, self._node, status):
+            kept = await self._kept.keep(partition, status.endpoints.peer_url, removal)
+            return None, None if kept else ACTED_S
         if not await self._records.write_member(partition, None, removal.guards):
             return None, ACTED_S
         if partition in self._host.partitions():
@@ -201,6 +213,15 @@ class MemberDuties:
         if status.life in (MemberLife.STOPPED, MemberLife.FAILED):
             await self._host.restart(partition)
         return None, PAUSE_S * 4
+
+
+def has_copy(view: PartitionView, node: str, status: MemberStatus) -> bool:
+    """Whether what is to be cleaned up is a copy that may be kept: of a partition that is there, on a node that
+    is not to have another one, with data of the group's present life."""
+    if status.life in (MemberLife.RESERVED, MemberLife.DATA_LOST):
+        return False
+    group = view.group.value if view.group is not None else None
+    return view.stable is not None and node not in view.assigned and not is_given_up(status.generation, group)
 
 
 def _record(

@@ -13,6 +13,7 @@ from rebalance.core.keys import Keyspace, PartitionId, PartitionKeys
 from rebalance.core.records import (
     ConfigurationRecord,
     GroupRecord,
+    KeptRecord,
     MemberRecord,
     MemberRole,
     RestartRecord,
@@ -46,6 +47,8 @@ class PartitionView:
     """Nodes of this partition that are registered now."""
     restarts: Mapping[str, Recorded[RestartRecord]] = field(default_factory=dict)
     """Nodes whose members are asked to restart."""
+    kept: Mapping[str, Recorded[KeptRecord]] = field(default_factory=dict)
+    """Nodes that keep the copy of a member that has left."""
 
     @property
     def assigned(self) -> frozenset[str]:
@@ -108,13 +111,20 @@ class Mirrors:
                 records[item.key.removeprefix(prefix)] = record
         names = records.keys() | nodes_of(*(each.value for each in (stable, pending) if each))
         living = frozenset(name for name in names if self.nodes.get(self.keyspace.node(name)))
-        restarts: dict[str, Recorded[RestartRecord]] = {}
-        asked = self.keyspace.restarts(partition)
-        for item in self.partitions.below(asked):
-            restart = _decoded(item, RestartRecord.decode)
-            if restart is not None:
-                restarts[item.key.removeprefix(asked)] = restart
-        return PartitionView(partition, keys, stable, pending, group, configuration, records, living, restarts)
+        restarts = self._below(self.keyspace.restarts(partition), RestartRecord.decode)
+        kept = self._below(self.keyspace.kept_copies(partition), KeptRecord.decode)
+        return PartitionView(
+            *(partition, keys, stable, pending, group, configuration, records, living), restarts, kept
+        )
+
+    def _below(self, prefix: str, decode: Callable[[bytes], T]) -> dict[str, Recorded[T]]:
+        """Of the partitions' keys below ``prefix``, by what follows it: a node's name."""
+        found = {}
+        for item in self.partitions.below(prefix):
+            record = _decoded(item, decode)
+            if record is not None:
+                found[item.key.removeprefix(prefix)] = record
+        return found
 
 
 def _decoded(item: KeyValue | None, decode: Callable[[bytes], T]) -> Recorded[T] | None:

@@ -8,8 +8,10 @@ from enum import Enum
 
 import structlog
 
+from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.epoch import EpochRecord
+from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import Compare, Get, Txn, unchanged
 from rebalance.nodes.adopted_store import why_kept
@@ -28,11 +30,14 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """``guards``: for the write after which the data goes; they fail if stable or pending was written since."""
+    """``guards``: for the write after which the data goes; they fail if stable or pending was written since.
+    ``keeps``: the limits ask for copies to be kept; ``event``: the newest that the partition has taken up."""
 
     verdict: Verdict
     guards: tuple[Compare, ...] = ()
     why: str = ""
+    keeps: bool = False
+    event: int = 0
 
 
 class RemovalJudge:
@@ -53,6 +58,7 @@ class RemovalJudge:
         read = (
             *(keys.stable, keys.pending, keyspace.epoch),
             *(keys.configuration, keyspace.intent(partition.zone_id)),
+            *(keys.trigger, keyspace.limits),
         )
         result = await self._metastore.commit(Txn((), tuple(Get(name) for name in read)))
         found = [result.only(index) for index in (0, 1)]
@@ -77,4 +83,10 @@ class RemovalJudge:
             unchanged(key, item.mod_revision if item else 0)
             for key, item in zip((keys.stable, keys.pending), found, strict=True)
         )
-        return Removal(Verdict.MAY_GO, guards)
+        trigger, limits = result.only(5), result.only(6)
+        return Removal(
+            Verdict.MAY_GO,
+            guards,
+            keeps=Limits.decode(limits.value if limits else None).keep_copies,
+            event=decode_trigger(trigger.value) if trigger else 0,
+        )

@@ -257,4 +257,4 @@ class NodeProcess(SimulatedProcess):
 
 
 def _unheard(*_: object) -> None:
-    """A change that fails thirty times is nothing unusual here."""
+    """A change that fails a few times is nothing unusual here."""

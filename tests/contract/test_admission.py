@@ -17,7 +17,9 @@ from rebalance.core.guarded_write import (
     decode_trigger,
 )
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.records import ConfigurationRecord, Stage
 from rebalance.core.txn import Put, Txn, TxnResult
+from rebalance.core.windows import Window
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore
@@ -219,6 +221,54 @@ async def test_a_pause_ends_by_itself_and_restarts_do_not_matter(world: World) -
                 await asyncio.sleep(0.01)
         assert await controllers.zones.reconcile(IDS) == {}
         assert len(await world.moving()) == 12
+
+
+async def test_moves_begin_while_a_window_is_open(world: World) -> None:
+    """The controller wakes by itself when the window opens; when it closes, what moves goes on and nothing
+    more begins."""
+    clock = SetClock(0)
+    await world.limit(Limits(cluster_moves=4, windows=(Window.parse("01:00-02:00"),)))
+    async with world.controllers(clock) as controllers:
+        await world.publish(altered(ZONES[0]))
+        assert await controllers.zones.reconcile([IDS[0]]) == {}
+        await asyncio.sleep(0.3)
+        assert await world.moving() == []
+        clock.at_ms = 3_600_000
+        begun = await world.until(lambda found: len(found) == 4)
+        clock.at_ms = 7_200_000
+        await world.end_move(begun[0])
+        await asyncio.sleep(0.3)
+        assert await world.moving() == begun[1:]
+        clock.at_ms = 86_400_000 + 3_600_000
+        await world.until(lambda found: len(found) == 4)
+
+
+async def test_bandwidth_by_the_sizes_that_nodes_report(world: World) -> None:
+    """Copies of 5,000 bytes at 1,000 a second for the cluster, two to a move: the first begins though it is
+    larger than a second's worth, the second nine seconds later, each next one ten, whoever leads by then."""
+    clock = SetClock(1_000_000)
+    for number in range(6):
+        configuration = ConfigurationRecord(1, "n1", Stage.NONE, size_bytes=5_000)
+        key = world.keyspace.partition(PartitionId(IDS[0], number)).configuration
+        await world.store.commit(Txn((), (Put(key, configuration.encode()),)))
+    await world.limit(Limits(cluster_bytes_s=1_000))
+    await world.publish(altered(ZONES[0]))
+    for begun, waits_ms in ((1, 8_999), (2, 9_998), (3, 9_998)):
+        async with world.controllers(clock) as controllers:
+            assert await controllers.zones.reconcile([IDS[0]]) == {}
+            await world.until(lambda found, begun=begun: len(found) == begun)
+            clock.at_ms += waits_ms
+            controllers.admission.look_again()
+            await asyncio.sleep(0.2)
+            assert len(await world.moving()) == begun
+        clock.at_ms += 2
+    async with world.controllers(clock) as controllers:
+        assert await controllers.zones.reconcile([IDS[0]]) == {}
+        await world.until(lambda found: len(found) == 4)
+        clock.at_ms += 10_000
+        await world.until(lambda found: len(found) == 5)
+        await world.limit(Limits(cluster_bytes_s=1_000_000))
+        await world.until(lambda found: len(found) == 6)
 
 
 async def test_what_is_no_move_is_not_held_back(world: World) -> None:

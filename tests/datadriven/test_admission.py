@@ -1,7 +1,9 @@
 """Which moves begin under which limits, and what the others wait for (``scripts/admission.txt``).
 
 A move is ``zone/partition:donors>receivers``, nodes joined by ``+``; a receiver with ``*`` has a member
-already. ``pause`` and ``zonepause`` name who paused and until when. What begins is listed first.
+already. ``pause`` and ``zonepause`` name who paused and until when; ``windows`` are joined by ``+``, and a dot
+is between days and times. ``rates`` are those of the cluster and of a node, ``taken`` is what is out of buckets
+(``*``: the cluster's) at ``at``, ``sizes`` the bytes of each copy. What begins is listed first.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from collections import Counter
 
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits, Loads, Move, Pause, Rooms, Waiting, admit
+from rebalance.core.bandwidth import TokenBuckets
+from rebalance.core.windows import Window
 from tests.datadriven.runner import Block, run_script
 
 CAPS = {"cluster": "cluster_moves", "zone": "zone_moves", "donor": "donor_moves", "receiver": "receiver_moves"}
@@ -38,11 +42,14 @@ def limits(arguments: dict[str, str]) -> Limits:
     caps = {field: int(arguments[name]) for name, field in CAPS.items() if name in arguments}
     if "batch" in arguments:
         caps["batch_size"] = int(arguments["batch"])
+    windows = arguments.get("windows", "")
     zone, _, by = arguments.get("zonepause", "").partition(":")
     return Limits(
         **caps,
         pause=pause(arguments["pause"]) if "pause" in arguments else None,
         zone_pauses={ZoneId(int(zone)): pause(by)} if zone else {},
+        **{f"{name}_bytes_s": rate for name, rate in counts(arguments.get("rates", "")).items()},
+        windows=tuple(Window.parse(each.replace(".", " ")) for each in windows.split("+") if each),
     )
 
 
@@ -56,7 +63,11 @@ def execute(block: Block) -> str:
     for zone, _, move in moves(arguments.get("moving", "")):
         loads.add(zone, move)
     members = counts(arguments.get("memberlimits", ""))
-    rooms = Rooms(limits(arguments), loads, members, int(arguments.get("now", "1000")))
+    taken = counts(arguments.get("taken", ""))
+    buckets = TokenBuckets(int(arguments.get("at", "1000")), taken.pop("*", 0), dict(taken))
+    size = int(arguments.get("sizes", "0"))
+    now_ms = int(arguments.get("now", "1000"))
+    rooms = Rooms(limits(arguments), loads, members, now_ms, None, buckets, lambda _zone, _number: size)
     waiting = moves(arguments["waiting"])
     lines: dict[ZoneId, list[Waiting]] = {}
     for zone, number, move in waiting:

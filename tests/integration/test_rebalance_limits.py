@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from app.cli.main import main
-from rebalance.core.admission import CAPS
+from rebalance.core.admission import CAPS, COPY_RULES, RATES
 from rebalance.core.keys import Keyspace
 from tests.api_server import ApiServer, serving
 from tests.conftest import EtcdServer
@@ -93,8 +93,11 @@ def test_the_resource(server: ApiServer) -> None:
         first = http.get(url)
         assert (first.status_code, first.headers["etag"]) == (200, '"0"')
         assert first.json() == {
-            **dict.fromkeys((*CAPS, "operation_s", "pause")),
+            **dict.fromkeys((*CAPS, *COPY_RULES, *RATES, "operation_s", "pause")),
             "one_operation": False,
+            "windows": [],
+            "rebalancing": True,
+            "keep_copies": False,
             "zone_pauses": [],
         }
         pause = {"by": "alice", "reason": "r", "for_s": 600}

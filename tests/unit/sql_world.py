@@ -60,6 +60,7 @@ class World:
         self.mirror = KeyspaceMirror(self.metastore, self.keyspace.prefix)
         counts = _member_counts(KeyspaceViews(self.mirror, self.keyspace))
         self.catalog = CatalogExecutor(url, ZoneDefaults(partitions=4), counts)
+        self.catalog.guard(lambda: None, KeyspaceViews(self.mirror, self.keyspace).may_rebalance)
         self.relay = OutboxRelay(self.catalog, self.metastore, self.keyspace)
         self.nodes: tuple[Node, ...] = ()
         self.sandbox = sandbox or SandboxPool(QueryLimits())

@@ -10,18 +10,21 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import MemberRecord, MemberRole, MemberState
+from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberRole, MemberState
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.memory import MemoryMetastore
+from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.leader_duties import LeaderDuties
 from rebalance.nodes.partition_view import Mirrors, PartitionView, Recorded
 from rebalance.ports.groups import (
     ChangeAnswer,
+    FailureCode,
     GroupHost,
     GroupMember,
     MemberEndpoints,
     MemberLife,
     MemberStatus,
+    ReconfigurationFailure,
 )
 
 P0 = PartitionId(ZoneId(1), 0)
@@ -52,11 +55,18 @@ class World:
 
     group: ScriptedGroup
     metastore: MemoryMetastore = field(default_factory=MemoryMetastore)
+    revision: int = 1
+    """Of the limits."""
 
     def __post_init__(self) -> None:
         mirrors = Mirrors.over(self.metastore, Keyspace())
         host = cast(GroupHost, self.group)
-        self.duties = LeaderDuties("a", self.metastore, mirrors, host, lambda _: None, 9, lambda *_: None)
+        self.duties = LeaderDuties(
+            "a", self.metastore, mirrors, host, lambda _: None, self.rules, lambda *_: None
+        )
+
+    def rules(self) -> CopyRules:
+        return CopyRules(3, 100, self.revision)
 
     async def write(self, **fields: str) -> None:
         puts = tuple(
@@ -112,3 +122,29 @@ async def test_a_new_leader_without_pending_asks_for_nothing() -> None:
     await world.duties.lead(world.seen("a"), LEADING)
     assert world.group.asked == []
     assert await world.stored("stable") == Assignments(("a",))
+
+
+async def published(world: World) -> str:
+    found = await world.metastore.get(KEYS.configuration)
+    assert found is not None
+    return ConfigurationRecord.decode(found.value).reason
+
+
+async def test_what_has_failed_is_told_and_tried_again_when_somebody_asks() -> None:
+    """VOL-098: the third failure is published with its number and the last cause, and no attempt is made for a
+    while; new limits, which a resume writes, begin anew at once."""
+    world = World(ScriptedGroup("a"))
+    await world.write(stable="a", pending="ab")
+    seen = world.seen("a", "ab")
+    await world.elected(seen)
+    failure = ReconfigurationFailure(FailureCode.MEMBER_NOT_STARTED, "waited", "http://b")
+    for number in range(1, 4):
+        assert len(world.group.asked) == 1
+        await world.duties.on_reconfiguration_error(P0, failure, LEADING.term, 1)
+        await world.duties.lead(seen, LEADING)
+        told = "COPY_FAILED: 3 attempts: " if number == 3 else ""
+        assert await published(world) == f"{told}MEMBER_NOT_STARTED: b"
+    world.revision += 1
+    await world.duties.lead(seen, LEADING)
+    assert len(world.group.asked) == 2
+    assert await published(world) == "MEMBER_NOT_STARTED: b"

@@ -57,6 +57,12 @@ MOVE = replace(DONE, stable=ONE, pending=THREE, configuration=configuration(ONE)
         (replace(DONE, target=None), ALIVE, MoveState.WAITING, "PLACEMENT_NOT_COMPUTED"),
         (replace(DONE, processed=False), ALIVE, MoveState.WAITING, "TARGET_NOT_WRITTEN"),
         (replace(DONE, stable=None), ALIVE, MoveState.WAITING, "TARGET_NOT_WRITTEN"),
+        (
+            replace(MOVE, configuration=configuration(ONE, Stage.CATCHING_UP, "COPY_FAILED: 3 attempts: X")),
+            ALIVE,
+            MoveState.WAITING,
+            "COPY_FAILED: 3 attempts: X",
+        ),
         (replace(DONE, target=ONE), ALIVE, MoveState.WAITING, "TARGET_NOT_WRITTEN"),
         (DONE, ALIVE - {"n3"}, MoveState.WAITING, "NODE_DOWN: n3"),
         (replace(DONE, members={}), ALIVE, MoveState.WAITING, "MEMBER_STARTING: n1, n2, n3"),

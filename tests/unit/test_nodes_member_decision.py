@@ -11,6 +11,7 @@ from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,
     GroupRecord,
+    KeptRecord,
     MemberRecord,
     MemberRole,
     MemberState,
@@ -39,9 +40,12 @@ def view(
     forced: int = 0,
     empty: bool = False,
     generation: int = 0,
+    kept: str = "",
+    discard: bool = False,
 ) -> PartitionView:
     """Each letter is a node, ``ab+c`` are two voters and a standing learner; ``listed`` are the members of the
-    published configuration. ``forced`` and ``empty`` mark pending, ``generation`` is the group's."""
+    published configuration. ``forced`` and ``empty`` mark pending, ``generation`` is the group's.
+    ``kept`` is the member whose copy ``a`` keeps, ``discard``: to be deleted."""
 
     def assignments(names: str, *, forced: int = 0, empty: bool = False) -> Recorded[Assignments] | None:
         peers, _, learners = names.partition("+")
@@ -71,6 +75,7 @@ def view(
         configuration,
         records,
         frozenset("abc"),
+        kept={"a": Recorded(KeptRecord(7, url(kept), discard), 4, 4)} if kept else {},
     )
 
 
@@ -107,6 +112,22 @@ RESERVED, RUNNING, STOPPED = MemberLife.RESERVED, MemberLife.RUNNING, MemberLife
         (view("b", started="ab", listed="ab"), STOPPED, Duty.RESTART),
         (view("b", reserved="a"), None, Duty.CLEAN_UP),
         (view(started="ab", listed="ab"), RUNNING, Duty.CLEAN_UP),
+        # A kept copy stays, stopped, until it is finalised or the partition comes back; also without data.
+        (view("b", listed="b", kept="a"), STOPPED, Duty.KEEP),
+        (view("b", listed="b", kept="a"), RUNNING, Duty.KEEP),
+        (view("b", listed="b", kept="a"), MemberLife.REMOVED, Duty.KEEP),
+        (view("b", "c", forced=9, kept="a"), STOPPED, Duty.KEEP),
+        (view("b", listed="b", kept="a", discard=True), STOPPED, Duty.DISCARD),
+        (view("b", listed="b", kept="a"), None, Duty.KEEP),
+        (view("b", listed="b", kept="a", discard=True), None, Duty.DISCARD),
+        (view("b", "ab", listed="b", kept="a"), STOPPED, Duty.DISCARD),
+        (view("b+a", listed="b", kept="a"), STOPPED, Duty.DISCARD),
+        (view("b", "ab", listed="b", kept="a"), None, Duty.DISCARD),
+        # The key speaks of an earlier member: of one that is reserved or runs by now it says nothing.
+        (view("ab", reserved="a", started="b", kept="a"), RESERVED, Duty.FREEZE_GROUP),
+        (view("ab", started="ab", listed="ab", kept="c"), RUNNING, Duty.NOTHING),
+        (view("ab", started="ab", listed="ab", kept="c"), STOPPED, Duty.RESTART),
+        (view(kept="a"), STOPPED, Duty.KEEP),
         # A learner has no member; a promoted one gets it, a demoted one loses it once its group has removed it.
         (view("b+a", listed="b"), None, Duty.NOTHING),
         (view("b+a", "ab", listed="b"), None, Duty.RESERVE),

@@ -10,6 +10,9 @@ import pytest
 
 from app.operation_views import OperationFilter, OperationViews
 from app.views import KeyspaceViews
+from catalog.core.zone import ZoneId
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import ConfigurationRecord, KeptRecord, MemberRecord, MemberState, Stage
 from tests.unit.operations_world import VERIFIED, OperationsWorld, operations_world
 
 
@@ -184,6 +187,58 @@ async def test_reverse(api: OperationsWorld) -> None:
 def stable_keys(api: OperationsWorld) -> list[str]:
     keys = api.world.keyspace
     return [f"{keys.partitions}1/{number}/assignments/stable" for number in range(4)]
+
+
+async def test_a_failed_copy_is_the_cause_and_a_resume_tries_it_again(api: OperationsWorld) -> None:
+    """VOL-098: the operation names the partition and its last failure; a resume writes the limits, which is
+    what nodes begin anew by, also where they say what they said before."""
+    name = (await alter(api))["operation_id"]
+    keys = api.world.keyspace
+    told = "COPY_FAILED: 3 attempts: MEMBER_NOT_STARTED: n2"
+    configuration = ConfigurationRecord(1, "n1", Stage.CATCHING_UP, reason=told)
+    await api.world.put(keys.partition(PartitionId(ZoneId(1), 2)).configuration, configuration.encode())
+    for node in ("n1", "n2", "n3"):
+        member = MemberRecord(MemberState.READY, f"http://{node}:1", f"http://{node}:2")
+        await api.world.put(keys.member(PartitionId(ZoneId(1), 2), node), member.encode())
+    await api.look()
+    waiting = (await api.get(f"/operations/{name}"))["waiting"]
+    assert [each["numbers"] for each in waiting if each["cause"] == told] == [[2]]
+    revisions = []
+    for _ in range(2):
+        await api.post(f"/operations/{name}/resume", {"by": "dave"})
+        found = await api.world.metastore.get(keys.limits)
+        assert found is not None
+        revisions.append(found.mod_revision)
+    assert revisions[1] > revisions[0]
+
+
+async def test_kept_copies_are_finalised_last(api: OperationsWorld) -> None:
+    """VOL-093, VOL-094: shown with the operation that they were left by; refused while it is not over; then
+    those of it and of earlier ones are marked, each once, and a later one's stay."""
+    operation = await alter(api)
+    name, event = operation["operation_id"], operation["event_revision"]
+    keys = api.world.keyspace
+    for number, left_at in ((0, event), (1, event - 1), (2, event + 1)):
+        kept = KeptRecord(left_at, "http://n9:1").encode()
+        await api.world.put(keys.kept(PartitionId(ZoneId(1), number), "n9"), kept)
+    await api.look()
+    refused = await api.post(f"/operations/{name}/finalise", {"by": "dave"}, 409)
+    assert refused["name"] == "OPERATION_STATE_ILLEGAL"
+    assert "copies are deleted once it is over" in refused["detail"]
+    await api.end_moves()
+    await api.look()
+    partitions = (await api.get("/zones/orders/partitions"))["partitions"]
+    assert partitions[0]["kept"] == [{"node": "n9", "state": "KEPT", "left_by": name}]
+    assert partitions[3]["kept"] == []
+    answer = await api.post(f"/operations/{name}/finalise", {"by": "dave", "reason": "good"}, 202)
+    assert answer == {"operation_id": name, "copies": 2}
+    partitions = (await api.get("/zones/orders/partitions"))["partitions"]
+    assert [each["state"] for found in partitions for each in found["kept"]] == ["DELETING", "DELETING", "KEPT"]
+    again = await api.post(f"/operations/{name}/finalise", {"by": "dave"}, 202)
+    assert again["copies"] == 0
+    newest = (await api.get("/audit"))["records"][0]
+    assert (newest["action"], newest["subject"]) == ("FINALISE OPERATION", name)
+    await api.post("/operations/9-9/finalise", {}, 404)
 
 
 async def test_what_cannot_be_reversed(api: OperationsWorld) -> None:

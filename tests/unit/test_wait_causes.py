@@ -16,6 +16,7 @@ from catalog.core.zone import Node, ZoneId
 from rebalance.core.admission import Limits, Move, Pause
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
+from rebalance.core.windows import Window
 from tests.unit.sql_world import DEFAULT_NODES, World, opened
 
 ALICE = Pause("alice", "new disks", 0)
@@ -80,6 +81,14 @@ async def test_the_cause_of_each_wait(world: World, limits: Limits, cause: str) 
     assert found[cause] == 3
     shown = views.partition(PartitionId(ZoneId(1), 2))["status"]
     assert shown == {"state": "WAITING", "cause": cause}
+
+
+async def test_what_waits_for_a_window_names_it_and_when_it_opens(world: World) -> None:
+    await limit(world, Limits(windows=(Window.parse("Sat,Sun 22:00-04:00"),)))
+    await world.run("ALTER ZONE orders SET (REPLICAS 3)")
+    views = KeyspaceViews(world.mirror, world.keyspace, lambda: 0)
+    told = "OUTSIDE_WINDOW: Sat,Sun 22:00-04:00 UTC opens 1970-01-03T22:00:00Z"
+    assert views.progress(ZoneId(1), 2)["causes"] == [{"cause": told, "partitions": 4}]
 
 
 async def test_what_waits_for_another_operation_names_it(world: World) -> None:

@@ -171,6 +171,24 @@ def test_one_object_is_no_csv(api: ApiStub, capsys: pytest.CaptureFixture[str]) 
     assert "csv" in capsys.readouterr().err
 
 
+def test_finalise(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    """VOL-094: what is deleted is told in numbers; a refusal is one line."""
+    path = f"POST {BASE}/3-1834/finalise"
+    for copies, told in (
+        (3, "3-1834: 3 kept copies are being deleted\n"),
+        (0, "3-1834: no copies were kept\n"),
+    ):
+        api.answers[path] = (202, {"operation_id": "3-1834", "copies": copies})
+        assert main(["operations", "finalise", "3-1834", "--reason", "good"]) == 0
+        assert capsys.readouterr().out == told
+    assert api.requests[-1].body["reason"] == "good"
+    assert main(["operations", "finalise", "3-1834", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"operation_id": "3-1834", "copies": 0}
+    api.problem(path, 409, "OPERATION_STATE_ILLEGAL", "something of it is left", code=5205)
+    assert main(["operations", "finalise", "3-1834"]) == 1
+    assert "something of it is left" in capsys.readouterr().err
+
+
 def test_limits_of_operations(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-010, VOL-099: one at a time, and how long one may take."""
     caps = ("cluster_moves", "zone_moves", "donor_moves", "receiver_moves", "batch_size", "pause")

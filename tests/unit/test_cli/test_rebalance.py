@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from app.cli.main import main
-from app.cli.rebalance_run import seconds_of
+from app.cli.rebalance_run import bytes_of, seconds_of
+from app.cli.rebalance_view import summary
 from tests.unit.test_cli.stub import ApiStub
 
 LIMITS = "/api/v1/rebalance/limits"
@@ -23,6 +24,7 @@ PAUSED = {
     "pause": PAUSE,
     "zone_pauses": [{**PAUSE, "reason": "", "until": None, "zone": "ORDERS", "zone_id": 1}],
 }
+WINDOWED = {**NONE, "windows": ["22:00-04:00", "Sat,Sun 00:00-24:00"]}
 PAUSE_LINES = [
     "paused by alice since 2026-01-01T10:00:00Z: new disks, until 2026-01-01T10:30:00Z",
     "zone ORDERS paused by alice since 2026-01-01T10:00:00Z",
@@ -41,11 +43,68 @@ def test_limits_are_shown(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(capsys.readouterr().out) == PAUSED
 
 
+def test_windows_are_shown(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers[f"GET {LIMITS}"] = (200, WINDOWED)
+    assert main(["rebalance", "limits"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[-2:]] == [["window", "22:00-04:00"], ["window", "Sat,Sun"]]
+
+
+def test_what_is_set_is_shown_and_what_is_not_is_left_out(
+    api: ApiStub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """VOL-097, VOL-098, VOL-099: as rows with their meaning, and in a line each of `zonectl status`."""
+    everything = {
+        **WINDOWED,
+        "rebalancing": False,
+        "keep_copies": True,
+        "copy_attempts": 5,
+        "copy_s": 7_200,
+        "cluster_bytes_s": 104_857_600,
+        "node_bytes_s": 512,
+    }
+    api.answers[f"GET {LIMITS}"] = (200, everything)
+    assert main(["rebalance", "limits"]) == 0
+    rows = [line.split("  ") for line in capsys.readouterr().out.splitlines()[6:]]
+    shown = {row[0]: next(filter(None, row[1:])).strip() for row in rows if row[0] != "window"}
+    assert shown == {
+        "copy_attempts": "5",
+        "copy_s": "7200",
+        "cluster_bytes_s": "100 MiB/s",
+        "node_bytes_s": "512 B/s",
+        "keep_copies": "yes",
+        "rebalancing": "no",
+    }
+    assert summary(everything) == [
+        "limits of moves: cluster_bytes_s 104857600, node_bytes_s 512",
+        "copies are kept until they are finalised",
+        "rebalancing is turned off",
+        "moves begin in windows: 22:00-04:00, Sat,Sun 00:00-24:00 UTC",
+    ]
+    assert summary(NONE) == []
+
+
 @pytest.mark.parametrize(
     ("line", "sent"),
     [
         ("limits --cluster-moves 8 --receiver-moves 2", {"cluster_moves": 8, "receiver_moves": 2}),
         ("limits --zone-moves none --batch-size NONE", {"zone_moves": None, "batch_size": None}),
+        (
+            "limits --window 22:00-04:00 --window sat,Sun.00:00-24:00",
+            {"windows": ["22:00-04:00", "Sat,Sun 00:00-24:00"]},
+        ),
+        ("limits --copy-attempts 5 --copy-time 2h", {"copy_attempts": 5, "copy_s": 7200}),
+        ("limits --copy-attempts none --copy-time none", {"copy_attempts": None, "copy_s": None}),
+        (
+            "limits --cluster-bandwidth 100MiB --node-bandwidth 500kb",
+            {"cluster_bytes_s": 104_857_600, "node_bytes_s": 500_000},
+        ),
+        ("limits --cluster-bandwidth NONE --node-bandwidth 7", {"cluster_bytes_s": None, "node_bytes_s": 7}),
+        ("limits --keep-copies", {"keep_copies": True}),
+        ("limits --delete-copies --any-operations", {"keep_copies": False, "one_operation": False}),
+        ("limits --no-rebalancing", {"rebalancing": False}),
+        ("limits --rebalancing", {"rebalancing": True}),
+        ("limits --window none", {"windows": []}),
         ("pause --by bob", {"pause": {"by": "bob", "reason": "", "for_s": None}}),
         (
             "pause --by bob --reason disks --for 1h30m --zone orders",
@@ -57,7 +116,7 @@ def test_limits_are_shown(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> N
 )
 def test_changes(line: str, sent: dict[str, Any], api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.answers[f"PATCH {LIMITS}"] = (200, NONE)
-    assert main(["rebalance", *line.split()]) == 0
+    assert main(["rebalance", *(word.replace(".", " ") for word in line.split())]) == 0
     assert [each.body for each in api.requests] == [sent]
     assert "cluster_moves" in capsys.readouterr().out
 
@@ -75,6 +134,12 @@ def test_the_user_pauses(api: ApiStub, monkeypatch: pytest.MonkeyPatch) -> None:
         ("limits --cluster-moves 0", "--cluster-moves is a whole number from 1 on, or none, not '0'"),
         ("limits --donor-moves -3", "--donor-moves is a whole number from 1 on, or none, not '-3'"),
         ("limits --batch-size many", "--batch-size is a whole number from 1 on, or none, not 'many'"),
+        ("limits --window 9-17", "--window: '9-17' is no window: it is written 22:00-04:00"),
+        ("limits --window 22:00-04:00 --window none", "--window: 'none' is no window"),
+        ("limits --node-bandwidth fast", "--node-bandwidth takes bytes a second as 500kB, 20MiB or 1.5GiB"),
+        ("limits --cluster-bandwidth 0", "--cluster-bandwidth takes bytes a second"),
+        ("limits --copy-time 9", "--copy-time takes a time as 90s, 10m, 1h30m or 2d, not '9'"),
+        ("limits --operation-time 9", "--operation-time takes a time"),
         ("pause --for 10", "--for takes a time as 90s, 10m, 1h30m or 2d, not '10'"),
         ("pause --for 0s", "--for takes a time"),
         ("limits --format csv", "choose json or jsonl"),
@@ -84,6 +149,13 @@ def test_what_cannot_be_meant(line: str, told: str, api: ApiStub, capsys: pytest
     assert main(["rebalance", *line.split()]) == 64
     assert told in capsys.readouterr().err
     assert api.requests == []
+
+
+def test_sizes() -> None:
+    """Powers of 1,000, and of 1,024 with an i; a unit may be written in any case."""
+    texts = ("1", "2B", "500kB", "3K", "20MiB", "1.5gib", "2TB", "0.001kB")
+    found = [bytes_of(text, "--node-bandwidth") for text in texts]
+    assert found == [1, 2, 500_000, 3_000, 20 << 20, 3 << 29, 2 * 10**12, 1]
 
 
 def test_times() -> None:

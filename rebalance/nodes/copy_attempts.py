@@ -1,0 +1,104 @@
+"""Attempts at a change of peers, told from values alone: which count, when a partition is told as failed, and
+when the next attempt may begin.
+
+An attempt counts when something went wrong with it. Two ends are ordinary and do not count: a group that wants
+its members connected for a while first, and a copy that has not caught up within one attempt while it still has
+time (``CopyRules.copy_s``): the next attempt continues where it stands. A partition that is told as failed is
+tried again seldom, and at once when somebody asks for it or when its circumstances have changed, so nothing is
+stuck for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rebalance.core.admission import Limits
+from rebalance.core.move_status import COPY_FAILED
+from rebalance.ports.groups import FailureCode, ReconfigurationFailure
+
+COPY_ATTEMPTS = 3
+COPY_S = 10 * 24 * 60 * 60
+RETRY_S = 0.2
+RETRY_GROWTH = 1.5
+RETRY_MAX_S = 2.0
+FAILED_RETRY_S = 10.0
+
+ORDINARY = frozenset((FailureCode.UNHEALTHY_CLUSTER, FailureCode.SUPERSEDED, FailureCode.CANCELLED))
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRules:
+    """``attempts_max`` attempts fail before the partition is told as failed (VOL-098); one copy may take
+    ``copy_s`` seconds (VOL-099). ``revision``: of the limits that say so; a new one tries again what failed."""
+
+    attempts_max: int = COPY_ATTEMPTS
+    copy_s: int = COPY_S
+    revision: int = 0
+
+    @classmethod
+    def of(cls, limits: Limits, revision: int) -> CopyRules:
+        return cls(limits.copy_attempts or COPY_ATTEMPTS, limits.copy_s or COPY_S, revision)
+
+
+DEFAULT_RULES = CopyRules()
+
+Circumstances = tuple[int, int, frozenset[str]]
+"""Revisions of the rules and of pending, and the partition's nodes that live."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyAttempts:
+    """Those of one led group since its member list last changed. Times are the event loop's, in seconds.
+
+    ``failures`` makes the delay grow, ``counted`` are those that count, ``failure`` is the last one.
+    """
+
+    failures: int = 0
+    counted: int = 0
+    since_s: float | None = None
+    """When the copy that goes on was begun, as far as this leader knows."""
+    not_before_s: float = 0.0
+    failure: ReconfigurationFailure | None = None
+    circumstances: Circumstances | None = None
+
+    def is_failed(self, rules: CopyRules) -> bool:
+        return self.counted >= rules.attempts_max
+
+    def becomes_failed(self, before: CopyAttempts, rules: CopyRules) -> bool:
+        """Whether the partition is to be told as failed now, and was not ``before``."""
+        return self.is_failed(rules) and not before.is_failed(rules)
+
+    def under(self, circumstances: Circumstances, now_s: float) -> CopyAttempts:
+        """As of another round. Where somebody asked again, the target is another one, or nodes came or went,
+        counting begins anew and nothing waits for the next attempt any more."""
+        since_s = now_s if self.since_s is None else self.since_s
+        if self.circumstances in (None, circumstances) or not self.counted:
+            return replace(self, circumstances=circumstances, since_s=since_s)
+        return replace(self, circumstances=circumstances, counted=0, since_s=now_s, not_before_s=0.0)
+
+    def after_failure(self, failure: ReconfigurationFailure, now_s: float, rules: CopyRules) -> CopyAttempts:
+        """``failure`` ended the attempt that ran."""
+        since_s = now_s if self.since_s is None else self.since_s
+        counted = self.counted
+        out_of_time = now_s - since_s > rules.copy_s
+        if out_of_time or failure.code not in {*ORDINARY, FailureCode.CATCH_UP_TIMEOUT}:
+            counted, since_s = counted + 1, now_s
+        return replace(
+            self,
+            failures=min(self.failures + 1, 1_000),
+            counted=counted,
+            since_s=since_s,
+            not_before_s=now_s + self._delay_s(failure.code, is_failed=counted >= rules.attempts_max),
+            failure=failure,
+        )
+
+    def told(self, cause: str, rules: CopyRules) -> str:
+        """``cause`` as it is published: of what has failed with the number of attempts."""
+        return f"{COPY_FAILED}: {self.counted} attempts: {cause}" if self.is_failed(rules) else cause
+
+    def _delay_s(self, code: FailureCode, *, is_failed: bool) -> float:
+        if is_failed:
+            return FAILED_RETRY_S
+        # A group becomes healthy 5 s after its members have connected: worth asking a little more often.
+        longest_s = RETRY_MAX_S / 2 if code is FailureCode.UNHEALTHY_CLUSTER else RETRY_MAX_S
+        return min(RETRY_S * RETRY_GROWTH ** min(self.failures, 20), longest_s)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import islice
 
 import numpy as np
@@ -34,6 +36,15 @@ WATCHED_S = 5.0
 RECOUNT_S = 5.0
 """What waits for limits is read again so often: other partitions' moves change what it waits for."""
 UNREADABLE = "UNREADABLE"
+
+
+class Topic(Enum):
+    """What pages are drawn from besides the arrays."""
+
+    ZONES = "intents, targets and data nodes"
+    NODES = "nodes and drains"
+    LIMITS = "limits and pauses"
+    OPERATIONS = "operations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,21 @@ class PartitionFeed:
         self._wanted = asyncio.Event()
         self._watched_until = 0.0
         self._recounted_at = 0.0
+        self._seen: Counter[Topic] = Counter()
+
+    def seen(self, *topics: Topic) -> tuple[int, ...]:
+        """How often each has changed: another answer says that a page may have something new to show."""
+        return tuple(self._seen[topic] for topic in topics)
+
+    def partition_seen(self, partition: PartitionId) -> tuple[int, int]:
+        """Another answer when a key of the partition has changed, come or gone."""
+        keys = self._keyspace
+        prefixes = (
+            f"{keys.zone_partitions(partition.zone_id)}{partition.partition}/",
+            keys.member(partition, ""),
+        )
+        revisions = [item.mod_revision for prefix in prefixes for item in self._mirror.below(prefix)]
+        return len(revisions), max(revisions, default=0)
 
     @property
     def unread(self) -> int:
@@ -234,17 +260,24 @@ class PartitionFeed:
     def _on_change(self, changed: frozenset[str]) -> None:
         keys = self._keyspace
         whole_zones = (keys.intents, keys.pointers, keys.all_data_nodes)
+        topics: set[Topic] = set()
         for key in changed:
             if key.startswith(keys.partitions):
                 self._note_key(key.removeprefix(keys.partitions))
             elif key.startswith(keys.members):
                 self._note_key(key.removeprefix(keys.members))
             elif key.startswith(whole_zones):
+                topics.add(Topic.ZONES)
                 self._zones_dirty.add(ZoneId(int(key.rpartition("/")[2])))
-            elif key.startswith(keys.nodes):
-                self._nodes_dirty = True
+            elif key.startswith((keys.nodes, keys.drains)):
+                topics.add(Topic.NODES)
+                self._nodes_dirty |= key.startswith(keys.nodes)
+            elif key.startswith(keys.operations):
+                topics.add(Topic.OPERATIONS)
             elif key == keys.limits:
+                topics.add(Topic.LIMITS)
                 self._note_waiting()
+        self._seen.update(topics)
         if time.monotonic() < self._watched_until:
             self._wanted.set()
 

@@ -60,11 +60,28 @@ def shares(counts: Iterable[int]) -> list[float]:
 @lru_cache(1)
 def _environment() -> Environment:
     found = Environment(
-        loader=PackageLoader("app.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("app.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        auto_reload=False,
     )
     found.filters |= {"grouped": grouped, "size": size, "moment": moment, "shares": shares}
     found.globals["link"] = link
     return found
+
+
+@lru_cache(1)
+def style_sheet() -> str:
+    return CSS.read_text()
+
+
+def load_templates() -> None:
+    """Reads and compiles all of them; takes a part of a second, so call it in a thread."""
+    environment = _environment()
+    for name in environment.list_templates():
+        environment.get_template(name)
+    style_sheet()
 
 
 def render(template: str, **model: object) -> str:

@@ -120,7 +120,7 @@ def heat_map(
 
 
 def columns_of(found: HeatMap, numbers: Numbers, changed: Numbers) -> Numbers:
-    """The columns of ``found`` that show ``changed`` partitions, ascending. ``numbers``: those it was made of."""
+    """The columns of ``found`` that show ``changed`` partitions, ascending; it was made of ``numbers``."""
     edges = _edges(found)
     places = np.searchsorted(numbers, changed)
     places = places[places < len(numbers)]

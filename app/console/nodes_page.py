@@ -12,6 +12,7 @@ from app.console import actions
 from app.console.charts import Bars, bar_options
 from app.console.confirm import confirm
 from app.console.controls import button
+from app.console.feed import Topic
 from app.console.fragments import link, render
 from app.console.frame import Fragment, Frame, console_page, go, page_frame
 from app.console.grids import COLUMN, live_grid, number_column, show_chart, show_rows
@@ -114,7 +115,7 @@ def register(site: Site) -> None:
                 options = bar_options(Bars(tuple(row["name"] for row in bars), series))
                 show_chart(chart, options)
 
-            await frame.live(draw)
+            await frame.live(draw, lambda: (site.feed.version, site.feed.seen(Topic.NODES)))
 
     @console_page("/nodes/{node}")
     async def node_of(request: Request, node: str) -> None:
@@ -126,7 +127,7 @@ def register(site: Site) -> None:
                 rows = await _rows(site)
                 panel.show(next((row for row in rows if row["name"] == node), None))
 
-            await frame.live(draw)
+            await frame.live(draw, lambda: (site.feed.version, site.feed.seen(Topic.NODES)))
 
 
 def _level(row: dict[str, Any], field: str) -> int:

@@ -9,6 +9,7 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console.actions import limits
+from app.console.feed import Topic
 from app.console.fragments import link, render
 from app.console.frame import Fragment, console_page, go, page_frame
 from app.console.grids import COLUMN, live_grid, number_column, show_rows
@@ -94,4 +95,4 @@ def register(site: Site) -> None:
                 empty.show("" if rows else render("empty", what="zone", example=NEW_ZONE, target=target))
                 show_rows(grid, rows)
 
-            await frame.live(draw)
+            await frame.live(draw, lambda: (site.feed.version, site.changes, site.feed.seen(Topic.LIMITS)))

@@ -36,7 +36,9 @@ class Stage:
     def start(cls, scene: str) -> Stage:
         command = [sys.executable, "-m", "tests.console.stage", "--scene", scene]
         pipe = subprocess.PIPE
-        log = (ROOT / ".pytest_cache" / f"stage-{scene}.log").open("w")
+        logs = ROOT / ".pytest_cache"
+        logs.mkdir(exist_ok=True)
+        log = (logs / f"stage-{scene}.log").open("w")
         process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=log, text=True)
         log.close()
         stage = cls(process, "")

@@ -11,12 +11,13 @@ from nicegui import ui
 from app.console import actions
 from app.console.charts import Bars, bar_options
 from app.console.confirm import confirm
-from app.console.controls import button
+from app.console.controls import action_link, button
 from app.console.feed import Topic
 from app.console.fragments import link, render
 from app.console.frame import Fragment, Frame, console_page, go, page_frame
 from app.console.grids import COLUMN, live_grid, number_column, show_chart, show_rows
 from app.console.nodes_model import node_rows
+from app.console.plan import Wish
 from app.console.shared import Site
 from app.console.zone_states import node_loads
 
@@ -54,7 +55,7 @@ class _NodePanel:
         with ui.row().classes("tools"):
             self._button = button("Drain", self._ask)
             button("Can it stop now?", self._check)
-            ui.link("What if it goes?", link("what-if", remove=name)).classes("action")
+            action_link("What would move if it left?", link("plan", wish=Wish.OUT.value, nodes=name))
         self._losses = Fragment()
 
     def show(self, row: dict[str, Any] | None) -> None:

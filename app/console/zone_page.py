@@ -12,11 +12,12 @@ from nicegui import ui
 from app.console import actions
 from app.console.charts import Bars, bar_options
 from app.console.confirm import confirm
-from app.console.controls import button
+from app.console.controls import action_link, button
 from app.console.feed import Topic
 from app.console.fragments import link, natural, render
 from app.console.frame import Fragment, Frame, console_page, page_frame
 from app.console.grids import show_chart
+from app.console.plan import quoted
 from app.console.shared import Event, Site
 from app.console.zone_states import ZoneState, skew_of, zone_state
 from app.sql.explain import parameters_of
@@ -40,11 +41,11 @@ class _ZoneView:
         self._name = name = zone.name
         self._head = Fragment()
         with ui.row().classes("tools"):
-            ui.link("Map of partitions", link("map", zone=name)).classes("action")
-            ui.link("What if nodes change?", link("what-if", zone=name)).classes("action")
-            ui.link(
-                "Alter in the SQL editor", link("sql", text=f"ALTER ZONE {name} SET (REPLICAS 3);")
-            ).classes("action")
+            action_link("Map of partitions", link("map", zone=name))
+            action_link("Plan a change", link("plan", zone=name))
+            action_link("What if nodes change?", link("what-if", zone=name))
+            alter = f"ALTER ZONE {quoted(name)} SET (REPLICAS 3);"
+            action_link("Alter in the SQL editor", link("sql", text=alter))
             self._pause = button("Pause moves", self._ask_pause)
         with ui.element("div").classes("two"):
             self._parameters, self._progress = Fragment("panel"), Fragment("panel")

@@ -24,8 +24,13 @@ PAGES = (
     "nodes/n7",
     "operations",
     "rebalance",
+    "plan",
+    "plan?wish=out&nodes=n1",
+    "plan?wish=in&nodes=n1",
     "sql",
     "what-if?zone=TELEMETRY&add=n9,n10&remove=n1",
+    "audit",
+    "audit?subject=NOTHING",
     "zones/NOWHERE",
 )
 EMPTY_PAGES = ("", "zones", "map", "nodes", "what-if")
@@ -58,6 +63,16 @@ def test_pages_have_no_serious_fault(chromium: Browser, stage: Stage, path: str,
         assert faults(page) == []
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) == (theme == "dark")
+
+
+def test_every_link_leads_to_a_page(visit: Visit) -> None:
+    links: set[str] = set()
+    for path in PAGES:
+        found = visit.open(path).get_by_role("link").evaluate_all("all => all.map((each) => each.href)")
+        links |= {each for each in found if "#" not in each}
+    assert len(links) > len(PAGES)
+    for each in sorted(links):
+        assert visit.page.request.get(each).status == 200, each
 
 
 @pytest.mark.parametrize("path", EMPTY_PAGES)

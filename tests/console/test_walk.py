@@ -1,4 +1,4 @@
-"""One walk through the console of a real installation: etcd, nodes with real groups, the kernel without Spark."""
+"""One walk through the console of a real installation: etcd, nodes with real groups, and no Spark."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from nicegui import ui
 from app.console import actions
 from app.console.charts import Bars, bar_options
 from app.console.confirm import confirm
-from app.console.controls import action_link, button
+from app.console.controls import button
 from app.console.feed import Topic
 from app.console.fragments import link, render
 from app.console.frame import Fragment, Frame, console_page, go, page_frame
@@ -55,7 +55,7 @@ class _NodePanel:
         with ui.row().classes("tools"):
             self._button = button("Drain", self._ask)
             button("Can it stop now?", self._check)
-            action_link("What would move if it left?", link("plan", wish=Wish.OUT.value, nodes=name))
+            self._planned = Fragment()
         self._losses = Fragment()
 
     def show(self, row: dict[str, Any] | None) -> None:
@@ -63,6 +63,8 @@ class _NodePanel:
         self._is_leaving = drain is not None
         self._button.text = "Take it back" if drain else "Drain"
         self._button.enabled = row is not None
+        wish, text = (Wish.IN, "Plan its return") if drain else (Wish.OUT, "Plan its leaving")
+        self._planned.show(render("action", text=text, url=link("plan", wish=wish.value, nodes=self._name)))
         self._panel.show(render("node", name=self._name, row=row, drain=drain))
 
     async def _check(self) -> None:

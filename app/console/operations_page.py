@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
@@ -15,7 +16,9 @@ from app.console.controls import button
 from app.console.feed import Topic
 from app.console.fragments import link, render
 from app.console.frame import Fragment, Frame, console_page, go, page_frame
+from app.console.operation_model import grid_of, plan_of, told_by
 from app.console.shared import Site
+from rebalance.controllers.operation_control import not_found
 from rebalance.core.operation import parse_operation_id
 
 OPEN_STATES: tuple[StateName, ...] = ("WAITING", "RUNNING", "PAUSED")
@@ -70,6 +73,8 @@ class _Detail:
         with ui.element("div").classes("two"):
             self._progress, self._facts = Fragment("panel"), Fragment("panel")
         self._waiting, self._plan = Fragment("panel"), Fragment("panel")
+        self._planned_for: tuple[int, ...] = ()
+        self._planning: asyncio.Task[None] | None = None
 
     def _button(self, action: str) -> ui.button:
         word = _ACTIONS[action][0]
@@ -78,14 +83,33 @@ class _Detail:
         return made
 
     async def draw(self) -> None:
-        told = await actions.operation(self._site, self._name)
+        site, name = self._site, self._name
+        grid = grid_of(site, name)
+        told = told_by(site, name, grid) if grid is not None else await actions.operation(site, name)
+        if told is None:
+            raise not_found(name)
         self._head.show(render("operation_head", told=told))
         self._progress.show(render("operation_progress", told=told))
         self._facts.show(render("operation_facts", told=told))
         self._waiting.show(render("operation_waiting", told=told))
-        self._plan.show(render("operation_plan", plan=told["plan"]))
+        if grid is None:
+            self._plan.show(render("operation_plan", plan=told["plan"]))
+        else:
+            self._plan_later()
         for action, made in self._buttons.items():
             made.visible = action in possible(told)
+
+    def _plan_later(self) -> None:
+        """When the page is shown; anew when limits cut it otherwise."""
+        limits = self._site.feed.seen(Topic.LIMITS)
+        if self._planned_for != limits:
+            self._planned_for = limits
+            if self._planning is None:
+                self._plan.show(render("loading", what="The plan is being read."))
+            self._planning = asyncio.create_task(self._show_plan())
+
+    async def _show_plan(self) -> None:
+        self._plan.show(render("operation_plan", plan=await plan_of(self._site, self._name)))
 
     def _ask(self, action: str) -> None:
         word, consequence, act, danger = _ACTIONS[action]

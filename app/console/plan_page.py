@@ -85,7 +85,7 @@ class _Shown:
         with ui.row().classes("tools") as self._tools:
             button("Run the plan", self._ask, Kind.PRIMARY)
         self._tools.visible = False
-        self._units = Fragment()
+        self._units = Fragment("stacked")
         making = render("loading", what="Making the plan.")
         self._told.show(making if asked.is_complete else render("plan_hint"))
 

@@ -71,8 +71,8 @@ class NodeLoad:
 
 
 class ZoneGrid:
-    """``cells`` uint8 [P, columns], ``moves`` (``Move``) and ``health`` (``Health``) uint8 [P], ``causes`` a
-    text for each partition, empty where it is done."""
+    """``cells`` uint8 [P, columns], ``moves`` (``Move``) and ``health`` (``Health``) uint8 [P], ``arrived``
+    bool [P], ``causes`` a text for each partition, empty where it is done."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
@@ -81,6 +81,7 @@ class ZoneGrid:
         self.nodes: list[str] = []
         self.moves: Bytes = np.zeros(partitions, dtype=np.uint8)
         self.health: Bytes = np.zeros(partitions, dtype=np.uint8)
+        self.arrived: npt.NDArray[np.bool_] = np.zeros(partitions, dtype=np.bool_)
         self.causes: list[str] = [""] * partitions
         self._columns: dict[str, int] = {}
         self._loads: tuple[int, dict[str, NodeLoad]] = (-1, {})
@@ -130,6 +131,7 @@ class ZoneGrid:
                 self._cells[number, at] = code
             self.moves[number] = reading.move
             self.health[number] = reading.health
+            self.arrived[number] = reading.arrived
             if self.causes[number] != reading.cause:
                 self._by_cause[self.causes[number]] -= 1
                 self._by_cause[reading.cause] += 1

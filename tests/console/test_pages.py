@@ -96,6 +96,67 @@ def test_the_keyboard_reaches_the_page_past_the_navigation(visit: Visit) -> None
     assert inside
 
 
+def tab_to(page: Page, name: str) -> None:
+    """By the keyboard alone, as far as the page goes."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        told = page.evaluate(
+            "(({ariaLabel, labels, innerText}) => ariaLabel || labels?.[0]?.innerText || innerText)"
+            "(document.activeElement)"
+        )
+        if str(told or "").strip().startswith(name):
+            return
+    raise AssertionError(f"the keyboard does not reach {name}")
+
+
+def test_a_plan_is_made_and_given_up_by_keyboard(visit: Visit) -> None:
+    """The first button makes and shows it, the second asks before it runs (VOL-009)."""
+    page = visit.open("plan?wish=out")
+    tab_to(page, "Skip to the page")
+    page.keyboard.press("Enter")
+    tab_to(page, "Nodes")
+    page.keyboard.type("n1")
+    tab_to(page, "Make the plan")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name=re.compile("copies are made"))).to_be_visible()
+    assert "nodes=n1" in page.url
+    units = page.get_by_role("table").first
+    for title in ("Donor", "Stealer", "Copies", "Size"):
+        expect(units.get_by_role("columnheader", name=title)).to_be_visible()
+    tab_to(page, "Run the plan")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("copies are made")
+    assert faults(page) == []
+    tab_to(page, "Reason")
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_role("alert")).to_contain_text("a reason")
+    tab_to(page, "Cancel")
+    page.keyboard.press("Enter")
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_role("button", name="Run the plan")).to_be_focused()
+
+
+def test_what_cannot_be_planned_says_why(visit: Visit) -> None:
+    page = visit.open("plan?wish=in&nodes=n1")
+    expect(page.get_by_role("alert")).to_contain_text("node n1 is not leaving; nodes that are: n8")
+    expect(page.get_by_role("button", name="Run the plan")).to_be_hidden()
+
+
+def test_the_audit_says_who_did_what_and_is_searched(visit: Visit) -> None:
+    page = visit.open("audit")
+    row = page.get_by_role("row", name=re.compile("alter zone"))
+    expect(row).to_contain_text("ada (says so)")
+    expect(row).to_contain_text("CONSOLE")
+    row.get_by_text("Details").click()
+    expect(row).to_contain_text("one region may be lost")
+    page.get_by_label("By whom").fill("grace")
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_role("row", name=re.compile("create zone"))).to_have_count(4)
+    expect(page.get_by_text("alter zone")).to_have_count(0)
+    assert "by=grace" in page.url
+
+
 def test_the_theme_stays_when_it_was_chosen(visit: Visit) -> None:
     page = visit.open("nodes")
     page.get_by_role("button", name="Switch between light and dark").click()

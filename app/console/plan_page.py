@@ -116,11 +116,14 @@ class _Shown:
             go(await run_plan(self._site, plan, by, reason))
             return "The plan runs."
 
-        zones = ", ".join(each.answer.zone for each in plan.zones)
-        consequence = (
-            f"{plan.copied:,} copies are made and {plan.ended:,} end, in {zones}. Reads and writes go on. "
-            "The operation can be paused, cancelled and reversed."
+        back = (
+            "Operations can be paused and cancelled, and the nodes' drains turned round."
+            if plan.asked.wish.is_of_nodes
+            else "The operation can be paused, cancelled and reversed."
         )
+        zones = ", ".join(each.answer.zone for each in plan.zones)
+        moves = f"{plan.copied:,} copies are made and {plan.ended:,} end, in {zones}."
+        consequence = f"{moves} Reads and writes go on. {back}"
         confirm(self._frame, "Run the plan?", consequence, "Run", act)
 
 

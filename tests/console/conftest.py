@@ -33,8 +33,8 @@ class Stage:
     url: str
 
     @classmethod
-    def start(cls, scene: str) -> Stage:
-        command = [sys.executable, "-m", "tests.console.stage", "--scene", scene]
+    def start(cls, scene: str, port: int = 0) -> Stage:
+        command = [sys.executable, "-m", "tests.console.stage", "--scene", scene, "--port", str(port)]
         pipe = subprocess.PIPE
         logs = ROOT / ".pytest_cache"
         logs.mkdir(exist_ok=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -180,12 +181,23 @@ def test_a_change_is_seen_without_reloading(chromium: Browser) -> None:
         stage.stop()
 
 
-def test_a_lost_connection_is_told(chromium: Browser) -> None:
+def test_a_lost_connection_is_told_and_found_again(chromium: Browser) -> None:
     stage = Stage.start("empty")
     with visiting(chromium, stage.url) as visit:
-        page = visit.open("")
+        page = visit.open("operations?show=open")
+        page.evaluate("window.sameDocument = true")
         stage.stop()
         expect(page.get_by_text("Connection lost")).to_be_visible()
+        status = "getComputedStyle(document.querySelector('[role=status]'), '::after').content"
+        assert "not connected" in page.evaluate(status)
+        again = Stage.start("empty", urlsplit(stage.url).port or 0)
+        try:
+            expect(page.get_by_text("those that go on")).to_be_visible()
+            page.wait_for_function("!window.sameDocument")
+            expect(page.get_by_role("status")).to_contain_text("live")
+            assert "show=open" in page.url
+        finally:
+            again.stop()
 
 
 def test_the_map_leads_to_the_reasons_of_a_partition(visit: Visit) -> None:

@@ -27,7 +27,7 @@ TICK_S = 0.25
 """A page looks so often whether it has something new to show."""
 REDRAW_S = 1.0
 """It is drawn anew no more often: nobody reads faster."""
-PACE, REDRAW_S_MAX = 12.0, 15.0
+PACE, REDRAW_S_MAX = 4.0, 10.0
 """A drawing that takes long is made so many times more seldom, up to so many seconds."""
 RESPONSE_S = 30.0
 THEME_COOKIE = "zonekeeper-theme"

@@ -163,8 +163,6 @@ class _Map:
         if found is None or changed is None or self._shown is not Shown.EVERY or nodes != self._drawn[1]:
             return False
         columns = columns_of(found, numbers, changed)
-        if len(columns) > len(found.ranges) // 2:
-            return False
         anew = await asyncio.to_thread(recounted, found, grid, numbers, columns)
         if anew is None:
             return False

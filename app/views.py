@@ -64,14 +64,19 @@ class PlacedZone:
 class KeyspaceViews:
     """Read models over one mirror of the whole keyspace, or over a copy of it (then in any one thread).
 
-    ``now_ms`` decides which pauses hold; by default the clock on the wall."""
+    ``now_ms`` decides which pauses hold; by default the clock on the wall. ``waits``: counted over
+    another copy, of the whole keyspace."""
 
     def __init__(
-        self, mirror: KeyspaceCopy, keyspace: Keyspace, now_ms: Callable[[], int] | None = None
+        self,
+        mirror: KeyspaceCopy,
+        keyspace: Keyspace,
+        now_ms: Callable[[], int] | None = None,
+        waits: WaitCauses | None = None,
     ) -> None:
         self._mirror = mirror
         self._keyspace = keyspace
-        self._waits = WaitCauses(mirror, keyspace, now_ms or WallClock().now_ms)
+        self._waits = waits or WaitCauses(mirror, keyspace, now_ms or WallClock().now_ms)
         self._decoded: dict[ZoneId, tuple[int, PlacedZone]] = {}
 
     @property

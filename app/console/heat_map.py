@@ -23,6 +23,8 @@ from app.console.zone_grid import COPY_OF, ROLE_OF, Numbers, ZoneGrid
 
 COLUMNS_MAX = 96
 LABELLED_CELLS_MAX = 400
+NODES_SEEN = 24
+"""Rows that a screen has place for."""
 SHARES = (0.75, 1.25, 1.75)
 """Of an even share: below the first a node holds few, above the second many, above the last very many."""
 
@@ -275,7 +277,8 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
             ":borderColor": css("--line"),
         },
         "grid": {"left": 8, "right": 8, "top": 8, "bottom": 8, "containLabel": True},
-        "xAxis": {**axis, "data": names},
+        # Numbers that stand below a hundred nodes are out of sight.
+        "xAxis": {**axis, "data": names, "position": "top" if len(found.nodes) > NODES_SEEN else "bottom"},
         "yAxis": {**axis, "data": list(found.nodes), "inverse": True},
         "visualMap": {
             "show": False,

@@ -25,9 +25,11 @@ REST_S = 3.0
 
 
 class Console:
-    """An ASGI application; ``run`` must run beside the server."""
+    """An ASGI application; ``run`` must run beside the server. ``rest_s``: seconds after the keyspace was read,
+    in which only a visitor starts the pages."""
 
-    def __init__(self) -> None:
+    def __init__(self, rest_s: float = REST_S) -> None:
+        self._rest_s = rest_s
         self._wanted = asyncio.Event()
         self._started = asyncio.Event()
         self._pages: ASGIApp | None = None
@@ -42,6 +44,10 @@ class Console:
             self._started.set()
             await asyncio.get_running_loop().create_future()
 
+    async def started(self) -> None:
+        """Returns when there are pages."""
+        await self._started.wait()
+
     async def _visited(self, services: Services) -> None:
         """Or the keyspace was read, some seconds ago."""
         loaded = asyncio.create_task(services.mirror.loaded())
@@ -49,7 +55,7 @@ class Console:
         try:
             await asyncio.wait((loaded, wanted), return_when=asyncio.FIRST_COMPLETED)
             with suppress(TimeoutError):
-                async with asyncio.timeout(REST_S):
+                async with asyncio.timeout(self._rest_s):
                     await self._wanted.wait()
         finally:
             loaded.cancel()

@@ -87,7 +87,7 @@ class OperationViews:
 
     def detail(self, operation: Operation, item: KeyValue, now_ms: int, *, with_plan: bool = True) -> Json:
         """With what moves and waits now, and with the plan while both of its targets are stored."""
-        plan = self._plan(operation) if with_plan else None
+        plan = self.plan(operation) if with_plan else None
         steps = tuple(self.steps(operation)) if not operation.is_over else ()
         tally = advance(operation.tally, steps, operation.tally.at_ms)
         progress = _progress(operation, tally, now_ms)
@@ -121,7 +121,7 @@ class OperationViews:
             processed = decode_trigger(trigger) if trigger is not None else 0
             yield step_of(number, self._views.reset_view(partition, operation.event_revision, processed), alive)
 
-    def _plan(self, operation: Operation) -> Json | None:
+    def plan(self, operation: Operation) -> Json | None:
         """Donors and stealers, and batches; None: a target of it is not stored any more."""
         zone_id, keys = operation.zone_id, self._keyspace
         after = self._target(zone_id, keys.target_pointer(zone_id), operation.event_revision)

@@ -6,7 +6,7 @@ Pure functions of a mirror; a mirror holds one revision, so each answer is consi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -44,27 +44,41 @@ DECODED_MAX = 20_000
 
 @dataclass(frozen=True, slots=True)
 class PlacedZone:
-    """A zone's newest target as the mirror has it; ``targets`` by partition number."""
+    """A zone's newest target as the mirror has it; ``rows`` by partition number. They are read when they are
+    asked for: a zone may have many partitions, and most questions are about one."""
 
-    pointer: TargetPointer
-    targets: tuple[Assignments, ...]
+    stored: StoredTarget
+    rows: Sequence[bytes]
+
+    @property
+    def pointer(self) -> TargetPointer:
+        return self.stored.pointer
+
+    @property
+    def targets(self) -> tuple[Assignments, ...]:
+        return tuple(map(self.stored.assignments_of, self.rows))
 
     def target(self, number: int, stable: Assignments | None) -> Assignments:
         """What the partition is to become, as the guarded write asks for it."""
-        return available_target(self.targets[number], stable, self.pointer.gone)
+        return available_target(self.stored.assignments_of(self.rows[number]), stable, self.pointer.gone)
 
 
 class KeyspaceViews:
     """Read models over one mirror of the whole keyspace, or over a copy of it (then in any one thread).
 
-    ``now_ms`` decides which pauses hold; by default the clock on the wall."""
+    ``now_ms`` decides which pauses hold; by default the clock on the wall. ``waits``: counted over
+    another copy, of the whole keyspace."""
 
     def __init__(
-        self, mirror: KeyspaceCopy, keyspace: Keyspace, now_ms: Callable[[], int] | None = None
+        self,
+        mirror: KeyspaceCopy,
+        keyspace: Keyspace,
+        now_ms: Callable[[], int] | None = None,
+        waits: WaitCauses | None = None,
     ) -> None:
         self._mirror = mirror
         self._keyspace = keyspace
-        self._waits = WaitCauses(mirror, keyspace, now_ms or WallClock().now_ms)
+        self._waits = waits or WaitCauses(mirror, keyspace, now_ms or WallClock().now_ms)
         self._decoded: dict[ZoneId, tuple[int, PlacedZone]] = {}
 
     @property
@@ -228,7 +242,7 @@ class KeyspaceViews:
         pointer = TargetPointer.decode(item.value)
         below = self._mirror.below(self._keyspace.target(zone_id, pointer.event_revision))
         target = StoredTarget(pointer, tuple(chunk.value for chunk in below))
-        placed = PlacedZone(pointer, tuple(target.assignments()))
+        placed = PlacedZone(target, target.rows())
         self._decoded[zone_id] = (item.mod_revision, placed)
         return placed
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
 
+from app.api import audit as audit_api
 from app.api import nodes, rebalance
 from app.api import operations as operations_api
 from app.api.operation_models import ActionRequest, OperationPause, StateName
@@ -23,6 +24,8 @@ from app.views import KeyspaceViews
 from catalog.core.errors import ErrorKind, RefusedError
 
 Json = dict[str, Any]
+AUDIT_ROWS = 50
+"""Of a page."""
 B = TypeVar("B", bound=BaseModel)
 
 
@@ -86,6 +89,14 @@ async def reverse_operation(site: Site, name: str, by: str, reason: str) -> str:
     asked = _read(ActionRequest, by=by, reason=reason)
     found = body(await operations_api.reverse_operation(name, asked, site.services))
     return f"Reversed by catalog version {found['catalog_version']}."
+
+
+async def audit(site: Site, action: str, subject: str, by: str, token: str | None) -> tuple[list[Json], str]:
+    """Records, the newest first, and the token of the next page; empty: these are the last."""
+    answer = await audit_api.list_audit(site.services, action, subject, by, AUDIT_ROWS, token)
+    found = body(answer)
+    records: list[Json] = found["records"]
+    return records, found["next_page_token"] or ""
 
 
 def pause(by: str, reason: str, minutes: float | None) -> Json:

@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
+from rebalance.core.operation_progress import step_of
 from rebalance.core.partition_state import GlobalState, LocalState, global_state, is_learner, local_state
 from rebalance.core.records import MemberRole
 
@@ -73,12 +74,14 @@ _HEALTH_OF = {state: Health[state.name] for state in GlobalState}
 
 @dataclass(frozen=True, slots=True)
 class PartitionReading:
-    """``cells``: (node, cell) of each copy that is there or wanted, in no order. ``cause`` as in MoveStatus."""
+    """``cells``: (node, cell) of each copy that is there or wanted, in no order. ``cause`` as in MoveStatus.
+    ``arrived``: nothing of the newest operation is left to be done, though a node may be down."""
 
     cells: tuple[tuple[str, int], ...]
     move: Move
     health: Health
     cause: str = ""
+    arrived: bool = False
 
 
 def cell(role: Role, copy: Copy) -> int:
@@ -95,6 +98,7 @@ def read_partition(view: PartitionView, alive: frozenset[str]) -> PartitionReadi
         _MOVE_OF[status.state],
         _HEALTH_OF[global_state(view, alive)],
         status.cause,
+        step_of(0, view, alive).state is MoveState.DONE,
     )
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import islice
 
 import numpy as np
@@ -18,10 +20,10 @@ import structlog
 from sortedcontainers import SortedList
 
 from app.console.cells import Health, Move, PartitionReading, read_partition
+from app.console.recount import Recount
 from app.console.zone_grid import ZoneGrid
 from app.views import KeyspaceViews, PlacedZone
 from catalog.core.zone import ZoneId, ZoneIntent
-from rebalance.core.admission import Limits
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.target import INDEX_BYTES, TargetPointer
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror
@@ -31,9 +33,16 @@ log = structlog.get_logger(__name__)
 BATCH = 500
 WATCHED_S = 5.0
 """A page that is open says so more often than this."""
-RECOUNT_S = 5.0
-"""What waits for limits is read again so often: other partitions' moves change what it waits for."""
 UNREADABLE = "UNREADABLE"
+
+
+class Topic(Enum):
+    """What pages are drawn from besides the arrays."""
+
+    ZONES = "intents, targets and data nodes"
+    NODES = "nodes and drains"
+    LIMITS = "limits and pauses"
+    OPERATIONS = "operations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +70,24 @@ class PartitionFeed:
         self._nodes_dirty = False
         self._alive: frozenset[str] = frozenset()
         self._placed: dict[ZoneId, tuple[int, PlacedZone | None]] = {}
-        self._all_views: tuple[int, KeyspaceViews] | None = None
+        self._recount = Recount(mirror, keyspace)
         self._wanted = asyncio.Event()
         self._watched_until = 0.0
-        self._recounted_at = 0.0
+        self._seen: Counter[Topic] = Counter()
+
+    def seen(self, *topics: Topic) -> tuple[int, ...]:
+        """How often each has changed: another answer says that a page may have something new to show."""
+        return tuple(self._seen[topic] for topic in topics)
+
+    def partition_seen(self, partition: PartitionId) -> tuple[int, int]:
+        """Another answer when a key of the partition has changed, come or gone."""
+        keys = self._keyspace
+        prefixes = (
+            f"{keys.zone_partitions(partition.zone_id)}{partition.partition}/",
+            keys.member(partition, ""),
+        )
+        revisions = [item.mod_revision for prefix in prefixes for item in self._mirror.below(prefix)]
+        return len(revisions), max(revisions, default=0)
 
     @property
     def unread(self) -> int:
@@ -78,7 +101,7 @@ class PartitionFeed:
     def watch(self) -> None:
         """Somebody looks: what changed is read from now on, for a while."""
         self._watched_until = time.monotonic() + WATCHED_S
-        if self.unread or self._zones_dirty or self._nodes_dirty:
+        if self.unread or self._zones_dirty or self._nodes_dirty or self._recount.is_due:
             self._wanted.set()
 
     async def run(self) -> None:
@@ -101,12 +124,17 @@ class PartitionFeed:
 
     async def _read_all(self) -> None:
         while time.monotonic() < self._watched_until:
+            if self._recount.is_due:
+                await self._recount.count()
+                self._note_waiting()
             self._adopt_nodes()
             self._adopt_zones()
             batch = self._next_batch()
             if batch is None:
                 return
+            begun = time.monotonic()
             readings = await asyncio.to_thread(self._read, batch)
+            self._recount.spent(time.monotonic() - begun)
             grid = self.grids.get(batch.zone_id)
             if grid is not None:
                 grid.place(batch.numbers, readings)
@@ -146,15 +174,7 @@ class PartitionFeed:
         return None
 
     def _views_of(self, zone_id: ZoneId, numbers: Sequence[int]) -> KeyspaceViews:
-        """Over the keys of these partitions alone: a copy of everything takes longer than a thread may wait.
-        Limits are the exception, for what they hold back depends on all that moves."""
-        value = self._mirror.value(self._keyspace.limits)
-        if value is not None and Limits.decode(value).holds(_now_ms()):
-            copy = self._mirror.copy()
-            if self._all_views is None or self._all_views[0] != copy.revision:
-                self._all_views = copy.revision, KeyspaceViews(copy, self._keyspace)
-            return self._all_views[1]
-        self._all_views = None
+        """Over the keys of these partitions alone: a copy of everything takes longer than a thread may wait."""
         keys = self._keyspace
         prefixes = [keys.target_pointer(zone_id)]
         known = self._placed.get(zone_id)
@@ -168,7 +188,7 @@ class PartitionFeed:
             )
         found = {item.key: item for prefix in prefixes for item in self._mirror.below(prefix)}
         copy = KeyspaceCopy(self._mirror.prefix, self._mirror.revision, found, SortedList(found))
-        return KeyspaceViews(copy, keys)
+        return KeyspaceViews(copy, keys, waits=self._recount.causes)
 
     def _adopt_zones(self) -> None:
         """Zones that are new, changed or gone."""
@@ -201,7 +221,7 @@ class PartitionFeed:
             grid.seed(pointer.nodes, matrix.astype(np.int32), pointer.consensus)
 
     def _adopt_nodes(self) -> None:
-        """A node that came or went changes what its partitions are; limits change what waits."""
+        """A node that came or went changes what its partitions are."""
         if self._nodes_dirty:
             self._nodes_dirty = False
             alive = self._living()
@@ -209,10 +229,6 @@ class PartitionFeed:
                 self._note(zone_id, grid.held_by(alive ^ self._alive).tolist())
             self._alive = alive
             self.version += 1
-        now = time.monotonic()
-        if self._all_views is not None and now - self._recounted_at >= RECOUNT_S:
-            self._recounted_at = now
-            self._note_waiting()
 
     def _note_waiting(self) -> None:
         for zone_id, grid in self.grids.items():
@@ -234,17 +250,23 @@ class PartitionFeed:
     def _on_change(self, changed: frozenset[str]) -> None:
         keys = self._keyspace
         whole_zones = (keys.intents, keys.pointers, keys.all_data_nodes)
+        topics: set[Topic] = set()
         for key in changed:
             if key.startswith(keys.partitions):
                 self._note_key(key.removeprefix(keys.partitions))
             elif key.startswith(keys.members):
                 self._note_key(key.removeprefix(keys.members))
             elif key.startswith(whole_zones):
+                topics.add(Topic.ZONES)
                 self._zones_dirty.add(ZoneId(int(key.rpartition("/")[2])))
-            elif key.startswith(keys.nodes):
-                self._nodes_dirty = True
+            elif key.startswith((keys.nodes, keys.drains)):
+                topics.add(Topic.NODES)
+                self._nodes_dirty |= key.startswith(keys.nodes)
+            elif key.startswith(keys.operations):
+                topics.add(Topic.OPERATIONS)
             elif key == keys.limits:
-                self._note_waiting()
+                topics.add(Topic.LIMITS)
+        self._seen.update(topics)
         if time.monotonic() < self._watched_until:
             self._wanted.set()
 
@@ -257,7 +279,3 @@ class PartitionFeed:
             grid = self.grids.get(zone_id)
             if grid is not None and int(number) < grid.partitions:
                 self._dirty.setdefault(zone_id, set()).add(int(number))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

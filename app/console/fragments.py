@@ -28,6 +28,19 @@ def moment(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def when(utc: str) -> str:
+    """A time of the API as people read it; other texts stay."""
+    return _UTC.sub(r"\1 \2", utc)
+
+
+def amount(bytes_: int, unknown: int) -> str:
+    """Of copies, of which ``unknown`` have no known size."""
+    if not unknown:
+        return size(bytes_)
+    return f"{size(bytes_)}, {unknown:,} of unknown size" if bytes_ else "sizes not known yet"
+
+
+_UTC = re.compile(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(Z|\+00:00)$")
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -60,11 +73,29 @@ def shares(counts: Iterable[int]) -> list[float]:
 @lru_cache(1)
 def _environment() -> Environment:
     found = Environment(
-        loader=PackageLoader("app.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("app.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        auto_reload=False,
     )
-    found.filters |= {"grouped": grouped, "size": size, "moment": moment, "shares": shares}
+    found.filters |= {"grouped": grouped, "size": size, "moment": moment, "shares": shares, "when": when}
+    found.globals["amount"] = amount
     found.globals["link"] = link
     return found
+
+
+@lru_cache(1)
+def style_sheet() -> str:
+    return CSS.read_text()
+
+
+def load_templates() -> None:
+    """Reads and compiles all of them; takes a part of a second, so call it in a thread."""
+    environment = _environment()
+    for name in environment.list_templates():
+        environment.get_template(name)
+    style_sheet()
 
 
 def render(template: str, **model: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from fastapi import Request
 from nicegui import ui
 
 from app.actor import current_actor
-from app.console.fragments import CSS, link, render
+from app.console.fragments import link, render, style_sheet
 from app.console.mount import PATH
 from app.console.shared import Site
 from catalog.core.audit import Actor, Channel
@@ -22,7 +23,12 @@ from catalog.core.errors import StatementError
 
 log = structlog.get_logger(__name__)
 
-TICK_S = 1.0
+TICK_S = 0.25
+"""A page looks so often whether it has something new to show."""
+REDRAW_S = 1.0
+"""It is drawn anew no more often: nobody reads faster."""
+PACE, REDRAW_S_MAX = 4.0, 10.0
+"""A drawing that takes long is made so many times more seldom, up to so many seconds."""
 RESPONSE_S = 30.0
 THEME_COOKIE = "zonekeeper-theme"
 NAME_COOKIE = "zonekeeper-name"
@@ -35,8 +41,10 @@ NAVIGATION = (
     ("Nodes", "nodes"),
     ("Operations", "operations"),
     ("Rebalance", "rebalance"),
+    ("Plan", "plan"),
     ("SQL", "sql"),
     ("What-if", "what-if"),
+    ("Audit", "audit"),
 )
 
 _TOGGLE_THEME = f"""() => {{
@@ -55,14 +63,19 @@ class Frame:
     """Who looks, as a proxy has checked or as they said last time."""
     _status: ui.html
     _problem: ui.html
-    _shown: Hashable = None
     _missing: str = ""
-    _draw: Callable[[], Awaitable[None]] | None = field(default=None)
+    _draw: Callable[[], Awaitable[None]] | None = None
+    _of: Callable[[], Hashable] = field(default=lambda: None)
+    _shown: Hashable = None
+    _told: Hashable = None
+    _due_at: float = 0.0
 
-    async def live(self, draw: Callable[[], Awaitable[None]], *, later: bool = False) -> None:
-        """Draws now, and again whenever something has changed, as long as the page is open. ``later``: the page
-        is shown first, for a drawing that takes long."""
-        self._draw = draw
+    async def live(
+        self, draw: Callable[[], Awaitable[None]], of: Callable[[], Hashable], *, later: bool = False
+    ) -> None:
+        """Draws now, and again whenever ``of`` gives another value, as long as the page is open. ``later``: the
+        page is shown first, for a drawing that takes long."""
+        self._draw, self._of = draw, of
         self.site.feed.watch()
         if not later:
             await self.redraw()
@@ -76,6 +89,8 @@ class Frame:
 
     async def redraw(self) -> None:
         """Shows what is refused or broken in place of what cannot be shown."""
+        begun = time.monotonic()
+        self._shown = await self._newest()
         problem = self._missing
         try:
             self.site.services.require_metastore()
@@ -88,35 +103,49 @@ class Frame:
             detail = f"{type(error).__name__}: see the server's log"
             problem = render("problem", title="The page cannot be drawn", detail=detail, action="Reload it.")
         self._problem.set_content(problem)
-        self._status.set_content(await self._status_line())
+        await self._tell_status()
+        now = time.monotonic()
+        self._due_at = now + min(max(REDRAW_S, PACE * (now - begun)), REDRAW_S_MAX)
+
+    async def _newest(self) -> Hashable:
+        """What the page would be drawn from now."""
+        readiness = await self.site.readiness()
+        return self._of(), self.site.services.mirror.is_loaded, *readiness.values()
 
     async def _tick(self) -> None:
         self.site.feed.watch()
-        readiness = await self.site.readiness()
-        revision = (self.site.revision, *readiness.values())
-        if revision != self._shown:
-            self._shown = revision
+        if time.monotonic() < self._due_at:
+            return
+        if await self._newest() != self._shown:
             await self.redraw()
+        else:
+            await self._tell_status()
 
-    async def _status_line(self) -> str:
+    async def _tell_status(self) -> None:
         readiness = await self.site.readiness()
-        feed = self.site.feed
-        return render(
+        feed, revision = self.site.feed, self.site.services.mirror.revision
+        known = (revision, feed.unread, *readiness.values())
+        if known == self._told:
+            return
+        self._told = known
+        self._due_at = time.monotonic() + REDRAW_S
+        found = render(
             "status",
             ready=bool(readiness["ready"]),
-            revision=self.site.services.mirror.revision,
+            revision=revision,
             unread=feed.unread,
             trouble=[
                 f"{store}: {readiness[store]}" for store in ("catalog", "metastore") if readiness[store] != "ok"
             ],
         )
+        self._status.set_content(found)
 
 
 @contextmanager
 def page_frame(site: Site, request: Request, title: str, active: str) -> Iterator[Frame]:
     """``active``: the page's step in NAVIGATION. What is built inside stands in the page's main part."""
     ui.page_title(f"{title} · Zonekeeper")
-    ui.add_css(CSS.read_text())
+    ui.add_css(style_sheet())
     theme = request.cookies.get(THEME_COOKIE)
     if theme in ("light", "dark"):
         ui.dark_mode(theme == "dark")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 from nicegui import ui
@@ -41,13 +43,46 @@ def live_grid(columns: list[dict[str, Any]], key: str, label: str) -> ui.aggrid:
     return grid.classes("grid").props(f'aria-label="{label}" role="region"')
 
 
-def show_rows(grid: ui.aggrid, rows: list[dict[str, Any]]) -> None:
-    """Sends the rows when they differ from what is shown."""
-    if rows != grid.options["rowData"]:
-        grid.style(f"height: {HEADER_PX + ROW_PX * min(max(len(rows), 1), ROWS_SEEN_MAX) + 4}px")
-        # Not through the options' own update, which builds the grid anew.
-        dict.__setitem__(grid.options, "rowData", rows)
-        grid.run_grid_method("setGridOption", "rowData", rows)
+def show_rows(grid: ui.aggrid, rows: list[dict[str, Any]], key: str = "name") -> None:
+    """Sends the rows that differ from what is shown; all of them when some have come or gone."""
+    shown = grid.options["rowData"]
+    if rows == shown:
+        return
+    # Not through the options' own update, which builds the grid anew.
+    dict.__setitem__(grid.options, "rowData", rows)
+    if [row[key] for row in rows] == [row[key] for row in shown]:
+        changed = [row for row, before in zip(rows, shown, strict=True) if row != before]
+        grid.run_grid_method("applyTransaction", {"update": changed})
+        return
+    grid.style(f"height: {HEADER_PX + ROW_PX * min(max(len(rows), 1), ROWS_SEEN_MAX) + 4}px")
+    grid.run_grid_method("setGridOption", "rowData", rows)
+
+
+_PATCH = """(() => {
+  const chart = getElement(ELEMENT)?.chart;
+  if (!chart) return;
+  const columns = new Set(COLUMNS);
+  const data = chart.getOption().series[0].data.filter((cell) => !columns.has(cell[0]));
+  chart.setOption({series: [{data: data.concat(CELLS)}], aria: {label: {description: TOLD}}});
+})()"""
+
+
+def patch_cells(chart: ui.echart, options: dict[str, Any], columns: Sequence[int]) -> None:
+    """Sends the cells of some columns of a heat map that is shown; ``options`` are the whole."""
+    (series,) = options["series"]
+    dict.clear(chart.options)
+    dict.update(chart.options, options)
+    wanted = set(columns)
+    parts = {
+        "ELEMENT": chart.id,
+        "COLUMNS": sorted(wanted),
+        "CELLS": [cell for cell in series["data"] if cell[0] in wanted],
+        "TOLD": options["aria"]["label"]["description"],
+    }
+    script = _PATCH
+    for name, value in parts.items():
+        script = script.replace(name, json.dumps(value))
+    ui.run_javascript(script)
 
 
 def show_chart(chart: ui.echart, options: dict[str, Any]) -> None:

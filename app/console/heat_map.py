@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -23,6 +23,8 @@ from app.console.zone_grid import COPY_OF, ROLE_OF, Numbers, ZoneGrid
 
 COLUMNS_MAX = 96
 LABELLED_CELLS_MAX = 400
+NODES_SEEN = 24
+"""Rows that a screen has place for."""
 SHARES = (0.75, 1.25, 1.75)
 """Of an even share: below the first a node holds few, above the second many, above the last very many."""
 
@@ -113,24 +115,70 @@ def heat_map(
         Range(int(numbers[start]), int(numbers[end - 1]), int(end - start))
         for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
     )
-    cells = grid.cells[numbers]
+    held = (grid.nodes[at] for at in np.flatnonzero(grid.cells[numbers].any(axis=0)).tolist())
+    names = tuple(sorted({*nodes, *held}, key=natural))
+    cells = _cells(grid, numbers, edges, names, np.arange(columns))
+    return HeatMap(names, ranges, cells, len(numbers), grid.partitions)
+
+
+def columns_of(found: HeatMap, numbers: Numbers, changed: Numbers) -> Numbers:
+    """The columns of ``found`` that show ``changed`` partitions, ascending; it was made of ``numbers``."""
+    edges = _edges(found)
+    places = np.searchsorted(numbers, changed)
+    places = places[places < len(numbers)]
+    places = places[np.isin(numbers[places], changed)]
+    return np.unique(np.searchsorted(edges, places, side="right") - 1)
+
+
+def recounted(found: HeatMap, grid: ZoneGrid, numbers: Numbers, columns: Numbers) -> HeatMap | None:
+    """``found`` with some columns counted anew, of the same ``numbers``; None: a node has come that it does not
+    show, so all of it has to be."""
+    edges = _edges(found)
+    shown = set(found.nodes)
+    for column in columns.tolist():
+        rows = grid.cells[numbers[edges[column] : edges[column + 1]]]
+        if any(grid.nodes[at] not in shown for at in np.flatnonzero(rows.any(axis=0)).tolist()):
+            return None
+    anew = set(columns.tolist())
+    kept = [cell for cell in found.cells if cell[0] not in anew]
+    cells = (*kept, *_cells(grid, numbers, edges, found.nodes, columns))
+    return replace(found, cells=tuple(sorted(cells, key=lambda cell: cell[:2])))
+
+
+def _edges(found: HeatMap) -> Numbers:
+    """Where columns begin in the partitions shown: int64 [columns + 1]."""
+    return np.concatenate([[0], np.cumsum([each.count for each in found.ranges], dtype=np.int64)])
+
+
+def _cells(
+    grid: ZoneGrid, numbers: Numbers, edges: Numbers, names: tuple[str, ...], columns: Numbers
+) -> tuple[tuple[int, ...], ...]:
+    """Cells of HeatMap, of ``columns`` alone, in their order and that of ``names``."""
+    chosen_rows = [np.arange(edges[each], edges[each + 1]) for each in columns.tolist()]
+    rows = np.concatenate(chosen_rows) if chosen_rows else np.zeros(0, dtype=np.int64)
+    lengths = edges[columns + 1] - edges[columns]
+    ends = np.cumsum(lengths)
+    cells = grid.cells[numbers[rows]]
     # Twice as fast as nonzero of two dimensions.
-    rows, at = np.divmod(np.flatnonzero(cells.ravel() != 0), max(cells.shape[1], 1))
-    names = tuple(sorted({*nodes, *(grid.nodes[each] for each in np.unique(at).tolist())}, key=natural))
+    where, at = np.divmod(np.flatnonzero(cells.ravel() != 0), max(cells.shape[1], 1))
     place = {name: number for number, name in enumerate(names)}
     order = np.array([place.get(name, 0) for name in grid.nodes], dtype=np.int64)
-    bucket = np.searchsorted(edges, rows, side="right") - 1
-    key = (bucket * len(names) + (order[at] if len(at) else at)) * CODES + cells[rows, at]
-    table = np.bincount(key, minlength=columns * len(names) * CODES)
-    table = table.reshape(columns, len(names), CODES)
-    counts = _counted(table)
-    colours = _colours(counts, np.array([each.count for each in ranges], dtype=np.int64))
+    bucket = np.searchsorted(ends, where, side="right")
+    key = (bucket * len(names) + (order[at] if len(at) else at)) * CODES + cells[where, at]
+    table = np.bincount(key, minlength=len(columns) * len(names) * CODES)
+    counts = _counted(table.reshape(len(columns), len(names), CODES))
+    colours = _colours(counts, lengths)
     where_column, where_node = np.nonzero(counts.sum(axis=0))
     told = np.stack(
-        [where_column, where_node, colours[where_column, where_node], *counts[:6, where_column, where_node]],
+        [
+            columns[where_column],
+            where_node,
+            colours[where_column, where_node],
+            *counts[:6, where_column, where_node],
+        ],
         axis=1,
     )
-    return HeatMap(names, ranges, tuple(map(tuple, told.tolist())), len(numbers), grid.partitions)
+    return tuple(map(tuple, told.tolist()))
 
 
 def _counted(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -229,7 +277,8 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
             ":borderColor": css("--line"),
         },
         "grid": {"left": 8, "right": 8, "top": 8, "bottom": 8, "containLabel": True},
-        "xAxis": {**axis, "data": names},
+        # Numbers that stand below a hundred nodes are out of sight.
+        "xAxis": {**axis, "data": names, "position": "top" if len(found.nodes) > NODES_SEEN else "bottom"},
         "yAxis": {**axis, "data": list(found.nodes), "inverse": True},
         "visualMap": {
             "show": False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,10 +12,21 @@ from nicegui import events, ui
 
 from app.console.cells import Move
 from app.console.controls import button
+from app.console.feed import Topic
 from app.console.fragments import link, render
 from app.console.frame import Fragment, console_page, go, page_frame
-from app.console.grids import show_chart
-from app.console.heat_map import HeatMap, Shown, chart_options, chosen, heat_map, legend, summary
+from app.console.grids import patch_cells, show_chart
+from app.console.heat_map import (
+    HeatMap,
+    Shown,
+    chart_options,
+    chosen,
+    columns_of,
+    heat_map,
+    legend,
+    recounted,
+    summary,
+)
 from app.console.shared import NEW_ZONE, Site
 from app.console.zone_grid import Numbers, ZoneGrid
 from catalog.core.zone import Zone
@@ -62,7 +74,7 @@ class _Map:
         self._site, self._zone, self._shown = site, zone, shown
         self._first, self._last = first, last
         self._found: HeatMap | None = None
-        self._drawn: tuple[int, tuple[str, ...]] | None = None
+        self._drawn: tuple[int, tuple[str, ...]] = -1, ()
         with ui.row().classes("tools"):
             names = sorted(each.zone.name for each in site.feed.intents.values()) or [zone.name]
             zones = ui.select(
@@ -117,6 +129,10 @@ class _Map:
         else:
             go(self._address(from_=asked.first, to=asked.last))
 
+    def of(self) -> Hashable:
+        grid = self._site.feed.grids.get(self._zone.zone_id)
+        return grid.version if grid is not None else -1, self._site.feed.seen(Topic.ZONES)
+
     async def draw(self) -> None:
         grid = self._site.feed.grids.get(self._zone.zone_id)
         if grid is None:
@@ -124,17 +140,37 @@ class _Map:
             return
         data_nodes = self._site.services.views.data_nodes(self._zone.zone_id)
         nodes = data_nodes.nodes if data_nodes is not None else ()
-        if self._drawn == (grid.version, nodes):
+        before, self._drawn = self._drawn, (grid.version, nodes)
+        if before == self._drawn:
             return
-        self._drawn = grid.version, nodes
         numbers = chosen(grid, self._shown, self._first, self._last)
-        found = await asyncio.to_thread(heat_map, grid, numbers, nodes)
-        if found != self._found:
-            self._found = found
-            self._show(found)
+        if not await self._show_changed(grid, numbers, before):
+            found = await asyncio.to_thread(heat_map, grid, numbers, nodes)
+            if found != self._found:
+                self._found = found
+                self._show(found)
         listed, count = unsettled_partitions(grid, numbers)
         unread = int(np.count_nonzero(grid.moves[numbers] == Move.UNREAD))
         self._list.show(render("map_list", listed=listed, count=count, zone=self._zone.name, unread=unread))
+
+    async def _show_changed(
+        self, grid: ZoneGrid, numbers: Numbers, before: tuple[int, tuple[str, ...]]
+    ) -> bool:
+        """Counts and sends the columns whose partitions have changed since; False: everything has to be."""
+        found, (version, nodes) = self._found, before
+        changed = grid.changed_since(version)
+        # Of other choices the partitions themselves may be others.
+        if found is None or changed is None or self._shown is not Shown.EVERY or nodes != self._drawn[1]:
+            return False
+        columns = columns_of(found, numbers, changed)
+        anew = await asyncio.to_thread(recounted, found, grid, numbers, columns)
+        if anew is None:
+            return False
+        if anew != found:
+            self._found = anew
+            self._summary.show(summary(anew))
+            patch_cells(self._chart, chart_options(anew), columns.tolist())
+        return True
 
     def _show(self, found: HeatMap) -> None:
         end = self._zone.partitions - 1
@@ -173,12 +209,12 @@ def register(site: Site) -> None:
                 zone = max(catalog.zones, key=lambda each: each.zone_id).name
             if not zone:
                 ui.html(render("empty", what="zone", example=NEW_ZONE, target=link("sql")), sanitize=False)
-                await frame.live(_nothing)
+                await frame.live(_nothing, lambda: site.feed.seen(Topic.ZONES))
                 return
             found = await site.services.zones.find(zone)
             shown = Shown(show) if show in CHOICES else Shown.EVERY
             view = _Map(site, found, shown, int(first) if first.isdigit() else 0, to)
-            await frame.live(view.draw)
+            await frame.live(view.draw, view.of)
 
 
 async def _nothing() -> None:

@@ -1,4 +1,4 @@
-"""The console below ``/console``: NiceGUI is imported when the first page is asked for, not at the start.
+"""The console below ``/console``: NiceGUI is imported once the API answers, or when somebody asks for a page.
 
 NiceGUI keeps its application in a global, so a process has one console; it is started and stopped by ``run``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING
 
 from starlette.responses import PlainTextResponse
@@ -20,25 +20,46 @@ if TYPE_CHECKING:
 
 PATH = "/console"
 START_S = 20.0
+REST_S = 3.0
+"""After the server's start: first everything else is there, then the pages."""
 
 
 class Console:
-    """An ASGI application; ``run`` must run beside the server."""
+    """An ASGI application; ``run`` must run beside the server. ``rest_s``: seconds after the keyspace was read,
+    in which only a visitor starts the pages."""
 
-    def __init__(self) -> None:
+    def __init__(self, rest_s: float = REST_S) -> None:
+        self._rest_s = rest_s
         self._wanted = asyncio.Event()
         self._started = asyncio.Event()
         self._pages: ASGIApp | None = None
 
     async def run(self, services: Services) -> None:
-        """Until cancelled: waits for the first visitor, then starts the pages and what feeds them."""
-        await self._wanted.wait()
+        """Until cancelled: starts the pages and what feeds them, when the server stands or a visitor comes."""
+        await self._visited(services)
         # Half a second of imports, which other requests need not wait for.
         serving = await asyncio.to_thread(_serving)
         async with serving(services) as application:
             self._pages = application
             self._started.set()
             await asyncio.get_running_loop().create_future()
+
+    async def started(self) -> None:
+        """Returns when there are pages."""
+        await self._started.wait()
+
+    async def _visited(self, services: Services) -> None:
+        """Or the keyspace was read, some seconds ago."""
+        loaded = asyncio.create_task(services.mirror.loaded())
+        wanted = asyncio.create_task(self._wanted.wait())
+        try:
+            await asyncio.wait((loaded, wanted), return_when=asyncio.FIRST_COMPLETED)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._rest_s):
+                    await self._wanted.wait()
+        finally:
+            loaded.cancel()
+            wanted.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._wanted.set()

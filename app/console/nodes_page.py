@@ -12,10 +12,12 @@ from app.console import actions
 from app.console.charts import Bars, bar_options
 from app.console.confirm import confirm
 from app.console.controls import button
+from app.console.feed import Topic
 from app.console.fragments import link, render
 from app.console.frame import Fragment, Frame, console_page, go, page_frame
 from app.console.grids import COLUMN, live_grid, number_column, show_chart, show_rows
 from app.console.nodes_model import node_rows
+from app.console.plan import Wish
 from app.console.shared import Site
 from app.console.zone_states import node_loads
 
@@ -53,7 +55,7 @@ class _NodePanel:
         with ui.row().classes("tools"):
             self._button = button("Drain", self._ask)
             button("Can it stop now?", self._check)
-            ui.link("What if it goes?", link("what-if", remove=name)).classes("action")
+            self._planned = Fragment()
         self._losses = Fragment()
 
     def show(self, row: dict[str, Any] | None) -> None:
@@ -61,6 +63,8 @@ class _NodePanel:
         self._is_leaving = drain is not None
         self._button.text = "Take it back" if drain else "Drain"
         self._button.enabled = row is not None
+        wish, text = (Wish.IN, "Plan its return") if drain else (Wish.OUT, "Plan its leaving")
+        self._planned.show(render("action", text=text, url=link("plan", wish=wish.value, nodes=self._name)))
         self._panel.show(render("node", name=self._name, row=row, drain=drain))
 
     async def _check(self) -> None:
@@ -114,7 +118,7 @@ def register(site: Site) -> None:
                 options = bar_options(Bars(tuple(row["name"] for row in bars), series))
                 show_chart(chart, options)
 
-            await frame.live(draw)
+            await frame.live(draw, lambda: (site.feed.version, site.feed.seen(Topic.NODES)))
 
     @console_page("/nodes/{node}")
     async def node_of(request: Request, node: str) -> None:
@@ -126,7 +130,7 @@ def register(site: Site) -> None:
                 rows = await _rows(site)
                 panel.show(next((row for row in rows if row["name"] == node), None))
 
-            await frame.live(draw)
+            await frame.live(draw, lambda: (site.feed.version, site.feed.seen(Topic.NODES)))
 
 
 def _level(row: dict[str, Any], field: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any
 
 from fastapi import Request
@@ -13,15 +13,16 @@ from app.api.operation_models import StateName
 from app.console import actions
 from app.console.confirm import confirm
 from app.console.controls import button
+from app.console.feed import Topic
 from app.console.fragments import link, render
 from app.console.frame import Fragment, Frame, console_page, go, page_frame
+from app.console.operation_model import grid_of, plan_of, told_by
 from app.console.shared import Site
+from rebalance.controllers.operation_control import not_found
+from rebalance.core.operation import parse_operation_id
 
 OPEN_STATES: tuple[StateName, ...] = ("WAITING", "RUNNING", "PAUSED")
 CHOICES = {"all": "all that are remembered", "open": "those that go on"}
-DETAIL_EVERY_S = 2.0
-"""The plan of a large operation is made anew no more often than this."""
-
 REVERSIBLE = ("RUNNING", "WAITING", "PAUSED", "DONE", "CANCELLED", "FAILED")
 
 Act = Callable[[Site, str, str, str], Awaitable[str]]
@@ -72,7 +73,8 @@ class _Detail:
         with ui.element("div").classes("two"):
             self._progress, self._facts = Fragment("panel"), Fragment("panel")
         self._waiting, self._plan = Fragment("panel"), Fragment("panel")
-        self._asked_at = -DETAIL_EVERY_S
+        self._planned_for: tuple[int, ...] = ()
+        self._planning: asyncio.Task[None] | None = None
 
     def _button(self, action: str) -> ui.button:
         word = _ACTIONS[action][0]
@@ -81,25 +83,38 @@ class _Detail:
         return made
 
     async def draw(self) -> None:
-        # A zone of 65,000 partitions is walked for each answer.
-        now = asyncio.get_running_loop().time()
-        if now - self._asked_at < DETAIL_EVERY_S:
-            await asyncio.sleep(DETAIL_EVERY_S - (now - self._asked_at))
-        told = await actions.operation(self._site, self._name)
-        self._asked_at = asyncio.get_running_loop().time()
+        site, name = self._site, self._name
+        grid = grid_of(site, name)
+        told = told_by(site, name, grid) if grid is not None else await actions.operation(site, name)
+        if told is None:
+            raise not_found(name)
         self._head.show(render("operation_head", told=told))
         self._progress.show(render("operation_progress", told=told))
         self._facts.show(render("operation_facts", told=told))
         self._waiting.show(render("operation_waiting", told=told))
-        self._plan.show(render("operation_plan", plan=told["plan"]))
+        if grid is None:
+            self._plan.show(render("operation_plan", plan=told["plan"]))
+        else:
+            self._plan_later()
         for action, made in self._buttons.items():
             made.visible = action in possible(told)
+
+    def _plan_later(self) -> None:
+        """When the page is shown; anew when limits cut it otherwise."""
+        limits = self._site.feed.seen(Topic.LIMITS)
+        if self._planned_for != limits:
+            self._planned_for = limits
+            if self._planning is None:
+                self._plan.show(render("loading", what="The plan is being read."))
+            self._planning = asyncio.create_task(self._show_plan())
+
+    async def _show_plan(self) -> None:
+        self._plan.show(render("operation_plan", plan=await plan_of(self._site, self._name)))
 
     def _ask(self, action: str) -> None:
         word, consequence, act, danger = _ACTIONS[action]
 
         async def go_on(by: str, reason: str) -> str:
-            self._asked_at = -DETAIL_EVERY_S
             return await act(self._site, self._name, by, reason)
 
         confirm(self._frame, f"{word} operation {self._name}?", consequence, word, go_on, danger=danger)
@@ -131,10 +146,17 @@ def register(site: Site) -> None:
                 found = await actions.operations(site, zone or None, states)
                 table.show(render("operations", operations=found))
 
-            await frame.live(draw)
+            await frame.live(draw, lambda: site.feed.seen(Topic.OPERATIONS, Topic.ZONES))
 
     @console_page("/operations/{operation}")
     async def operation_of(request: Request, operation: str) -> None:
         with page_frame(site, request, f"Operation {operation}", "operations") as frame:
             view = _Detail(site, frame, operation)
-            await frame.live(view.draw)
+            parsed = parse_operation_id(operation)
+
+            def of() -> Hashable:
+                grid = site.feed.grids.get(parsed[0]) if parsed is not None else None
+                topics = site.feed.seen(Topic.OPERATIONS, Topic.LIMITS)
+                return grid.version if grid is not None else -1, topics
+
+            await frame.live(view.draw, of)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from nicegui import ui
 
+from app.console.feed import Topic
 from app.console.fragments import render
 from app.console.frame import Fragment, console_page, page_frame
 from app.console.overview import health_bar, stuck, tiles, unsettled
@@ -48,4 +49,4 @@ def register(site: Site) -> None:
                 events = None if history is None else history[:CHANGES_SHOWN]
                 changes.show(render("overview_changes", events=events))
 
-            await frame.live(draw)
+            await frame.live(draw, lambda: (site.feed.version, site.changes, site.feed.seen(Topic.NODES)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 from fastapi import Request
@@ -9,22 +10,20 @@ from nicegui import ui
 
 from app.api.zones import get_partition
 from app.console.actions import body
+from app.console.feed import Topic
 from app.console.fragments import render
 from app.console.frame import Fragment, console_page, page_frame
+from app.console.plan import quoted
 from app.console.shared import Site
 from app.sql.results import ResultSet
 from catalog.core.zone import Zone
+from rebalance.core.keys import PartitionId
 
 
 def reasons(answer: ResultSet) -> list[dict[str, Any]]:
     """Rows of EXPLAIN PARTITION by column name, in lower case."""
     names = [column.name.lower() for column in answer.columns]
     return [dict(zip(names, row, strict=True)) for row in answer.rows]
-
-
-def quoted(name: str) -> str:
-    """A name as SQL reads it exactly."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def register(site: Site) -> None:
@@ -47,4 +46,11 @@ def register(site: Site) -> None:
                 why.show(render("partition_reasons", rows=rows))
                 members.show(render("partition_members", members=told["members"]))
 
-            await frame.live(draw)
+            partition_id = PartitionId((await site.services.zones.find(zone)).zone_id, number)
+
+            def of() -> Hashable:
+                return site.feed.partition_seen(partition_id), site.feed.seen(
+                    Topic.ZONES, Topic.NODES, Topic.LIMITS
+                )
+
+            await frame.live(draw, of)

@@ -10,6 +10,7 @@ from nicegui import ui
 from app.console import actions
 from app.console.confirm import confirm
 from app.console.controls import Kind, button
+from app.console.feed import Topic
 from app.console.fragments import render
 from app.console.frame import Fragment, Frame, console_page, page_frame
 from app.console.overview import stuck, unsettled
@@ -151,4 +152,4 @@ def register(site: Site) -> None:
                 pause.show(found)
                 limits.show(found, tag)
 
-            await frame.live(draw)
+            await frame.live(draw, lambda: (site.feed.version, site.feed.seen(Topic.LIMITS)))

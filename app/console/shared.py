@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 
-from app.console.feed import PartitionFeed
+from app.console.feed import PartitionFeed, Topic
 from app.services import Services
 from app.sql.results import ResultSet, SessionContext
 from app.sql.view_snapshot import SystemSnapshot
@@ -44,27 +45,37 @@ class Site:
     _readiness: dict[str, Any] = field(default_factory=dict)
     _readiness_at: float = -READINESS_S
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _catalog_version: int = -1
     _history: tuple[int, tuple[Event, ...] | None] = (-1, None)
     _reading: asyncio.Task[None] | None = None
 
     @property
-    def revision(self) -> Hashable:
-        """Changes when any page may have something new to show."""
-        feed = self.feed
-        return (
-            self.services.mirror.revision,
-            feed.version,
-            feed.unread == 0,
-            self._history[0],
-        )
+    def history_version(self) -> int:
+        """Of the catalog, whose statements ``history`` has."""
+        return self._history[0]
+
+    @property
+    def changes(self) -> Hashable:
+        """Another value when a statement may have been run: of tables the keyspace says nothing."""
+        return self._catalog_version, self.history_version, self.feed.seen(Topic.ZONES)
 
     async def readiness(self) -> dict[str, Any]:
         """As ``/readyz`` tells it, asked anew every few seconds at most, whatever number of pages is open."""
         async with self._asking:
             if time.monotonic() - self._readiness_at >= READINESS_S:
                 self._readiness = await self.services.readiness()
+                if self._readiness["catalog"] == "ok":
+                    with suppress(StatementError):
+                        self._catalog_version = (await self.catalog()).version
                 self._readiness_at = time.monotonic()
             return self._readiness
+
+    async def warm_up(self) -> None:
+        """What the first page would wait for otherwise. Raises StatementError."""
+        await self.readiness()
+        self.history(self._catalog_version)
+        if self._reading is not None:
+            await self._reading
 
     async def catalog(self) -> CatalogSnapshot:
         """Raises StoreError."""

@@ -199,7 +199,7 @@ def register(site: Site) -> None:
             note = "Every statement of the API and of SQL clients. Errors are marked where they are."
             ui.html(render("title", title="SQL", note=note), sanitize=False)
             editor = _Editor(site, frame, text)
-            await frame.live(_nothing)
+            await frame.live(_nothing, lambda: None)
             ui.timer(0, editor.settle_theme, once=True)
 
 

@@ -21,7 +21,6 @@ from rebalance.kernels.transfers import NOBODY, totals, transfers
 from spark.errors import PlacementError
 
 ADDED_MAX = 1_000
-FLOWS_MAX = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +42,21 @@ class NodeShare:
 
 
 @dataclass(frozen=True, slots=True)
+class Flow:
+    """Replicas that ``stealer`` takes over from ``donor``; an empty name is nobody: a copy more, or less."""
+
+    donor: str
+    stealer: str
+    replicas: int
+    bytes_: int
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """``copied`` replicas, of ``bytes_``, go to nodes that did not hold them; ``ended`` ones only end.
 
-    ``flows``: (donor, stealer, replicas), the largest first, an empty name for nobody. ``before`` and ``after``
-    assess the whole; ``unknown`` replicas are copied from partitions of no known size."""
+    ``flows``: the largest first. ``before`` and ``after`` assess the whole; ``unknown`` replicas come from
+    partitions of no known size."""
 
     zone: str
     partitions: int
@@ -59,7 +68,7 @@ class Answer:
     unknown: int
     partitions_touched: int
     nodes: tuple[NodeShare, ...]
-    flows: tuple[tuple[str, str, int], ...]
+    flows: tuple[Flow, ...]
     before: Assessment
     after: Assessment
 
@@ -82,7 +91,7 @@ def compare(zone: Zone, question: Question, snapshot: SystemSnapshot) -> Answer:
         becomes = wanted_placement(asked, wanted, was, snapshot)
     except PlacementError as error:
         raise RefusedError(ErrorKind.INVALID_REQUEST, f"cannot be placed: {error}") from error
-    return _answer(zone, was, becomes, stored, wanted, snapshot)
+    return answer_of(zone, was, becomes, stored, wanted, snapshot)
 
 
 def _data_nodes(zone: Zone, stored: DataNodes, question: Question, snapshot: SystemSnapshot) -> DataNodes:
@@ -128,7 +137,7 @@ def _traits(
     return (() if len(set(weight)) <= 1 else weight), (() if own else domain)
 
 
-def _answer(
+def answer_of(
     zone: Zone,
     was: Placement,
     becomes: Placement,
@@ -136,17 +145,17 @@ def _answer(
     wanted: DataNodes,
     snapshot: SystemSnapshot,
 ) -> Answer:
+    """From one placement of the zone to another; ``stored`` and ``wanted`` are the data nodes of each."""
     names = tuple(sorted({*was.nodes, *becomes.nodes}))
     sizes = snapshot.partition_bytes(zone)
     old, new = was.numbered(names, zone.partitions), becomes.numbered(names, zone.partitions)
     found = transfers(old, new, sizes)
     total = totals(found)
     copied = found.stealer != NOBODY
+    columns = (total.donor.tolist(), total.stealer.tolist(), total.replicas.tolist(), total.size.tolist())
     flows = [
-        (*("" if each == NOBODY else names[each] for each in pair), count)
-        for *pair, count in zip(
-            total.donor.tolist(), total.stealer.tolist(), total.replicas.tolist(), strict=True
-        )
+        Flow(_name(donor, names), _name(stealer, names), count, size)
+        for donor, stealer, count, size in zip(*columns, strict=True)
     ]
     before, after = _shares(was), _shares(becomes)
     return Answer(
@@ -160,7 +169,7 @@ def _answer(
         unknown=int(np.count_nonzero((found.size == 0) & copied)),
         partitions_touched=len(np.unique(found.partition)),
         nodes=tuple(NodeShare(name, before.get(name), after.get(name)) for name in sorted(names, key=natural)),
-        flows=tuple(sorted(flows, key=lambda flow: -flow[2])[:FLOWS_MAX]),
+        flows=tuple(sorted(flows, key=lambda flow: -flow.replicas)),
         before=assess(was.nodes, was.matrix, max(was.voters, 1), _domains(stored, was.nodes)),
         after=assess(
             becomes.nodes,
@@ -170,6 +179,10 @@ def _answer(
             before=(was.nodes, was.matrix, max(was.voters, 1)),
         ),
     )
+
+
+def _name(at: int, names: Sequence[str]) -> str:
+    return "" if at == NOBODY else names[at]
 
 
 def _domains(data_nodes: DataNodes, nodes: Collection[str]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from nicegui import ui
 
 from app.console.charts import Bars, bar_options
 from app.console.controls import Kind, button
+from app.console.feed import Topic
 from app.console.fragments import link, render
 from app.console.frame import Fragment, console_page, go, page_frame
 from app.console.grids import show_chart
@@ -85,4 +86,4 @@ def register(site: Site) -> None:
 
             if zone and question != Question():
                 verdict.show(render("loading", what="Placing the zone anew."))
-            await frame.live(draw, later=True)
+            await frame.live(draw, lambda: site.feed.seen(Topic.ZONES, Topic.NODES), later=True)

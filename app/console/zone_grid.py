@@ -5,7 +5,7 @@ Rows are partitions, columns are nodes; a column once given stays, so that rows 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +18,8 @@ Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 SPARE_COLUMNS = 8
+CHANGES_KEPT = 64
+"""A reader that is further behind counts everything anew."""
 
 ROLE_OF = np.arange(CODES, dtype=np.uint8) // COPIES
 COPY_OF = np.arange(CODES, dtype=np.uint8) % COPIES
@@ -69,8 +71,8 @@ class NodeLoad:
 
 
 class ZoneGrid:
-    """``cells`` uint8 [P, columns], ``moves`` (``Move``) and ``health`` (``Health``) uint8 [P], ``causes`` a
-    text for each partition, empty where it is done."""
+    """``cells`` uint8 [P, columns], ``moves`` (``Move``) and ``health`` (``Health``) uint8 [P], ``arrived``
+    bool [P], ``causes`` a text for each partition, empty where it is done."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
@@ -79,10 +81,14 @@ class ZoneGrid:
         self.nodes: list[str] = []
         self.moves: Bytes = np.zeros(partitions, dtype=np.uint8)
         self.health: Bytes = np.zeros(partitions, dtype=np.uint8)
+        self.arrived: npt.NDArray[np.bool_] = np.zeros(partitions, dtype=np.bool_)
         self.causes: list[str] = [""] * partitions
         self._columns: dict[str, int] = {}
         self._loads: tuple[int, dict[str, NodeLoad]] = (-1, {})
         self._cells: Bytes = np.zeros((partitions, SPARE_COLUMNS), dtype=np.uint8)
+        self._table: Numbers = np.zeros((SPARE_COLUMNS, CODES), dtype=np.int64)
+        self._by_cause: Counter[str] = Counter()
+        self._changes: deque[Numbers] = deque(maxlen=CHANGES_KEPT)
 
     @property
     def cells(self) -> Bytes:
@@ -98,21 +104,26 @@ class ZoneGrid:
             if at >= self._cells.shape[1]:
                 more = np.zeros((self.partitions, max(SPARE_COLUMNS, at)), dtype=np.uint8)
                 self._cells = np.concatenate([self._cells, more], axis=1)
+                spare = np.zeros((more.shape[1], CODES), dtype=np.int64)
+                self._table = np.concatenate([self._table, spare])
         return at
 
     def seed(self, nodes: Sequence[str], matrix: npt.NDArray[np.int32], voters: int) -> None:
         """What a target says, until partitions are read: ``matrix`` int32 [P, R] of indexes into ``nodes``, the
         first ``voters`` columns vote."""
         self.version += 1
+        self._changes.clear()
         columns = np.array([self.column(node) for node in nodes], dtype=np.int64)
         rows = np.arange(len(matrix))
         for place in range(matrix.shape[1]):
             role = Role.VOTER if place < max(voters, 1) else Role.LEARNER
             self._cells[rows, columns[matrix[:, place]]] = cell(role, Copy.UNREAD)
+        self._table = self._counted(self._cells)
 
     def place(self, numbers: Sequence[int], readings: Iterable[PartitionReading]) -> None:
-        """Readings of some partitions replace what was known of them."""
-        self.version += 1
+        """Readings of some partitions, each named once, replace what was known of them."""
+        changed = np.array(numbers, dtype=np.int64)
+        before = self._counted(self._cells[changed])
         for number, reading in zip(numbers, readings, strict=True):
             columns = [(self.column(node), code) for node, code in reading.cells]
             self._cells[number] = 0
@@ -120,7 +131,30 @@ class ZoneGrid:
                 self._cells[number, at] = code
             self.moves[number] = reading.move
             self.health[number] = reading.health
-            self.causes[number] = reading.cause
+            self.arrived[number] = reading.arrived
+            if self.causes[number] != reading.cause:
+                self._by_cause[self.causes[number]] -= 1
+                self._by_cause[reading.cause] += 1
+                self.causes[number] = reading.cause
+        self._table += self._counted(self._cells[changed])
+        self._table[: len(before)] -= before
+        self._changes.append(changed)
+        self.version += 1
+
+    def changed_since(self, version: int) -> Numbers | None:
+        """Numbers of the partitions that were read after it, ascending; None: any may have been."""
+        missed = self.version - version
+        if missed > len(self._changes):
+            return None
+        recent = list(self._changes)[len(self._changes) - missed :]
+        return np.unique(np.concatenate(recent)) if recent else np.zeros(0, dtype=np.int64)
+
+    def _counted(self, cells: Bytes) -> Numbers:
+        """Copies by column and code: int64 [columns, CODES]; code 0 is not counted."""
+        columns = cells.shape[1]
+        found = np.flatnonzero(cells != 0)
+        key = (found % columns) * CODES + cells.ravel()[found]
+        return np.bincount(key, minlength=columns * CODES).reshape(columns, CODES)
 
     def move_counts(self) -> MoveCounts:
         counts = np.bincount(self.moves, minlength=len(Move))
@@ -132,9 +166,7 @@ class ZoneGrid:
 
     def cause_counts(self) -> Counter[str]:
         """Partitions by cause."""
-        found = Counter(self.causes)
-        del found[""]
-        return found
+        return Counter({cause: count for cause, count in self._by_cause.items() if cause and count > 0})
 
     def loads(self) -> dict[str, NodeLoad]:
         """Every node that holds or held a copy; counted once for each version."""
@@ -146,9 +178,7 @@ class ZoneGrid:
     def _count_loads(self) -> dict[str, NodeLoad]:
         if not self.nodes:
             return {}
-        rows, columns = np.nonzero(self.cells)
-        codes = self.cells[rows, columns].astype(np.int64)
-        table = np.bincount(columns * CODES + codes, minlength=len(self.nodes) * CODES).reshape(-1, CODES)
+        table = self._table[: len(self.nodes)]
         held = COPY_OF != Copy.WANTED
 
         def total(which: npt.NDArray[np.bool_]) -> list[int]:

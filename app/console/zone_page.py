@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from typing import Any
 
 from fastapi import Request
@@ -11,13 +12,16 @@ from nicegui import ui
 from app.console import actions
 from app.console.charts import Bars, bar_options
 from app.console.confirm import confirm
-from app.console.controls import button
+from app.console.controls import action_link, button
+from app.console.feed import Topic
 from app.console.fragments import link, natural, render
 from app.console.frame import Fragment, Frame, console_page, page_frame
 from app.console.grids import show_chart
+from app.console.plan import quoted
 from app.console.shared import Event, Site
 from app.console.zone_states import ZoneState, skew_of, zone_state
 from app.sql.explain import parameters_of
+from catalog.core.zone import Zone
 from parser.render import render_zone
 
 HISTORY_SHOWN = 20
@@ -32,15 +36,16 @@ def named_in(events: tuple[Event, ...], zone: str) -> list[Event]:
 class _ZoneView:
     """The page of one zone, by the name that it was asked for."""
 
-    def __init__(self, site: Site, frame: Frame, name: str) -> None:
-        self._site, self._frame, self._name = site, frame, name
+    def __init__(self, site: Site, frame: Frame, zone: Zone) -> None:
+        self._site, self._frame, self._zone_id = site, frame, zone.zone_id
+        self._name = name = zone.name
         self._head = Fragment()
         with ui.row().classes("tools"):
-            ui.link("Map of partitions", link("map", zone=name)).classes("action")
-            ui.link("What if nodes change?", link("what-if", zone=name)).classes("action")
-            ui.link(
-                "Alter in the SQL editor", link("sql", text=f"ALTER ZONE {name} SET (REPLICAS 3);")
-            ).classes("action")
+            action_link("Map of partitions", link("map", zone=name))
+            action_link("Plan a change", link("plan", zone=name))
+            action_link("What if nodes change?", link("what-if", zone=name))
+            alter = f"ALTER ZONE {quoted(name)} SET (REPLICAS 3);"
+            action_link("Alter in the SQL editor", link("sql", text=alter))
             self._pause = button("Pause moves", self._ask_pause)
         with ui.element("div").classes("two"):
             self._parameters, self._progress = Fragment("panel"), Fragment("panel")
@@ -49,6 +54,11 @@ class _ZoneView:
             self._chart = ui.echart(bar_options(Bars((), ()))).classes("chart")
         self._history = Fragment("panel")
         self._is_paused = False
+
+    def of(self) -> Hashable:
+        feed = self._site.feed
+        grid = feed.grids.get(self._zone_id)
+        return grid.version if grid is not None else -1, self._site.changes, feed.seen(Topic.LIMITS)
 
     async def draw(self) -> None:
         site = self._site
@@ -120,5 +130,5 @@ def register(site: Site) -> None:
     async def zone_of(request: Request, zone: str) -> None:
         with page_frame(site, request, zone, "zones") as frame:
             found = await site.services.zones.find(zone)
-            view = _ZoneView(site, frame, found.name)
-            await frame.live(view.draw)
+            view = _ZoneView(site, frame, found)
+            await frame.live(view.draw, view.of)

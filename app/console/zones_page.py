@@ -9,6 +9,8 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console.actions import limits
+from app.console.controls import action_link
+from app.console.feed import Topic
 from app.console.fragments import link, render
 from app.console.frame import Fragment, console_page, go, page_frame
 from app.console.grids import COLUMN, live_grid, number_column, show_rows
@@ -72,7 +74,7 @@ def register(site: Site) -> None:
             ui.html(render("title", title="Zones", note=note), sanitize=False)
             with ui.row().classes("tools"):
                 search = ui.input("Search", value=q).props("outlined dense clearable").classes("search")
-                ui.link("New zone in the SQL editor", link("sql", text=NEW_ZONE)).classes("action")
+                action_link("New zone in the SQL editor", link("sql", text=NEW_ZONE))
             empty = Fragment()
             grid = live_grid(COLUMNS, "name", "Zones")
             grid.on("cellClicked", lambda event: go(link("zones", event.args["data"]["name"])), ["data"])
@@ -94,4 +96,4 @@ def register(site: Site) -> None:
                 empty.show("" if rows else render("empty", what="zone", example=NEW_ZONE, target=target))
                 show_rows(grid, rows)
 
-            await frame.live(draw)
+            await frame.live(draw, lambda: (site.feed.version, site.changes, site.feed.seen(Topic.LIMITS)))

@@ -42,6 +42,13 @@ def explain_partition(statement: ExplainPartition, snapshot: SystemSnapshot) -> 
     return result(COLUMNS, (explained.row(name) for name in order))
 
 
+def _members_of_nodes(snapshot: SystemSnapshot) -> Counter[str]:
+    """Of all partitions. Keys are only cut, not parsed: a cluster has hundreds of thousands of them."""
+    prefix = snapshot.keyspace.members
+    cut = (item.key.removeprefix(prefix).split("/", 2) for item in snapshot.keys.below(prefix))
+    return Counter(parts[2] for parts in cut if len(parts) == 3)
+
+
 class _Explained:
     """One partition of one snapshot."""
 
@@ -51,11 +58,8 @@ class _Explained:
         self.view: PartitionView
         self.view, _ = snapshot.views.view(partition, snapshot.placed(zone))
         self.sizes: ZoneSizes = snapshot.sizes(zone)
-        self.members = Counter(
-            parsed[1]
-            for item in snapshot.keys.below(snapshot.keyspace.members)
-            if (parsed := snapshot.keyspace.parse_member(item.key)) is not None
-        )
+        self.members = _members_of_nodes(snapshot)
+        self.held: Counter[str] | None = None
         nodes = self.sizes.data_nodes
         self.rank = {name: rank for rank, name in enumerate(self._order(number, nodes), start=1)}
         self.replicas, self.voters = self._counts()
@@ -135,7 +139,9 @@ class _Explained:
         placed = self.snapshot.placed(self.zone)
         if placed is None:
             return "balanced: the zone has no target yet"
-        counts = Counter(node for target in placed.targets for node in target.nodes)
+        if self.held is None:
+            self.held = Counter(node for target in placed.targets for node in target.nodes)
+        counts = self.held
         held = [counts[each] for each in self.sizes.data_nodes]
         share = f"it holds {counts[name]} replicas of the zone, and data nodes hold {min(held)} to {max(held)}"
         share += self._traits(name)

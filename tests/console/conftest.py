@@ -33,10 +33,12 @@ class Stage:
     url: str
 
     @classmethod
-    def start(cls, scene: str) -> Stage:
-        command = [sys.executable, "-m", "tests.console.stage", "--scene", scene]
+    def start(cls, scene: str, port: int = 0) -> Stage:
+        command = [sys.executable, "-m", "tests.console.stage", "--scene", scene, "--port", str(port)]
         pipe = subprocess.PIPE
-        log = (ROOT / ".pytest_cache" / f"stage-{scene}.log").open("w")
+        logs = ROOT / ".pytest_cache"
+        logs.mkdir(exist_ok=True)
+        log = (logs / f"stage-{scene}.log").open("w")
         process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=log, text=True)
         log.close()
         stage = cls(process, "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from itertools import islice
 
 from app.actor import acting
 from catalog.core.audit import Actor, Channel
@@ -34,6 +33,7 @@ from tests.unit.sql_world import World
 LARGE_PARTITIONS, LARGE_NODES, LARGE_REPLICAS = 65_000, 100, 3
 AT_MS = 1_795_000_000_000
 WRITES_MAX = 100
+SEEN_S = 60.0
 
 Scene = Callable[[World], Awaitable[None]]
 
@@ -133,15 +133,14 @@ def at_rest(keys: Keyspace, partition: PartitionId, nodes: list[str], term: int 
 
 
 async def touch(world: World, count: int) -> None:
-    """The first partitions of the first zone change their leaders."""
+    """Partitions of the first zone, spread over all of it, change their leaders."""
     writes: list[Operation] = []
     zone_id = ZoneId(1)
-    prefix = world.keyspace.zone_partitions(zone_id)
-    stable = (item for item in world.mirror.below(prefix) if item.key.endswith("/assignments/stable"))
-    for item in islice(stable, count):
-        parsed = world.keyspace.parse_partition(item.key)
-        assert parsed is not None
-        key = world.keyspace.partition(parsed[0]).configuration
+    intent = world.mirror.value(world.keyspace.intent(zone_id))
+    assert intent is not None
+    partitions = ZoneIntent.decode(intent).zone.partitions
+    for at in range(count):
+        key = world.keyspace.partition(PartitionId(zone_id, at * partitions // count)).configuration
         value = world.mirror.value(key)
         assert value is not None
         found = ConfigurationRecord.decode(value)
@@ -188,9 +187,13 @@ async def _lead(world: World) -> None:
 
 
 async def _write(world: World, writes: list[Operation]) -> None:
+    """Ends when the mirror has it; to ask the store for its revision would read all of it, at each change of a
+    large scene."""
+    revision = 0
     for start in range(0, len(writes), WRITES_MAX):
-        await world.metastore.commit(Txn((), tuple(writes[start : start + WRITES_MAX])))
-    await world.settle()
+        done = await world.metastore.commit(Txn((), tuple(writes[start : start + WRITES_MAX])))
+        revision = done.revision
+    assert await world.mirror.wait_until(lambda: world.mirror.revision >= revision, SEEN_S)
 
 
 SCENES: dict[str, Scene] = {"empty": empty, "small": small, "large": large}

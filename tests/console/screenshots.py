@@ -18,8 +18,10 @@ PICTURES = {
     "nodes": "nodes",
     "operations": "operations",
     "rebalance": "rebalance",
+    "plan": "plan?wish=out&nodes=n1",
     "sql": "sql?text=SELECT+node_name,+zone_name,+partition_id,+role%0AFROM+assignments%0AORDER+BY+1,+2,+3",
     "what-if": "what-if?zone=TELEMETRY&add=n9,n10&remove=n1",
+    "audit": "audit",
 }
 LARGE_MAP = "map?zone=LARGE"
 BYTES_MAX = 200_000

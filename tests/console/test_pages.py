@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -24,8 +25,13 @@ PAGES = (
     "nodes/n7",
     "operations",
     "rebalance",
+    "plan",
+    "plan?wish=out&nodes=n1",
+    "plan?wish=in&nodes=n1",
     "sql",
     "what-if?zone=TELEMETRY&add=n9,n10&remove=n1",
+    "audit",
+    "audit?subject=NOTHING",
     "zones/NOWHERE",
 )
 EMPTY_PAGES = ("", "zones", "map", "nodes", "what-if")
@@ -38,9 +44,9 @@ def settled(page: Page) -> None:
         expect(chart.locator("canvas").first).to_be_visible()
 
 
-def faults(page: Page) -> list[str]:
-    """Serious and critical ones, with the first element of each."""
-    found = Axe().run(page).response["violations"]
+def faults(page: Page, within: str | None = None) -> list[str]:
+    """Serious and critical ones, with the first element of each; ``within``: a selector, None: everywhere."""
+    found = Axe().run(page, context=within).response["violations"]
     return [
         f"{each['id']}: {each['nodes'][0]['html'][:200]}"
         for each in found
@@ -58,6 +64,16 @@ def test_pages_have_no_serious_fault(chromium: Browser, stage: Stage, path: str,
         assert faults(page) == []
         background = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) == (theme == "dark")
+
+
+def test_every_link_leads_to_a_page(visit: Visit) -> None:
+    links: set[str] = set()
+    for path in PAGES:
+        found = visit.open(path).get_by_role("link").evaluate_all("all => all.map((each) => each.href)")
+        links |= {each for each in found if "#" not in each}
+    assert len(links) > len(PAGES)
+    for each in sorted(links):
+        assert visit.page.request.get(each).status == 200, each
 
 
 @pytest.mark.parametrize("path", EMPTY_PAGES)
@@ -79,6 +95,68 @@ def test_the_keyboard_reaches_the_page_past_the_navigation(visit: Visit) -> None
     page.keyboard.press("Tab")
     inside = page.evaluate("document.activeElement.closest('.page') !== null")
     assert inside
+
+
+def tab_to(page: Page, name: str) -> None:
+    """By the keyboard alone, as far as the page goes."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        told = page.evaluate(
+            "(({ariaLabel, labels, innerText}) => ariaLabel || labels?.[0]?.innerText || innerText)"
+            "(document.activeElement)"
+        )
+        if str(told or "").strip().startswith(name):
+            return
+    raise AssertionError(f"the keyboard does not reach {name}")
+
+
+def test_a_plan_is_made_and_given_up_by_keyboard(visit: Visit) -> None:
+    """The first button makes and shows it, the second asks before it runs (VOL-009)."""
+    page = visit.open("plan?wish=out")
+    tab_to(page, "Skip to the page")
+    page.keyboard.press("Enter")
+    tab_to(page, "Nodes")
+    page.keyboard.type("n1")
+    tab_to(page, "Make the plan")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name=re.compile("copies are made"))).to_be_visible()
+    assert "nodes=n1" in page.url
+    units = page.get_by_role("table").first
+    for title in ("Donor", "Stealer", "Copies", "Size"):
+        expect(units.get_by_role("columnheader", name=title)).to_be_visible()
+    tab_to(page, "Run the plan")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("copies are made")
+    # It takes the shade behind the dialog for what its buttons stand on.
+    assert [each for each in faults(page, ".ask") if not each.startswith("color-contrast")] == []
+    tab_to(page, "Reason")
+    page.keyboard.press("Enter")
+    expect(dialog.get_by_role("alert")).to_contain_text("a reason")
+    tab_to(page, "Cancel")
+    page.keyboard.press("Enter")
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_role("button", name="Run the plan")).to_be_focused()
+
+
+def test_what_cannot_be_planned_says_why(visit: Visit) -> None:
+    page = visit.open("plan?wish=in&nodes=n1")
+    expect(page.get_by_role("alert")).to_contain_text("node n1 is not leaving; nodes that are: n8")
+    expect(page.get_by_role("button", name="Run the plan")).to_be_hidden()
+
+
+def test_the_audit_says_who_did_what_and_is_searched(visit: Visit) -> None:
+    page = visit.open("audit")
+    row = page.get_by_role("row", name=re.compile("alter zone"))
+    expect(row).to_contain_text("ada (says so)")
+    expect(row).to_contain_text("CONSOLE")
+    row.get_by_text("Details").click()
+    expect(row).to_contain_text("one region may be lost")
+    page.get_by_label("By whom").fill("grace")
+    page.get_by_role("button", name="Search").click()
+    expect(page.get_by_role("row", name=re.compile("create zone"))).to_have_count(4)
+    expect(page.get_by_text("alter zone")).to_have_count(0)
+    assert "by=grace" in page.url
 
 
 def test_the_theme_stays_when_it_was_chosen(visit: Visit) -> None:
@@ -103,12 +181,23 @@ def test_a_change_is_seen_without_reloading(chromium: Browser) -> None:
         stage.stop()
 
 
-def test_a_lost_connection_is_told(chromium: Browser) -> None:
+def test_a_lost_connection_is_told_and_found_again(chromium: Browser) -> None:
     stage = Stage.start("empty")
     with visiting(chromium, stage.url) as visit:
-        page = visit.open("")
+        page = visit.open("operations?show=open")
+        page.evaluate("window.sameDocument = true")
         stage.stop()
         expect(page.get_by_text("Connection lost")).to_be_visible()
+        status = "getComputedStyle(document.querySelector('[role=status]'), '::after').content"
+        assert "not connected" in page.evaluate(status)
+        again = Stage.start("empty", urlsplit(stage.url).port or 0)
+        try:
+            expect(page.get_by_text("those that go on")).to_be_visible()
+            page.wait_for_function("!window.sameDocument")
+            expect(page.get_by_role("status")).to_contain_text("live")
+            assert "show=open" in page.url
+        finally:
+            again.stop()
 
 
 def test_the_map_leads_to_the_reasons_of_a_partition(visit: Visit) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from app.console.cells import COPIES, Copy, read_partition
 from app.console.feed import PartitionFeed
+from app.console.recount import Recount
 from app.console.zone_states import zone_state, zone_states
 from app.views import KeyspaceViews
 from catalog.core.zone import Node, ZoneId
@@ -168,3 +169,23 @@ async def test_a_seeded_zone_counts_as_being_read(tmp_path: Path, whole: str) ->
         state = zone_state(feed.intents[ZONE].zone, feed.grids[ZONE], whole)
         assert state.word == ("waiting" if whole else "being read")
         assert sum(load.replicas for load in feed.grids[ZONE].loads().values()) == 12
+
+
+async def test_limits_are_counted_when_they_change_and_else_seldom(tmp_path: Path) -> None:
+    async with opened(tmp_path) as world:
+        recount = Recount(world.mirror, world.keyspace)
+        assert not recount.is_due, "there are no limits"
+        await world.put(world.keyspace.limits, Limits(cluster_moves=1).encode())
+        await world.settle()
+        assert recount.is_due
+        await recount.count()
+        assert recount.causes is not None
+        assert not recount.is_due, "nothing has changed"
+        recount.spent(3_600)
+        await world.run(CREATE)
+        assert not recount.is_due, "it took an hour, and the next one is not due for more than that"
+        await world.put(world.keyspace.limits, Limits().encode())
+        await world.settle()
+        assert recount.is_due, "other limits"
+        await recount.count()
+        assert recount.causes is None

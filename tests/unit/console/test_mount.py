@@ -1,4 +1,4 @@
-"""The console in the server: started by the first visitor, and every page of it drawn once.
+"""The console in the server: started without a visitor, and every page of it drawn once.
 
 NiceGUI's application is a global, so one test draws all pages."""
 
@@ -35,6 +35,12 @@ PAGES = {
     "rebalance": "Limits",
     "sql?text=SHOW+NODES": "SHOW NODES",
     "what-if?zone=ORDERS&add=n9": "Placing the zone anew",
+    "plan": "No plan yet",
+    "plan?wish=nonsense": "another number of replicas",
+    "plan?wish=out&nodes=n1": "Making the plan",
+    "audit": "one region may be lost",
+    "audit?by=grace": "create zone",
+    "audit?subject=NOTHING": "No change like this is remembered",
     "zones/NOWHERE": 'zone "NOWHERE" does not exist',
     "map?zone=NOWHERE": 'zone "NOWHERE" does not exist',
     "zones/ORDERS/partitions/99": "zone ORDERS has partitions 0 to 7",
@@ -44,11 +50,14 @@ PAGES = {
 async def test_every_page_is_drawn(tmp_path: Path) -> None:
     async with opened(tmp_path, nodes=()) as world, services_of(world) as services:
         await small(world)
-        console = Console()
+        console = Console(rest_s=0)
         running = asyncio.create_task(console.run(services))
         transport = httpx.ASGITransport(build_app(services, console=console))
         try:
             async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
+                # Nobody has asked for a page yet.
+                async with asyncio.timeout(20):
+                    await console.started()
                 for path, shown in PAGES.items():
                     answer = await client.get(f"/console/{path}")
                     assert answer.status_code == 200, path

@@ -8,7 +8,7 @@ from app.console.cells import Copy, Health, Move, PartitionReading, Role, cell
 from app.console.fragments import link, render, shares, size
 from app.console.nodes_model import node_rows
 from app.console.overview import ADVICE, health_bar, stuck, tiles, unsettled
-from app.console.partition_page import quoted
+from app.console.plan import quoted
 from app.console.rebalance_page import changed_limits
 from app.console.shared import Event
 from app.console.zone_grid import NodeLoad, ZoneGrid

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.console.cells import COPIES, Copy, Health, Move, PartitionReading, Role, cell
-from app.console.heat_map import Colour, Shown, chart_options, chosen, heat_map, legend, summary
-from app.console.zone_grid import MoveCounts, NodeLoad, ZoneGrid
+from app.console.heat_map import (
+    Colour,
+    Shown,
+    chart_options,
+    chosen,
+    columns_of,
+    heat_map,
+    legend,
+    recounted,
+    summary,
+)
+from app.console.zone_grid import CHANGES_KEPT, MoveCounts, NodeLoad, ZoneGrid
 
 NODES = ("a", "b", "c", "d")
 NO_CELL = cell(Role.NONE, Copy.NONE)
@@ -79,6 +91,43 @@ def test_reading_a_partition_anew_leaves_nothing_of_what_was(
     loads = {node: load for node, load in grid.loads().items() if load != NodeLoad()}
     assert loads == {node: load for node, load in again.loads().items() if load != NodeLoad()}
     assert grid.move_counts() == again.move_counts()
+
+
+@given(st.lists(readings, min_size=1, max_size=30), st.data())
+def test_columns_that_are_counted_anew_are_as_all_counted_anew(
+    found: list[PartitionReading], data: st.DataObject
+) -> None:
+    grid = grid_of(*found)
+    first = data.draw(st.integers(0, len(found) - 1))
+    numbers = chosen(grid, Shown.EVERY, first)
+    before, version = heat_map(grid, numbers, NODES, FEW_COLUMNS), grid.version
+    for _ in range(data.draw(st.integers(0, 3))):
+        some = sorted(data.draw(st.sets(st.integers(0, len(found) - 1), max_size=3)))
+        grid.place(some, [data.draw(readings) for _ in some])
+    changed = grid.changed_since(version)
+    assert changed is not None
+    after = recounted(before, grid, numbers, columns_of(before, numbers, changed))
+    assert after == heat_map(grid, numbers, NODES, FEW_COLUMNS)
+
+
+def test_a_node_that_the_map_does_not_show_has_all_of_it_counted() -> None:
+    one = PartitionReading((("a", cell(Role.LEADER, Copy.HEALTHY)),), Move.DONE, Health.AVAILABLE)
+    grid = grid_of(one, one)
+    numbers = chosen(grid, Shown.EVERY)
+    before = heat_map(grid, numbers)
+    grid.place([1], [replace(one, cells=(("new", cell(Role.LEADER, Copy.HEALTHY)),))])
+    assert recounted(before, grid, numbers, np.array([1])) is None
+
+
+def test_who_is_too_far_behind_has_to_look_at_everything() -> None:
+    grid = grid_of(*[PartitionReading((), Move.DONE, Health.AVAILABLE)] * 3)
+    version = grid.version
+    for _ in range(CHANGES_KEPT):
+        grid.place([1], [PartitionReading((), Move.WAITING, Health.AVAILABLE, "why")])
+    assert grid.changed_since(version) == [1]
+    assert len(grid.changed_since(grid.version)) == 0
+    grid.place([2], [PartitionReading((), Move.DONE, Health.AVAILABLE)])
+    assert grid.changed_since(version) is None
 
 
 @given(st.lists(readings, min_size=1, max_size=30))

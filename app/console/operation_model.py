@@ -1,0 +1,93 @@
+"""An operation as its page shows it, of zones whose partitions are too many to be read for each look.
+
+The counts are those of the zone's arrays then, which are read as they change; the rest is the record's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import numpy as np
+
+from app.console.cells import Move
+from app.console.shared import Site
+from app.console.zone_grid import Numbers, ZoneGrid
+from app.operation_views import OperationViews
+from app.views import KeyspaceViews
+from rebalance.core.operation import Operation, OperationKind
+
+Json = dict[str, Any]
+
+PARTITIONS_FEW = 2_000
+"""Up to so many are read one by one, as the API does."""
+NUMBERS_SHOWN = 20
+NEXT = "PLANNED_NEXT"
+"""What is at rest where it was, and not yet where the operation wants it."""
+
+
+def grid_of(site: Site, name: str) -> ZoneGrid | None:
+    """The arrays that tell how far the operation is; None: the API has to be asked."""
+    found = _views(site).find(name)
+    if found is None:
+        return None
+    operation, _ = found
+    grid = site.feed.grids.get(operation.zone_id)
+    if grid is None or grid.partitions <= PARTITIONS_FEW or operation.is_over:
+        return None
+    of_whole_zone = operation.kind is not OperationKind.RESET and _views(site).is_newest(operation)
+    return grid if of_whole_zone else None
+
+
+def told_by(site: Site, name: str, grid: ZoneGrid) -> Json | None:
+    """As the API describes it, without the plan; None: it is not remembered any more."""
+    views = _views(site)
+    found = views.find(name)
+    if found is None:
+        return None
+    told = views.summary(*found, time.time_ns() // 1_000_000)
+    return with_counts(told, grid)
+
+
+def with_counts(told: Json, grid: ZoneGrid) -> Json:
+    """``told`` is the API's summary. What was done stays done, as the record has it."""
+    progress = told["progress"]
+    partitions = {
+        "total": max(progress["partitions"]["total"], grid.partitions),
+        "done": max(progress["partitions"]["done"], int(np.count_nonzero(grid.arrived))),
+        "moving": int(np.count_nonzero(~grid.arrived & (grid.moves == Move.MOVING))),
+        "waiting": len(_waiting(grid)),
+    }
+    return {**told, "progress": {**progress, "partitions": partitions}, "waiting": waiting_of(grid)}
+
+
+def waiting_of(grid: ZoneGrid) -> list[Json]:
+    """What waits, by cause, the most frequent first."""
+    numbers: dict[str, list[int]] = {}
+    for number in _waiting(grid).tolist():
+        numbers.setdefault(grid.causes[number] or NEXT, []).append(number)
+    found = sorted(numbers.items(), key=lambda each: (-len(each[1]), each[0]))
+    return [{"cause": cause, "partitions": len(each), "numbers": each[:NUMBERS_SHOWN]} for cause, each in found]
+
+
+def _waiting(grid: ZoneGrid) -> Numbers:
+    found: Numbers = np.flatnonzero(~grid.arrived & ((grid.moves == Move.WAITING) | (grid.moves == Move.DONE)))
+    return found
+
+
+async def plan_of(site: Site, name: str) -> Json | None:
+    """In a thread: sizes of all partitions are read for it."""
+    keys, keyspace = site.services.mirror.copy(), site.services.views.keyspace
+
+    def made() -> Json | None:
+        views = OperationViews(keys, keyspace, KeyspaceViews(keys, keyspace))
+        found: tuple[Operation, object] | None = views.find(name)
+        return None if found is None else views.plan(found[0])
+
+    return await asyncio.to_thread(made)
+
+
+def _views(site: Site) -> OperationViews:
+    services = site.services
+    return OperationViews(services.mirror, services.views.keyspace, services.views)

@@ -1,0 +1,191 @@
+"""A plan: what a change of a zone or of its nodes moves, made before it is run (VOL-009).
+
+Data nodes and placements are computed as the controllers do; nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+
+from app.console.what_if import Answer, answer_of
+from app.sql.explain import NOWHERE, stored_placement, wanted_placement
+from app.sql.view_snapshot import SystemSnapshot
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.snapshot import apply_command
+from catalog.core.zone import Zone, ZoneId, ZoneIntent
+from catalog.filters.json_path import JSON_PATH
+from parser.to_command import parse_ddl
+from rebalance.core.admission import Limits
+from rebalance.core.data_nodes import DataNodes, compute_data_nodes
+from rebalance.core.topology import Topology
+from spark.errors import PlacementError
+
+
+class Wish(StrEnum):
+    """What a plan is made for."""
+
+    REPLICAS = "replicas"
+    OUT = "out"
+    IN = "in"
+    EVEN = "even"
+
+    @property
+    def is_of_nodes(self) -> bool:
+        return self in (Wish.OUT, Wish.IN)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """``zone`` and ``replicas`` are read for REPLICAS, ``zone`` for EVEN, ``nodes`` for OUT and IN."""
+
+    wish: Wish
+    zone: str = ""
+    replicas: int | None = None
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        if self.wish.is_of_nodes:
+            return bool(self.nodes)
+        return bool(self.zone) and (self.wish is Wish.EVEN or self.replicas is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class ZonePlan:
+    """``batches``: as the limits of now cut what is touched."""
+
+    zone_id: ZoneId
+    answer: Answer
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``zones`` are those in which something moves. ``statement`` makes the change; empty: it is one of nodes.
+
+    ``stamp`` is another one when the plan would have to be made anew."""
+
+    asked: Asked
+    statement: str
+    catalog_version: int
+    zones: tuple[ZonePlan, ...]
+    batch_size: int | None
+    stamp: Hashable
+
+    @property
+    def copied(self) -> int:
+        return sum(each.answer.copied for each in self.zones)
+
+    @property
+    def ended(self) -> int:
+        return sum(each.answer.ended for each in self.zones)
+
+    @property
+    def partitions(self) -> int:
+        return sum(each.answer.partitions_touched for each in self.zones)
+
+    @property
+    def batches(self) -> int:
+        return sum(each.batches for each in self.zones)
+
+    @property
+    def bytes_(self) -> int:
+        return sum(each.answer.bytes_ for each in self.zones)
+
+    @property
+    def unknown(self) -> int:
+        return sum(each.answer.unknown for each in self.zones)
+
+
+def quoted(name: str) -> str:
+    """A name as SQL reads it exactly."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def statement_of(asked: Asked) -> str:
+    """Empty for a change of nodes, which is none of the catalog."""
+    if asked.wish is Wish.REPLICAS:
+        return f"ALTER ZONE {quoted(asked.zone)} SET (REPLICAS {asked.replicas})"
+    if asked.wish is Wish.EVEN:
+        return f"ALTER ZONE {quoted(asked.zone)} SET (AUTO SCALE UP 0)"
+    return ""
+
+
+def stamp_of(snapshot: SystemSnapshot) -> Hashable:
+    """Of all that plans are made from, sizes aside."""
+    keys, keyspace = snapshot.keys, snapshot.keyspace
+    prefixes = (keyspace.pointers, keyspace.all_data_nodes, keyspace.drains, keyspace.nodes)
+    revisions = (item.mod_revision for prefix in prefixes for item in keys.below(prefix))
+    return snapshot.catalog.version, tuple(revisions)
+
+
+def make_plan(asked: Asked, snapshot: SystemSnapshot) -> Plan:
+    """Takes as long as the zones' placements: call it in a thread. Raises RefusedError, as the change would."""
+    statement = statement_of(asked)
+    changed = _changed_zone(statement, snapshot) if statement else None
+    zones = snapshot.catalog.zones if changed is None else (changed,)
+    presence = _presence(asked, snapshot)
+    batch_size = Limits.decode(snapshot.keys.value(snapshot.keyspace.limits)).batch_size
+    make = partial(_zone_plan, presence=presence, snapshot=snapshot, batch_size=batch_size)
+    plans = tuple(found for zone in zones if (found := make(zone)) is not None)
+    return Plan(asked, statement, snapshot.catalog.version, plans, batch_size, stamp_of(snapshot))
+
+
+def _changed_zone(statement: str, snapshot: SystemSnapshot) -> Zone:
+    """By the statement's own judge."""
+    (command,) = parse_ddl(statement)
+    change = apply_command(snapshot.catalog, command, snapshot.topology, filters=JSON_PATH)
+    assert change.after is not None
+    return change.after
+
+
+def _presence(asked: Asked, snapshot: SystemSnapshot) -> Topology:
+    """The nodes as they would be. Raises RefusedError for names that cannot be drained or taken back."""
+    if not asked.wish.is_of_nodes:
+        return snapshot.presence
+    drained = set(snapshot.drains)
+    known = set(snapshot.live) | {each.node.name for each in snapshot.presence.nodes}
+    for name in asked.nodes:
+        if asked.wish is Wish.OUT and name not in known:
+            message = f"there is no node {name}; there is {', '.join(sorted(known)) or 'none'}"
+            raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
+        if asked.wish is Wish.OUT and name in drained:
+            message = f"node {name} is leaving already: name others"
+            raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+        if asked.wish is Wish.IN and name not in drained:
+            message = f"node {name} is not leaving; nodes that are: {', '.join(sorted(drained)) or 'none'}"
+            raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
+    then = drained | set(asked.nodes) if asked.wish is Wish.OUT else drained - set(asked.nodes)
+    return replace(snapshot.presence, drained=tuple(sorted(then)))
+
+
+def _zone_plan(
+    zone: Zone, presence: Topology, snapshot: SystemSnapshot, batch_size: int | None
+) -> ZonePlan | None:
+    """None: nothing of the zone moves."""
+    stored = snapshot.data_nodes(zone.zone_id)
+    was = stored_placement(zone, snapshot)
+    if stored is None or was is NOWHERE:
+        return None
+    intent = ZoneIntent(snapshot.catalog.version + 1, zone)
+    wanted = compute_data_nodes(stored, presence, intent, JSON_PATH, snapshot.taken_at_ms)
+    _require_nodes(zone, wanted)
+    try:
+        becomes = wanted_placement(zone, wanted, was, snapshot)
+    except PlacementError as error:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, f"zone {zone.name} cannot be placed: {error}") from error
+    answer = answer_of(zone, was, becomes, stored, wanted, snapshot)
+    if not answer.partitions_touched:
+        return None
+    return ZonePlan(zone.zone_id, answer, -(-answer.partitions_touched // (batch_size or answer.partitions)))
+
+
+def _require_nodes(zone: Zone, wanted: DataNodes) -> None:
+    if not wanted.nodes:
+        message = (
+            f"zone {zone.name} would have no data node: name fewer nodes, or start one that its filter and "
+            "profiles allow"
+        )
+        raise RefusedError(ErrorKind.DRAIN_LEAVES_NO_DATA_NODE, message)

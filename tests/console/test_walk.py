@@ -1,0 +1,134 @@
+"""One walk through the console of a real installation: etcd, nodes with real groups, and no Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.console.conftest import Visit, visiting
+from tests.console.test_pages import settled, type_into_editor
+from tests.e2e.installation import Installation, without_spark
+
+CONVERGED_MS = 120_000
+ZONE = "CREATE ZONE shop (PARTITIONS 4, REPLICAS 1) STORAGE PROFILES ['default']"
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    directory = tmp_path_factory.mktemp("console")
+    whole = Installation(directory / "data", environment=without_spark(directory))
+    whole.start()
+    yield whole
+    whole.stop()
+
+
+@pytest.mark.timeout(600)
+def test_the_walk(chromium: Browser, installation: Installation) -> None:
+    """A zone is created in the editor after an error was marked, a plan is made, shown and run by two buttons
+    (VOL-009), held by a pause and watched to its end; then asked for reasons, compared, and reversed."""
+    with visiting(chromium, f"{installation.url}/console/") as visit:
+        _create(visit)
+        _run_a_plan_that_is_held(visit)
+        _let_it_go(visit)
+        operation = visit.page.url.removeprefix(visit.url)
+        _drill_down(visit)
+        _compare(visit)
+        _reverse(visit, operation)
+        _look_into_the_books(visit)
+
+
+def confirm(page: Page, word: str, reason: str) -> None:
+    """Who, why, and the dialog's own button."""
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Your name").fill("ada")
+    dialog.get_by_label("Reason").fill(reason)
+    dialog.get_by_role("button", name=word, exact=True).click()
+    expect(dialog).to_be_hidden()
+
+
+def _create(visit: Visit) -> None:
+    page = visit.open("sql")
+    type_into_editor(page, ZONE.replace("REPLICAS", "REPLICAZ"))
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("alert")).to_contain_text("line 1, column 33")
+    expect(page.locator(".cm-wrong")).to_have_text("REPLICAZ")
+    type_into_editor(page, ZONE)
+    page.get_by_role("button", name="Run").click()
+    confirm(page, "Run", "a shop")
+    expect(page.get_by_role("heading", name="Result 1")).to_be_visible()
+    visit.open("zones/SHOP")
+    expect(page.get_by_role("heading", name="Where it is settled")).to_be_visible(timeout=CONVERGED_MS)
+
+
+def _run_a_plan_that_is_held(visit: Visit) -> None:
+    page = visit.page
+    page.get_by_role("button", name="Pause moves").click()
+    confirm(page, "Pause", "look first")
+    visit.open("plan?zone=SHOP")
+    page.get_by_label("Replicas").fill("3")
+    page.get_by_role("button", name="Make the plan").click()
+    expect(page.get_by_role("heading", name="8 copies are made, 0 end")).to_be_visible()
+    units = page.get_by_role("table")
+    expect(units.get_by_role("row")).to_have_count(4)
+    expect(units).to_contain_text("a copy more")
+    expect(page.get_by_label("The statement that the plan runs")).to_contain_text("REPLICAS 3")
+    page.get_by_role("button", name="Run the plan").click()
+    confirm(page, "Run", "more copies")
+    expect(page.get_by_role("heading", name=re.compile("^Operation 1-"))).to_be_visible()
+    expect(page.get_by_text("asked for by ada")).to_be_visible()
+    expect(page.get_by_role("table").first).to_contain_text("PAUSED", timeout=CONVERGED_MS)
+
+
+def _let_it_go(visit: Visit) -> None:
+    """Resumed, then watched to its end on one page that is never loaded again."""
+    page = visit.page
+    page.evaluate("window.sameDocument = true")
+    page.get_by_role("button", name="Resume", exact=True).click()
+    confirm(page, "Resume", "seen enough")
+    expect(page.get_by_role("heading", name="Progress done")).to_be_visible(timeout=CONVERGED_MS)
+    expect(page.locator(".figure")).to_contain_text("4 of 4 partitions are done")
+    assert page.evaluate("window.sameDocument")
+
+
+def _drill_down(visit: Visit) -> None:
+    """From all zones over one and its map to why each node has a partition."""
+    page = visit.open("zones")
+    page.get_by_role("gridcell", name="SHOP").click()
+    page.get_by_role("link", name="Map of partitions").click()
+    settled(page)
+    expect(page.get_by_text("Every partition shown is done.")).to_be_visible()
+    box = page.locator(".nicegui-echart").bounding_box()
+    assert box is not None
+    page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.2)
+    expect(page.get_by_role("heading", name=re.compile("Partition [0-3]"))).to_be_visible()
+    reasons = page.get_by_role("table").first
+    expect(reasons).to_contain_text("it leads the group")
+    expect(reasons.get_by_role("row")).to_have_count(4)
+
+
+def _compare(visit: Visit) -> None:
+    page = visit.open("what-if?zone=SHOP")
+    page.get_by_label("Nodes to remove").fill("n1")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("heading", name="Nothing would be copied, 4 replicas end")).to_be_visible()
+
+
+def _reverse(visit: Visit, operation: str) -> None:
+    page = visit.open(operation)
+    page.get_by_role("button", name="Reverse", exact=True).click()
+    confirm(page, "Reverse", "too many")
+    visit.open("zones/SHOP")
+    expect(page.locator("dl").first).to_contain_text("replicas1", timeout=CONVERGED_MS)
+    expect(page.get_by_role("heading", name="Where it is settled")).to_be_visible(timeout=CONVERGED_MS)
+
+
+def _look_into_the_books(visit: Visit) -> None:
+    page = visit.open("audit?by=ada")
+    books = page.get_by_role("table")
+    for reason in ("look first", "seen enough", "too many"):
+        expect(books).to_contain_text(reason)
+    history = visit.open("zones/SHOP").get_by_role("table").last
+    expect(history).to_contain_text("ada: more copies")

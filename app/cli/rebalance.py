@@ -68,6 +68,8 @@ def limits(
             show_default="as it is",
         ),
     ] = None,
+    reason: ReasonOption = "",
+    by: ByOption = None,
     form: FormatOption = OutputFormat.TABLE,
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
@@ -84,13 +86,13 @@ def limits(
     \b
     Examples:
       zonectl rebalance limits
-      zonectl rebalance limits --cluster-moves 8 --receiver-moves 2
+      zonectl rebalance limits --cluster-moves 8 --receiver-moves 2 --reason "nightly load"
       zonectl rebalance limits --cluster-moves none
       zonectl rebalance limits --one-operation --operation-time 10d
       zonectl rebalance limits --format json | jq .pause
     """
     from app.cli.connection import connected
-    from app.cli.rebalance_run import change_limits, limits_request, one_object
+    from app.cli.rebalance_run import change_limits, limits_request, one_object, told
     from app.cli.rebalance_view import print_limits
 
     one_object(form)
@@ -102,6 +104,8 @@ def limits(
         "batch_size": batch_size,
     }
     change = limits_request(given, one_operation, operation_time)
+    if change:
+        change |= told(by, reason)
     with connected(url, data_dir, form) as client:
         found = change_limits(client, change)
     print_limits(found, form)
@@ -154,6 +158,8 @@ def pause(
 @app.command()
 def resume(
     zone: ZoneOption = None,
+    reason: ReasonOption = "",
+    by: ByOption = None,
     form: FormatOption = OutputFormat.TABLE,
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
@@ -164,15 +170,16 @@ def resume(
 
     \b
     Examples:
-      zonectl rebalance resume
+      zonectl rebalance resume --reason "the disks are in"
       zonectl rebalance resume --zone orders
     """
     from app.cli.connection import connected
-    from app.cli.rebalance_run import change_limits, one_object
+    from app.cli.rebalance_run import change_limits, one_object, told
     from app.cli.rebalance_view import print_limits
 
     one_object(form)
     change: dict[str, object] = {"pause": None} if zone is None else {"zone_pauses": {zone: None}}
+    change |= told(by, reason)
     with connected(url, data_dir, form) as client:
         found = change_limits(client, change)
     print_limits(found, form)

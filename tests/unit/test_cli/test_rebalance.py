@@ -53,6 +53,8 @@ def test_limits_are_shown(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> N
         ),
         ("resume", {"pause": None}),
         ("resume --zone orders", {"zone_pauses": {"orders": None}}),
+        ("resume --by bob --reason done", {"pause": None, "by": "bob", "reason": "done"}),
+        ("limits --zone-moves 2 --reason load", {"zone_moves": 2, "reason": "load"}),
     ],
 )
 def test_changes(line: str, sent: dict[str, Any], api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from app.audit import Audit
 from app.operation_reverse import OperationReverse
 from app.routing_view import RoutingView
+from app.sql.change_plan import ChangePlan
 from app.sql.desired_state import CatalogPlan, DdlFile
 from app.sql.engine import QueryResult
 from app.sql.jobs import StatementJobs
@@ -35,7 +36,10 @@ class Services:
 
     run_statements: Callable[[str], Awaitable[Sequence[StatementResult | QueryResult]]]
     run_guarded: Callable[[str, int], Awaitable[Sequence[StatementResult]]]
+    run_planned: Callable[[str, str], Awaitable[Sequence[StatementResult]]]
     plan: Callable[[Sequence[DdlFile], bool], Awaitable[CatalogPlan]]
+    change_plan: Callable[[str], Awaitable[ChangePlan]]
+    check_plan: Callable[[str, str], Awaitable[None]]
     snapshot: Callable[[], Awaitable[CatalogSnapshot]]
     readiness: Callable[[], Awaitable[dict[str, Any]]]
     zones: ZoneDirectory

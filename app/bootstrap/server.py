@@ -85,7 +85,10 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         services = Services(
             run_statements=engine.run_script,
             run_guarded=engine.run_guarded,
+            run_planned=engine.run_planned,
             plan=engine.plan,
+            change_plan=engine.change_plan,
+            check_plan=engine.check_plan,
             snapshot=catalog.snapshot,
             readiness=Readiness(catalog.snapshot, metastore, mirror, keyspace, guard).report,
             zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),

@@ -17,38 +17,10 @@ The table for people is ``catalog/tech-notes/errors.md``, written by ``catalog.e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from catalog.core.error_row import ErrorRow, ProtocolType
 from catalog.core.messages import Position
-
-
-class ProtocolType(Enum):
-    """The types of errors of the Trino client protocol: clients choose an exception class by it."""
-
-    USER_ERROR = "USER_ERROR"
-    """The statement or request is to blame."""
-
-    INTERNAL_ERROR = "INTERNAL_ERROR"
-    """The service is to blame."""
-
-    INSUFFICIENT_RESOURCES = "INSUFFICIENT_RESOURCES"
-    """Good, but there is not enough room."""
-
-    EXTERNAL = "EXTERNAL"
-    """Something that the service depends on is to blame."""
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorRow:
-    """One row: ``action`` says to a person what to do about it."""
-
-    code: int
-    sqlstate: str
-    http_status: int
-    title: str
-    action: str
-    protocol_type: ProtocolType = ProtocolType.USER_ERROR
 
 
 class ErrorKind(Enum):
@@ -292,6 +264,14 @@ class ErrorKind(Enum):
         "A change of the zone is not carried out yet",
         "Wait until its partitions have taken it up, and try again.",
         ProtocolType.EXTERNAL,
+    )
+
+    PLAN_CHANGED = ErrorRow(
+        6005,
+        "40001",
+        409,
+        "The plan would not come out any more",
+        "Plan again and look at the difference: nothing was changed.",
     )
 
     CATALOG_UNAVAILABLE = ErrorRow(

@@ -52,7 +52,10 @@ async def services_of(world: World) -> AsyncIterator[Services]:
         yield Services(
             run_statements=world.engine.run_script,
             run_guarded=world.engine.run_guarded,
+            run_planned=world.engine.run_planned,
             plan=world.engine.plan,
+            change_plan=world.engine.change_plan,
+            check_plan=world.engine.check_plan,
             snapshot=world.catalog.snapshot,
             readiness=Readiness(
                 world.catalog.snapshot, world.metastore, world.mirror, world.keyspace, guard

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from app.errors import http_status, problem
-from catalog.core.errors import ErrorKind, ParseError, ProtocolType, RefusedError, StatementError, StoreError
+from catalog.core.error_row import ProtocolType
+from catalog.core.errors import ErrorKind, ParseError, RefusedError, StatementError, StoreError
 from catalog.core.messages import Position
 from catalog.errors_page import PAGE, page
 

@@ -1,0 +1,34 @@
+"""What the error table knows of each error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class ProtocolType(Enum):
+    """The types of errors of the Trino client protocol: clients choose an exception class by it."""
+
+    USER_ERROR = "USER_ERROR"
+    """The statement or request is to blame."""
+
+    INTERNAL_ERROR = "INTERNAL_ERROR"
+    """The service is to blame."""
+
+    INSUFFICIENT_RESOURCES = "INSUFFICIENT_RESOURCES"
+    """Good, but there is not enough room."""
+
+    EXTERNAL = "EXTERNAL"
+    """Something that the service depends on is to blame."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """One row: ``action`` says to a person what to do about it."""
+
+    code: int
+    sqlstate: str
+    http_status: int
+    title: str
+    action: str
+    protocol_type: ProtocolType = ProtocolType.USER_ERROR

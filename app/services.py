@@ -26,6 +26,7 @@ from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
+from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.router import Router
 from rebalance.metastore.mirror import KeyspaceMirror
 
@@ -46,6 +47,7 @@ class Services:
     views: KeyspaceViews
     mirror: KeyspaceMirror
     router: Router
+    copies: CopyReader
     routing: RoutingView
     engine: StatementEngine
     jobs: StatementJobs

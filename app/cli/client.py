@@ -92,6 +92,13 @@ class ApiClient:
     def zones(self) -> Sequence[JsonObject]:
         return tuple(self._call("GET", "/api/v1/zones")["zones"])
 
+    def zone(self, name: str) -> JsonObject:
+        return self._call("GET", f"/api/v1/zones/{segment(name)}")
+
+    def verify(self, zone: str, request: Mapping[str, object]) -> JsonObject:
+        """Reads copies, and changes nothing."""
+        return self._call("POST", f"/api/v1/zones/{segment(zone)}/verify", STATEMENT_TIMEOUT_S, json=request)
+
     def partitions(self, zone: str) -> Sequence[JsonObject]:
         return tuple(self._call("GET", f"/api/v1/zones/{segment(zone)}/partitions")["partitions"])
 

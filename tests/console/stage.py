@@ -32,6 +32,7 @@ from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.store_guard import StoreGuard
+from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
@@ -64,6 +65,7 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             views=views,
             mirror=world.mirror,
             router=router,
+            copies=CopyReader(),
             routing=RoutingView(world.mirror, world.keyspace, endpoints),
             engine=LowerCaseNames(world.engine),
             jobs=jobs,

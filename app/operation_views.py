@@ -100,7 +100,12 @@ class OperationViews:
             {"cause": each.cause, "partitions": each.count, "numbers": list(each.partitions)}
             for each in stuck(steps)
         ]
-        body = {**_record(operation, item), "progress": progress, "waiting": waiting}
+        body = {
+            **_record(operation, item),
+            "history": history_of(operation),
+            "progress": progress,
+            "waiting": waiting,
+        }
         return {**body, "plan": plan} if with_plan else body
 
     def steps(self, operation: Operation) -> Iterator[PartitionStep]:
@@ -208,6 +213,13 @@ def _record(operation: Operation, item: KeyValue) -> Json:
         "ended": _moment(operation.ended_ms),
         "partitions_to_move": operation.moves,
     }
+
+
+def history_of(operation: Operation) -> list[Json]:
+    return [
+        {"at": utc(each.at_ms), "action": each.action, "by": each.by or None, "reason": each.reason}
+        for each in operation.notes
+    ]
 
 
 def _progress(operation: Operation, tally: Tally, now_ms: int) -> Json:

@@ -19,6 +19,7 @@ from app.api import (
     statement_jobs,
     statements,
     trino,
+    verify,
     zones,
 )
 from app.api.actors import ActorMiddleware
@@ -36,7 +37,7 @@ def build_app(services: Services, verified_header: str = "", console: Console | 
     app.state.services = services
     app.add_middleware(ActorMiddleware, verified_header=verified_header)
     problems.install(app)
-    data = (kv, routing, rebalance, recovery, operations, audit)
+    data = (kv, verify, routing, rebalance, recovery, operations, audit)
     for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, health, trino):
         app.include_router(module.router)
     if console is not None:

@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from app.audit import Audit
 from app.operation_reverse import OperationReverse
 from app.routing_view import RoutingView
+from app.sql.change_plan import ChangePlan
 from app.sql.desired_state import CatalogPlan, DdlFile
 from app.sql.engine import QueryResult
 from app.sql.jobs import StatementJobs
@@ -25,6 +26,7 @@ from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
+from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.router import Router
 from rebalance.metastore.mirror import KeyspaceMirror
 
@@ -35,13 +37,17 @@ class Services:
 
     run_statements: Callable[[str], Awaitable[Sequence[StatementResult | QueryResult]]]
     run_guarded: Callable[[str, int], Awaitable[Sequence[StatementResult]]]
+    run_planned: Callable[[str, str], Awaitable[Sequence[StatementResult]]]
     plan: Callable[[Sequence[DdlFile], bool], Awaitable[CatalogPlan]]
+    change_plan: Callable[[str], Awaitable[ChangePlan]]
+    check_plan: Callable[[str, str], Awaitable[None]]
     snapshot: Callable[[], Awaitable[CatalogSnapshot]]
     readiness: Callable[[], Awaitable[dict[str, Any]]]
     zones: ZoneDirectory
     views: KeyspaceViews
     mirror: KeyspaceMirror
     router: Router
+    copies: CopyReader
     routing: RoutingView
     engine: StatementEngine
     jobs: StatementJobs

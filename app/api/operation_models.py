@@ -84,7 +84,17 @@ class PlanBody(BaseModel):
     first_batches: list[BatchBody] = Field(description="in order; nodes without room change it")
 
 
+class NoteBody(BaseModel):
+    """What was done that concerns the operation."""
+
+    at: str = Field(description="UTC")
+    action: str = Field(description="as the audit calls it", examples=["PAUSE OPERATION", "CHANGE LIMITS"])
+    by: str | None
+    reason: str
+
+
 class OperationDetail(OperationBody):
+    history: list[NoteBody] = Field(description="since it began, the oldest first; the last 20")
     waiting: list[WaitingBody] = Field(description="what does not move, and why, the most frequent cause first")
     plan: PlanBody | None = Field(None, description="null: a target of it is not stored any more")
 

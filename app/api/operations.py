@@ -115,7 +115,8 @@ async def pause_operation(operation: OperationName, body: OperationPause, servic
 async def resume_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
     """Ends the pause of its zone, whoever asked for it, and tries again at once what has failed (COPY_FAILED).
     The cluster's pause is another one (``/api/v1/rebalance/limits``)."""
-    found = await answered(services.operations.resume(operation))
+    by, _ = _who(body)
+    found = await answered(services.operations.resume(operation, by, body.reason))
     await _record(Action.RESUME_OPERATION, operation, body, services)
     return await _changed(found, services)
 

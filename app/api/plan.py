@@ -1,18 +1,23 @@
-"""``POST /api/v1/plan``: what a set of DDL files would change. Nothing is changed by asking."""
+"""``POST /api/v1/plan``: what a script or a set of DDL files would change. Nothing is changed by asking."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
 from app.api.problems import documented, problem_response
-from app.services import ServicesOf
+from app.services import Services, ServicesOf
 from app.sql.desired_state import DdlFile, DdlFileError
+from catalog.core.errors import ErrorKind, RefusedError, StoreError
 
 router = APIRouter(prefix="/api/v1", tags=["statements"])
+
+ATTEMPTS_MAX = 5
+NO_PLAN = {"plan_id": None, "data_nodes_revision": None, "target_revision": None}
 
 
 class PlanFile(BaseModel):
@@ -20,9 +25,24 @@ class PlanFile(BaseModel):
     text: str = Field(description="statements that change the catalog", max_length=1_000_000)
 
 
+PlanId = Annotated[
+    str | None,
+    Field(
+        max_length=80,
+        pattern=r"^[0-9]{1,18}-[0-9]{1,18}-[0-9]{1,18}-[0-9a-f]{12}$",
+        description="of a plan that was shown: when another one comes out now, 409 says what changed",
+        examples=["12-340-355-9f3a2c41b07e"],
+    ),
+]
+
+
 class PlanRequest(BaseModel):
-    files: list[PlanFile] = Field(description="run in this order", min_length=1, max_length=1_000)
-    prune: bool = Field(False, description="also drop what is in no file")
+    """Either ``files``, which declare the whole of what they name, or ``sql``, which is run as it is."""
+
+    files: list[PlanFile] | None = Field(None, description="run in this order", min_length=1, max_length=1_000)
+    prune: bool = Field(False, description="with files: also drop what is in no file")
+    sql: str | None = Field(None, description="a script of changes", max_length=1_000_000)
+    plan_id: PlanId = None
 
 
 class PlannedDifference(BaseModel):
@@ -31,12 +51,25 @@ class PlannedDifference(BaseModel):
     after: str
 
 
+class EffectBody(BaseModel):
+    """A row of EXPLAIN: parameters, data nodes, who gives what to whom, and the balance."""
+
+    section: str = Field(examples=["MOVE", "ADD", "REMOVE", "ROLE", "PARAMETER"])
+    name: str
+    before: str | None
+    after: str | None
+    replicas: int | None
+    bytes: int | None
+    note: str
+
+
 class PlannedChangeBody(BaseModel):
-    action: Literal["create", "change", "drop"]
+    action: Literal["create", "change", "drop", "noop"]
     kind: Literal["zone", "table"]
     name: str
     sql: str
     differences: list[PlannedDifference]
+    effects: list[EffectBody] | None = Field(description="null: of a plan of more than 50 statements")
 
 
 class ConflictBody(PlannedDifference):
@@ -51,6 +84,11 @@ class Unmanaged(BaseModel):
 
 
 class PlanBody(BaseModel):
+    plan_id: str | None = Field(description="to have exactly this carried out; null: nothing, or a conflict")
+    data_nodes_revision: int | None = Field(
+        description="of the metastore: the topology, and data nodes of the zones that are changed"
+    )
+    target_revision: int | None = Field(description="of the metastore: the newest target of those zones")
     catalog_version: int = Field(description="that the plan was made on: an If-Match for its statements")
     changes: list[PlannedChangeBody] = Field(description="statements to run in this order")
     conflicts: list[ConflictBody] = Field(description="differences that no statement can make")
@@ -59,13 +97,41 @@ class PlanBody(BaseModel):
 
 @router.post("/plan", response_model=PlanBody, responses=documented(400, 404, 409, 422, 503))
 async def make_plan(body: PlanRequest, services: ServicesOf) -> Response:
-    """Compare the catalog with what a set of files declares.
+    """What a script, or a set of files that the catalog is compared with, would change and move.
 
-    An error in a file is a problem document whose ``file`` names it; line and column are that file's."""
+    ``plan_id`` is made of all that the plan was computed from; ``POST /statements`` with it carries out exactly
+    this plan, or says what changed (40001). An error in a file is a problem document whose ``file`` names it;
+    line and column are that file's."""
     services.require_metastore()
-    files = [DdlFile(each.name, each.text) for each in body.files]
+    if (body.files is None) == (body.sql is None):
+        raise RefusedError(ErrorKind.INVALID_REQUEST, "a plan is made of either files or sql")
+    if body.sql is not None:
+        if body.plan_id is not None:
+            await services.check_plan(body.sql, body.plan_id)
+        return JSONResponse((await services.change_plan(body.sql)).to_json())
+    files = [DdlFile(each.name, each.text) for each in body.files or ()]
     try:
-        plan = await services.plan(files, body.prune)
+        return JSONResponse(await _of_files(files, body, services))
     except DdlFileError as error:
         return problem_response(error.cause, {"file": error.file.name})
-    return JSONResponse(plan.to_json())
+
+
+async def _of_files(files: Sequence[DdlFile], body: PlanRequest, services: Services) -> dict[str, Any]:
+    """Raises StatementError and DdlFileError."""
+    for _ in range(ATTEMPTS_MAX):
+        plan = await services.plan(files, body.prune)
+        told = {**NO_PLAN, **plan.to_json()}
+        statements = ";\n".join(change.sql for change in plan.changes)
+        if body.plan_id is not None:
+            await services.check_plan(statements, body.plan_id)
+        if plan.conflicts or not plan.changes:
+            told["changes"] = [{**each, "effects": None} for each in told["changes"]]
+            return told
+        found = await services.change_plan(statements)
+        if found.basis.catalog_version == plan.catalog_version:
+            effects = found.effects_json()
+            pairs = zip(told["changes"], effects, strict=True)
+            changes = [{**change, "effects": rows} for change, rows in pairs]
+            return {**told, **{name: found.to_json()[name] for name in NO_PLAN}, "changes": changes}
+    message = f"other statements changed it during each of {ATTEMPTS_MAX} attempts"
+    raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Annotated, Any
 
+import structlog
 from fastapi import APIRouter, Header
 from fastapi.responses import JSONResponse, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from app.actor import current_actor
 from app.api.problems import documented
 from app.services import Services, ServicesOf
 from catalog.core.audit import Action
@@ -19,6 +22,8 @@ from rebalance.controllers.limits import LimitsChangedError
 from rebalance.core.admission import CAPS, COPY_RULES, RATES, Limits, Pause, utc
 from rebalance.core.windows import WINDOWS_MAX, Window
 from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
+
+log = structlog.get_logger(__name__)
 
 router = APIRouter(prefix="/api/v1/rebalance", tags=["rebalance"])
 
@@ -99,9 +104,15 @@ class PauseRequest(BaseModel):
 
 
 class LimitsChange(BaseModel):
-    """What is named is set, null takes it away, the rest stays. A pause that is named begins anew."""
+    """What is named is set, null takes it away, the rest stays. A pause that is named begins anew. ``by`` and
+    ``reason`` go into the audit and into the history of the operations that it concerns."""
 
     model_config = ConfigDict(extra="forbid")
+
+    by: str | None = Field(
+        None, max_length=100, description="who asks, where no proxy says; null: the pause's, or the header's"
+    )
+    reason: str = Field("", max_length=500, description="why; empty: the pause's")
 
     cluster_moves: Cap = None
     zone_moves: Cap = None
@@ -153,12 +164,24 @@ async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMa
         kind = ErrorKind.OUTCOME_UNKNOWN if error.outcome_unknown else ErrorKind.METASTORE_UNAVAILABLE
         raise StoreError(kind, f"etcd does not answer: {error}") from error
     await services.mirror.wait_until(lambda: services.mirror.revision >= revision, SEEN_S)
-    asked = body.model_dump(exclude_unset=True)
+    await _record(body, zones, services)
+    return await _shown(limits, revision, services)
+
+
+async def _record(body: LimitsChange, zones: Collection[ZoneId], services: Services) -> None:
+    """Who and why, in the audit and with the operations that it concerns."""
+    asked = body.model_dump(exclude_unset=True, exclude={"by", "reason"})
     pauses = [each for each in (body.pause, *body.zone_pauses.values()) if each is not None]
-    by, reason = (pauses[0].by, pauses[0].reason) if pauses else (None, "")
+    by = body.by or (pauses[0].by if pauses else None)
+    reason = body.reason or (pauses[0].reason if pauses else "")
     subject = ", ".join(body.zone_pauses) or "cluster"
     await services.audit.record(Action.CHANGE_LIMITS, subject, asked, by=by, reason=reason)
-    return await _shown(limits, revision, services)
+    concerned = zones if set(asked) == {"zone_pauses"} else None
+    try:
+        await services.operations.note_limits(concerned, current_actor().named(by).name, reason)
+    except MetastoreError as error:
+        # The limits hold, and the audit has who and why.
+        log.warning("limits not noted with operations", by=by, reason=reason, error=str(error))
 
 
 def _changed(

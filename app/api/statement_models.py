@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from app.api.models import StatementRequest, StatementResults, Warned
+from app.api.plan import PlanId
 
 WAIT_S_MAX = 50
 
@@ -24,6 +25,10 @@ class LoggedStatementRequest(StatementRequest):
     on_wait_timeout: Literal["CONTINUE", "CANCEL"] = Field(
         "CONTINUE", description="what becomes of a statement that is not over by then"
     )
+    validate_only: bool = Field(
+        False, description="changes only: answer with their plan, as POST /plan does, and change nothing"
+    )
+    plan_id: PlanId = None
 
 
 class StatementAnswer(StatementResults):

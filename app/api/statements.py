@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import JSONResponse, Response
 
+from app.api.plan import PlanBody
 from app.api.problems import documented, problem_response
 from app.api.statement_jobs import run_logged
 from app.api.statement_models import LoggedStatement, LoggedStatementRequest, StatementAnswer
@@ -39,7 +40,7 @@ IfMatch = Annotated[
 
 @router.post(
     "/statements",
-    response_model=StatementAnswer,
+    response_model=StatementAnswer | PlanBody,
     responses={
         **documented(400, 404, 409, 410, 422, 503, 504),
         202: {"model": LoggedStatement, "description": "Not over yet: look at Location again"},
@@ -57,19 +58,39 @@ async def run_statements(
     The whole script is parsed first. Statements then run one by one; when one is refused, the effects of
     the earlier ones stay, their results are in the problem's ``results``, and the later ones are not run.
     With ``wait_timeout`` or an idempotency key the script is logged, and its results are kept for a while.
-    With ``If-Match`` it holds changes only, and runs only if the catalog is at that version still."""
+    With ``If-Match`` it holds changes only, and runs only if the catalog is at that version still; with
+    ``plan_id``, only if exactly that plan would still come out (40001 says what changed). With
+    ``validate_only`` nothing is changed, and the answer is the plan of the script."""
     services.require_metastore()
-    if if_match is not None and (key is not None or body.wait_timeout is not None):
-        message = "If-Match does not go with Idempotency-Key or wait_timeout: send the script without those"
-        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    _check_combination(body, key, if_match)
+    if body.validate_only:
+        return JSONResponse((await services.change_plan(body.sql)).to_json())
     if key is not None or body.wait_timeout is not None:
         return await run_logged(body, key, services)
     try:
         results: Sequence[ShownResult]
-        if if_match is not None:
+        if body.plan_id is not None:
+            results = await services.run_planned(body.sql, body.plan_id)
+        elif if_match is not None:
             results = await services.run_guarded(body.sql, int(if_match.strip('"')))
         else:
             results = await services.run_statements(body.sql)
     except ScriptError as failed:
         return problem_response(failed, {"results": [each.to_json() for each in failed.results]})
     return JSONResponse({"results": [each.to_json() for each in results]})
+
+
+def _check_combination(body: LoggedStatementRequest, key: str | None, if_match: str | None) -> None:
+    """Raises RefusedError."""
+    logged = key is not None or body.wait_timeout is not None
+    guards = {
+        "If-Match": if_match is not None,
+        "validate_only": body.validate_only,
+        "plan_id": body.plan_id is not None,
+    }
+    given = [name for name, is_given in guards.items() if is_given]
+    if len(given) > 1:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, f"{' and '.join(given)} do not go together: send one")
+    if given and logged:
+        message = f"{given[0]} does not go with Idempotency-Key or wait_timeout: send the script without those"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)

@@ -37,6 +37,7 @@ from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
+from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.router import Router
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.endpoints import MirroredEndpoints
@@ -72,6 +73,8 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         endpoints = MirroredEndpoints(Mirrors(mirror, mirror, mirror, keyspace))
         router = Router(endpoints, tls=settings.tls)
         stack.push_async_callback(router.close)
+        copies = CopyReader(settings.tls)
+        stack.push_async_callback(copies.close)
         sandbox = SandboxPool(QueryLimits(settings.query_timeout_s, settings.query_rows_max))
         stack.push_async_callback(sandbox.close)
         recovery = PartitionRecovery(metastore, keyspace)
@@ -85,13 +88,17 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         services = Services(
             run_statements=engine.run_script,
             run_guarded=engine.run_guarded,
+            run_planned=engine.run_planned,
             plan=engine.plan,
+            change_plan=engine.change_plan,
+            check_plan=engine.check_plan,
             snapshot=catalog.snapshot,
             readiness=Readiness(catalog.snapshot, metastore, mirror, keyspace, guard).report,
             zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),
             views=views,
             mirror=mirror,
             router=router,
+            copies=copies,
             routing=RoutingView(mirror, keyspace, endpoints),
             engine=LowerCaseNames(engine),
             jobs=jobs,

@@ -75,9 +75,15 @@ class ApiClient:
         body = self._call("POST", "/api/v1/statements", STATEMENT_TIMEOUT_S, json={"sql": sql}, headers=headers)
         return tuple(body["results"])
 
-    def plan(self, files: Sequence[tuple[str, str]], *, prune: bool) -> JsonObject:
-        """``files`` are names and texts."""
-        sent = {"files": [{"name": name, "text": text} for name, text in files], "prune": prune}
+    def execute_planned(self, sql: str, plan_id: str) -> Sequence[JsonObject]:
+        """As ``execute``, only if exactly this plan would come out still, else a problem PLAN_CHANGED."""
+        body = {"sql": sql, "plan_id": plan_id}
+        return tuple(self._call("POST", "/api/v1/statements", STATEMENT_TIMEOUT_S, json=body)["results"])
+
+    def plan(self, files: Sequence[tuple[str, str]], *, prune: bool, plan_id: str | None = None) -> JsonObject:
+        """``files`` are names and texts. ``plan_id``: a problem PLAN_CHANGED when another plan comes out."""
+        sent: JsonObject = {"files": [{"name": name, "text": text} for name, text in files], "prune": prune}
+        sent |= {} if plan_id is None else {"plan_id": plan_id}
         return self._call("POST", "/api/v1/plan", STATEMENT_TIMEOUT_S, json=sent)
 
     def progress(self, zone_id: int, version: int) -> JsonObject:
@@ -85,6 +91,13 @@ class ApiClient:
 
     def zones(self) -> Sequence[JsonObject]:
         return tuple(self._call("GET", "/api/v1/zones")["zones"])
+
+    def zone(self, name: str) -> JsonObject:
+        return self._call("GET", f"/api/v1/zones/{segment(name)}")
+
+    def verify(self, zone: str, request: Mapping[str, object]) -> JsonObject:
+        """Reads copies, and changes nothing."""
+        return self._call("POST", f"/api/v1/zones/{segment(zone)}/verify", STATEMENT_TIMEOUT_S, json=request)
 
     def partitions(self, zone: str) -> Sequence[JsonObject]:
         return tuple(self._call("GET", f"/api/v1/zones/{segment(zone)}/partitions")["partitions"])

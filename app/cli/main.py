@@ -28,6 +28,7 @@ from app.cli import (
     sql,
     status,
     up,
+    verify,
     whatif,
 )
 from app.cli.exits import CliError, ExitCode
@@ -65,6 +66,7 @@ app.command(rich_help_panel="Clients")(check.check)
 app.command(rich_help_panel="Clients")(plan.plan)
 app.command(rich_help_panel="Clients")(plan.apply)
 app.add_typer(kv.app, name="kv", rich_help_panel="Clients")
+app.command(rich_help_panel="Clients")(verify.verify)
 app.command(rich_help_panel="Clients")(status.status)
 app.add_typer(operations.app, name="operations", rich_help_panel="Clients")
 app.command(rich_help_panel="Clients")(audit.audit)

@@ -92,6 +92,9 @@ def _lines(found: JsonObject) -> list[str]:
         lines.append(f"takes back: {found['reverses']}")
     ended = f", ended {found['ended']}" if found["ended"] else ""
     lines.append(f"started {found['started']}{ended}")
+    for each in found.get("history") or ():
+        who, why = each["by"] or "somebody", f": {each['reason']}" if each["reason"] else ""
+        lines.append(f"{each['at']} {each['action']} by {who}{why}")
     lines.append(f"partitions: {counts['done']}/{counts['total']} done, {found['partitions_to_move']} to move")
     if sizes["total"]:
         rate = found["progress"]["bytes_per_s"]

@@ -44,6 +44,9 @@ def plan(
     is given. Differences that no statement can make (PARTITIONS, a table's key)
     are conflicts: `zonectl apply` would refuse.
 
+    Each change tells which node gets replicas from which. The plan's id names what
+    it was computed from: `apply --plan-id` carries out exactly this plan.
+
     \b
     Examples:
       zonectl plan zones/
@@ -65,6 +68,15 @@ def plan(
 def apply(
     source: SourceArgument,
     prune: PruneOption = False,
+    plan_id: Annotated[
+        str | None,
+        typer.Option(
+            "--plan-id",
+            envvar="ZONEKEEPER_PLAN_ID",
+            metavar="ID",
+            help="Only if exactly this plan, as `zonectl plan` showed it, would still come out.",
+        ),
+    ] = None,
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     form: PlanFormatOption = PlanFormat.TEXT,
@@ -76,10 +88,13 @@ def apply(
     Plans as `zonectl plan` does, then runs the plan's statements one by one and
     tells each. They run only on the catalog that the plan was made on: when
     somebody else changes it meanwhile, a new plan is made. Conflicts refuse the
-    whole plan before anything is changed.
+    whole plan before anything is changed. With --plan-id no other plan is made:
+    when the catalog, the data nodes or the targets have changed, it is told what
+    (SQLSTATE 40001), and nothing is changed.
 
     \b
     Examples:
+      zonectl apply zones/ --plan-id "$(zonectl plan zones/ --format json | jq -r .plan_id)"
       zonectl apply zones/ --wait --timeout 120
       zonectl apply zones/ --prune
       cat zones/*.sql | zonectl apply - --format json
@@ -93,4 +108,6 @@ def apply(
     files = read_ddl_files(source)
     address = find_address(url, data_dir)
     as_json = form is PlanFormat.JSON
-    return apply_files(address, files, prune=prune, wait=wait, timeout_s=timeout, as_json=as_json)
+    return apply_files(
+        address, files, prune=prune, wait=wait, timeout_s=timeout, as_json=as_json, plan_id=plan_id
+    )

@@ -18,6 +18,7 @@ from app.cli.sql_source import Script
 from app.client.problem import JsonObject
 
 MARKS = {"create": "+", "change": "~", "drop": "-"}
+MOVES = ("MOVE", "ADD", "REMOVE", "ROLE")
 PLANS_MAX = 5
 """Plans made anew because somebody else changed the catalog, before giving up."""
 
@@ -43,12 +44,16 @@ def apply_files(
     wait: bool,
     timeout_s: float | None,
     as_json: bool,
+    plan_id: str | None = None,
 ) -> int:
     """Raises CliError at the first refusal; what was done before it was told."""
     done: list[JsonObject] = []
     with ApiClient(address) as client:
-        plan = _planned(client, files, prune=prune, as_json=as_json)
+        plan = _planned(client, files, prune=prune, as_json=as_json, plan_id=plan_id)
         for attempt in range(PLANS_MAX):
+            if plan_id is not None:
+                _carried_out_as_planned(client, plan, plan_id, done, as_json=as_json)
+                break
             if plan["conflicts"]:
                 if not as_json:
                     _print_conflicts(plan)
@@ -99,10 +104,27 @@ def _carried_out(
     return True
 
 
-def _planned(client: ApiClient, files: Sequence[Script], *, prune: bool, as_json: bool) -> JsonObject:
+def _carried_out_as_planned(
+    client: ApiClient, plan: JsonObject, plan_id: str, done: list[JsonObject], *, as_json: bool
+) -> None:
+    """All statements in one request, which is run only if they are still this plan. Raises CliError."""
+    try:
+        results = client.execute_planned(";\n".join(change["sql"] for change in plan["changes"]), plan_id)
+    except ProblemError as error:
+        form = OutputFormat.JSON if as_json else OutputFormat.TABLE
+        raise CliError(error.exit_code, render_problem(error.problem, form)) from error
+    for change, result in zip(plan["changes"], results, strict=True):
+        done.append({**change, "result": result})
+        if not as_json:
+            print(f"{MARKS[change['action']]} {change['sql']}")
+
+
+def _planned(
+    client: ApiClient, files: Sequence[Script], *, prune: bool, as_json: bool, plan_id: str | None = None
+) -> JsonObject:
     """Raises CliError that points into the file which is wrong."""
     try:
-        return client.plan([(file.name, file.text) for file in files], prune=prune)
+        return client.plan([(file.name, file.text) for file in files], prune=prune, plan_id=plan_id)
     except ProblemError as error:
         form = OutputFormat.JSON if as_json else OutputFormat.TABLE
         script = next((file for file in files if file.name == error.problem.file), None)
@@ -118,8 +140,21 @@ def _print_plan(plan: JsonObject) -> None:
                 print(f"    {each['property']}: {each['before'] or '(none)'} -> {each['after'] or '(none)'}")
         else:
             print(f"{mark} {change['sql']}")
+        for line in _moves(change):
+            print(f"    {line}")
+    if plan["plan_id"]:
+        print(f"Plan id: {plan['plan_id']}")
     _print_conflicts(plan)
     _print_unmanaged(plan)
+
+
+def _moves(change: JsonObject) -> list[str]:
+    """Who gives what to whom."""
+    return [
+        f"{each['section']} {each['name']}: {each['replicas']} replicas, {each['bytes']} bytes"
+        for each in change["effects"] or ()
+        if each["section"] in MOVES and each["name"]
+    ]
 
 
 def _print_conflicts(plan: JsonObject) -> None:

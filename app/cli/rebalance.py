@@ -120,6 +120,8 @@ def limits(
             show_default="as it is",
         ),
     ] = None,
+    reason: ReasonOption = "",
+    by: ByOption = None,
     form: FormatOption = OutputFormat.TABLE,
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
@@ -159,7 +161,7 @@ def limits(
     \b
     Examples:
       zonectl rebalance limits
-      zonectl rebalance limits --cluster-moves 8 --receiver-moves 2
+      zonectl rebalance limits --cluster-moves 8 --receiver-moves 2 --reason "nightly load"
       zonectl rebalance limits --cluster-moves none
       zonectl rebalance limits --one-operation --operation-time 10d
       zonectl rebalance limits --window 22:00-04:00 --window "Sat,Sun 00:00-24:00"
@@ -170,7 +172,7 @@ def limits(
       zonectl rebalance limits --format json | jq .pause
     """
     from app.cli.connection import connected
-    from app.cli.rebalance_run import change_limits, limits_request, one_object
+    from app.cli.rebalance_run import change_limits, limits_request, one_object, told
     from app.cli.rebalance_view import print_limits
 
     one_object(form)
@@ -186,6 +188,8 @@ def limits(
     rates = {"cluster_bytes_s": cluster_bandwidth, "node_bytes_s": node_bandwidth}
     switches = {"one_operation": one_operation, "rebalancing": rebalancing, "keep_copies": keep_copies}
     change = limits_request(given, times, rates, switches, windows)
+    if change:
+        change |= told(by, reason)
     with connected(url, data_dir, form) as client:
         found = change_limits(client, change)
     print_limits(found, form)
@@ -238,6 +242,8 @@ def pause(
 @app.command()
 def resume(
     zone: ZoneOption = None,
+    reason: ReasonOption = "",
+    by: ByOption = None,
     form: FormatOption = OutputFormat.TABLE,
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
@@ -248,15 +254,16 @@ def resume(
 
     \b
     Examples:
-      zonectl rebalance resume
+      zonectl rebalance resume --reason "the disks are in"
       zonectl rebalance resume --zone orders
     """
     from app.cli.connection import connected
-    from app.cli.rebalance_run import change_limits, one_object
+    from app.cli.rebalance_run import change_limits, one_object, told
     from app.cli.rebalance_view import print_limits
 
     one_object(form)
     change: dict[str, object] = {"pause": None} if zone is None else {"zone_pauses": {zone: None}}
+    change |= told(by, reason)
     with connected(url, data_dir, form) as client:
         found = change_limits(client, change)
     print_limits(found, form)

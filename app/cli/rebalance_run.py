@@ -89,6 +89,11 @@ def pause_request(by: str | None, reason: str, time_limit: str | None) -> JsonOb
     return {"by": asker(by), "reason": reason, "for_s": for_s}
 
 
+def told(by: str | None, reason: str) -> JsonObject:
+    """Who asks and why, where it was said; the user's name goes with each request anyhow."""
+    return {**({"by": by} if by else {}), **({"reason": reason} if reason else {})}
+
+
 def change_limits(client: ApiClient, change: Mapping[str, object]) -> JsonObject:
     """Nothing to change: the limits as they are."""
     return client.change_limits(change) if change else client.limits()

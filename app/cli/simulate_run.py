@@ -65,6 +65,8 @@ def _document(report: Report) -> dict[str, Any]:
         "digest": report.digest,
         "steps": report.steps,
         "switches": report.switches,
+        "operations_done": report.operations_done,
+        "moves_begun": report.moves_begun,
         "revision": report.revision,
         "virtual_s": round(report.virtual_s, 3),
         "events": report.events,

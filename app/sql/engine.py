@@ -12,13 +12,21 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from app.audit import Audit
 from app.sql.calls import run_call
+from app.sql.change_plan import (
+    ChangePlan,
+    explained,
+    parse_plan_id,
+    plan_of,
+    refuse_other,
+    refuse_version,
+)
 from app.sql.desired_state import CatalogPlan, DdlFile
 from app.sql.executor import CatalogExecutor
-from app.sql.explain import explain_change
 from app.sql.explain_partition import explain_partition
 from app.sql.results import ResultSet, SessionContext
 from app.sql.sandbox_pool import SandboxPool
@@ -58,6 +66,7 @@ _ACTIONS = {
     Procedure.RESET_PARTITIONS: Action.RESET_PARTITIONS,
     Procedure.RESTART_PARTITIONS: Action.RESTART_PARTITIONS,
 }
+PLAN_ATTEMPTS_MAX = 5
 _COMMENT = re.compile(r"--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
@@ -147,6 +156,33 @@ class SqlEngine:
         """What a set of DDL files would change. Raises DdlFileError, StoreError."""
         return await self._catalog.plan(files, usable_nodes(self._mirror, self._keyspace), prune=prune)
 
+    async def change_plan(self, sql: str) -> ChangePlan:
+        """What a script of changes would change and move. Raises StatementError."""
+        self._require_loaded()
+        for _ in range(PLAN_ATTEMPTS_MAX):
+            statements = await self._catalog.changes(sql, usable_nodes(self._mirror, self._keyspace))
+            snapshot = await self._snapshot()
+            if snapshot.catalog.version == statements[0].before.version:
+                return await self._in_thread(snapshot, partial(plan_of, statements, snapshot))
+        message = f"other statements changed it during each of {PLAN_ATTEMPTS_MAX} attempts"
+        raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message)
+
+    async def run_planned(self, sql: str, plan_id: str) -> Sequence[StatementResult]:
+        """Statements that change the catalog, only if their plan is ``plan_id`` still.
+
+        Raises RefusedError (PLAN_CHANGED) with what is different, and ScriptError."""
+        await self.check_plan(sql, plan_id)
+        return await self.run_guarded(sql, parse_plan_id(plan_id)[0].catalog_version)
+
+    async def check_plan(self, sql: str, plan_id: str) -> None:
+        """Raises RefusedError (PLAN_CHANGED) when the plan of ``sql`` is another one by now. Empty: nothing is
+        to be done any more."""
+        asked, _ = parse_plan_id(plan_id)
+        version = (await self._catalog.snapshot()).version
+        # Statements that were carried out meanwhile may not stand a second time: that is no error of theirs.
+        refuse_version(plan_id, asked, version, await self._catalog.history(version))
+        refuse_other(plan_id, await self.change_plan(sql) if sql else None)
+
     async def run_script(self, sql: str) -> Sequence[StatementResult | QueryResult]:
         """Statements of any kind, one after the other; read whole before the first is run.
 
@@ -194,15 +230,13 @@ class SqlEngine:
 
     async def _answer(self, statement: Statement, session: SessionContext) -> ResultSet:
         """Raises StatementError."""
-        if not self._mirror.is_loaded:
-            raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, "etcd has not answered since this server started")
+        self._require_loaded()
         if isinstance(statement, Query):
             return await self._query(await self._prepare(statement, session))
         if isinstance(statement, Call):
             return await self._call(statement, session)
-        change = None
         if isinstance(statement, ExplainDdl):
-            change = await self._catalog.explain(statement.text, usable_nodes(self._mirror, self._keyspace))
+            return explained(await self.change_plan(statement.text))
         snapshot = await self._snapshot()
 
         def answer() -> ResultSet:
@@ -212,13 +246,15 @@ class SqlEngine:
                 return describe_zone(statement.name, snapshot)
             if isinstance(statement, DescribeTable):
                 return describe_table(statement.name, snapshot, self._registry)
-            if isinstance(statement, ExplainPartition):
-                return explain_partition(statement, snapshot)
-            assert change is not None
-            return explain_change(change, snapshot)
+            assert isinstance(statement, ExplainPartition), "what changes the catalog is run elsewhere"
+            return explain_partition(statement, snapshot)
 
         found = await self._in_thread(snapshot, answer)
         return replace(found, catalog_version=snapshot.catalog.version)
+
+    def _require_loaded(self) -> None:
+        if not self._mirror.is_loaded:
+            raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, "etcd has not answered since this server started")
 
     async def _call(self, statement: Call, session: SessionContext) -> ResultSet:
         if self._recovery is None:

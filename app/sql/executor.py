@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from app.actor import current_actor
+from app.sql.change_plan import PlannedStatement
 from app.sql.desired_state import CatalogPlan, DdlFile, desired_catalog, plan_changes
 from app.sql.member_counts import MemberCounts
 from app.sql.statement_ids import next_statement_id
@@ -118,12 +119,13 @@ class CatalogExecutor:
         """The statements that led to ``version``, oldest first. Raises StoreError."""
         return await self._call(self._read_history, version)
 
-    async def explain(self, sql: str, topology: Topology) -> Change:
-        """What the statement would change, after every check that it would meet; nothing is stored.
+    async def changes(self, sql: str, topology: Topology) -> tuple[PlannedStatement, ...]:
+        """What each statement of a script would change after the ones before it, after every check that it
+        would meet; nothing is stored.
 
-        Raises the StatementError that the statement itself would end with.
+        Raises the StatementError that the script itself would end with.
         """
-        return await self._call(self._explain, sql, topology)
+        return await self._call(self._changes, sql, topology)
 
     async def unsent(self) -> Sequence[OutboxRow]:
         return await self._call(self._store.outbox.unsent)
@@ -166,17 +168,21 @@ class CatalogExecutor:
             self._history.extend(page)
         return tuple(each for each in self._history if each.version <= version)
 
-    def _explain(self, sql: str, topology: Topology) -> Change:
-        (command,) = parse_ddl(sql)
-        try:
-            snapshot = self._service.snapshot()
-            change = apply_command(snapshot, command, topology, self._defaults, filters=JSON_PATH)
-            for check in self._checks:
-                check(change, snapshot, topology)
-        except StatementError as error:
-            error.statement = 1
-            raise
-        return change
+    def _changes(self, sql: str, topology: Topology) -> tuple[PlannedStatement, ...]:
+        commands = parse_ddl(sql)
+        snapshot = self._service.snapshot()
+        planned: list[PlannedStatement] = []
+        for number, command in enumerate(commands, start=1):
+            try:
+                change = apply_command(snapshot, command, topology, self._defaults, filters=JSON_PATH)
+                for check in self._checks:
+                    check(change, snapshot, topology)
+            except StatementError as error:
+                error.statement = number
+                raise
+            planned.append(PlannedStatement(command.source, snapshot, change))
+            snapshot = snapshot.after(change.entries)
+        return tuple(planned)
 
     def _plan(self, files: Sequence[DdlFile], topology: Topology, *, prune: bool) -> CatalogPlan:
         live = self._service.snapshot()

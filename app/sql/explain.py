@@ -84,12 +84,17 @@ NOWHERE = Placement((), np.zeros((0, 0), dtype=np.int32), 0)
 
 
 def explain_change(change: Change, snapshot: SystemSnapshot) -> ResultSet:
-    """Rows by SECTION: STATEMENT, PARAMETER, DATA_NODES, MOVE, ADD, REMOVE, ROLE, BALANCE, NOTE."""
+    """Rows by SECTION: STATEMENT, PARAMETER, DATA_NODES, MOVE, ADD, REMOVE, ROLE, BALANCE, NOTE; EXPLAIN
+    ends with PLAN."""
     rows = [_row("STATEMENT", str(change.effect.get("op", "")), note=_summary(change))]
     if change.entries:
         rows += _of_zone(change, snapshot)
     answer = result(COLUMNS, rows)
     return ResultSet(columns=answer.columns, rows=answer.rows, warnings=change.warnings)
+
+
+def plan_row(plan_id: str) -> Row:
+    return _row("PLAN", plan_id, note="`zonectl apply --plan-id` does exactly this, or says what changed")
 
 
 def _summary(change: Change) -> str:

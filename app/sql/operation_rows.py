@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from app.operation_views import OperationFilter, OperationViews
+from app.operation_views import OperationFilter, OperationViews, history_of
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.operation import Operation
@@ -59,6 +59,7 @@ def operation_history_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
             operation.tally.bytes_total,
             operation.tally.bytes_done,
             operation.cause,
+            json.dumps(history_of(operation), ensure_ascii=False),
         )
 
 

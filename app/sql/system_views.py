@@ -357,7 +357,7 @@ SYSTEM_VIEWS = (
             **dict.fromkeys(("STARTED_AT", "BEGUN_AT", "ENDED_AT"), TIMESTAMP),
             **dict.fromkeys(("PARTITIONS", "PARTITIONS_DONE"), INTEGER),
             **dict.fromkeys(("BYTES", "BYTES_DONE"), BIGINT),
-            "CAUSE": VARCHAR,
+            **dict.fromkeys(("CAUSE", "HISTORY"), VARCHAR),
         },
         operation_history_rows,
     ),

@@ -274,6 +274,14 @@ class ErrorKind(Enum):
         ProtocolType.EXTERNAL,
     )
 
+    PLAN_CHANGED = ErrorRow(
+        6005,
+        "40001",
+        409,
+        "The plan would not come out any more",
+        "Plan again and look at the difference: nothing was changed.",
+    )
+
     CATALOG_UNAVAILABLE = ErrorRow(
         7001,
         "58000",

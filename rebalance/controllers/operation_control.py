@@ -6,9 +6,10 @@ which races with the end of the operation has one winner. Methods raise RefusedE
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import Clock
@@ -19,6 +20,7 @@ from rebalance.core.admission import Limits, Pause
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.operation import (
     STATES,
+    Note,
     Operation,
     OperationKind,
     OperationState,
@@ -75,9 +77,10 @@ class OperationControl:
                 return replace(operation, cause=told)
             return operation.after(Step.PAUSED, self._clock.now_ms(), told)
 
-        return await self._change(name, "paused", changed, paused)
+        note = self._note(Action.PAUSE_OPERATION, pause.by, pause.reason)
+        return await self._change(name, "paused", changed, paused, note)
 
-    async def resume(self, name: str) -> Operation:
+    async def resume(self, name: str, by: str = "", reason: str = "") -> Operation:
         """Ends the pause of its zone, whoever asked for it; the cluster's is another one. The limits are
         written anew in any case: by that nodes try again at once what has failed."""
 
@@ -86,7 +89,8 @@ class OperationControl:
                 return operation
             return operation.after(Step.RESUMED, self._clock.now_ms())
 
-        return await self._change(name, "resumed", _without_pause, resumed)
+        note = self._note(Action.RESUME_OPERATION, by, reason)
+        return await self._change(name, "resumed", _without_pause, resumed, note, anew=True)
 
     async def cancel(self, name: str, by: str, reason: str) -> Operation:
         """What it has not begun stays where it is; what has begun goes on to its end. The answer is either a
@@ -101,8 +105,8 @@ class OperationControl:
             after = operation.after(Step.CANCELLED, self._clock.now_ms(), told)
             if after is None:
                 raise _illegal(operation, "only one that is WAITING, RUNNING or PAUSED can be cancelled")
-            guard = unchanged(item.key, item.mod_revision)
-            if (await self._metastore.commit(Txn((guard,), (Put(item.key, after.encode()),)))).succeeded:
+            after = after.noted(self._note(Action.CANCEL_OPERATION, by, reason))
+            if await self._written(item, after):
                 return await self._carry_out(name)
         raise _contended(name)
 
@@ -130,6 +134,32 @@ class OperationControl:
             result = await self._metastore.commit(Txn((), batch))
             done += sum(isinstance(each, TxnResult) and each.succeeded for each in result.responses)
         return done
+
+    async def note_limits(self, zones: Collection[ZoneId] | None, by: str, reason: str) -> None:
+        """Limits or pauses of ``zones`` (None: of the cluster) were changed: every open operation that they
+        concern keeps that. One that ends meanwhile needs it no more."""
+        note = self._note(Action.CHANGE_LIMITS, by, reason)
+        for item in (await self._metastore.range(self._keyspace.operations)).items:
+            operation = Operation.decode(item.value)
+            if zones is not None and operation.zone_id not in zones:
+                continue
+            for _ in range(ATTEMPTS_MAX):
+                if not operation.state.is_open or not operation.kind.moves_data:
+                    break
+                if await self._written(item, operation.noted(note)):
+                    break
+                found = await self._metastore.get(item.key)
+                if found is None:
+                    break
+                item, operation = found, Operation.decode(found.value)
+
+    def _note(self, action: Action, by: str, reason: str) -> Note:
+        return Note(self._clock.now_ms(), action.value, by, reason)
+
+    async def _written(self, item: KeyValue, after: Operation) -> bool:
+        """Unless it was changed since ``item`` was read."""
+        guard = unchanged(item.key, item.mod_revision)
+        return (await self._metastore.commit(Txn((guard,), (Put(item.key, after.encode()),)))).succeeded
 
     async def reversible(self, name: str) -> Reversible:
         """Raises RefusedError (REVERSE_IMPOSSIBLE) with what stands against it."""
@@ -176,8 +206,12 @@ class OperationControl:
         what: str,
         changed: Callable[[Limits, ZoneId], Limits],
         stepped: Callable[[Operation], Operation | None],
+        note: Note,
+        *,
+        anew: bool = False,
     ) -> Operation:
-        """Operation and limits in one transaction, each guarded by what was read."""
+        """Operation, with ``note``, and limits in one transaction, each guarded by what was read. When nothing
+        changes nothing is written, unless the limits are to be written ``anew``."""
         for _ in range(ATTEMPTS_MAX):
             operation, item = await self.read(name)
             found = await self._metastore.get(self._keyspace.limits)
@@ -185,13 +219,18 @@ class OperationControl:
             if after is None or not operation.kind.moves_data:
                 raise _illegal(operation, f"only one that moves data and is not over can be {what}")
             limits = Limits.decode(found.value if found is not None else None)
+            limits_after = changed(limits, operation.zone_id)
+            same = (after, limits_after) == (operation, limits)
+            if same and not anew:
+                return operation
+            after = operation if same else after.noted(note)
             guards = (
                 unchanged(item.key, item.mod_revision),
                 unchanged(self._keyspace.limits, found.mod_revision if found is not None else 0),
             )
             writes = (
                 Put(item.key, after.encode()),
-                Put(self._keyspace.limits, changed(limits, operation.zone_id).encode()),
+                Put(self._keyspace.limits, limits_after.encode()),
             )
             if (await self._metastore.commit(Txn(guards, writes))).succeeded:
                 return after

@@ -22,6 +22,8 @@ from rebalance.core.operation_progress import Tally
 OPERATION_FORMAT = 1
 KEPT_MAX = 200
 """Operations of one zone that are remembered, the newest."""
+NOTES_MAX = 20
+"""Notes of one operation that are kept, the newest."""
 NOTHING_YET = Tally()
 
 
@@ -73,6 +75,16 @@ class Step(Enum):
     FAILED = "FAILED"
     SUPERSEDED = "SUPERSEDED"
     REVERSED = "REVERSED"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What somebody did that concerns an operation: ``action`` as the audit calls it, with who and why."""
+
+    at_ms: int
+    action: str
+    by: str
+    reason: str = ""
 
 
 _ENDS = {
@@ -132,7 +144,8 @@ class Operation:
     version`` the catalog version of that target: what a reverse goes back to. ``ended_ms`` is set when nothing
     of it is left, which for a cancelled one is later than its change of state. ``cause`` says why it is in
     its state where the state alone does not. ``parameters`` are those of the zone that the target was computed
-    for, as text. ``partitions`` names those of a reset; empty: all of the zone.
+    for, as text. ``partitions`` names those of a reset; empty: all of the zone. ``notes`` are its history after
+    its begin, the oldest first.
     """
 
     kind: OperationKind
@@ -156,6 +169,7 @@ class Operation:
     cause: str = ""
     tally: Tally = NOTHING_YET
     partitions: tuple[int, ...] = ()
+    notes: tuple[Note, ...] = ()
 
     @property
     def operation_id(self) -> str:
@@ -194,8 +208,14 @@ class Operation:
             return done
         return replace(self, ended_ms=now_ms)
 
+    def noted(self, note: Note) -> Operation:
+        return replace(self, notes=(*self.notes, note)[-NOTES_MAX:])
+
     def encode(self) -> bytes:
         document: dict[str, Any] = {"v": OPERATION_FORMAT, **asdict(self)}
+        if not self.notes:
+            # So the document is what earlier builds read.
+            del document["notes"]
         document["kind"], document["state"] = self.kind.value, self.state.value
         document["partitions"] = list(self.partitions)
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
@@ -208,6 +228,7 @@ class Operation:
             raise ValueError(f"operation format is not known; this build reads {OPERATION_FORMAT}")
         found["kind"], found["state"] = OperationKind(found["kind"]), OperationState(found["state"])
         found["tally"], found["partitions"] = Tally(**found["tally"]), tuple(found["partitions"])
+        found["notes"] = tuple(Note(**each) for each in found.get("notes", ()))
         return cls(**found)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,8 @@ LEASE_TTL_S = 120
 LEASE_ROTATION_S = 40.0
 """A lease takes new marks for this long, so a mark lives for at least LEASE_TTL_S - LEASE_ROTATION_S."""
 CLOSE_GRACE_S = 2.5
+KEYS_PER_REQUEST = 100
+"""etcd takes 128 operations in one request."""
 
 
 class WrongGroupError(Exception):
@@ -185,6 +187,40 @@ class PartitionClient:
         except rpc.AioRpcError as error:
             raise classify(error) from error
         return Datum(reply.kvs[0].value, reply.kvs[0].mod_revision) if reply.kvs else Datum(None, 0)
+
+    async def own_keys(self, url: str, after: bytes, limit: int, timeout_s: float) -> list[bytes]:
+        """At most ``limit`` keys that the replica itself has now, in order, from the one after ``after`` on.
+        Raises CallFailedError, WrongGroupError."""
+        data = rpc.RangeRequest(
+            key=DATUM_PREFIX + after + (b"\0" if after else b""),
+            range_end=DATUM_PREFIX[:-1] + b"0",
+            limit=limit,
+            keys_only=True,
+            serializable=True,
+        )
+        (found,) = await self._own(url, [rpc.RequestOp(request_range=data)], timeout_s)
+        return [each.key.removeprefix(DATUM_PREFIX) for each in found]
+
+    async def own_values(self, url: str, keys: Sequence[bytes], timeout_s: float) -> list[bytes | None]:
+        """What the replica itself has now; None: no such key. Raises CallFailedError, WrongGroupError."""
+        values: list[bytes | None] = []
+        for start in range(0, len(keys) or 1, KEYS_PER_REQUEST):
+            asked = [
+                _get(DATUM_PREFIX + key, serializable=True) for key in keys[start : start + KEYS_PER_REQUEST]
+            ]
+            values += [found[0].value if found else None for found in await self._own(url, asked, timeout_s)]
+        return values
+
+    async def _own(self, url: str, asked: Sequence[Any], timeout_s: float) -> list[Any]:
+        """Answers of one replica of our group, which asks nobody else."""
+        request = rpc.TxnRequest(success=[*asked, _get(IDENTITY_KEY, serializable=True)])
+        try:
+            reply = await self._kv(url).Txn(request, timeout=timeout_s)
+        except rpc.AioRpcError as error:
+            raise classify(error) from error
+        *answers, identity = (each.response_range.kvs for each in reply.responses)
+        self._check_identity(url, identity)
+        return answers
 
     async def _current_lease(self, url: str, timeout_s: float) -> int:
         async with self._lease_lock:

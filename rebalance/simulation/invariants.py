@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from catalog.core.quorum import majority
 from catalog.core.zone import ZoneId, ZoneIntent
-from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
@@ -239,10 +238,7 @@ class Auditor:
         pending, stable = self._store.peek(keys.pending), self._store.peek(keys.stable)
         zone = self.zones.get(partition.zone_id)
         if zone is not None:
-            begins = pending is not None and not zone.pending[partition.partition]
             zone.pending[partition.partition] = pending is not None
-            if begins:
-                self._on_begin(partition, zone)
         if pending is None and self._store.peek(keys.planned) is not None:
             self.fail("pending absent implies planned absent", f"{partition}")
         if pending is None and self._store.peek(f"{keys.pending}.lock") is not None:
@@ -255,21 +251,6 @@ class Auditor:
         switched = changed.get("assignments/stable")
         if switched is not None and switched.current is not None and trigger is None:
             self._on_switch(partition, Assignments.decode(switched.current.value))
-
-    def _on_begin(self, partition: PartitionId, zone: ZoneFacts) -> None:
-        """Caps and pauses are the metastore's as of now: whoever did not know them was refused."""
-        found = self._store.peek(self._keyspace.limits)
-        if found is None:
-            return
-        limits, now_ms = Limits.decode(found.value), round(1_000 * asyncio.get_running_loop().time())
-        moving, cap = sum(int(each.pending.sum()) for each in self.zones.values()), limits.cluster_moves
-        if cap is not None and moving > cap:
-            self.fail("no more partitions move than the cluster's limit", f"{partition}: {moving}/{cap}")
-        moving, cap = int(zone.pending.sum()), limits.zone_moves
-        if cap is not None and moving > cap:
-            self.fail("no more partitions move than a zone's limit", f"{partition}: {moving}/{cap}")
-        if limits.pause is not None and limits.pause.holds(now_ms):
-            self.fail("no move begins while all are paused", f"{partition}: {limits.pause}")
 
     def _on_trigger(
         self, partition: PartitionId, event: KeyEvent, changed: dict[str, KeyEvent], zone: ZoneFacts | None

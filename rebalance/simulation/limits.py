@@ -9,14 +9,17 @@ from typing import Any
 
 from rebalance.core.admission import Limits, Pause
 from rebalance.core.txn import Put, Txn
+from rebalance.ports.metastore import MetastoreUnavailableError
 from rebalance.simulation.processes import Environment
 
 GAPS_S = (0.5, 2.0, 6.0)
 PAUSE_S_MAX = 12.0
+RETRY_S = 0.5
 
 
 class LimitsSetter:
-    """At most ``cluster_moves`` at once, always; other caps and pauses come and go until ``calm``."""
+    """At most ``cluster_moves`` at once, always; other caps and pauses, also of single zones, come and go until
+    ``calm``."""
 
     def __init__(self, seed: int, environment: Environment, cluster_moves: int) -> None:
         self._rng = random.Random(f"{seed}/limits")
@@ -49,13 +52,23 @@ class LimitsSetter:
             for name in ("zone_moves", "donor_moves", "receiver_moves", "batch_size")
             if rng.random() < 0.3
         }
-        pause = None
-        if rng.random() < 0.3:
-            now_ms = round(1_000 * asyncio.get_running_loop().time())
-            pause = Pause("simulation", "", now_ms, now_ms + rng.randint(1, round(1_000 * PAUSE_S_MAX)))
-        return replace(self._limits, **caps, pause=pause)
+        zones = {
+            zone: self._pause() for zone in sorted(self._environment.catalog.intents) if rng.random() < 0.2
+        }
+        pause = self._pause() if rng.random() < 0.3 else None
+        return replace(self._limits, **caps, pause=pause, zone_pauses=zones)
+
+    def _pause(self) -> Pause:
+        now_ms = round(1_000 * asyncio.get_running_loop().time())
+        return Pause("simulation", "", now_ms, now_ms + self._rng.randint(1, round(1_000 * PAUSE_S_MAX)))
 
     async def _set(self, limits: Limits) -> None:
         self._environment.trace.note("limits", limits.encode().decode())
         key = self._environment.keyspace.limits
-        await self._environment.store.commit(Txn((), (Put(key, limits.encode()),)))
+        while True:
+            try:
+                await self._environment.store.commit(Txn((), (Put(key, limits.encode()),)))
+            except MetastoreUnavailableError:
+                await asyncio.sleep(RETRY_S)
+            else:
+                return

@@ -24,9 +24,11 @@ from rebalance.simulation.bulk import BulkPlane
 from rebalance.simulation.convergence import not_joined, not_over, unfinished
 from rebalance.simulation.invariants import Auditor, InvariantBrokenError
 from rebalance.simulation.limits import LimitsSetter
+from rebalance.simulation.moves import MovesAuditor
 from rebalance.simulation.network import NO_FAULTS, FaultRates
+from rebalance.simulation.operations import OperationAuditor
 from rebalance.simulation.planes import AgentPlane, DataPlane
-from rebalance.simulation.processes import ControllerProcess, Environment, SimulatedCatalog
+from rebalance.simulation.processes import ControllerProcess, Environment, LoopClock, SimulatedCatalog
 from rebalance.simulation.scenario import Scenario, node_number
 from rebalance.simulation.trace import Trace
 from rebalance.simulation.virtual_time import run_virtually
@@ -67,13 +69,16 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What happened. ``virtual_s`` is the simulation's time; ``elapsed_s`` and ``memory_mb`` (the most that the
-    process ever used) are real, everything else is the same in each run of the seed."""
+    """What happened. ``moves_begun`` is counted with ``cluster_moves`` only. ``virtual_s`` is the simulation's
+    time; ``elapsed_s`` and ``memory_mb`` (the most that the process ever used) are real, everything else is the
+    same in each run of the seed."""
 
     simulation: Simulation
     digest: str
     steps: int
     switches: int
+    operations_done: int
+    moves_begun: int
     revision: int
     virtual_s: float
     events: dict[str, int]
@@ -96,12 +101,14 @@ def simulate(simulation: Simulation) -> Report:
     started = time.perf_counter()
     with silent_logs(), tempfile.TemporaryDirectory(prefix="zonekeeper-simulation-") as directory:
         world, broken, virtual_s = run_virtually(_run(simulation, Path(directory)))
-    environment, auditor = world
+    environment, auditor = world.environment, world.auditor
     return Report(
         simulation,
         environment.trace.digest,
         environment.trace.steps,
         auditor.switches,
+        world.operations.done,
+        world.moves.begun if world.moves is not None else 0,
         environment.store.revision,
         virtual_s,
         dict(sorted(environment.trace.events.items())),
@@ -112,9 +119,7 @@ def simulate(simulation: Simulation) -> Report:
     )
 
 
-async def _run(
-    simulation: Simulation, directory: Path
-) -> tuple[tuple[Environment, Auditor], InvariantBrokenError | None, float]:
+async def _run(simulation: Simulation, directory: Path) -> tuple[_World, InvariantBrokenError | None, float]:
     world = _World(simulation, directory)
     life = asyncio.create_task(world.live())
     try:
@@ -127,7 +132,7 @@ async def _run(
     if isinstance(results[0], Exception):
         raise results[0]
     broken = world.auditor.broken.result() if world.auditor.broken.done() else None
-    return (world.environment, world.auditor), broken, virtual_s
+    return world, broken, virtual_s
 
 
 class _World:
@@ -148,6 +153,10 @@ class _World:
         self._limits = None if cap is None else LimitsSetter(simulation.seed, self.environment, cap)
         self.plane = self._data_plane()
         self.auditor.configurations = self.plane
+        self.operations = OperationAuditor(store, keyspace, self.auditor, causes=not simulation.is_bulk)
+        self.moves: MovesAuditor | None = None
+        if cap is not None:
+            self.moves = MovesAuditor(store, keyspace, self.auditor.fail, LoopClock().now_ms)
 
     def _fault_rates(self) -> FaultRates:
         """Some seeds have a calm network and only what the events bring, some a bad one; with long delays many

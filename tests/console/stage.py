@@ -32,6 +32,7 @@ from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.store_guard import StoreGuard
+from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
@@ -52,7 +53,10 @@ async def services_of(world: World) -> AsyncIterator[Services]:
         yield Services(
             run_statements=world.engine.run_script,
             run_guarded=world.engine.run_guarded,
+            run_planned=world.engine.run_planned,
             plan=world.engine.plan,
+            change_plan=world.engine.change_plan,
+            check_plan=world.engine.check_plan,
             snapshot=world.catalog.snapshot,
             readiness=Readiness(
                 world.catalog.snapshot, world.metastore, world.mirror, world.keyspace, guard
@@ -61,6 +65,7 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             views=views,
             mirror=world.mirror,
             router=router,
+            copies=CopyReader(),
             routing=RoutingView(world.mirror, world.keyspace, endpoints),
             engine=LowerCaseNames(world.engine),
             jobs=jobs,

@@ -142,6 +142,31 @@ def test_a_statement_for_another_version_changes_nothing(server: ApiServer) -> N
     assert (keyed.status_code, keyed.json()["name"]) == (400, "INVALID_REQUEST")
 
 
+def test_a_plan_is_applied_by_its_id_and_only_once(
+    server: ApiServer, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """VOL-087, VOL-088: exactly what was shown, or 40001 with what changed and nothing done."""
+    assert zonectl(server, "plan", folder, "--format", "json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert zonectl(server, "plan", folder) == 0
+    assert f"Plan id: {plan['plan_id']}\n" in capsys.readouterr().out
+    assert zonectl(server, "sql", "-e", "CREATE ZONE meanwhile (PARTITIONS 1)") == 0
+    capsys.readouterr()
+    assert zonectl(server, "apply", folder, "--plan-id", plan["plan_id"]) == 1
+    told = capsys.readouterr()
+    assert "PLAN_CHANGED (6005, 40001)" in told.err
+    assert "by CREATE ZONE meanwhile (PARTITIONS 1); nothing was changed" in told.err
+    assert "CREATE" not in told.out
+    assert zonectl(server, "plan", folder, "--format", "json") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert zonectl(server, "apply", folder, "--plan-id", plan["plan_id"], "--format", "json") == 0
+    done = json.loads(capsys.readouterr().out)
+    assert [each["sql"] for each in done["changes"]] == [each["sql"] for each in plan["changes"]]
+    assert version_of(server) == plan["catalog_version"] + 3
+    assert zonectl(server, "apply", folder, "--plan-id", plan["plan_id"]) == 1
+    assert "not " + str(plan["catalog_version"]) in capsys.readouterr().err
+
+
 def test_an_empty_folder_is_said(server: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert zonectl(server, "plan", tmp_path) == 64
     assert "no .sql file" in capsys.readouterr().err

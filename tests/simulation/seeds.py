@@ -1,10 +1,12 @@
-"""Which simulation belongs to a seed: many small ones, some larger, a few with thousands of partitions."""
+"""Which simulation belongs to a seed: many small ones, some larger, a few with thousands of partitions; and how
+the first broken invariant of some seeds is found."""
 
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
-from rebalance.simulation.run import Simulation
+from rebalance.simulation.run import Simulation, simulate
 
 SIZES = (
     (780, 8, 5),
@@ -16,9 +18,23 @@ SIZES = (
     (10, 10_000, 100),
 )
 """Of a thousand seeds: how many, with how many partitions, on how many nodes at the start."""
+LIMITED = 0.25
+"""Of all seeds, with limits of moves."""
 
 
 def simulation_of(seed: int) -> Simulation:
     rng = random.Random(f"size/{seed}")
     _, partitions, nodes = rng.choices(SIZES, [weight for weight, _, _ in SIZES])[0]
-    return Simulation(seed, nodes, partitions, rng.choice((8, 14, 20)))
+    events = rng.choice((8, 14, 20))
+    cap = max(2, partitions // 4) if rng.random() < LIMITED else None
+    return Simulation(seed, nodes, partitions, events, cluster_moves=cap)
+
+
+def first_broken(simulation: Simulation, seeds: int) -> str:
+    """The first broken invariant of some seeds, from the simulation's own on; empty when all hold."""
+    for seed in range(simulation.seed, simulation.seed + seeds):
+        report = simulate(replace(simulation, seed=seed))
+        if report.broken is not None:
+            assert report.broken.step > 0
+            return report.broken.invariant
+    return ""

@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
 from rebalance.core import bulk_write, guarded_write
-from rebalance.core.admission import Loads
 from rebalance.core.txn import Compare, KeyValue
 from rebalance.simulation.run import Simulation, simulate
+from tests.simulation.seeds import first_broken
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 6, 7, 8])
@@ -35,6 +34,7 @@ def test_invariants_hold_in_bulk(seed: int) -> None:
 SCRIPT = """
 import json
 from rebalance.simulation.run import Simulation, simulate
+from tests.simulation.seeds import first_broken
 reports = [simulate(Simulation(3, events=8)), simulate(Simulation(3, 7, 60, 8, bulk=True))]
 print(json.dumps([(each.digest, each.steps, each.virtual_s) for each in reports]))
 """
@@ -44,31 +44,6 @@ print(json.dumps([(each.digest, each.steps, each.virtual_s) for each in reports]
 def test_invariants_hold_in_the_other_strategies(strategy: str) -> None:
     """I3A-002, I3A-003, I3A-011..013: with real agents, faults and bursts of targets."""
     assert first_broken(Simulation(0, nodes=5, partitions=8, events=14, strategy=strategy), seeds=4) == ""
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        *(Simulation(seed, partitions=16, events=10, cluster_moves=2) for seed in range(2)),
-        Simulation(4, partitions=16, events=12, strategy="update", cluster_moves=3),
-        Simulation(105, nodes=12, partitions=400, events=10, bulk=True, cluster_moves=40),
-    ],
-    ids=lambda wanted: str(wanted.seed),
-)
-def test_limits_hold_and_everything_arrives(wanted: Simulation) -> None:
-    """Caps hold whenever a move begins, none begins in a pause, controllers crash as ever, and the last target
-    is reached under the cap."""
-    report = simulate(wanted)
-    assert report.broken is None
-    assert report.switches > 0
-    assert report.events["limits"] > 1
-
-
-def test_moves_that_nobody_counts_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An admission that takes the cluster for idle each time."""
-    monkeypatch.setattr(Loads, "add", lambda self, zone_id, move, count=1: None)
-    broken = first_broken(Simulation(0, partitions=16, events=10, cluster_moves=2), seeds=4)
-    assert broken == "no more partitions move than the cluster's limit"
 
 
 def test_a_seed_is_one_run() -> None:
@@ -107,13 +82,3 @@ def test_an_event_that_is_processed_twice_is_caught(monkeypatch: pytest.MonkeyPa
     assert first_broken(Simulation(7, nodes=6, partitions=24, events=25), seeds=4) == (
         "trigger revision never decreases"
     )
-
-
-def first_broken(simulation: Simulation, seeds: int) -> str:
-    """The first broken invariant of some seeds, from the simulation's own on; empty when all hold."""
-    for seed in range(simulation.seed, simulation.seed + seeds):
-        report = simulate(replace(simulation, seed=seed))
-        if report.broken is not None:
-            assert report.broken.step > 0
-            return report.broken.invariant
-    return ""

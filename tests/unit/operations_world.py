@@ -99,6 +99,10 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
         control = OperationControl(world.metastore, world.keyspace, WallClock())
         made = {
             "run_statements": world.engine.run_script,
+            "run_planned": world.engine.run_planned,
+            "plan": world.engine.plan,
+            "change_plan": world.engine.change_plan,
+            "check_plan": world.engine.check_plan,
             "snapshot": world.catalog.snapshot,
             "zones": ZoneDirectory(world.mirror, world.keyspace, world.catalog.snapshot),
             "views": views,

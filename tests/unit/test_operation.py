@@ -9,7 +9,9 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.operation import (
     KEPT_MAX,
+    NOTES_MAX,
     STATES,
+    Note,
     Operation,
     OperationKind,
     OperationState,
@@ -111,6 +113,12 @@ def test_the_record_comes_back_as_it_was() -> None:
     assert full is not None
     assert Operation.decode(full.encode()) == full
     assert Operation.decode(OPEN.encode()) == OPEN
+    assert b"notes" not in OPEN.encode(), "what earlier builds read"
+    noted = OPEN
+    for number in range(NOTES_MAX + 2):
+        noted = noted.noted(Note(number, "PAUSE OPERATION", "alice", "backup"))
+    assert Operation.decode(noted.encode()) == noted
+    assert [each.at_ms for each in noted.notes] == list(range(2, NOTES_MAX + 2)), "the newest are kept"
     with pytest.raises(ValueError, match="format"):
         Operation.decode(OPEN.encode().replace(b'"v":1', b'"v":2'))
 

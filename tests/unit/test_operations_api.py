@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -133,6 +134,45 @@ async def test_pause_and_resume(api: OperationsWorld) -> None:
     assert (await api.get("/rebalance/limits"))["zone_pauses"] == []
     await api.look()
     assert (await api.get(f"/operations/{name}"))["cause"] == "PAUSED: by night: shift"
+
+
+async def test_who_and_why_of_limits_pauses_and_resumes(api: OperationsWorld) -> None:
+    """VOL-089, VOL-095: each reaches the audit and the history of the operations that it concerns, over REST
+    and SQL; what changes nothing is not in the history, and what is over is left alone."""
+    created = (await api.newest())["operation_id"]
+    body = {"cluster_moves": 1, "pause": {"by": "night", "reason": "shift"}, "reason": "load"}
+    await api.http.patch("/rebalance/limits", json={**body, "by": "erin"})
+    await api.world.settle()
+    name = (await alter(api))["operation_id"]
+    await api.http.patch("/rebalance/limits", json={"pause": None, "by": "erin", "reason": "disks are in"})
+    await api.post(f"/operations/{name}/pause", {"by": "bob", "reason": "backup"})
+    for _ in range(2):
+        await api.post(f"/operations/{name}/resume", {"by": "carol", "reason": "done"}, headers={VERIFIED: "c"})
+    zone_pause = {"orders": {"by": "dan", "reason": "audit"}}
+    await api.http.patch("/rebalance/limits", json={"zone_pauses": zone_pause})
+    await api.http.patch("/rebalance/limits", json={"zone_pauses": {"orders": None}, "by": "dan"})
+    await api.world.settle()
+    await api.post(f"/operations/{name}/cancel", {"by": "frank", "reason": "wrong zone"})
+    wanted = [
+        ("CHANGE LIMITS", "erin", "disks are in"),
+        ("PAUSE OPERATION", "bob", "backup"),
+        ("RESUME OPERATION", "c", "done"),
+        ("CHANGE LIMITS", "dan", "audit"),
+        ("CHANGE LIMITS", "dan", ""),
+        ("CANCEL OPERATION", "frank", "wrong zone"),
+    ]
+    history = (await api.get(f"/operations/{name}"))["history"]
+    assert [(each["action"], each["by"], each["reason"]) for each in history] == wanted
+    assert (await api.get(f"/operations/{created}"))["history"] == []
+    sql = f"SELECT history FROM operation_history WHERE operation_id = '{name}'"
+    answer = await api.http.post("/statements", json={"sql": sql})
+    assert json.loads(answer.json()["results"][0]["data"][0][0]) == history
+    audited = (await api.get("/audit", page_size=20))["records"]
+    told = [(each["action"], each["by"], each["reason"]) for each in reversed(audited)]
+    assert ("CHANGE LIMITS", "erin", "load") in told
+    # A resume that has nothing to resume was asked for all the same.
+    assert [each for each in told if each in wanted] == [*wanted[:3], *wanted[2:]]
+    assert not any("reason" in json.loads(each["details"]) for each in audited if "LIMITS" in each["action"])
 
 
 async def test_cancel(api: OperationsWorld) -> None:

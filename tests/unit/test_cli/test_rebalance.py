@@ -112,6 +112,8 @@ def test_what_is_set_is_shown_and_what_is_not_is_left_out(
         ),
         ("resume", {"pause": None}),
         ("resume --zone orders", {"zone_pauses": {"orders": None}}),
+        ("resume --by bob --reason done", {"pause": None, "by": "bob", "reason": "done"}),
+        ("limits --zone-moves 2 --reason load", {"zone_moves": 2, "reason": "load"}),
     ],
 )
 def test_changes(line: str, sent: dict[str, Any], api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,163 @@
+"""``POST /api/v1/zones/{zone}/verify``: whether the copies of partitions agree on sample keys."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.api.kv import ZoneName
+from app.api.problems import documented
+from app.services import Services, ServicesOf
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.zone import Zone
+from rebalance.core.keys import PartitionId
+from rebalance.groups.copy_reader import PartitionCheck, Samples
+
+router = APIRouter(prefix="/api/v1", tags=["keys and values"])
+
+SAMPLES_DEFAULT = 10
+SAMPLES_MAX = 1_000
+PARTITIONS_MAX = 100
+"""In one request: a zone of more is asked for in parts."""
+KEYS_MAX = 10_000
+AT_ONCE = 8
+
+
+class SavedKeys(BaseModel):
+    partition: int = Field(ge=0)
+    keys: list[str] = Field(max_length=KEYS_MAX)
+
+
+class VerifyRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    partitions: list[int] | None = Field(
+        None,
+        min_length=1,
+        max_length=PARTITIONS_MAX,
+        description="null: all, of a zone that has no more than a request takes",
+    )
+    samples: int = Field(SAMPLES_DEFAULT, ge=1, le=SAMPLES_MAX, description="keys of each partition")
+    seed: int = Field(0, ge=0, lt=1 << 63, description="the same seed chooses the same keys")
+    saved: list[SavedKeys] | None = Field(
+        None, max_length=PARTITIONS_MAX, description="these keys instead: all of them must be there"
+    )
+
+
+class SampledKey(BaseModel):
+    key: str
+    digest: str | None = Field(description="of the value that most copies have; null: none has it")
+
+
+class CheckedCopy(BaseModel):
+    node: str
+    role: str = Field(examples=["VOTER", "LEARNER"])
+    lacking: list[str] = Field(description="sample keys that the copy has not")
+    different: list[str] = Field(description="sample keys of which it has another value than most copies")
+    error: str = Field(description="why it was not read; empty: it was")
+
+
+class CheckedPartition(BaseModel):
+    partition: int
+    agrees: bool = Field(description="every copy was read, and all have the same")
+    keys: list[SampledKey]
+    copies: list[CheckedCopy]
+
+
+class VerifyBody(BaseModel):
+    zone: str
+    zone_id: int
+    seed: int
+    agrees: bool
+    partitions: list[CheckedPartition]
+
+
+@router.post("/zones/{zone}/verify", response_model=VerifyBody, responses=documented(400, 404, 503))
+async def verify(zone: ZoneName, body: VerifyRequest, services: ServicesOf) -> Response:
+    """Reads sample keys from each voter and each learner itself. A copy that is only behind is waited for, some
+    3 s; a copy that cannot be read does not agree."""
+    services.require_metastore()
+    found = await services.zones.find(zone)
+    numbers = _numbers(found, body)
+    saved = None if body.saved is None else {each.partition: each.keys for each in body.saved}
+    samples = Samples(body.seed, body.samples, saved)
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def check(number: int) -> dict[str, Any]:
+        async with slots:
+            return await _checked(PartitionId(found.zone_id, number), samples, services)
+
+    partitions = await asyncio.gather(*map(check, numbers))
+    return JSONResponse(
+        {
+            "zone": found.name,
+            "zone_id": found.zone_id,
+            "seed": body.seed,
+            "agrees": all(each["agrees"] for each in partitions),
+            "partitions": partitions,
+        }
+    )
+
+
+def _numbers(zone: Zone, body: VerifyRequest) -> Sequence[int]:
+    """Raises RefusedError."""
+    if body.saved is not None and body.partitions is None:
+        numbers: Sequence[int] = sorted({each.partition for each in body.saved})
+    elif body.partitions is not None:
+        numbers = sorted(set(body.partitions))
+    elif zone.partitions > PARTITIONS_MAX:
+        message = f"zone {zone.name} has {zone.partitions} partitions: name up to {PARTITIONS_MAX} of them"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    else:
+        numbers = range(zone.partitions)
+    for key in (key for each in body.saved or () for key in each.keys):
+        if not key.isascii() and key != key.encode(errors="replace").decode():
+            raise RefusedError(ErrorKind.INVALID_REQUEST, f"{key!a} is no text that a key can be")
+    for number in numbers:
+        if not 0 <= number < zone.partitions:
+            message = f"zone {zone.name} has partitions 0 to {zone.partitions - 1}, and no {number}"
+            raise RefusedError(ErrorKind.PARTITION_NOT_FOUND, message)
+    return numbers
+
+
+async def _checked(partition: PartitionId, samples: Samples, services: Services) -> dict[str, Any]:
+    roles, copies = _copies(services.views.partition(partition))
+    found = await services.copies.check(partition, copies, samples)
+    return {
+        "partition": partition.partition,
+        "agrees": found.agrees and bool(copies),
+        "keys": [{"key": key, "digest": digest} for key, digest in found.digests.items()],
+        "copies": [_copy(name, role, found) for name, role in roles.items()],
+    }
+
+
+def _copies(seen: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+    """Role and address of each copy that stable asks for; an empty address: there is none to ask."""
+    stable = seen["stable"] or {"peers": [], "learners": []}
+    members = {each["node"]: each for each in seen["members"]}
+    roles = dict.fromkeys(stable["peers"], "VOTER") | dict.fromkeys(stable["learners"], "LEARNER")
+
+    def address(node: str) -> str:
+        member = members.get(node)
+        if member is None:
+            return ""
+        mirror = member["mirror"] or {}
+        return str(mirror.get("client_url", "") if roles[node] == "LEARNER" else member["client_url"])
+
+    return roles, {node: address(node) for node in roles}
+
+
+def _copy(node: str, role: str, found: PartitionCheck) -> dict[str, Any]:
+    verdict = found.verdicts.get(node)
+    return {
+        "node": node,
+        "role": role,
+        "lacking": list(verdict.lacking) if verdict else [],
+        "different": list(verdict.different) if verdict else [],
+        "error": found.unread.get(node, ""),
+    }

@@ -1,0 +1,144 @@
+"""``kill -9`` of each process while an operation runs: the same operation goes on to the same end."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from rebalance.hosting.child import spawn, stop
+from tests.e2e.installation import MARK, ZONECTL, Installation, wait_for, without_spark
+
+pytestmark = pytest.mark.timeout(300)
+
+PARTITIONS = 6
+
+
+@pytest.fixture(scope="module")
+def victim(installation: Installation) -> Iterator[Installation]:
+    """Two moves at once, so that an operation lasts some seconds."""
+    wait_for("Spark", lambda: installation.get("/readyz")["spark"] == "ready", 90)
+    assert installation.zonectl("rebalance", "limits", "--zone-moves", "2").returncode == 0
+    installation.execute(f"CREATE ZONE victim (PARTITIONS {PARTITIONS}, REPLICAS 1)")
+    yield installation
+    assert installation.zonectl("rebalance", "limits", "--zone-moves", "none").returncode == 0
+
+
+def leader(victim: Installation) -> int:
+    """The process whose controllers lead; 0: nobody."""
+    name = victim.get("/readyz")["controller"]
+    return int(name.rpartition("/")[2]) if name else 0
+
+
+@pytest.fixture
+def leading_controller(victim: Installation) -> Iterator[int]:
+    """A controller process of its own, beside the one in the server, that leads."""
+    state = json.loads((victim.directory / "state.json").read_text())
+    work = victim.directory.parent / "controller"
+    work.mkdir(exist_ok=True)
+    environment = {
+        **without_spark(work),
+        MARK: victim.mark,
+        "ZONEKEEPER_METASTORE": f"127.0.0.1:{state['etcd_client']}",
+        "ZONEKEEPER_DATA_DIR": str(work),
+    }
+    process = spawn([*ZONECTL, "controller"], log=work / "controller.log", env=environment)
+    try:
+        while (pid := leader(victim)) != process.pid:
+            # The server leads until it is killed; it stands by when it is back.
+            if pid:
+                psutil.Process(pid).send_signal(signal.SIGKILL)
+            wait_for("another leader", lambda pid=pid: leader(victim) not in (0, pid), 60)
+        yield process.pid
+    finally:
+        stop(process, 10)
+
+
+def newest(victim: Installation) -> dict[str, Any]:
+    found: dict[str, Any] = victim.get("/api/v1/operations?zone=victim&page_size=1")["operations"][0]
+    return found
+
+
+def half_way(victim: Installation, event: int) -> dict[str, Any] | None:
+    """The operation of the change, when some of it moves and some of it waits."""
+    found = newest(victim)
+    if found["catalog_version"] != event or found["over"]:
+        return None
+    detail: dict[str, Any] = victim.get(f"/api/v1/operations/{found['operation_id']}?plan=false")
+    counts = detail["progress"]["partitions"]
+    return detail if counts["moving"] and counts["waiting"] else None
+
+
+def killed_half_way(victim: Installation, kill: Callable[[], None]) -> None:
+    """Adds a replica to each partition, kills when some have begun, and looks for the operation's end."""
+    wait_for("the whole installation", victim.is_whole, 60)
+    victim.execute("ALTER ZONE victim SET (REPLICAS 1)")
+    (altered,) = victim.sql("ALTER ZONE victim SET (REPLICAS 2)")
+    operation = wait_for("a move", lambda: half_way(victim, altered["catalog_version"]), 60, 0.02)
+    targets = [each["target"] for each in victim.partitions("victim")]
+    known = {each["operation_id"] for each in victim.get("/api/v1/operations?zone=victim")["operations"]}
+    kill()
+    # A command that begins without a server says so at once.
+    wait_for("the whole installation", victim.is_whole, 60)
+    name = operation["operation_id"]
+    told = victim.zonectl("operations", "wait", name, "--json", "--timeout", "120", timeout_s=150)
+    assert told.returncode == 0, told.stderr
+    over = json.loads(told.stdout)
+    same = ("operation_id", "kind", "event_revision", "catalog_version", "started", "partitions_to_move")
+    assert [over[each] for each in same] == [operation[each] for each in same]
+    assert (over["state"], over["over"]) == ("DONE", True)
+    assert over["progress"]["partitions"]["done"] == PARTITIONS
+    wait_for("the whole installation", victim.is_whole, 60)
+    assert [each["stable"] for each in victim.partitions("victim")] == targets
+    assert not any(each["pending"] for each in victim.partitions("victim"))
+    now = {each["operation_id"] for each in victim.get("/api/v1/operations?zone=victim")["operations"]}
+    assert now == known, "and no other operation"
+
+
+def kill_all(victim: Installation, *words: str) -> None:
+    found = victim.processes(*words)
+    assert found, words
+    for process in found:
+        process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("java", "org.apache.spark"),
+        ("spark.driver",),
+        ("app.cli", " serve "),
+        ("--name zonekeeper ",),
+    ],
+    ids=["jvm", "driver", "server", "metastore"],
+)
+def test_a_part_of_the_control_plane(victim: Installation, words: tuple[str, ...]) -> None:
+    """VOL-020, VOL-089: the same id, the same target, one end."""
+    if words[0] in ("java", "spark.driver"):
+        wait_for("Spark", lambda: victim.get("/readyz")["spark"] == "ready", 90)
+    killed_half_way(victim, lambda: kill_all(victim, *words))
+
+
+def test_the_leading_controller(victim: Installation, leading_controller: int) -> None:
+    """VOL-013, VOL-014, VOL-020: one that runs alone; the server's own goes on with the operation."""
+    killed_half_way(victim, lambda: psutil.Process(leading_controller).send_signal(signal.SIGKILL))
+    assert leader(victim) != leading_controller
+
+
+def test_a_node_agent(victim: Installation) -> None:
+    """VOL-020: its members go with it, and come back with it."""
+    killed_half_way(victim, lambda: kill_all(victim, "app.cli", " node ", "--name n2"))
+
+
+def test_a_group_member(victim: Installation) -> None:
+    def kill_one() -> None:
+        moving = next(each for each in victim.partitions("victim") if each["pending"])
+        zone = victim.get("/api/v1/zones/victim")["zone_id"]
+        member, *_ = victim.processes("etcd", f"/members/{zone}-{moving['partition']}/")
+        member.send_signal(signal.SIGKILL)
+
+    killed_half_way(victim, kill_one)

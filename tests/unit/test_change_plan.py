@@ -1,0 +1,159 @@
+"""One plan under one id, however it is asked for; carried out as it was shown, or refused with what changed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from catalog.core.zone import Node, ZoneId
+from tests.unit.operations_world import OperationsWorld, operations_world
+
+WIDER = "ALTER ZONE orders SET (REPLICAS 2)"
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[OperationsWorld]:
+    async with operations_world(tmp_path) as made:
+        await made.run("CREATE ZONE orders (PARTITIONS 4, REPLICAS 1)")
+        await made.end_moves()
+        yield made
+
+
+async def planned(api: OperationsWorld, sql: str = WIDER) -> dict[str, Any]:
+    return await api.post("/plan", {"sql": sql})
+
+
+async def explained(api: OperationsWorld, sql: str) -> list[dict[str, Any]]:
+    answer = await api.http.post("/statements", json={"sql": f"EXPLAIN {sql}"})
+    (found,) = answer.json()["results"]
+    names = [each["name"].lower() for each in found["columns"]]
+    return [dict(zip(names, row, strict=True)) for row in found["data"]]
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        WIDER,
+        "CREATE ZONE more (PARTITIONS 2, REPLICAS 3)",
+        "DROP ZONE orders",
+        "CREATE TABLE t (id INT PRIMARY KEY) ZONE orders",
+    ],
+)
+async def test_every_way_to_ask_shows_the_same_plan(api: OperationsWorld, sql: str) -> None:
+    """VOL-032, VOL-087: POST /plan, validate_only and EXPLAIN agree on the id and on what moves, and asking
+    changes nothing; the id names the revisions that the plan was computed from."""
+    before = await api.world.dump()
+    plan = await planned(api, sql)
+    (change,) = plan["changes"]
+    rows = await explained(api, sql)
+    assert rows[-1]["section"] == "PLAN"
+    assert rows[-1]["name"] == plan["plan_id"]
+    assert rows[:-1] == change["effects"]
+    assert await api.post("/statements", {"sql": sql, "validate_only": True}) == plan
+    assert await planned(api, sql) == plan, "asked again"
+    numbers = [plan[name] for name in ("catalog_version", "data_nodes_revision", "target_revision")]
+    assert plan["plan_id"].rpartition("-")[0] == "-".join(map(str, numbers))
+    assert await api.world.dump() == before
+
+
+async def test_files_have_the_plan_of_their_statements(api: OperationsWorld) -> None:
+    """VOL-087: with what the files compare, and the plan of the statements that lead there; where nothing is to
+    be done there is no plan."""
+    files = [{"name": "zones.sql", "text": "CREATE ZONE orders (PARTITIONS 4, REPLICAS 2); CREATE ZONE more"}]
+    plan = await api.post("/plan", {"files": files})
+    script = ";\n".join(each["sql"] for each in plan["changes"])
+    assert plan["plan_id"] == (await planned(api, script))["plan_id"]
+    assert [each["action"] for each in plan["changes"]] == ["change", "create"]
+    altered = plan["changes"][0]
+    assert {each["section"] for each in altered["effects"]} >= {"ADD", "BALANCE", "PARAMETER"}
+    assert altered["differences"] == [{"property": "REPLICAS", "before": "1", "after": "2"}]
+    done = await api.post("/statements", {"sql": script, "plan_id": plan["plan_id"]})
+    assert [each["catalog_version"] for each in done["results"]] == [2, 3]
+    again = await api.post("/plan", {"files": files})
+    assert (again["plan_id"], again["changes"]) == (None, [])
+    refused = await api.post("/plan", {"files": files, "plan_id": plan["plan_id"]}, 409)
+    assert "version 3, not 1 any more, by ALTER ZONE ORDERS" in refused["detail"]
+
+
+async def test_a_plan_is_carried_out_once_and_as_it_was_shown(api: OperationsWorld) -> None:
+    """What moves is what was planned: each partition that the target places otherwise, copy for copy."""
+    plan = await planned(api)
+    done = await api.post("/statements", {"sql": WIDER, "plan_id": plan["plan_id"]})
+    assert done["results"][0]["applied"]
+    await api.reconcile()
+    operation = await api.get(f"/operations/{(await api.newest())['operation_id']}")
+    added = {
+        each["name"]: each["replicas"] for each in plan["changes"][0]["effects"] if each["section"] == "ADD"
+    }
+    assert {unit["stealer"]: unit["copies"] for unit in operation["plan"]["units"]} == added
+    again = await api.post("/statements", {"sql": WIDER, "plan_id": plan["plan_id"]}, 409)
+    assert (again["name"], again["sqlState"]) == ("PLAN_CHANGED", "40001")
+    assert f"at version 2, not 1 any more, by {WIDER}; nothing was changed" in again["detail"]
+
+
+async def catalog_changes(api: OperationsWorld) -> None:
+    await api.run("CREATE ZONE other (PARTITIONS 1)")
+
+
+async def a_node_joins(api: OperationsWorld) -> None:
+    await api.world.set_nodes(*api.world.nodes, Node("n9"))
+    await api.reconcile()
+
+
+async def a_target_is_named(api: OperationsWorld) -> None:
+    key = api.world.keyspace.target_pointer(ZoneId(1))
+    found = await api.world.metastore.get(key)
+    assert found is not None
+    await api.world.put(key, found.value)
+    await api.world.settle()
+
+
+@pytest.mark.parametrize(
+    ("happens", "told"),
+    [
+        (catalog_changes, "the catalog is at version 2, not 1 any more, by CREATE ZONE other (PARTITIONS 1)"),
+        (a_node_joins, "data nodes changed at revision"),
+        (a_target_is_named, "a target was named at revision"),
+    ],
+)
+async def test_what_changed_is_said_and_nothing_is_done(api: OperationsWorld, happens: Any, told: str) -> None:
+    """40001 for each of the three numbers of the id."""
+    plan = await planned(api)
+    await happens(api)
+    before = await api.world.dump()
+    refused = await api.post("/statements", {"sql": WIDER, "plan_id": plan["plan_id"]}, 409)
+    assert (refused["name"], refused["sqlState"]) == ("PLAN_CHANGED", "40001")
+    assert told in refused["detail"]
+    assert (await api.post("/plan", {"sql": WIDER, "plan_id": plan["plan_id"]}, 409))["name"] == "PLAN_CHANGED"
+    assert await api.world.dump() == before
+
+
+async def test_other_statements_are_another_plan(api: OperationsWorld) -> None:
+    plan = await planned(api)
+    other = "ALTER ZONE orders SET (REPLICAS 3)"
+    refused = await api.post("/statements", {"sql": other, "plan_id": plan["plan_id"]}, 409)
+    assert "another change than the planned one" in refused["detail"]
+    spelled = "alter  zone ORDERS set (replicas 2)"
+    assert (await planned(api, spelled))["plan_id"] == plan["plan_id"], "what it comes to counts"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "told"),
+    [
+        ("/plan", {}, 400, "either files or sql"),
+        ("/plan", {"sql": WIDER, "files": [{"name": "a", "text": "DROP ZONE x"}]}, 400, "either files or sql"),
+        ("/plan", {"sql": "ALTER ZONE nowhere SET (REPLICAS 2)"}, 404, "NOWHERE"),
+        ("/statements", {"sql": WIDER, "plan_id": "1-2-3"}, 400, "plan_id"),
+        ("/statements", {"sql": WIDER, "validate_only": True, "wait_timeout": 1}, 400, "does not go with"),
+        ("/statements", {"sql": WIDER, "validate_only": True, "plan_id": "1-2-3-" + "0" * 12}, 400, "send one"),
+        ("/statements", {"sql": "SELECT 1", "validate_only": True}, 400, "SELECT"),
+    ],
+)
+async def test_what_is_no_plan(
+    api: OperationsWorld, path: str, body: dict[str, Any], status: int, told: str
+) -> None:
+    refused = await api.post(path, body, status)
+    assert told in str(refused)

@@ -135,6 +135,9 @@ class FaultRig:
         """``strike`` once, as soon as the newest event has reached so many partitions."""
         self._strike = partitions, strike
 
+    def disarm(self) -> None:
+        self._strike = None
+
     @property
     def is_struck(self) -> bool:
         return self._strike is None

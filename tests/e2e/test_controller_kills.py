@@ -59,7 +59,9 @@ async def kill_many(rig: FaultRig, kills: int) -> Tally:
             tally.operations += 1
         if rig.triggered() < PARTITIONS and chooser.random() < 0.6:
             rig.strike_at(chooser.randrange(1, PARTITIONS // 3), lambda: kill(rig, tally))
-            await rig.until("a kill within the writes", lambda: rig.is_struck, FINISH_S)
+            # Nothing is written where an ALTER is taken back before anybody has placed it.
+            await rig.until("a kill within the writes", lambda: rig.is_struck or not rig.missing(), FINISH_S)
+            rig.disarm()
             # What was on its way has arrived; the next leader is not there yet.
             await rig.sleep(ARRIVAL_S)
             tally.half_written += 0 < rig.triggered() < PARTITIONS

@@ -14,7 +14,7 @@ import numpy as np
 from app.console.cells import Move
 from app.console.shared import Site
 from app.console.zone_grid import Numbers, ZoneGrid
-from app.operation_views import OperationViews
+from app.operation_views import OperationViews, history_of
 from app.views import KeyspaceViews
 from rebalance.core.operation import Operation, OperationKind
 
@@ -47,7 +47,7 @@ def told_by(site: Site, name: str, grid: ZoneGrid) -> Json | None:
     if found is None:
         return None
     told = views.summary(*found, time.time_ns() // 1_000_000)
-    return with_counts(told, grid)
+    return with_counts({**told, "history": history_of(found[0])}, grid)
 
 
 def with_counts(told: Json, grid: ZoneGrid) -> Json:

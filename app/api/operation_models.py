@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from catalog.core.zone_options import PARTITIONS_MAX
+
 DAYS_MAX = 366
+
+PartitionNumber = Annotated[int, Field(ge=0, lt=PARTITIONS_MAX)]
 
 KindName = Literal["CREATE_ZONE", "ALTER_ZONE", "NODES_CHANGED", "DRAIN", "RESET", "REVERSE", "ADOPTED"]
 StateName = Literal["WAITING", "RUNNING", "PAUSED", "DONE", "CANCELLED", "FAILED", "SUPERSEDED", "REVERSED"]
@@ -117,6 +121,16 @@ class OperationPause(ActionRequest):
     for_s: float | None = Field(
         None, gt=0, le=DAYS_MAX * 86_400, description="ends by itself after so many seconds; null: never"
     )
+
+
+class PartitionsCancel(ActionRequest):
+    partitions: list[PartitionNumber] = Field(min_length=1, max_length=PARTITIONS_MAX, examples=[[3, 4]])
+
+
+class PartitionsCancelled(BaseModel):
+    operation_id: str
+    given_up: list[int] = Field(description="they stay where they are")
+    begun: list[int] = Field(description="too late: they go on to their end")
 
 
 class FinaliseAnswer(BaseModel):

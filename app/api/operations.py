@@ -18,6 +18,8 @@ from app.api.operation_models import (
     OperationDetail,
     OperationPause,
     Operations,
+    PartitionsCancel,
+    PartitionsCancelled,
     ReverseAnswer,
     StateName,
 )
@@ -132,6 +134,22 @@ async def cancel_operation(operation: OperationName, body: ActionRequest, servic
     found = await answered(services.operations.cancel(operation, by, body.reason))
     await _record(Action.CANCEL_OPERATION, operation, body, services)
     return await _changed(found, services)
+
+
+@router.post(
+    "/{operation}/partitions/cancel",
+    response_model=PartitionsCancelled,
+    responses=documented(400, 404, 409, 503, 504),
+)
+async def cancel_partitions(operation: OperationName, body: PartitionsCancel, services: ServicesOf) -> Response:
+    """Of these partitions those that have not begun stay where they are; the operation goes on with the others,
+    and ends without them. The zone's next change or node event moves them."""
+    by, _ = _who(body)
+    numbers = frozenset(body.partitions)
+    found = await answered(services.operations.cancel_partitions(operation, numbers, by, body.reason))
+    await _record(Action.CANCEL_PARTITIONS, operation, body, services)
+    given_up, begun = found
+    return JSONResponse({"operation_id": operation, "given_up": given_up, "begun": begun})
 
 
 @router.post(

@@ -21,6 +21,17 @@ app = typer.Typer(no_args_is_help=False)
 IdArgument = Annotated[
     str, typer.Argument(metavar="ID", help="The operation, as `zonectl operations` names it: 3-1834.")
 ]
+PartitionOption = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--partition",
+        "-p",
+        envvar="ZONEKEEPER_PARTITION",
+        metavar="N",
+        help="Only this partition; may be repeated.",
+        show_default="all",
+    ),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", envvar="ZONEKEEPER_JSON", help="The same as --format json.")
 ]
@@ -198,6 +209,7 @@ def resume(
 @app.command()
 def cancel(
     name: IdArgument,
+    partition: PartitionOption = None,
     reason: ReasonOption = "",
     by: ByOption = None,
     as_json: JsonOption = False,
@@ -209,15 +221,20 @@ def cancel(
 
     What has begun goes on to its end. The zone keeps its parameters, so its next
     change, or a node that comes or goes, moves the rest; `reverse` takes the change
-    itself back.
+    itself back. With --partition only these are given up, and the operation goes on
+    with the others.
 
     \b
     Examples:
       zonectl operations cancel 3-1834 --reason "wrong zone"
+      zonectl operations cancel 3-1834 --partition 7 --partition 8
       zonectl operations wait 3-1834
     """
-    from app.cli.operations_run import act, action_body
+    from app.cli.operations_run import act, action_body, cancel_partitions
 
+    if partition:
+        body = {**action_body(by, reason), "partitions": partition}
+        return cancel_partitions(name, body, url, data_dir, _form(form, as_json))
     return act("cancel", name, action_body(by, reason), url, data_dir, _form(form, as_json))
 
 

@@ -11,7 +11,13 @@ from app.cli.client import ApiClient, NoAnswerError, ProblemError, UnreachableEr
 from app.cli.connection import connected
 from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.follow import Change, Progress, ProgressView, brief, may_pass
-from app.cli.operations_view import print_finalise, print_operation, print_operations, print_reverse
+from app.cli.operations_view import (
+    print_cancelled_partitions,
+    print_finalise,
+    print_operation,
+    print_operations,
+    print_reverse,
+)
 from app.cli.options import OutputFormat, asker
 from app.cli.problems import render_problem
 from app.cli.rebalance_run import pause_request
@@ -65,6 +71,15 @@ def reverse_operation(name: str, body: JsonObject, url: str | None, data_dir: Pa
     with connected(url, data_dir, form) as client:
         found = client.act_on_operation(name, "reverse", body)
     print_reverse(found, form)
+    return ExitCode.OK
+
+
+def cancel_partitions(name: str, body: JsonObject, url: str | None, data_dir: Path, form: OutputFormat) -> int:
+    """Raises CliError."""
+    _one_object(form)
+    with connected(url, data_dir, form) as client:
+        found = client.act_on_operation(name, "partitions/cancel", body)
+    print_cancelled_partitions(found, form)
     return ExitCode.OK
 
 

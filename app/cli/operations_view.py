@@ -48,6 +48,15 @@ def print_reverse(found: JsonObject, form: OutputFormat) -> None:
     print(f"{found['reverses']} is reversed by {goes_back}: catalog version {found['catalog_version']}")
 
 
+def print_cancelled_partitions(found: JsonObject, form: OutputFormat) -> None:
+    if form is not OutputFormat.TABLE:
+        print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+        return
+    for what, numbers in (("stay where they are", found["given_up"]), ("had begun and go on", found["begun"])):
+        if numbers:
+            print(f"{found['operation_id']}: {len(numbers)} {what}: {_numbers(numbers[:20], len(numbers))}")
+
+
 def print_finalise(found: JsonObject, form: OutputFormat) -> None:
     if form is not OutputFormat.TABLE:
         print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))

@@ -110,6 +110,25 @@ class OperationControl:
                 return await self._carry_out(name)
         raise _contended(name)
 
+    async def cancel_partitions(
+        self, name: str, numbers: Collection[int], by: str, reason: str
+    ) -> tuple[list[int], list[int]]:
+        """Of partitions ``numbers`` those that have not begun stay where they are, and the operation goes on
+        and ends without them; returns them, and those that had begun and go on to their end (VOL-095).
+
+        Raises RefusedError: OPERATION_STATE_ILLEGAL, PARTITION_NOT_FOUND.
+        """
+        operation, item = await self.read(name)
+        if not operation.state.is_open or not operation.kind.moves_data:
+            raise _illegal(operation, "only of one that moves data and is not over partitions can be cancelled")
+        await self._keeper.given_up(operation, numbers)
+        for _ in range(LOOKS_MAX):
+            if not await self._keeper.withdraw(item, frozenset(numbers)):
+                break
+        given_up = await self._keeper.given_up(operation, numbers)
+        await self._noted(item, self._note(Action.CANCEL_PARTITIONS, by, reason))
+        return sorted(given_up), sorted(set(numbers) - given_up)
+
     async def finalise(self, name: str) -> int:
         """The copies that nodes keep of members which left by this operation, or by an earlier one of its zone,
         are to be deleted; returns how many. Refused while something of it is left: deletions come last. Guarded
@@ -141,17 +160,21 @@ class OperationControl:
         note = self._note(Action.CHANGE_LIMITS, by, reason)
         for item in (await self._metastore.range(self._keyspace.operations)).items:
             operation = Operation.decode(item.value)
-            if zones is not None and operation.zone_id not in zones:
-                continue
-            for _ in range(ATTEMPTS_MAX):
-                if not operation.state.is_open or not operation.kind.moves_data:
-                    break
-                if await self._written(item, operation.noted(note)):
-                    break
-                found = await self._metastore.get(item.key)
-                if found is None:
-                    break
-                item, operation = found, Operation.decode(found.value)
+            if zones is None or operation.zone_id in zones:
+                await self._noted(item, note)
+
+    async def _noted(self, item: KeyValue, note: Note) -> None:
+        """The operation keeps it, unless nothing more of it may begin by now."""
+        for _ in range(ATTEMPTS_MAX):
+            operation = Operation.decode(item.value)
+            if not operation.state.is_open or not operation.kind.moves_data:
+                return
+            if await self._written(item, operation.noted(note)):
+                return
+            found = await self._metastore.get(item.key)
+            if found is None:
+                return
+            item = found
 
     def _note(self, action: Action, by: str, reason: str) -> Note:
         return Note(self._clock.now_ms(), action.value, by, reason)

@@ -9,7 +9,7 @@ waits for a node that is down may wait for days.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
@@ -18,7 +18,7 @@ from catalog.core.errors import RefusedError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
-from rebalance.controllers.recovery import PartitionRecovery, ZoneReading
+from rebalance.controllers.recovery import PartitionRecovery, ZoneReading, check_numbers
 from rebalance.controllers.targets import TargetStore
 from rebalance.core.admission import Limits, move_of
 from rebalance.core.assignments import Assignments
@@ -186,17 +186,32 @@ class OperationKeeper:
             log.info("operation", operation=operation.operation_id, state=after.state.value, over=after.is_over)
         return after
 
-    async def withdraw(self, item: KeyValue) -> bool:
-        """Gives up what the stopped operation ``item`` has not begun; False: there was nothing."""
+    async def withdraw(self, item: KeyValue, only: Collection[int] | None = None) -> bool:
+        """Gives up what the operation ``item`` has not begun, of the partitions ``only`` (None: of all, as it
+        was stopped); False: there was nothing."""
         operation = Operation.decode(item.value)
         reading = await self._recovery.read(operation.zone_id)
         pointer = reading.pointer
         if pointer is None or pointer.event_revision != operation.event_revision:
             return False
-        untouched = (await self._seen(operation, reading, ())).untouched
+        seen = await self._seen(operation, reading, ())
+        untouched = [number for number in seen.untouched if only is None or number in only]
         if untouched:
             await self._withdraw(operation, reading, untouched)
         return bool(untouched)
+
+    async def given_up(self, operation: Operation, numbers: Collection[int]) -> frozenset[int]:
+        """Those of partitions ``numbers`` that something later than the operation has written: a withdrawal, or
+        a recovery. Raises RefusedError (PARTITION_NOT_FOUND)."""
+        reading = await self._recovery.read(operation.zone_id)
+        if reading.intent is not None:
+            check_numbers(reading.intent.zone, sorted(numbers))
+        found = set()
+        for number in numbers:
+            trigger = reading.observed(PartitionId(operation.zone_id, number)).trigger
+            if trigger is not None and decode_trigger(trigger.value) > operation.event_revision:
+                found.add(number)
+        return frozenset(found)
 
     async def _after(self, operation: Operation, reading: ZoneReading) -> Operation:
         now_ms, pointer = self._clock.now_ms(), reading.pointer

@@ -1,4 +1,4 @@
-"""How often the keeper reads the zone of an operation, over each metastore."""
+"""How often the keeper reads the zone of an operation, and what it gives up of one, over each metastore."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import Node
 from rebalance.controllers import operation_keeper
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.core.admission import Limits
+from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
 from rebalance.core.operation import OperationState
 from rebalance.core.records import NodeRecord
@@ -20,7 +22,7 @@ from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore, Snapshot
 from tests.admission_world import DEADLINE_S, IDS, NODES, ZONES
 from tests.conftest import EtcdServer
-from tests.operation_groups import OperationsWorld
+from tests.operation_groups import ZONE_ID, OperationsWorld
 
 
 @pytest.fixture(params=["etcd", "memory"])
@@ -95,3 +97,48 @@ async def test_a_zone_in_which_nothing_happens_is_not_read(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_some_partitions_are_cancelled(world: OperationsWorld) -> None:
+    """VOL-095: exactly those that are named and have not begun stay where they are, whoever leads then; the
+    others move, and the operation ends without them; the next change of the zone moves them, too."""
+    await world.limit(Limits(cluster_moves=2))
+    async with world.controllers() as controllers:
+        operation = await world.begin(controllers)
+        moving = await world.until(lambda found: len(found) == 2)
+        begun = moving[0].partition
+        waits = [number for number in range(6) if all(each.partition != number for each in moving)]
+        name, asked = operation.operation_id, [waits[0], waits[1], begun]
+        for _ in range(2):
+            found = await world.control.cancel_partitions(name, asked, "dave", "a bad disk")
+            assert found == (sorted(waits[:2]), [begun])
+        with pytest.raises(RefusedError) as refused:
+            await world.control.cancel_partitions(name, [0, 6], "dave", "")
+        assert refused.value.kind is ErrorKind.PARTITION_NOT_FOUND
+    async with world.controllers() as later:
+        assert await later.zones.reconcile([ZONE_ID]) == {}
+        async with asyncio.timeout(DEADLINE_S):
+            while not (await world.look(later)).is_over:
+                await world.end_moves()
+                await asyncio.sleep(0.05)
+        over = await world.newest()
+        assert (over.operation_id, over.state) == (name, OperationState.DONE)
+        assert {(note.action, note.by, note.reason) for note in over.notes} == {
+            ("CANCEL PARTITIONS", "dave", "a bad disk")
+        }
+        assert await voters(world) == [1 if number in waits[:2] else 3 for number in range(6)]
+        with pytest.raises(RefusedError) as refused:
+            await world.control.cancel_partitions(name, [waits[0]], "dave", "")
+        assert refused.value.kind is ErrorKind.OPERATION_STATE_ILLEGAL
+        await world.limit(Limits())
+        await world.begin(later, 2)
+        await world.until(lambda found: len(found) == 6)
+        await world.end_moves()
+        assert await voters(world) == [2] * 6
+
+
+async def voters(world: OperationsWorld) -> list[int]:
+    """How many each partition has."""
+    found = sorted((await world.observed()).items(), key=lambda each: each[0].partition)
+    stable = [seen.stable for partition, seen in found if partition.zone_id == ZONE_ID]
+    return [len(Assignments.decode(each.value).peers) for each in stable if each is not None]

@@ -136,6 +136,26 @@ async def test_pause_and_resume(api: OperationsWorld) -> None:
     assert (await api.get(f"/operations/{name}"))["cause"] == "PAUSED: by night: shift"
 
 
+async def test_partitions_of_an_operation_are_cancelled(api: OperationsWorld) -> None:
+    """VOL-095: which stay and which had begun, in the audit and in the history; a partition that the zone does
+    not have, and none at all, are refused."""
+    await api.http.patch("/rebalance/limits", json={"pause": {"by": "night"}})
+    await api.world.settle()
+    name = (await alter(api))["operation_id"]
+    path = f"/operations/{name}/partitions/cancel"
+    found = await api.post(path, {"partitions": [2, 1, 2], "by": "bob", "reason": "bad disk"})
+    assert found == {"operation_id": name, "given_up": [1, 2], "begun": []}
+    await api.look()
+    detail = await api.get(f"/operations/{name}")
+    assert (detail["state"], detail["progress"]["partitions"]["done"]) == ("PAUSED", 2)
+    assert [(each["action"], each["by"]) for each in detail["history"]] == [("CANCEL PARTITIONS", "bob")]
+    (audited,) = (await api.get("/audit", page_size=1))["records"]
+    assert (audited["action"], audited["by"], audited["reason"]) == ("CANCEL PARTITIONS", "bob", "bad disk")
+    assert json.loads(audited["details"]) == {"partitions": [2, 1, 2]}
+    assert (await api.post(path, {"partitions": [77]}, 400))["name"] == "PARTITION_NOT_FOUND"
+    assert (await api.post(path, {"partitions": []}, 400))["name"] == "INVALID_REQUEST"
+
+
 async def test_who_and_why_of_limits_pauses_and_resumes(api: OperationsWorld) -> None:
     """VOL-089, VOL-095: each reaches the audit and the history of the operations that it concerns, over REST
     and SQL; what changes nothing is not in the history, and what is over is left alone."""

@@ -264,16 +264,28 @@ def test_pause_and_resume_ask_for_a_name_and_a_reason(visit: Visit) -> None:
 
 def test_limits_are_set_and_refused_as_the_api_does(visit: Visit) -> None:
     page = visit.open("rebalance")
-    page.get_by_label("Away from each node").fill("2")
+    page.get_by_label("Away from each node", exact=True).fill("2")
+    page.get_by_label("Windows, UTC").fill("nightly")
+    page.get_by_role("checkbox", name="Keep copies").click()
     page.get_by_role("button", name="Set limits").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Away from each node: 2")
     dialog.get_by_label("Your name").fill("ada")
     dialog.get_by_label("Reason").fill("a slow network")
     dialog.get_by_role("button", name="Set limits").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("nightly")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(dialog).to_be_hidden()
+    page.get_by_label("Windows, UTC").fill("22:00-04:00; Sat,Sun 00:00-24:00")
+    page.get_by_role("button", name="Set limits").click()
+    dialog.get_by_label("Your name").fill("ada")
+    dialog.get_by_label("Reason").fill("a slow network")
+    dialog.get_by_role("button", name="Set limits").click()
     expect(dialog).to_be_hidden()
     visit.open("rebalance")
-    expect(page.get_by_label("Away from each node")).to_have_value("2")
+    expect(page.get_by_label("Away from each node", exact=True)).to_have_value("2")
+    expect(page.get_by_label("Windows, UTC")).to_have_value("22:00-04:00; Sat,Sun 00:00-24:00")
+    expect(page.get_by_role("checkbox", name="Keep copies")).to_be_checked()
 
 
 def test_an_operation_is_paused_and_goes_on(visit: Visit) -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from app.console.cells import Copy, Health, Move, PartitionReading, Role, cell
 from app.console.fragments import link, render, shares, size
+from app.console.limits_form import changed_limits
 from app.console.nodes_model import node_rows
 from app.console.overview import ADVICE, health_bar, stuck, tiles, unsettled
 from app.console.plan import quoted
-from app.console.rebalance_page import changed_limits
 from app.console.shared import Event
 from app.console.zone_grid import NodeLoad, ZoneGrid
 from app.console.zone_page import named_in
@@ -111,6 +111,10 @@ def test_nodes_that_are_missed_are_listed() -> None:
         ({"zone_moves": 1}, {"zone_moves": 2.0}, {"zone_moves": 2}),
         ({"one_operation": False}, {"one_operation": True}, {"one_operation": True}),
         ({"one_operation": False}, {"one_operation": False}, {}),
+        ({"windows": []}, {"windows": ""}, {}),
+        ({"windows": ["22:00-04:00"]}, {"windows": "22:00-04:00 ;"}, {}),
+        ({"windows": ["22:00-04:00"]}, {"windows": ""}, {"windows": []}),
+        ({"windows": []}, {"windows": "1:00-2:00;Sun 3:00-4:00"}, {"windows": ["1:00-2:00", "Sun 3:00-4:00"]}),
     ],
 )
 def test_only_what_differs_is_changed(shown: dict, fields: dict, change: dict) -> None:

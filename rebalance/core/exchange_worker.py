@@ -63,6 +63,7 @@ class ExchangeWorker:
         self.name = name
         self.order = order
         self.cluster = cluster
+        self._begins_after = cluster.version
         self.held = HeldMaps(cluster.version)
         self.queue: deque[tuple[DiscoveryEvent, Cluster]] = deque()
         self.running: RunningExchange | None = None
@@ -331,12 +332,12 @@ class ExchangeWorker:
         return []
 
     def _on_count(self, message: LatchCount) -> list[Effect]:
-        running = self.running
-        if message.exchange <= self.held.version or (
-            running is not None and running.version == message.exchange and running.latch_open
-        ):
+        if message.exchange <= self._begins_after:
+            return []  # meant for the server that had this name before: how that latch ended is not known here
+        running = self.running if self.running and self.running.version == message.exchange else None
+        if message.exchange <= self.held.version or (running and running.latch_open):
             return [Send(message.sender, LatchOpen(message.exchange, self.order))]
-        if running is None or running.version != message.exchange:
+        if running is None:
             self._inbox.keep_count(message)
             return []
         running.counted.add(message.sender)

@@ -49,6 +49,7 @@ format: setup ## rewrite the code the way ruff wants it
 
 soak: setup ## the long runs
 	$(BIN)/pytest -m soak --timeout 0 -s
+	HYPOTHESIS_PROFILE=random $(BIN)/pytest --timeout 0 tests/property tests/unit
 
 bench: setup browser ## the measurements
 	$(BIN)/pytest -q -s --timeout 0 tests/bench/bench_*.py

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from rebalance.core.keys import Keyspace
 from rebalance.hosting.child import spawn, stop
@@ -22,6 +23,11 @@ from rebalance.metastore.etcd import EtcdMetastore
 from tests.ports import free_block
 
 pytest_plugins = ["tests.databases"]
+
+# The same examples in each run, so that what fails fails again; `make soak` draws others.
+settings.register_profile("steady", derandomize=True)
+settings.register_profile("random")
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 _prefixes = itertools.count(1)
 

@@ -14,11 +14,12 @@ from rebalance.core.records import (
     MemberRecord,
     MemberRole,
     MemberState,
+    NodeRecord,
     Stage,
 )
 from rebalance.core.txn import Put, Txn
 from rebalance.ports.metastore import Metastore
-from tests.admission_world import IDS, ZONES, Controllers, World, altered
+from tests.admission_world import IDS, NODES, ZONES, Controllers, World, altered
 
 ZONE, ZONE_ID = ZONES[0], IDS[0]
 SIZE = 1_000
@@ -72,3 +73,14 @@ class OperationsWorld(World):
             for partition in moving:
                 await self.end_move(partition)
         await self.found()
+
+
+async def operations_world(store: Metastore, keyspace: Keyspace) -> OperationsWorld:
+    """Its zones are placed; ``found`` is for whoever needs the groups."""
+    made = OperationsWorld(store, keyspace)
+    for node in NODES:
+        await made.put(keyspace.node(node.name), NodeRecord(node, "i", 1).encode())
+    await made.publish(*ZONES)
+    async with made.controllers() as controllers:
+        assert await controllers.zones.reconcile(IDS) == {}
+    return made

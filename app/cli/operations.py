@@ -230,11 +230,11 @@ def cancel(
       zonectl operations cancel 3-1834 --partition 7 --partition 8
       zonectl operations wait 3-1834
     """
-    from app.cli.operations_run import act, action_body, cancel_partitions
+    from app.cli.operations_run import act, action_body
 
     if partition:
         body = {**action_body(by, reason), "partitions": partition}
-        return cancel_partitions(name, body, url, data_dir, _form(form, as_json))
+        return act("partitions/cancel", name, body, url, data_dir, _form(form, as_json))
     return act("cancel", name, action_body(by, reason), url, data_dir, _form(form, as_json))
 
 
@@ -260,9 +260,9 @@ def finalise(
       zonectl operations wait 3-1834 && zonectl operations finalise 3-1834
       zonectl operations finalise 3-1834 --json | jq .copies
     """
-    from app.cli.operations_run import action_body, finalise_operation
+    from app.cli.operations_run import act, action_body
 
-    return finalise_operation(name, action_body(by, reason), url, data_dir, _form(form, as_json))
+    return act("finalise", name, action_body(by, reason), url, data_dir, _form(form, as_json))
 
 
 @app.command()
@@ -287,6 +287,6 @@ def reverse(
       zonectl operations reverse 3-1834 --reason "too slow"
       zonectl operations wait "$(zonectl operations reverse 3-1834 --json | jq -r .operation_id)"
     """
-    from app.cli.operations_run import action_body, reverse_operation
+    from app.cli.operations_run import act, action_body
 
-    return reverse_operation(name, action_body(by, reason), url, data_dir, _form(form, as_json))
+    return act("reverse", name, action_body(by, reason), url, data_dir, _form(form, as_json))

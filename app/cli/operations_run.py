@@ -56,39 +56,20 @@ def show_operation(name: str, url: str | None, data_dir: Path, form: OutputForma
     return ExitCode.OK
 
 
+SHOWN = {
+    "reverse": print_reverse,
+    "partitions/cancel": print_cancelled_partitions,
+    "finalise": print_finalise,
+}
+"""How the answers are printed that are not the operation itself."""
+
+
 def act(action: str, name: str, body: JsonObject, url: str | None, data_dir: Path, form: OutputFormat) -> int:
     """Raises CliError."""
     _one_object(form)
     with connected(url, data_dir, form) as client:
         found = client.act_on_operation(name, action, body)
-    print_operation(found, form)
-    return ExitCode.OK
-
-
-def reverse_operation(name: str, body: JsonObject, url: str | None, data_dir: Path, form: OutputFormat) -> int:
-    """Raises CliError."""
-    _one_object(form)
-    with connected(url, data_dir, form) as client:
-        found = client.act_on_operation(name, "reverse", body)
-    print_reverse(found, form)
-    return ExitCode.OK
-
-
-def cancel_partitions(name: str, body: JsonObject, url: str | None, data_dir: Path, form: OutputFormat) -> int:
-    """Raises CliError."""
-    _one_object(form)
-    with connected(url, data_dir, form) as client:
-        found = client.act_on_operation(name, "partitions/cancel", body)
-    print_cancelled_partitions(found, form)
-    return ExitCode.OK
-
-
-def finalise_operation(name: str, body: JsonObject, url: str | None, data_dir: Path, form: OutputFormat) -> int:
-    """Raises CliError."""
-    _one_object(form)
-    with connected(url, data_dir, form) as client:
-        found = client.act_on_operation(name, "finalise", body)
-    print_finalise(found, form)
+    SHOWN.get(action, print_operation)(found, form)
     return ExitCode.OK
 
 

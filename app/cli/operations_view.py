@@ -23,8 +23,7 @@ def print_operations(found: Sequence[JsonObject], form: OutputFormat) -> None:
 
 def print_operation(found: JsonObject, form: OutputFormat) -> None:
     """For people a few lines, then what waits and the plan as tables."""
-    if form is not OutputFormat.TABLE:
-        print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+    if _printed_as_json(found, form):
         return
     for line in _lines(found):
         print(line)
@@ -41,16 +40,14 @@ def print_operation(found: JsonObject, form: OutputFormat) -> None:
 
 
 def print_reverse(found: JsonObject, form: OutputFormat) -> None:
-    if form is not OutputFormat.TABLE:
-        print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+    if _printed_as_json(found, form):
         return
     goes_back = found["operation_id"] or "the operation that no controller has begun yet"
     print(f"{found['reverses']} is reversed by {goes_back}: catalog version {found['catalog_version']}")
 
 
 def print_cancelled_partitions(found: JsonObject, form: OutputFormat) -> None:
-    if form is not OutputFormat.TABLE:
-        print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+    if _printed_as_json(found, form):
         return
     for what, numbers in (("stay where they are", found["given_up"]), ("had begun and go on", found["begun"])):
         if numbers:
@@ -58,12 +55,18 @@ def print_cancelled_partitions(found: JsonObject, form: OutputFormat) -> None:
 
 
 def print_finalise(found: JsonObject, form: OutputFormat) -> None:
-    if form is not OutputFormat.TABLE:
-        print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+    if _printed_as_json(found, form):
         return
     copies = found["copies"]
     told = f"{copies} kept copies are being deleted" if copies else "no copies were kept"
     print(f"{found['operation_id']}: {told}")
+
+
+def _printed_as_json(found: JsonObject, form: OutputFormat) -> bool:
+    if form is OutputFormat.TABLE:
+        return False
+    print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+    return True
 
 
 def _row(each: JsonObject) -> tuple[str, ...]:

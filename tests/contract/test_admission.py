@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -20,18 +19,8 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import ConfigurationRecord, Stage
 from rebalance.core.txn import Put, Txn, TxnResult
 from rebalance.core.windows import Window
-from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore
 from tests.admission_world import DEADLINE_S, IDS, ZONES, World, altered
-from tests.conftest import EtcdServer
-
-
-@pytest.fixture(params=["etcd", "memory"])
-async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> AsyncIterator[Metastore]:
-    opened: Metastore = EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture

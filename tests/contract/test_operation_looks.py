@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -17,29 +16,14 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
 from rebalance.core.operation import OperationState
 from rebalance.core.records import NodeRecord
-from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore, Snapshot
-from tests.admission_world import DEADLINE_S, IDS, NODES, ZONES
-from tests.conftest import EtcdServer
-from tests.operation_groups import ZONE_ID, OperationsWorld
-
-
-@pytest.fixture(params=["etcd", "memory"])
-async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> AsyncIterator[Metastore]:
-    opened: Metastore = EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
-    yield opened
-    await opened.close()
+from tests.admission_world import DEADLINE_S
+from tests.operation_groups import ZONE_ID, OperationsWorld, operations_world
 
 
 @pytest.fixture
 async def world(store: Metastore, keyspace: Keyspace) -> OperationsWorld:
-    made = OperationsWorld(store, keyspace)
-    for node in NODES:
-        await made.put(keyspace.node(node.name), NodeRecord(node, "i", 1).encode())
-    await made.publish(*ZONES)
-    async with made.controllers() as controllers:
-        assert await controllers.zones.reconcile(IDS) == {}
+    made = await operations_world(store, keyspace)
     await made.found()
     return made
 

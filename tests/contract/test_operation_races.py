@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import combinations
 from typing import TypeVar
 
@@ -19,14 +19,9 @@ from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.operation import Operation, OperationKind, OperationState
-from rebalance.core.records import NodeRecord
 from rebalance.core.txn import KeyValue, Txn, TxnResult
-from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore, Snapshot
-from tests.admission_world import IDS, NODES, ZONES
-from tests.conftest import EtcdServer
-from tests.operation_groups import ZONE_ID, OperationsWorld
+from tests.operation_groups import ZONE_ID, OperationsWorld, operations_world
 
 T = TypeVar("T")
 
@@ -35,21 +30,9 @@ TURNS = 12
 """More than the keeper's look takes: so a cancel reads, and writes, at every place among its requests."""
 
 
-@pytest.fixture(params=["etcd", "memory"])
-async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> AsyncIterator[Metastore]:
-    opened: Metastore = EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
-    yield opened
-    await opened.close()
-
-
 @pytest.fixture
 async def world(store: Metastore, keyspace: Keyspace) -> OperationsWorld:
-    made = OperationsWorld(store, keyspace)
-    for node in NODES:
-        await made.put(keyspace.node(node.name), NodeRecord(node, "i", 1).encode())
-    await made.publish(*ZONES)
-    async with made.controllers() as controllers:
-        assert await controllers.zones.reconcile(IDS) == {}
+    made = await operations_world(store, keyspace)
     await made.found()
     return made
 

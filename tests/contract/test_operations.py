@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -21,34 +20,17 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.operation import KEPT_MAX, Operation, OperationKind, OperationState
 from rebalance.core.records import (
     ConfigurationRecord,
-    NodeRecord,
     Stage,
 )
 from rebalance.core.target import TargetPointer
-from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore
-from tests.admission_world import DEADLINE_S, IDS, NODES, ZONES, altered
-from tests.conftest import EtcdServer
-from tests.operation_groups import SIZE, ZONE, ZONE_ID, OperationsWorld
-
-
-@pytest.fixture(params=["etcd", "memory"])
-async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> AsyncIterator[Metastore]:
-    opened: Metastore = EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
-    yield opened
-    await opened.close()
+from tests.admission_world import DEADLINE_S, IDS, ZONES, altered
+from tests.operation_groups import SIZE, ZONE, ZONE_ID, OperationsWorld, operations_world
 
 
 @pytest.fixture
 async def world(store: Metastore, keyspace: Keyspace) -> OperationsWorld:
-    made = OperationsWorld(store, keyspace)
-    for node in NODES:
-        await made.put(keyspace.node(node.name), NodeRecord(node, "i", 1).encode())
-    await made.publish(*ZONES)
-    async with made.controllers() as controllers:
-        assert await controllers.zones.reconcile(IDS) == {}
-    return made
+    return await operations_world(store, keyspace)
 
 
 async def test_a_target_is_named_together_with_its_operation(world: OperationsWorld) -> None:

@@ -1,0 +1,19 @@
+"""What contract tests of controllers share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from rebalance.metastore.etcd import EtcdMetastore
+from rebalance.metastore.memory import MemoryMetastore
+from rebalance.ports.metastore import Metastore
+from tests.conftest import EtcdServer
+
+
+@pytest.fixture(params=["etcd", "memory"])
+async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> AsyncIterator[Metastore]:
+    opened: Metastore = EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
+    yield opened
+    await opened.close()

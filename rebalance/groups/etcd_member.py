@@ -26,6 +26,7 @@ from rebalance.groups.etcd_tuning import (
     member_command,
 )
 from rebalance.groups.reservations import Reservation, Reservations
+from rebalance.groups.snapshot_flush import flush_while
 from rebalance.hosting import child
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberUnavailableError
@@ -74,6 +75,7 @@ class EtcdMember:
         self._unstuck = False
         self._space = SpaceKeeper(partition, tuning.quota_bytes)
         self._alone = 0
+        self._flushing: asyncio.Task[None] | None = None
 
     @property
     def reservation(self) -> Reservation:
@@ -156,6 +158,10 @@ class EtcdMember:
 
     async def stop(self) -> None:
         process, self._process = self._process, None
+        flushing, self._flushing = self._flushing, None
+        if flushing is not None:
+            flushing.cancel()
+            await asyncio.gather(flushing, return_exceptions=True)
         await self._close_api()
         if process is not None and process.poll() is None:
             await asyncio.to_thread(child.stop, process, self._tuning.stop_grace_s)
@@ -298,6 +304,7 @@ class EtcdMember:
             self._started_at = time.monotonic()
             self._exit_code = None
             self._api = EtcdApi(held.endpoints.client_url, self._tuning.tls)
+            self._flush_what_arrives()
             # The start of a process is the expensive part: the next one waits until this one has read its data.
             await asyncio.sleep(0.05)
         log.info(
@@ -307,6 +314,19 @@ class EtcdMember:
             state=held.state,
             peer_url=held.endpoints.peer_url,
         )
+
+    def _flush_what_arrives(self) -> None:
+        """Only a member that joins is sent a whole snapshot in the ordinary course of things."""
+        held, process = self.reservation, self._process
+        if held.state != "existing" or held.wrote_log or process is None:
+            return
+
+        def joins() -> bool:
+            now = self._reservations.get(self.partition)
+            return process.poll() is None and now is not None and not now.wrote_log
+
+        snapshots = self._reservations.data(self.partition) / "member" / "snap"
+        self._flushing = asyncio.create_task(flush_while(joins, snapshots))
 
     async def _close_api(self) -> None:
         await self._space.stop()

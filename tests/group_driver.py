@@ -50,6 +50,9 @@ class GroupDriver:
         found = self._applied.get(partition)
         return (frozenset(found.peers), frozenset()) if found else None
 
+    def strays(self, partition: PartitionId) -> frozenset[str]:
+        return frozenset()
+
     def mirrors(self, partition: PartitionId) -> frozenset[str] | None:
         return None
 

@@ -127,6 +127,8 @@ class SimulatedGroup:
     applied: int = 0
     identity: bytes = b""
     electing: bool = False
+    strays: set[int] = field(default_factory=set)
+    """Members whose addition came after its caller had given it up."""
 
     @property
     def voters(self) -> list[int]:
@@ -153,6 +155,11 @@ class SimulatedGroup:
             frozenset(node for node, learns in named if not learns),
             frozenset(node for node, learns in named if learns),
         )
+
+    @property
+    def stray_learners(self) -> frozenset[str]:
+        learners = (each for each in self.entries.values() if each.is_learner and each.member_id in self.strays)
+        return frozenset(self.cluster.node_of(each.peer_url) for each in learners)
 
     def check_leader(self) -> None:
         if not self.has_leader:

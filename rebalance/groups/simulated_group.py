@@ -253,8 +253,10 @@ class SimulatedCalls:
 
 
 def _land(group: SimulatedGroup, step: Step) -> None:
+    known = set(group.entries)
     try:
         group.check_leader()
         step(group)
     except CallFailedError:
         return  # nobody hears the answer
+    group.strays |= set(group.entries) - known

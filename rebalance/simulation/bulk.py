@@ -318,6 +318,9 @@ class BulkPlane:
             return None
         return frozenset(self._state.nodes(rows.voters[partition.partition])), frozenset()
 
+    def strays(self, partition: PartitionId) -> frozenset[str]:
+        return frozenset()
+
     def mirrors(self, partition: PartitionId) -> frozenset[str] | None:
         return None
 

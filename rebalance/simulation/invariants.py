@@ -63,6 +63,10 @@ class AppliedConfigurations(Protocol):
         """What the group has committed; None when there is no such group."""
         ...
 
+    def strays(self, partition: PartitionId) -> frozenset[str]:
+        """Learners that a request added which its sender had given up long ago: nobody can foresee them."""
+        ...
+
     def mirrors(self, partition: PartitionId) -> frozenset[str] | None:
         """Nodes that hold a standing learner's whole copy; None where copies are not modelled."""
         ...

@@ -62,7 +62,9 @@ def what_is_left(
         return "stable is not the target"
     if store.peek(keys.pending) is not None or store.peek(keys.planned) is not None:
         return "it moves"
-    if configurations.applied(partition) != (frozenset(target.peers), frozenset()):
+    applied = configurations.applied(partition)
+    voters, learners = applied if applied is not None else (frozenset(), frozenset())
+    if voters != frozenset(target.peers) or learners - configurations.strays(partition):
         return "the group is not the target"
     copies = configurations.mirrors(partition)
     missing = frozenset(target.learners) - copies if copies is not None else frozenset()

@@ -46,6 +46,8 @@ class DataPlane(Protocol):
 
     def applied(self, partition: PartitionId) -> Voters | None: ...
 
+    def strays(self, partition: PartitionId) -> frozenset[str]: ...
+
     def mirrors(self, partition: PartitionId) -> frozenset[str] | None: ...
 
     def left_over(self) -> str:
@@ -133,6 +135,10 @@ class AgentPlane:
     def applied(self, partition: PartitionId) -> Voters | None:
         group = self._environment.cluster.groups.get(partition)
         return group.nodes if group is not None else None
+
+    def strays(self, partition: PartitionId) -> frozenset[str]:
+        group = self._environment.cluster.groups.get(partition)
+        return group.stray_learners if group is not None else frozenset()
 
     def mirrors(self, partition: PartitionId) -> frozenset[str] | None:
         disks = ((name, self._environment.cluster.mirror_disk(name)) for name in self._nodes)

@@ -98,6 +98,9 @@ class LearnerWorld:
         founded = (frozenset(stable.peers), frozenset()) if stable is not None else None
         return self.plane.applied(partition) or founded
 
+    def strays(self, partition: PartitionId) -> frozenset[str]:
+        return self.plane.strays(partition)
+
     def mirrors(self, partition: PartitionId) -> frozenset[str] | None:
         return self.plane.mirrors(partition)
 

@@ -30,7 +30,7 @@ ZONES = tuple(
     for number in (1, 2)
 )
 NODES = tuple(Node(name) for name in ("n1", "n2", "n3"))
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 class Controllers:
@@ -46,6 +46,10 @@ class Controllers:
         self.zones = ZoneController(
             store, keyspace, LocalPlacementEngine(), keeper, admission=self.admission, clock=clock
         )
+
+    async def obey(self, limits: Limits) -> None:
+        """Until the limits that were written are known here: what decides by older ones is refused."""
+        await eventually(lambda: self.admission.limits == limits)
 
     def leave(self, name: str) -> None:
         """The node matches no zone any more, at once."""
@@ -112,17 +116,40 @@ class World:
                 await asyncio.sleep(0.01)
         return found
 
-    async def watch(self, seen: list[int]) -> None:
-        """How many partitions move, after every revision."""
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[list[int]]:
+        """How many partitions move, after every revision from the block's begin to its end."""
+        seen: list[int] = []
+        read = [0]
+        task = asyncio.create_task(self._watch(seen, read))
+        try:
+            await eventually(lambda: bool(seen))
+            yield seen
+            newest = (await self.store.newest(self.keyspace.partitions)).mod_revision
+            await eventually(lambda: read[-1] >= newest)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _watch(self, seen: list[int], read: list[int]) -> None:
         pending: set[str] = set()
         async for change in self.store.watch(self.keyspace.partitions):
             if isinstance(change, WatchReset):
                 pending = {item.key for item in change.snapshot.items if item.key.endswith("/pending")}
                 seen.append(len(pending))
+                read.append(change.snapshot.revision)
             else:
                 for batch in revisions(change):
                     pending = batch(pending)
                     seen.append(len(pending))
+                read.append(change.revision)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Of what changes in this process."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 def revisions(change: WatchBatch) -> list[Callable[[set[str]], set[str]]]:

@@ -20,6 +20,7 @@ from tests.conftest import EtcdServer
 from tests.ports import free_block
 
 NODES = ("n1", "n2", "n3")
+START_S = 120.0
 
 
 def register_nodes(etcd: EtcdServer, keyspace: Keyspace, member_limit: int = 100) -> None:
@@ -31,7 +32,7 @@ def register_nodes(etcd: EtcdServer, keyspace: Keyspace, member_limit: int = 100
             "value": base64.b64encode(record.encode()).decode(),
         }
         url = f"http://{etcd.endpoint}/v3/kv/put"
-        httpx.post(url, json=body, trust_env=False, timeout=5).raise_for_status()
+        httpx.post(url, json=body, trust_env=False, timeout=30).raise_for_status()
 
 
 class ApiServer:
@@ -54,7 +55,7 @@ class ApiServer:
         command = [sys.executable, "-m", "app.cli", "serve", "--migrate", "--port", str(self.port)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + START_S
         while not self._has_nodes():
             assert time.monotonic() < deadline, self._log.read_text()[-2000:]
             assert self._process.poll() is None, self._log.read_text()[-2000:]
@@ -63,7 +64,7 @@ class ApiServer:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(20)
+            self._process.wait(60)
 
     def kill(self) -> None:
         assert self._process is not None
@@ -72,7 +73,7 @@ class ApiServer:
 
     def _has_nodes(self) -> bool:
         try:
-            answer = httpx.get(f"{self.url}/api/v1/nodes", trust_env=False, timeout=2)
+            answer = httpx.get(f"{self.url}/api/v1/nodes", trust_env=False, timeout=10)
         except httpx.TransportError:
             return False
         return answer.status_code == 200 and len(answer.json()["nodes"]) == len(NODES)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -14,7 +15,7 @@ from rebalance.hosting.etcd_binary import find_etcd
 from tests.ports import free_block
 
 MEMBERS = 3
-START_S = 30.0
+START_S = 60.0
 
 
 class EtcdCluster:
@@ -54,33 +55,32 @@ class EtcdCluster:
     def freeze(self, member: int) -> None:
         self._processes[member].send_signal(signal.SIGSTOP)
 
-    def leader(self) -> int | None:
-        """The member that says of itself that it leads."""
-        for member in self._processes:
-            found = self._status(member)
-            if found and found["leader"] == found["header"]["member_id"]:
+    def leader(self, members: int = 1) -> int | None:
+        """The member that says of itself that it leads, and that so many ``members`` follow."""
+        known = {member: found for member in self._processes if (found := self._status(member))}
+        # What is zero is left out of the answer: a member that knows of no leader.
+        named = [found.get("leader") for found in known.values()]
+        for member, found in known.items():
+            if found.get("leader") == found["header"]["member_id"] and named.count(found["leader"]) >= members:
                 return member
         return None
 
     def wait_for_leader(self, members: int = MEMBERS) -> int:
-        """Once ``members`` know of one. Blocks."""
+        """Once ``members`` know of the same one. Blocks."""
         deadline = time.monotonic() + START_S
-        while True:
-            known = [found.get("leader", "0") for each in self._processes if (found := self._status(each))]
-            leader = self.leader()
-            if leader is not None and len([each for each in known if each != "0"]) >= members:
-                return leader
+        while (leader := self.leader(members)) is None:
             assert time.monotonic() < deadline, f"no leader within {START_S} s: {self._directory}"
             time.sleep(0.1)
+        return leader
 
     def stop(self) -> None:
         for member in tuple(self._processes):
             self.kill(member)
 
-    def _status(self, member: int) -> dict[str, dict[str, str]] | None:
+    def _status(self, member: int) -> dict[str, Any] | None:
         url = f"http://{self.endpoints[member]}/v3/maintenance/status"
         try:
-            answer = httpx.post(url, json={}, trust_env=False, timeout=1)
+            answer = httpx.post(url, json={}, trust_env=False, timeout=2)
         except httpx.TransportError:
             return None
-        return answer.json() if answer.status_code == 200 else None
+        return dict(answer.json()) if answer.status_code == 200 else None

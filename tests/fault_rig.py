@@ -58,7 +58,7 @@ class Controllers:
 
     def stop(self) -> None:
         for process in self.processes.values():
-            stop(process, 10)
+            stop(process, 30)
 
     def log_tail(self) -> str:
         return self._log.read_text()[-3000:] if self._log.exists() else "no controller has begun"
@@ -102,7 +102,7 @@ class FaultRig:
 
     async def put(self, key: str, value: bytes) -> None:
         """As often as it takes: only the test writes what it puts, so a repeat does no harm."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     assert (await self.metastore.commit(Txn((), (Put(key, value),)))).succeeded

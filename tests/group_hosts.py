@@ -27,6 +27,7 @@ from rebalance.ports.groups import (
 from tests.ports import free_block
 
 P0, P1 = PartitionId(ZoneId(3), 0), PartitionId(ZoneId(3), 1)
+WAIT_S = 60.0
 TUNING = EtcdTuning(heartbeat_ms=50, election_ms=500, stop_grace_s=1.0, catch_up_timeout_s=1.0)
 
 
@@ -93,7 +94,7 @@ class Hosts:
         await asyncio.gather(*(self.hosts[name].bootstrap(partition, group) for name in names))
         return await self.leader(partition)
 
-    async def leader(self, partition: PartitionId, timeout_s: float = 10.0) -> str:
+    async def leader(self, partition: PartitionId, timeout_s: float = WAIT_S) -> str:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             for name, host in self.hosts.items():
@@ -105,7 +106,8 @@ class Hosts:
 
     async def until_listed(self, partition: PartitionId, *names: str) -> None:
         """Exactly these are in the group's list, whatever their role, as the first one's host sees it."""
-        for _ in range(200):
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
             if {each.node for each in await self.hosts[names[0]].configuration(partition)} == set(names):
                 return
             await asyncio.sleep(0.05)
@@ -116,7 +118,7 @@ class Hosts:
         assert found is not None
         return found
 
-    async def event(self, kind: str, timeout_s: float = 10.0) -> tuple[object, int, int]:
+    async def event(self, kind: str, timeout_s: float = WAIT_S) -> tuple[object, int, int]:
         """The first event of a kind, taken out of the list."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:

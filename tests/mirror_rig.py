@@ -24,7 +24,7 @@ from rebalance.hosting.child import spawn
 from rebalance.hosting.etcd_binary import find_etcd, find_restore
 from rebalance.ports.groups import MemberLife
 from rebalance.ports.mirrors import MirrorStatus
-from tests.group_hosts import P0, TUNING, Hosts, etcd_processes
+from tests.group_hosts import P0, TUNING, WAIT_S, Hosts, etcd_processes
 from tests.mirror_process import GROUP
 from tests.ports import free_block
 
@@ -104,7 +104,7 @@ class MirrorRig:
         assert found is not None
         return found
 
-    async def until(self, wanted: Callable[[MirrorStatus], bool], timeout_s: float = 30.0) -> MirrorStatus:
+    async def until(self, wanted: Callable[[MirrorStatus], bool], timeout_s: float = WAIT_S) -> MirrorStatus:
         deadline = time.monotonic() + timeout_s
         while not wanted(status := await self.status()):
             assert time.monotonic() < deadline, status
@@ -154,7 +154,7 @@ class MirrorRig:
             each.send_signal(signal.SIGKILL)
 
     async def restart_voter(self, name: str) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + WAIT_S
         while (await self.hosts.status(name, P0)).life is not MemberLife.RUNNING:
             assert time.monotonic() < deadline
             await self.hosts.hosts[name].restart(P0)
@@ -162,7 +162,8 @@ class MirrorRig:
 
     async def move(self, target: Assignments) -> None:
         """Until the group has these peers; a refusal is a normal answer, as after a change of leader."""
-        for _ in range(40):
+        deadline = time.monotonic() + 2 * WAIT_S
+        while time.monotonic() < deadline:
             leader = await self.hosts.leader(P0)
             host, term = self.hosts.hosts[leader], (await self.hosts.status(leader, P0)).term
             urls = {name: each.endpoints(P0) for name, each in self.hosts.hosts.items()}

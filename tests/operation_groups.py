@@ -37,15 +37,17 @@ class OperationsWorld(World):
 
     async def found(self) -> None:
         """Every group has committed what is stable; its members run."""
+        puts: list[Put] = []
         for partition, seen in (await self.observed()).items():
             assert seen.stable is not None
             stable = Assignments.decode(seen.stable.value)
             voters = {node: ConfiguredMember(node, MemberRole.VOTER, "p") for node in stable.peers}
             record = ConfigurationRecord(1, stable.primary, Stage.NONE, voters, size_bytes=SIZE)
-            await self.put(self.keyspace.partition(partition).configuration, record.encode())
+            puts.append(Put(self.keyspace.partition(partition).configuration, record.encode()))
             for node in stable.peers:
                 member = MemberRecord(MemberState.RUNNING, "p", "c", started=True)
-                await self.put(self.keyspace.member(partition, node), member.encode())
+                puts.append(Put(self.keyspace.member(partition, node), member.encode()))
+        await self.store.commit(Txn((), tuple(puts)))
 
     async def operations(self, zone: int = ZONE_ID) -> list[Operation]:
         items = (await self.store.range(f"{self.keyspace.operations}{zone}-")).items

@@ -16,7 +16,8 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 ROOT = Path(__file__).parents[2]
-WAIT_MS = 30_000
+WAIT_MS = 90_000
+START_MS = 180_000
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM_FLAGS = ("--no-sandbox",)
 
@@ -65,7 +66,7 @@ class Stage:
             if each is not None:
                 each.close()
         self.process.terminate()
-        self.process.wait(20)
+        self.process.wait(60)
 
 
 def find_chromium() -> str:
@@ -80,7 +81,9 @@ def find_chromium() -> str:
 def chromium() -> Iterator[Browser]:
     """Of a module: as long as Playwright runs there is an event loop, and other tests want their own."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
+        browser = playwright.chromium.launch(
+            executable_path=find_chromium(), args=CHROMIUM_FLAGS, timeout=START_MS
+        )
         yield browser
         browser.close()
 
@@ -111,8 +114,8 @@ class Visit:
 
     def open(self, path: str, wait_ms: float = WAIT_MS) -> Page:
         """``path`` below the console; until everything is read."""
-        self.page.goto(self.url + path.lstrip("/"))
-        self.page.wait_for_function("window.socket?.connected")
+        self.page.goto(self.url + path.lstrip("/"), timeout=wait_ms)
+        self.page.wait_for_function("window.socket?.connected", timeout=wait_ms)
         expect(self.page.get_by_role("status")).to_contain_text("live", timeout=wait_ms)
         return self.page
 

@@ -9,11 +9,14 @@ import pytest
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore
-from tests.conftest import EtcdServer
+from tests.conftest import CALL_S, EtcdServer
 
 
 @pytest.fixture(params=["etcd", "memory"])
 async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> AsyncIterator[Metastore]:
-    opened: Metastore = EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
+    if request.param == "etcd":
+        opened: Metastore = EtcdMetastore([etcd_server.endpoint], CALL_S)
+    else:
+        opened = MemoryMetastore()
     yield opened
     await opened.close()

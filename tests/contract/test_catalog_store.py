@@ -340,7 +340,7 @@ def test_the_same_change_from_ten_coordinators_is_one_version(store: CatalogStor
             nonlocal waited
             if not waited:
                 waited = True
-                barrier.wait(timeout=20)
+                barrier.wait(timeout=60)
 
         (executed,) = CatalogService(each.unit_of_work).execute(
             parse_ddl("ALTER ZONE z SET (REPLICAS 3, QUORUM SIZE 2)"), NODES, [meet]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -23,22 +23,12 @@ from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.target import TargetPointer
 from rebalance.core.txn import Compare, Put, Txn, TxnResult
-from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
 from rebalance.ports.placement import Engine, PlacementRequest, PlacementResult
 from spark.engine import LocalPlacementEngine
-from tests.conftest import EtcdServer
 
 ZONE = Zone(ZoneId(1), "ORDERS", partitions=8, replicas=1, quorum_size=None, storage_profiles=("default",))
 NODES = tuple(Node(name) for name in ("n1", "n2", "n3"))
-
-
-@pytest.fixture(params=["etcd", "memory"])
-async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> AsyncIterator[Metastore]:
-    opened: Metastore = EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
-    yield opened
-    await opened.close()
 
 
 def controller(
@@ -220,7 +210,8 @@ async def test_an_older_target_never_overwrites_a_newer_one(
 
     slow_store.commit = close_after
     slowly = asyncio.create_task(slow.reconcile([ZONE.zone_id]))
-    await asyncio.wait_for(slow_store.waiting.wait(), 10)
+    async with asyncio.timeout(60):
+        await slow_store.waiting.wait()
 
     await publish(store, keyspace, ZoneIntent(3, replace(ZONE, replicas=3)))
     fast = controller(store, keyspace)

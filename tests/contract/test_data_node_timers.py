@@ -18,22 +18,14 @@ from rebalance.core.data_nodes import DataNodes
 from rebalance.core.drain import Drain
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.topology import NO_HOLD
-from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
 from spark.engine import LocalPlacementEngine
-from tests.conftest import EtcdServer
 from tests.timer_world import ZONE, Controller, TimerWorld
 
 TIMED = replace(ZONE, auto_scale_up=50, auto_scale_down=20)
-
-
-@pytest.fixture(params=["etcd", "memory"])
-async def store(request: pytest.FixtureRequest, etcd_server: EtcdServer) -> AsyncIterator[Metastore]:
-    opened: Metastore = EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
-    yield opened
-    await opened.close()
+WAIT_S = 60.0
 
 
 async def world_of(store: Metastore, keyspace: Keyspace, *names: str) -> TimerWorld:
@@ -295,10 +287,10 @@ async def test_controllers_killed_between_event_and_due_time(store: Metastore, k
     ticker = asyncio.create_task(ticking(over))
     try:
         async with running(world, "first"):
-            assert await mirror.wait_until(lambda: data_nodes() == ("A",), 20)
+            assert await mirror.wait_until(lambda: data_nodes() == ("A",), WAIT_S)
             await world.join("B")
             assert await mirror.wait_until(
-                lambda: b'"name":"B"' in (mirror.value(keyspace.topology) or b""), 20
+                lambda: b'"name":"B"' in (mirror.value(keyspace.topology) or b""), WAIT_S
             )
         (joined_ms,) = (each.joined_ms for each in (await world.topology()).nodes if each.node.name == "B")
         limit_ms = joined_ms + 50_000 - 1
@@ -306,10 +298,10 @@ async def test_controllers_killed_between_event_and_due_time(store: Metastore, k
         async with running(world, "second"):
             # A zone that is made now is placed after the others were looked at.
             await world.publish(replace(ZONE, zone_id=ZoneId(2)))
-            assert await mirror.wait_until(lambda: data_nodes(2) == ("A", "B"), 20)
+            assert await mirror.wait_until(lambda: data_nodes(2) == ("A", "B"), WAIT_S)
             assert data_nodes() == ("A",)
             limit_ms += 1
-            assert await mirror.wait_until(lambda: data_nodes() == ("A", "B"), 20)
+            assert await mirror.wait_until(lambda: data_nodes() == ("A", "B"), WAIT_S)
     finally:
         over.set()
         watching.cancel()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,22 +11,15 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
 from rebalance.core.topology import HoldRule
 from rebalance.core.txn import Put, Txn
-from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore
-from tests.conftest import EtcdServer
 from tests.recovery_world import P0, STRONG, ZONE, RecoveryWorld
 
 Made = Callable[..., RecoveryWorld]
 
 
-@pytest.fixture(params=["etcd", "memory"])
-async def world(
-    request: pytest.FixtureRequest, etcd_server: EtcdServer, keyspace: Keyspace
-) -> AsyncIterator[RecoveryWorld]:
-    opened: Metastore = EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
-    yield RecoveryWorld(opened, keyspace)
-    await opened.close()
+@pytest.fixture
+async def world(store: Metastore, keyspace: Keyspace) -> RecoveryWorld:
+    return RecoveryWorld(store, keyspace)
 
 
 async def test_a_minority_is_reset_after_the_delay(world: RecoveryWorld) -> None:

@@ -21,6 +21,7 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.operation import Operation, OperationKind, OperationState
 from rebalance.core.txn import KeyValue, Txn, TxnResult
 from rebalance.ports.metastore import Metastore, Snapshot
+from tests.admission_world import DEADLINE_S
 from tests.operation_groups import ZONE_ID, OperationsWorld, operations_world
 
 T = TypeVar("T")
@@ -165,7 +166,7 @@ async def test_half_an_operation_is_taken_back(world: OperationsWorld, stopped: 
         reverse = await world.begin(controllers, 1, origin)
         assert (reverse.kind, reverse.reverses) == (OperationKind.REVERSE, operation.operation_id)
         await world.limit(Limits())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(DEADLINE_S):
             while (await stable_of(world)) != before or await world.moving():
                 await asyncio.sleep(0.01)
                 await controllers.zones.reconcile([ZONE_ID])

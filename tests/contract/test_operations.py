@@ -158,6 +158,7 @@ async def test_cancel(world: OperationsWorld, is_killed: bool) -> None:
         for partition in begun:
             await world.end_move(partition)
         await world.found()
+        await controllers.obey(Limits())
         assert await controllers.zones.reconcile([ZONE_ID]) == {}
         assert await world.moving() == []
         over = await world.look(controllers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -13,23 +12,16 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import RestartRecord
 from rebalance.core.txn import Put, Txn
-from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore
-from tests.conftest import EtcdServer
 from tests.recovery_world import P0, STRONG, RecoveryWorld
 
 
-@pytest.fixture(params=["etcd", "memory"])
-async def world(
-    request: pytest.FixtureRequest, etcd_server: EtcdServer, keyspace: Keyspace
-) -> AsyncIterator[RecoveryWorld]:
-    opened: Metastore = EtcdMetastore([etcd_server.endpoint]) if request.param == "etcd" else MemoryMetastore()
-    running = RecoveryWorld(opened, keyspace)
+@pytest.fixture
+async def world(store: Metastore, keyspace: Keyspace) -> RecoveryWorld:
+    running = RecoveryWorld(store, keyspace)
     running.positions = {"a": 5, "b": 9, "c": 9}
     await running.with_nodes(STRONG, "a", "b", "c")
-    yield running
-    await opened.close()
+    return running
 
 
 async def refused(world: RecoveryWorld, *numbers: int, **how: bool) -> RefusedError:

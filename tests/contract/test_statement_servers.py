@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ from catalog.store.migrate import migrate
 from rebalance.core.keys import Keyspace
 from tests.api_server import ApiServer, serving
 from tests.conftest import EtcdServer
+from tests.e2e.installation import wait_for
 
 
 @pytest.fixture
@@ -29,6 +31,18 @@ def post(server: ApiServer, path: str, key: str, **body: object) -> httpx.Respon
     return httpx.post(f"{server.url}{path}", headers=headers, trust_env=False, timeout=60, **body)
 
 
+def followed(client: httpx.Client, body: dict[str, Any]) -> dict[str, Any]:
+    """The last page."""
+    while "nextUri" in body:
+        body = client.get(body["nextUri"]).json()
+    return body
+
+
+def zone_names(client: httpx.Client, server: ApiServer) -> set[str]:
+    return {each["name"] for each in client.get(f"{server.url}/api/v1/zones").json()["zones"]}
+
+
+@pytest.mark.timeout(600)
 def test_two_servers(servers: list[ApiServer]) -> None:
     """One test, because starting two servers is what takes time."""
     one, two = servers
@@ -36,9 +50,12 @@ def test_two_servers(servers: list[ApiServer]) -> None:
         first = client.post(f"{one.url}/v1/statement", content="SELECT 1").json()
         elsewhere = first["nextUri"].replace(one.url, two.url)
         page = client.get(elsewhere).json()
+        while "data" not in page:
+            elsewhere = page["nextUri"]
+            page = client.get(elsewhere).json()
         assert page["data"] == [[1]]
         # The same page from the first server; only the addresses are its own.
-        assert client.get(first["nextUri"]).json()["data"] == [[1]]
+        assert client.get(elsewhere.replace(two.url, one.url)).json()["data"] == [[1]]
 
         for n in range(5):
             sql = f"CREATE ZONE z{n} (PARTITIONS 1)"
@@ -61,6 +78,7 @@ def test_two_servers(servers: list[ApiServer]) -> None:
                 )
             assert not [answer.text for answer in pages if "error" in answer.json()]
             assert len({answer.json()["id"] for answer in pages}) == 1
+            assert "error" not in followed(client, pages[0].json())
         zones = client.get(f"{two.url}/api/v1/zones").json()
         assert zones["catalog_version"] == 10
 
@@ -80,10 +98,8 @@ def test_two_servers(servers: list[ApiServer]) -> None:
         lost = client.post(
             f"{one.url}/v1/statement", content="CREATE ZONE v (PARTITIONS 1)", headers=headers
         ).json()
+        wait_for("the zone", lambda: "V" in zone_names(client, two), 60)
         one.kill()
-        uri, body = lost["nextUri"].replace(one.url, two.url), lost
-        while uri is not None:
-            body = client.get(uri).json()
-            uri = body.get("nextUri")
+        body = followed(client, {"nextUri": lost["nextUri"].replace(one.url, two.url)})
         assert "error" not in body
         assert [each["warningCode"]["name"] for each in body["warnings"]] == ["WAIT_INTERRUPTED"]

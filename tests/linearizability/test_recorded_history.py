@@ -68,13 +68,14 @@ async def run_through(directory: Path, seed: int, rebalances: int) -> None:
         print(f"{running.network.broken} connections of the lossy network broke")
         assert running.network.broken
         await asyncio.to_thread(whole.execute, f"DROP ZONE {ZONE}")
-        wait_for("the end of all members", lambda: not whole.processes("etcd", "/members/"))
-        wait_for("the end of all data", lambda: not list((whole.directory / "nodes").glob("*/members/*")))
+        wait_for("the end of all members", lambda: not whole.processes("etcd", "/members/"), CONVERGENCE_S)
+        held = whole.directory / "nodes"
+        wait_for("the end of all data", lambda: not list(held.glob("*/members/*")), CONVERGENCE_S)
     finally:
         await asyncio.to_thread(whole.stop)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 async def test_three_rebalances(tmp_path: Path) -> None:
     """IEP-007, IEP-054, I3-059, I3-060: clients that go straight to the groups, through the server, and over a
     network that loses answers, see one linearizable register a key; every acknowledged put is there in the

@@ -50,6 +50,8 @@ DEFAULT_NODES = (
     Node("n3", (("region", "EU"),), ("default",)),
 )
 
+SETTLED_S = 60.0
+
 
 class World:
     """``url`` is a migrated catalog. One sandbox pool may serve several worlds."""
@@ -94,7 +96,7 @@ class World:
     async def settle(self) -> None:
         """Until the mirror has seen every write."""
         revision = (await self.metastore.range(self.keyspace.prefix)).revision
-        assert await self.mirror.wait_until(lambda: self.mirror.revision >= revision, 5)
+        assert await self.mirror.wait_until(lambda: self.mirror.revision >= revision, SETTLED_S)
 
     async def run(self, sql: str, reconcile: bool = True) -> ResultSet:
         """A statement, and after DDL the controllers' work."""

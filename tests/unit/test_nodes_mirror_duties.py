@@ -70,7 +70,7 @@ class Learner:
 
     async def view(self) -> PartitionView:
         """Of everything that was written."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             for mirror in (self.mirrors.partitions, self.mirrors.members):
                 while list(mirror.below(mirror.prefix)) != list(self.store.range_now(mirror.prefix).items):
                     await asyncio.sleep(0.01)

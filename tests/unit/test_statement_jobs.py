@@ -129,12 +129,16 @@ async def test_rows_in_pages_replay_and_what_is_gone(front: TrinoFront, engine: 
         await front.get(first["id"], 5, HERE)
 
 
-async def test_a_status_page_is_repeated_as_it_was(front: TrinoFront, engine: Engine) -> None:
+async def test_a_status_page_is_repeated_as_it_was(
+    front: TrinoFront, engine: Engine, jobs: StatementJobs
+) -> None:
     first = (await front.post("SELECT n", TrinoSession(), None, "", HERE)).body
     waiting = (await front.get(first["id"], 1, HERE)).body
     assert waiting["stats"]["state"] == "RUNNING"
     engine.go.set()
-    await asyncio.sleep(0.1)
+    ended = await jobs.wait(first["id"], 60)
+    assert ended is not None
+    assert ended.state is StatementState.SUCCEEDED
     assert (await front.get(first["id"], 1, HERE)).body == waiting
     assert (await front.get(first["id"], 2, HERE)).body["data"] == [[0]]
 
@@ -142,11 +146,12 @@ async def test_a_status_page_is_repeated_as_it_was(front: TrinoFront, engine: En
 async def test_a_query_is_canceled_and_times_out(front: TrinoFront, engine: Engine) -> None:
     first = (await front.post("SELECT n", TrinoSession(), None, "", HERE)).body
     await front.delete(first["id"])
-    (page,) = await follow(front, first)
+    *_, page = await follow(front, first)
     assert page["error"]["errorName"] == "STATEMENT_CANCELED"
     hasty = TrinoSession(properties={"timeout": "50ms"})
     body = (await front.post("SELECT m", hasty, None, "", HERE)).body
-    assert body["error"]["errorName"] == "STATEMENT_TIMED_OUT"
+    *_, page = body, *await follow(front, body)
+    assert page["error"]["errorName"] == "STATEMENT_TIMED_OUT"
 
 
 async def test_a_repeated_change_runs_once(front: TrinoFront, engine: Engine) -> None:
@@ -162,14 +167,16 @@ async def test_a_repeated_change_runs_once(front: TrinoFront, engine: Engine) ->
 async def test_what_a_dead_server_left_is_ended_by_who_asks(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
     migrate(url)
-    store = CatalogStore.open(url)
-    jobs = StatementJobs(Catalog(store), JobLimits(lease_s=0.2))
+    now_us = 1_000_000
+    store = CatalogStore.open(url, lambda: now_us)
+    jobs = StatementJobs(Catalog(store), JobLimits(lease_s=10))
     statement = NewStatement("0" * 32, "trino", "CREATE ZONE z", "")
-    store.statements.submit(statement, "a dead server", 0.2, 100)
+    store.statements.submit(statement, "a dead server", 10, 100)
     running = await jobs.wait("0" * 32, 0)
     assert running is not None
     assert running.state is StatementState.RUNNING
-    ended = await jobs.wait("0" * 32, 2)
+    now_us += 11_000_000
+    ended = await jobs.wait("0" * 32, 60)
     assert ended is not None
     assert ended.error is not None
     assert ended.error["name"] == "OUTCOME_UNKNOWN"

@@ -53,7 +53,7 @@ async def leading(
         return wanted(Topology.decode(topology), DataNodes.decode(nodes).nodes)
 
     async def until(wanted: Callable[[Topology, tuple[str, ...]], bool]) -> None:
-        assert await mirror.wait_until(lambda: reached(wanted), 20)
+        assert await mirror.wait_until(lambda: reached(wanted), 60)
 
     tasks = [asyncio.create_task(each) for each in (mirror.run(), runtime.run(), tick())]
     try:

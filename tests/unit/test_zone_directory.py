@@ -34,7 +34,7 @@ class Fixture:
     async def publish(self, *intents: ZoneIntent) -> None:
         puts = tuple(Put(KEYS.intent(each.zone.zone_id), each.encode()) for each in intents)
         result = await self.store.commit(Txn((), puts))
-        assert await self.mirror.wait_until(lambda: self.mirror.revision >= result.revision, 5)
+        assert await self.mirror.wait_until(lambda: self.mirror.revision >= result.revision, 60)
 
 
 @pytest.fixture

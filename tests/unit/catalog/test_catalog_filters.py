@@ -120,9 +120,9 @@ def test_length_and_nesting_are_bounded(expression: str) -> None:
 def test_no_regular_expression_takes_long(pattern: str) -> None:
     """Each of these takes a backtracking engine longer than anybody waits."""
     node = Node("n", (("name", "a" * 5000 + "!"),))
-    started = time.perf_counter()
+    started = time.process_time()
     assert not JSON_PATH.matches(f"$[?(@.name =~ /{pattern}/)]", node)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize(

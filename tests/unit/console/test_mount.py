@@ -56,7 +56,7 @@ async def test_every_page_is_drawn(tmp_path: Path) -> None:
         try:
             async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=60) as client:
                 # Nobody has asked for a page yet.
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     await console.started()
                 for path, shown in PAGES.items():
                     answer = await client.get(f"/console/{path}")

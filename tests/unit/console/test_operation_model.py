@@ -22,7 +22,7 @@ async def test_arrays_tell_what_the_api_tells(tmp_path: Path) -> None:
         site = Site(services, PartitionFeed(world.mirror, world.keyspace))
         feeding = asyncio.create_task(site.feed.run())
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not site.feed.grids or site.feed.unread:
                     site.feed.watch()
                     await asyncio.sleep(0.01)

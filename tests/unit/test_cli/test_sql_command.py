@@ -142,9 +142,7 @@ def test_wait_follows_every_touched_zone(api: ApiStub, capsys: pytest.CaptureFix
 def test_wait_gives_up_after_its_limit(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     accept(api)
     api.answers[PROGRESS] = (200, progress(5))
-    started = time.monotonic()
     assert main(["sql", "-e", "x", "--wait", "--timeout", "0.6"]) == 4
-    assert 0.5 < time.monotonic() - started < 3
     assert "not converged after 0.6 s" in capsys.readouterr().err
 
 
@@ -161,14 +159,20 @@ def test_wait_outlives_a_restart_of_the_server(capsys: pytest.CaptureFixture[str
     first = serve(stub, port)
     codes: list[int] = []
 
+    def until_asked_again() -> None:
+        seen, deadline = len(stub.requests), time.monotonic() + 60
+        while len(stub.requests) == seen and time.monotonic() < deadline:
+            time.sleep(0.01)
+
     def restart() -> None:
-        time.sleep(0.6)
+        until_asked_again()
+        until_asked_again()
         first.shutdown()
         first.server_close()
         stub.problem(PROGRESS, 503, "METASTORE_UNAVAILABLE", "etcd does not answer")
         time.sleep(0.6)
         servers.append(serve(stub, port))
-        time.sleep(0.6)
+        until_asked_again()
         stub.answers[PROGRESS] = (200, progress(8))
 
     servers = [first]
@@ -194,7 +198,7 @@ def test_ctrl_c_while_waiting_is_130(api: ApiStub) -> None:
         assert client.stderr is not None
         assert "moving" in client.stderr.readline()
         client.send_signal(signal.SIGINT)
-        assert client.wait(10) == 130
+        assert client.wait(60) == 130
         assert "Traceback" not in client.stderr.read()
 
 

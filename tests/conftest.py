@@ -68,10 +68,10 @@ def _start_etcd(
         ],
         log=directory / "etcd.log",
     )
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while True:
         try:
-            with urllib.request.urlopen(f"{client}/health", timeout=1) as answer:
+            with urllib.request.urlopen(f"{client}/health", timeout=5) as answer:
                 if b'"true"' in answer.read():
                     return process
         except OSError:

@@ -14,7 +14,7 @@ from rebalance.hosting.etcd_binary import find_etcd
 from tests.ports import free_block
 
 MEMBERS = 3
-START_S = 30.0
+START_S = 90.0
 
 
 class EtcdCluster:
@@ -58,7 +58,7 @@ class EtcdCluster:
         """The member that says of itself that it leads."""
         for member in self._processes:
             found = self._status(member)
-            if found and found["leader"] == found["header"]["member_id"]:
+            if found and found.get("leader") == found["header"]["member_id"]:
                 return member
         return None
 
@@ -80,7 +80,7 @@ class EtcdCluster:
     def _status(self, member: int) -> dict[str, dict[str, str]] | None:
         url = f"http://{self.endpoints[member]}/v3/maintenance/status"
         try:
-            answer = httpx.post(url, json={}, trust_env=False, timeout=1)
+            answer = httpx.post(url, json={}, trust_env=False, timeout=5)
         except httpx.TransportError:
             return None
         return answer.json() if answer.status_code == 200 else None

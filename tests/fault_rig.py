@@ -102,7 +102,7 @@ class FaultRig:
 
     async def put(self, key: str, value: bytes) -> None:
         """As often as it takes: only the test writes what it puts, so a repeat does no harm."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     assert (await self.metastore.commit(Txn((), (Put(key, value),)))).succeeded

@@ -15,7 +15,7 @@ from rebalance.hosting.etcd_binary import find_etcd
 from tests.ports import free_block
 
 MEMBERS = 3
-START_S = 60.0
+START_S = 90.0
 
 
 class EtcdCluster:
@@ -80,7 +80,7 @@ class EtcdCluster:
     def _status(self, member: int) -> dict[str, Any] | None:
         url = f"http://{self.endpoints[member]}/v3/maintenance/status"
         try:
-            answer = httpx.post(url, json={}, trust_env=False, timeout=2)
+            answer = httpx.post(url, json={}, trust_env=False, timeout=5)
         except httpx.TransportError:
             return None
         return dict(answer.json()) if answer.status_code == 200 else None

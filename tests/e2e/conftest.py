@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.installation import Installation, wait_for, without_spark
 
-QUICKER = {"ZONEKEEPER_HA_RESET_S": "2", "ZONEKEEPER_QUERY_TIMEOUT_S": "5"}
+QUICKER = {"ZONEKEEPER_HA_RESET_S": "2", "ZONEKEEPER_QUERY_TIMEOUT_S": "15"}
 SHARED = {"installation": 3, "five_nodes": 5}
 """Fixture -> nodes."""
 
@@ -69,8 +69,8 @@ def five_nodes(shared: Shared) -> Iterator[Installation]:
 
 def _cleared(whole: Installation) -> Iterator[Installation]:
     yield whole
-    wait_for("every node", whole.is_whole, 60)
+    wait_for("every node", whole.is_whole)
     for zone in whole.get("/api/v1/zones")["zones"]:
         whole.execute(f"DROP ZONE {zone['name']}")
-    wait_for("the end of all members", lambda: not whole.processes("etcd", "/members/"), 60)
-    wait_for("the end of all mirrors", lambda: not whole.processes("etcd", "/mirrors/"), 60)
+    wait_for("the end of all members", lambda: not whole.processes("etcd", "/members/"))
+    wait_for("the end of all mirrors", lambda: not whole.processes("etcd", "/mirrors/"))

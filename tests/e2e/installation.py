@@ -20,16 +20,23 @@ import httpx
 import psutil
 
 MARK = "ZK_TEST_MARK"
+ANSWER_S = 60.0
+"""For one request: far more than a server may take by itself, also on a machine that is busy."""
 ZONECTL = (sys.executable, "-m", "app.cli")
 
 
-def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = 60.0, pause_s: float = 0.1) -> Any:
-    """The first true answer of ``condition``; fails naming ``what`` when the time is over."""
+def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = 120.0, pause_s: float = 0.1) -> Any:
+    """The first true answer of ``condition``; fails naming ``what`` when the time is over. A server that is
+    away, or has not read its stores yet (503), is asked again."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
             found = condition()
         except httpx.TransportError:
+            found = None
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                raise
             found = None
         if found:
             return found
@@ -62,15 +69,14 @@ class Installation:
     def start(self) -> float:
         """Returns after the API answers and all nodes live: the seconds to the API."""
         served = self._launch()
-        wait_for("nodes", self.is_whole, 60)
+        wait_for("nodes", self.is_whole)
         return served
 
     def start_diverged(self) -> None:
         """Returns when all nodes live and the stores were found not to belong together."""
         self._launch()
-        url = f"{self.url}/readyz"
-        wait_for("divergence", lambda: "diverged" in httpx.get(url, timeout=10).json()["metastore"], 60)
-        wait_for("nodes", lambda: httpx.get(url, timeout=10).json()["nodes"] >= self.nodes, 60)
+        wait_for("divergence", lambda: "diverged" in self._readiness().json()["metastore"])
+        wait_for("nodes", lambda: self._readiness().json()["nodes"] >= self.nodes)
 
     def _launch(self) -> float:
         begun = time.monotonic()
@@ -90,28 +96,31 @@ class Installation:
                 env={**os.environ, **self.environment, MARK: self.mark},
                 start_new_session=True,
             )
-        wait_for("run.json", lambda: (self.directory / "run.json").exists(), 30, 0.02)
-        wait_for("the API", lambda: self.get("/healthz")["status"] == "ok", 30, 0.02)
+        wait_for("run.json", lambda: (self.directory / "run.json").exists(), pause_s=0.02)
+        wait_for("the API", lambda: self.get("/healthz")["status"] == "ok", pause_s=0.02)
         return time.monotonic() - begun
 
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
     def is_whole(self) -> bool:
-        response = httpx.get(f"{self.url}/readyz", timeout=10)
+        response = self._readiness()
         return response.status_code == 200 and response.json()["nodes"] >= self.nodes
+
+    def _readiness(self) -> httpx.Response:
+        return httpx.get(f"{self.url}/readyz", timeout=ANSWER_S)
 
     @property
     def url(self) -> str:
         return str(json.loads((self.directory / "run.json").read_text())["url"])
 
     def get(self, path: str) -> Any:
-        response = httpx.get(f"{self.url}{path}", timeout=10)
+        response = httpx.get(f"{self.url}{path}", timeout=ANSWER_S)
         response.raise_for_status()
         return response.json()
 
     def sql(self, text: str) -> Any:
-        response = httpx.post(f"{self.url}/api/v1/statements", json={"sql": text}, timeout=60)
+        response = httpx.post(f"{self.url}/api/v1/statements", json={"sql": text}, timeout=2 * ANSWER_S)
         assert response.status_code == 200, response.text
         return response.json()["results"]
 
@@ -129,44 +138,63 @@ class Installation:
             if result["applied"]:
                 wait_for(f"convergence of {text}", lambda result=result: self.converged(result), timeout_s)
 
-    def zonectl(self, *arguments: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
+    def zonectl(self, *arguments: str, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [*ZONECTL, *arguments],
-            env={**os.environ, "ZONEKEEPER_URL": self.url, MARK: self.mark, "COLUMNS": "160"},
+            env=self._of_commands(),
             capture_output=True,
             text=True,
             timeout=timeout_s,
             check=False,
         )
 
+    @contextmanager
+    def zonectl_beside(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Goes on for the length of the block, with its output in pipes."""
+        pipe = subprocess.PIPE
+        command = [*ZONECTL, *arguments]
+        with subprocess.Popen(command, env=self._of_commands(), stdout=pipe, stderr=pipe, text=True) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def _of_commands(self) -> dict[str, str]:
+        return {**os.environ, "ZONEKEEPER_URL": self.url, MARK: self.mark, "COLUMNS": "160"}
+
     def processes(self, *words: str) -> list[psutil.Process]:
-        """Ours that live, whose command line has all ``words``."""
-        found = []
+        """Ours that live, whose command line has all ``words``. A process that was forked and is not yet what
+        it is to be has its parent's line: it does not count beside the parent."""
+        found: dict[int, tuple[str, int, psutil.Process]] = {}
         for process in psutil.process_iter():
             try:
                 if process.environ().get(MARK) != self.mark or process.status() == psutil.STATUS_ZOMBIE:
                     continue
-                line = " ".join(process.cmdline())
+                line, parent = " ".join(process.cmdline()), process.ppid()
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
             if all(word in line for word in words):
-                found.append(process)
-        return found
+                found[process.pid] = line, parent, process
+        return [
+            process
+            for line, parent, process in found.values()
+            if parent not in found or found[parent][0] != line
+        ]
 
     def kill_up(self) -> None:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
 
-    def assert_nothing_is_left(self, timeout_s: float = 5.0) -> None:
-        wait_for("the end of all processes", lambda: not self.processes(), timeout_s)
+    def assert_nothing_is_left(self) -> None:
+        wait_for("the end of all processes", lambda: not self.processes())
 
     def stop(self) -> int:
         """Ctrl-C; returns the exit code of ``up``."""
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(60)
+        code = self.process.wait(120)
         self.assert_nothing_is_left()
         return code
 
@@ -184,7 +212,7 @@ class Writer:
 
     def run(self) -> None:
         url = self.installation.url
-        with httpx.Client(base_url=url, timeout=20) as client:
+        with httpx.Client(base_url=url, timeout=ANSWER_S) as client:
             number = 0
             while not self._stop.is_set():
                 key, value = f"written-{number}", uuid.uuid4().hex
@@ -204,7 +232,7 @@ class Writer:
     def read_back(self) -> None:
         """Every acknowledged put is there with its value."""
         assert self.acknowledged
-        with httpx.Client(base_url=self.installation.url, timeout=20) as client:
+        with httpx.Client(base_url=self.installation.url, timeout=ANSWER_S) as client:
             for key, value in self.acknowledged.items():
                 response = client.get(f"/api/v1/zones/{self.zone}/kv/{key}")
                 assert response.status_code == 200, f"{key}: {response.text}"
@@ -221,4 +249,4 @@ def writing(installation: Installation, zone: str) -> Iterator[Writer]:
         yield writer
     finally:
         writer._stop.set()
-        thread.join(30)
+        thread.join(2 * ANSWER_S)

@@ -14,6 +14,8 @@ from rebalance.core.keys import Keyspace
 from tests.conftest import EtcdServer
 from tests.fault_rig import ZONE_ID, FaultRig, fault_rig
 
+pytestmark = pytest.mark.timeout(900)
+
 PARTITIONS = 1_000
 NODES = 7
 CONTROLLERS = 2
@@ -21,8 +23,8 @@ KILLS = 8
 KILLS_SOAK = int(os.environ.get("SOAK_KILLS", "200"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 REPLICAS = (1, 2, 3, 5)
-LEADER_S = 60.0
-FINISH_S = 120.0
+LEADER_S = 120.0
+FINISH_S = 240.0
 ARRIVAL_S = 0.2
 
 

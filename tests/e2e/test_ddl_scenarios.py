@@ -6,13 +6,16 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
 from tests.e2e.test_main_job import endpoint, etcdctl
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
+COMPACTIONS = 10
+ROUNDS_MAX = 20
 
 
 def peers(installation: Installation, zone: str) -> list[list[str]]:
@@ -34,10 +37,15 @@ def test_statements_that_overtake_their_moves(
     """S033, S034, S039, S040: the last one counts; pending and planned are gone in the end."""
     installation.execute("CREATE ZONE moves (PARTITIONS 2, REPLICAS 1)")
     installation.execute("; ".join(statements))
-    wait_for("one size", lambda: {len(each) for each in peers(installation, "MOVES")} == {wanted}, 60)
-    for partition in installation.partitions("MOVES"):
-        assert partition["pending"] is None
-        assert partition["planned"] is None
+
+    def rests(partition: dict[str, Any]) -> bool:
+        return (
+            len(partition["stable"]["peers"]) == wanted
+            and not partition["pending"]
+            and not partition["planned"]
+        )
+
+    wait_for("the last size, and nothing after it", lambda: all(map(rests, installation.partitions("MOVES"))))
     installation.execute("DROP ZONE moves")
 
 
@@ -50,7 +58,7 @@ def test_a_filter_shrinks_a_zone(installation: Installation) -> None:
     attribute, value = next(iter(nodes[0]["attributes"].items()))
     passing = sorted(each["name"] for each in nodes if each["attributes"].get(attribute) == value)
     installation.execute(f"""ALTER ZONE shrunk SET (NODES FILTER '$[?(@.{attribute} == "{value}")]')""")
-    wait_for("the filter", lambda: all(group == passing[:3] for group in peers(installation, "SHRUNK")), 60)
+    wait_for("the filter", lambda: all(group == passing[:3] for group in peers(installation, "SHRUNK")))
     installation.execute("DROP ZONE shrunk")
 
 
@@ -76,17 +84,21 @@ def compacting(installation: Installation) -> Iterator[list[int]]:
         yield revisions
     finally:
         ended.set()
-        thread.join(30)
+        thread.join(120)
 
 
 def test_compaction_of_the_metastore_during_moves(installation: Installation) -> None:
     """S042: no history is needed; watches that lose their place read again."""
     installation.execute("CREATE ZONE compacted (PARTITIONS 2, REPLICAS 1)")
     with compacting(installation) as revisions, writing(installation, "COMPACTED") as writer:
-        installation.execute("ALTER ZONE compacted SET (REPLICAS 3)")
-        installation.execute("ALTER ZONE compacted SET (REPLICAS 2)")
-        assert {len(each) for each in peers(installation, "COMPACTED")} == {2}
-    assert len(revisions) > 10
+        # A compaction needs processes of its own, and the moves may be faster.
+        for _ in range(ROUNDS_MAX):
+            installation.execute("ALTER ZONE compacted SET (REPLICAS 3)")
+            installation.execute("ALTER ZONE compacted SET (REPLICAS 2)")
+            assert {len(each) for each in peers(installation, "COMPACTED")} == {2}
+            if len(revisions) > COMPACTIONS:
+                break
+    assert len(revisions) > COMPACTIONS
     assert writer.errors == []
     writer.read_back()
     installation.execute("DROP ZONE compacted")
@@ -102,8 +114,8 @@ def test_placement_follows_a_node_that_leaves_and_returns(five_nodes: Installati
     with writing(five_nodes, "FOLLOWED") as writer:
         agent.suspend()
         try:
-            wait_for("the others", lambda: not any(gone in each for each in peers(five_nodes, "FOLLOWED")), 90)
+            wait_for("the others", lambda: not any(gone in each for each in peers(five_nodes, "FOLLOWED")))
         finally:
             agent.resume()
-        wait_for("its return", lambda: peers(five_nodes, "FOLLOWED") == before, 90)
+        wait_for("its return", lambda: peers(five_nodes, "FOLLOWED") == before)
     writer.read_back()

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.installation import ZONECTL, Installation, writing
+from tests.e2e.installation import ZONECTL, Installation, wait_for, writing
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 NODES = ("n1", "n2", "n3")
 PACKAGE = """
@@ -56,11 +56,8 @@ def two_engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installati
 
 def directories(installation: Installation, below: str) -> dict[str, list[str]]:
     """Node -> partitions that it has members of in an engine's directory."""
-    found = {}
-    for name in NODES:
-        (node,) = (each for each in installation.directory.rglob(name) if each.is_dir())
-        found[name] = sorted(each.name for each in (node / below).glob("*"))
-    return found
+    nodes = installation.directory / "nodes"
+    return {name: sorted(each.name for each in (nodes / name / below).glob("*")) for name in NODES}
 
 
 def test_a_profile_names_what_keeps_its_groups(two_engines: Installation) -> None:
@@ -69,6 +66,7 @@ def test_a_profile_names_what_keeps_its_groups(two_engines: Installation) -> Non
     two_engines.execute("CREATE ZONE plain (PARTITIONS 2, REPLICAS 3)")
     two_engines.execute("CREATE ZONE kept (PARTITIONS 2, REPLICAS 1) STORAGE PROFILES ['archive']")
     with writing(two_engines, "KEPT") as writer:
+        wait_for("writes", lambda: len(writer.acknowledged) > 20)
         two_engines.execute("ALTER ZONE kept SET REPLICAS 3")
     writer.read_back()
     assert writer.errors == []
@@ -102,7 +100,7 @@ def test_an_engine_that_is_not_installed_is_refused(tmp_path: Path) -> None:
         [*command, "--data-dir", str(tmp_path), "--metastore", "http://127.0.0.1:1"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.returncode != 0

@@ -28,18 +28,18 @@ def test_many_kills(tmp_path: Path) -> None:
     puts = refused = 0
     longest_s = 0.0
     for number in range(KILLS):
-        wait_for("the whole installation", whole.is_whole, 60)
+        wait_for("the whole installation", whole.is_whole)
         kill = chooser.choice((kill_parent, kill_server, kill_metastore, kill_spark))
         replicas = chooser.choice((1, 2, 3))
         with writing(whole, "SOAKED") as writer:
             (altered,) = whole.sql(f"ALTER ZONE soaked SET (REPLICAS {replicas})")
             time.sleep(chooser.uniform(0, 3))
             if kill is kill_spark:
-                wait_for("a JVM", lambda: whole.processes("java", "org.apache.spark"), 60)
+                wait_for("a JVM", lambda: whole.processes("java", "org.apache.spark"))
             kill(whole)
             wait_for(f"convergence after kill {number}", lambda r=altered: whole.converged(r), 180)
             before = len(writer.acknowledged)
-            wait_for("a write", lambda w=writer, n=before: len(w.acknowledged) > n, 60)
+            wait_for("a write", lambda w=writer, n=before: len(w.acknowledged) > n)
         writer.read_back()
         partitions = whole.partitions("soaked")
         assert [len(each["stable"]["peers"]) for each in partitions] == [replicas] * 4

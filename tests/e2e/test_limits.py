@@ -10,10 +10,11 @@ import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 PARTITIONS = 16
 CAP = 2
+SAMPLES = 50
 
 
 class Samples:
@@ -33,7 +34,7 @@ class Samples:
 
     def __exit__(self, *_: Any) -> None:
         self._stop.set()
-        self._thread.join(30)
+        self._thread.join(120)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -55,7 +56,7 @@ def test_two_of_sixteen_move_at_once(installation: Installation) -> None:
     limited = installation.zonectl("rebalance", "limits", "--cluster-moves", str(CAP))
     assert limited.returncode == 0, limited.stderr
     with writing(installation, "CAPPED") as writer, Samples(installation, "capped") as samples:
-        time.sleep(2)
+        wait_for("samples", lambda: len(samples.moving) >= SAMPLES)
         assert set(samples.moving) == {0}
         assert installation.zonectl("rebalance", "resume").returncode == 0
         wait_for("convergence", lambda: installation.converged(result), 300)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 PARTITIONS = 2
 QUORUM = 3
 

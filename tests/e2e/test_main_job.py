@@ -16,7 +16,7 @@ import pytest
 from rebalance.core.keys import Keyspace
 from tests.e2e.installation import Installation, wait_for, writing
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 MARK_TABLE = "metastore_mark"
 """Where the server notes, some time after a change, how far the metastore has come."""
@@ -28,8 +28,9 @@ def endpoint(installation: Installation) -> str:
 
 
 def etcdctl(installation: Installation, *arguments: str) -> str:
+    at = ("--endpoints", endpoint(installation))
     done = subprocess.run(
-        ["etcdctl", "--endpoints", endpoint(installation), *arguments],
+        [*("etcdctl", "--dial-timeout", "60s", "--command-timeout", "60s"), *at, *arguments],
         env={**os.environ, "ETCDCTL_API": "3"},
         capture_output=True,
         text=True,
@@ -76,7 +77,7 @@ def test_alter_moves_replicas_under_a_continuous_writer(installation: Installati
         assert partition["pending"] is None
         assert [each["node"] for each in partition["members"]] == partition["stable"]["peers"]
     installation.execute("DROP ZONE orders")
-    wait_for("the members' end", lambda: not installation.processes("etcd", "/members/"), 30)
+    wait_for("the members' end", lambda: not installation.processes("etcd", "/members/"))
 
 
 @pytest.mark.parametrize(
@@ -147,24 +148,29 @@ def is_alive(installation: Installation, name: str) -> bool:
     return bool(found[name]["alive"])
 
 
+def causes(installation: Installation, zone: str) -> set[str]:
+    return {each["status"]["cause"] for each in installation.partitions(zone)}
+
+
 def test_a_node_that_is_down_is_the_named_cause(installation: Installation) -> None:
     """The wait is named in REST and in ``--wait``; it ends when the node is back."""
     installation.execute("CREATE ZONE waiting (PARTITIONS 2, REPLICAS 1)")
     (node,) = installation.processes("app.cli", " node ", "--name n3")
     node.suspend()
     try:
-        wait_for("the end of the node's lease", lambda: not is_alive(installation, "n3"), 30)
-        done = installation.zonectl(
-            "sql", "-e", "ALTER ZONE waiting SET (REPLICAS 3)", "--wait", "--timeout", "6"
-        )
+        wait_for("the end of the node's lease", lambda: not is_alive(installation, "n3"))
+        alter = "ALTER ZONE waiting SET (REPLICAS 3)"
+        installation.sql(alter)
+        # Placement comes first, and has a cause of its own.
+        wait_for("the cause", lambda: causes(installation, "waiting") == {"NODE_DOWN: n3"})
+        done = installation.zonectl("sql", "-e", alter, "--wait", "--timeout", "2")
         assert done.returncode == 4, done.stderr
         assert "NODE_DOWN: n3" in done.stdout + done.stderr
-        causes = {each["status"]["cause"] for each in installation.partitions("waiting")}
-        assert causes == {"NODE_DOWN: n3"}
+        assert causes(installation, "waiting") == {"NODE_DOWN: n3"}
     finally:
         node.resume()
     zone = installation.get("/api/v1/zones/waiting")
-    wait_for("convergence", lambda: installation.converged(zone), 120)
+    wait_for("convergence", lambda: installation.converged(zone))
     installation.execute("DROP ZONE waiting")
 
 

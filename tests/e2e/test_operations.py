@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -32,30 +30,11 @@ def kill_controller(installation: Installation) -> None:
     """The API goes with it; the supervisor brings both back."""
     (process,) = installation.processes("app.cli", " serve ", "--controllers")
     process.kill()
-    wait_for("the server's return", installation.is_whole, 60)
+    wait_for("the server's return", installation.is_whole)
 
 
 def replicas(installation: Installation) -> list[list[str]]:
     return [sorted(each["stable"]["peers"]) for each in installation.partitions("moved")]
-
-
-class Waiter:
-    """``zonectl operations wait`` in a thread."""
-
-    def __init__(self, installation: Installation, name: str) -> None:
-        self._installation = installation
-        self._name = name
-        self._done: list[CompletedProcess[str]] = []
-        self._thread = threading.Thread(target=self._run, name="waiter")
-        self._thread.start()
-
-    def _run(self) -> None:
-        line = ("operations", "wait", self._name, "--json", "--timeout", "300")
-        self._done.append(self._installation.zonectl(*line, timeout_s=330))
-
-    def result(self) -> CompletedProcess[str]:
-        self._thread.join(340)
-        return self._done[0]
 
 
 def test_altered_paused_resumed_waited_for_and_reversed(installation: Installation) -> None:
@@ -81,14 +60,16 @@ def test_altered_paused_resumed_waited_for_and_reversed(installation: Installati
     assert {each["cause"] for each in shown["waiting"]} == {"PAUSED: the zone, by alice: inventory"}
     done = shown["progress"]["partitions"]["done"]
     assert done == 0
-    waiter = Waiter(installation, name)
-    with writing(installation, "MOVED") as writer:
+    wait = ("operations", "wait", name, "--json", "--timeout", "300")
+    with installation.zonectl_beside(*wait) as waits, writing(installation, "MOVED") as writer:
+        # Then it has had an answer: a command that begins without a server gives up.
+        assert name in waits.stderr.readline()
         act(installation, "resume", name, "--by", "alice")
         wait_for("progress", lambda: counts(installation, name)["done"] > done, 200)
         kill_controller(installation)
-        told = waiter.result()
-    assert told.returncode == 0, told.stderr
-    over = json.loads(told.stdout)
+        told, errors = waits.communicate(timeout=360)
+    assert waits.returncode == 0, errors
+    over = json.loads(told)
     assert (over["operation_id"], over["state"]) == (name, "DONE")
     assert over["progress"]["partitions"]["done"] == PARTITIONS
     assert {len(each) for each in replicas(installation)} == {2}

@@ -19,10 +19,12 @@ from rebalance.nodes.registration import Registration
 from tests.conftest import EtcdServer
 from tests.fault_rig import ZONE_ID, FaultRig, fault_rig
 
+pytestmark = pytest.mark.timeout(600)
+
 PARTITIONS = 50
 LEASE_S = 3
 NAMES = ("n0", "n1", "n2")
-START_S = 60.0
+START_S = 120.0
 # What is held back for too short a time shows by then: the grace period is two leases.
 AFTERMATH_S = 3 * LEASE_S
 
@@ -69,7 +71,7 @@ async def pause(etcd: EtcdServer, seconds: float) -> None:
         etcd.process.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.parametrize("leases_s", [(3, 3, 3), (3, 15, 15)], ids=["all-lost", "one-lost"])
+@pytest.mark.parametrize("leases_s", [(3, 3, 3), (3, 60, 60)], ids=["all-lost", "one-lost"])
 async def test_a_pause_moves_nothing(
     leases_s: tuple[int, ...], own_etcd: EtcdServer, keyspace: Keyspace, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.installation import Installation, wait_for
 from tests.e2e.test_main_job import all_over, catalog_dump, etcd_dump
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 def ask(installation: Installation, sql: str) -> list[dict[str, Any]]:
@@ -48,14 +48,17 @@ def test_select_show_explain(installation: Installation) -> None:
 
     installation.execute("ALTER ZONE asked SET (REPLICAS 1)")
     # Sizes are the groups' own, as the leaders' nodes report them.
-    grown = ask(installation, "EXPLAIN ALTER ZONE asked SET (REPLICAS 3)")
-    added = [row for row in grown if row["SECTION"] == "ADD"]
-    assert sum(row["REPLICAS"] for row in added) == 4
-    assert all(row["BYTES"] >= row["REPLICAS"] * 16_384 for row in added)
-    assert all(row["NOTE"] == "new replicas, copied within their groups" for row in added)
+
+    def added() -> list[dict[str, Any]]:
+        grown = ask(installation, "EXPLAIN ALTER ZONE asked SET (REPLICAS 3)")
+        return [row for row in grown if row["SECTION"] == "ADD"]
+
+    wait_for("the sizes", lambda: all(row["BYTES"] >= row["REPLICAS"] * 16_384 for row in added()))
+    assert sum(row["REPLICAS"] for row in added()) == 4
+    assert all(row["NOTE"] == "new replicas, copied within their groups" for row in added())
     stable = "SELECT node_name FROM assignments WHERE zone_name = 'ASKED' AND is_stable"
     assert len(ask(installation, stable)) == 2
-    wait_for("the end of the operation", lambda: not ask(installation, "SELECT * FROM operations"), 30)
+    wait_for("the end of the operation", lambda: not ask(installation, "SELECT * FROM operations"))
     installation.execute("DROP ZONE asked")
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.e2e.installation import Installation, wait_for, without_spark
+from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spark
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 
 MOVED = ("grown", "shrunk", "late")
 
@@ -35,7 +35,7 @@ def test_a_restored_etcd_is_adopted_and_no_data_is_lost(tmp_path: Path) -> None:
         for zone in MOVED:
             for number in range(8):
                 url = f"{installation.url}/api/v1/zones/{zone}/kv/key-{number}"
-                httpx.put(url, json={"value": f"{zone} {number}"}, timeout=30).raise_for_status()
+                httpx.put(url, json={"value": f"{zone} {number}"}, timeout=ANSWER_S).raise_for_status()
         installation.stop()
         shutil.rmtree(etcd)
         shutil.copytree(backup, etcd)
@@ -53,7 +53,7 @@ def test_a_restored_etcd_is_adopted_and_no_data_is_lost(tmp_path: Path) -> None:
         ids = {each["name"]: each["zone_id"] for each in installation.get("/api/v1/zones")["zones"]}
         for zone in MOVED:
             result = {"zone_id": ids[zone.upper()], "catalog_version": version}
-            wait_for(f"convergence of {zone}", lambda result=result: installation.converged(result), 120)
+            wait_for(f"convergence of {zone}", lambda result=result: installation.converged(result))
         for zone, replicas in zip(MOVED, (3, 1, 3), strict=True):
             stable = [each["stable"] for each in installation.partitions(zone)]
             assert [len(each["peers"]) for each in stable] == [replicas] * 2
@@ -62,4 +62,4 @@ def test_a_restored_etcd_is_adopted_and_no_data_is_lost(tmp_path: Path) -> None:
                 assert found["value"] == f"{zone} {number}"
     finally:
         installation.kill_up()
-        installation.assert_nothing_is_left(20)
+        installation.assert_nothing_is_left()

@@ -8,14 +8,15 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from tests.e2e.installation import MARK, Installation, wait_for, without_spark, writing
+from tests.e2e.installation import ANSWER_S, MARK, Installation, wait_for, without_spark, writing
 from tests.ports import free_block
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(600)
 ZONES = 6
 
 
@@ -46,7 +47,7 @@ class SecondServer:
     def start(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log, env=self._environment)
-        wait_for("the second server", self._answers, 60)
+        wait_for("the second server", self._answers)
 
     def kill(self) -> None:
         assert self._process is not None
@@ -56,11 +57,11 @@ class SecondServer:
     def stop(self) -> None:
         assert self._process is not None
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(120)
 
     def _answers(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=2).status_code == 200
+            return httpx.get(f"{self.url}/readyz", trust_env=False, timeout=ANSWER_S).status_code == 200
         except httpx.TransportError:
             return False
 
@@ -95,10 +96,10 @@ def test_two_servers_and_two_controllers(whole: Installation, tmp_path: Path) ->
                     lambda zone=zone, peers=peers: _placed(second.url, f"Z{zone}") == {peers},
                     120,
                 )
-        wait_for("the first server", whole.is_whole, 60)
+        wait_for("the first server", whole.is_whole)
         writer.read_back()
         # Both know the same catalog, and go on.
-        seen = [httpx.get(f"{url}/api/v1/zones", trust_env=False).json()["catalog_version"] for url in urls]
+        seen = [_get(url, "/api/v1/zones")["catalog_version"] for url in urls]
         assert seen == [ZONES + 4] * 2
     finally:
         second.stop()
@@ -110,7 +111,13 @@ def _everywhere(urls: tuple[str, ...], statements: list[str]) -> list[list[httpx
 
 
 def _post(url: str, sql: str) -> httpx.Response:
-    return httpx.post(f"{url}/api/v1/statements", json={"sql": sql}, trust_env=False, timeout=60)
+    return httpx.post(f"{url}/api/v1/statements", json={"sql": sql}, trust_env=False, timeout=2 * ANSWER_S)
+
+
+def _get(url: str, path: str) -> dict[str, Any]:
+    answer = httpx.get(f"{url}{path}", trust_env=False, timeout=ANSWER_S)
+    found: dict[str, Any] = answer.raise_for_status().json()
+    return found
 
 
 def _run(url: str, sql: str) -> None:
@@ -120,6 +127,5 @@ def _run(url: str, sql: str) -> None:
 
 def _placed(url: str, zone: str) -> set[int]:
     """How many peers are stable, over partitions that do not move."""
-    answer = httpx.get(f"{url}/api/v1/zones/{zone}/partitions", trust_env=False, timeout=10)
-    found = answer.json()["partitions"]
+    found = _get(url, f"/api/v1/zones/{zone}/partitions")["partitions"]
     return {len(each["stable"]["peers"]) if each["stable"] and not each["pending"] else -1 for each in found}

@@ -15,9 +15,9 @@ from aetcd import rpc
 
 from rebalance.groups.data_client import DATUM_PREFIX
 from rebalance.groups.etcd_api import open_channel
-from tests.e2e.installation import Installation, wait_for, without_spark
+from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spark
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 KEYS = 30
 
 
@@ -50,8 +50,8 @@ async def tamper(url: str, lost: str, changed: str) -> None:
     channel = open_channel(url, None)
     try:
         kv = rpc.KVStub(channel)
-        await kv.DeleteRange(rpc.DeleteRangeRequest(key=DATUM_PREFIX + lost.encode()), timeout=5)
-        await kv.Put(rpc.PutRequest(key=DATUM_PREFIX + changed.encode(), value=b"forged"), timeout=5)
+        await kv.DeleteRange(rpc.DeleteRangeRequest(key=DATUM_PREFIX + lost.encode()), timeout=ANSWER_S)
+        await kv.Put(rpc.PutRequest(key=DATUM_PREFIX + changed.encode(), value=b"forged"), timeout=ANSWER_S)
     finally:
         await channel.close()
 
@@ -63,7 +63,7 @@ def test_samples_before_and_after_a_move_and_a_forged_copy(wide: Installation, t
     installation.execute("CREATE ZONE checked (PARTITIONS 1, REPLICAS 1)")
     for number in range(KEYS):
         path = f"{installation.url}/api/v1/zones/checked/kv/k-{number}"
-        httpx.put(path, json={"value": f"v-{number}"}, timeout=20).raise_for_status()
+        httpx.put(path, json={"value": f"v-{number}"}, timeout=ANSWER_S).raise_for_status()
     code, before = verify(installation, "--samples", "20", "--save", str(file))
     assert (code, before["agrees"]) == (0, True)
     assert sum(len(each["keys"]) for each in before["partitions"]) == 20
@@ -94,6 +94,6 @@ def test_samples_before_and_after_a_move_and_a_forged_copy(wide: Installation, t
     number = next(each for each in range(KEYS) if f"k-{each}" == changed)
     path = f"{installation.url}/api/v1/zones/checked/kv/{changed}"
     for _ in range(3):
-        httpx.put(path, json={"value": f"v-{number}"}, timeout=20).raise_for_status()
-    wait_for("a new copy", lambda: verify(installation, "--keys", str(file))[0] == 0, 60, 1.0)
+        httpx.put(path, json={"value": f"v-{number}"}, timeout=ANSWER_S).raise_for_status()
+    wait_for("a new copy", lambda: verify(installation, "--keys", str(file))[0] == 0, pause_s=1.0)
     installation.execute("DROP ZONE checked")

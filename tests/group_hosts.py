@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -27,7 +27,10 @@ from rebalance.ports.groups import (
 from tests.ports import free_block
 
 P0, P1 = PartitionId(ZoneId(3), 0), PartitionId(ZoneId(3), 1)
-TUNING = EtcdTuning(heartbeat_ms=50, election_ms=500, stop_grace_s=1.0, catch_up_timeout_s=1.0)
+TUNING = EtcdTuning(heartbeat_ms=100, election_ms=1_000, stop_grace_s=1.0, catch_up_timeout_s=60.0)
+"""Nobody asks again here when an attempt of a change has ended: it has the time that a slow start takes."""
+IMPATIENT = replace(TUNING, catch_up_timeout_s=1.0)
+"""For members that are not started at all."""
 
 
 @dataclass
@@ -38,6 +41,7 @@ class Hosts:
     joins: bool = True
     held: frozenset[str] = frozenset()
     """Nodes whose listed learner is not started."""
+    tuning: EtcdTuning = TUNING
     hosts: dict[str, EtcdGroupHost] = field(default_factory=dict)
     ports: dict[str, range] = field(default_factory=dict)
     events: list[tuple[str, object, int, int]] = field(default_factory=list)
@@ -45,7 +49,7 @@ class Hosts:
     def open(self, name: str) -> EtcdGroupHost:
         self.ports.setdefault(name, free_block(8))
         (self.directory / name).mkdir(exist_ok=True)
-        host = EtcdGroupHost(self.directory / name, self.ports[name], tuning=TUNING, member_limit=3)
+        host = EtcdGroupHost(self.directory / name, self.ports[name], tuning=self.tuning, member_limit=3)
         host.open(name, self)
         self.hosts[name] = host
         return host
@@ -93,7 +97,7 @@ class Hosts:
         await asyncio.gather(*(self.hosts[name].bootstrap(partition, group) for name in names))
         return await self.leader(partition)
 
-    async def leader(self, partition: PartitionId, timeout_s: float = 10.0) -> str:
+    async def leader(self, partition: PartitionId, timeout_s: float = 60.0) -> str:
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             for name, host in self.hosts.items():
@@ -103,9 +107,18 @@ class Hosts:
             await asyncio.sleep(0.05)
         raise AssertionError("no leader")
 
+    async def hand_over(self, partition: PartitionId, to: str) -> None:
+        """Until ``to`` leads: a hand-over that takes longer than an election is given up by the group."""
+        for _ in range(20):
+            leader = await self.leader(partition)
+            if leader == to:
+                return
+            await self.hosts[leader].transfer_leadership(partition, to)
+        raise AssertionError(f"{to} never led")
+
     async def until_listed(self, partition: PartitionId, *names: str) -> None:
         """Exactly these are in the group's list, whatever their role, as the first one's host sees it."""
-        for _ in range(200):
+        for _ in range(1_200):
             if {each.node for each in await self.hosts[names[0]].configuration(partition)} == set(names):
                 return
             await asyncio.sleep(0.05)
@@ -116,7 +129,7 @@ class Hosts:
         assert found is not None
         return found
 
-    async def event(self, kind: str, timeout_s: float = 10.0) -> tuple[object, int, int]:
+    async def event(self, kind: str, timeout_s: float = 90.0) -> tuple[object, int, int]:
         """The first event of a kind, taken out of the list."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:

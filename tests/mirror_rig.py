@@ -43,6 +43,7 @@ class RestoredStore:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self, source_url: str) -> None:
+        """Returns when it answers."""
         self._directory.mkdir()
         snapshot, data = self._directory / "snapshot", self._directory / "data"
         async with MirrorSource(source_url) as source:
@@ -54,6 +55,9 @@ class RestoredStore:
         clients = [f"--{which}-client-urls={self.client_url}" for which in ("listen", "advertise")]
         command = [find_etcd().path, *own, *clients, f"--listen-peer-urls={self._peer_url}"]
         self._process = spawn(command, log=log)
+        channel = open_channel(self.client_url)
+        await rpc.KVStub(channel).Range(rpc.RangeRequest(key=b"g"), timeout=60, wait_for_ready=True)
+        await channel.close()
 
     def stop(self) -> None:
         if self._process is not None:
@@ -104,7 +108,7 @@ class MirrorRig:
         assert found is not None
         return found
 
-    async def until(self, wanted: Callable[[MirrorStatus], bool], timeout_s: float = 30.0) -> MirrorStatus:
+    async def until(self, wanted: Callable[[MirrorStatus], bool], timeout_s: float = 90.0) -> MirrorStatus:
         deadline = time.monotonic() + timeout_s
         while not wanted(status := await self.status()):
             assert time.monotonic() < deadline, status
@@ -154,7 +158,7 @@ class MirrorRig:
             each.send_signal(signal.SIGKILL)
 
     async def restart_voter(self, name: str) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         while (await self.hosts.status(name, P0)).life is not MemberLife.RUNNING:
             assert time.monotonic() < deadline
             await self.hosts.hosts[name].restart(P0)
@@ -162,7 +166,7 @@ class MirrorRig:
 
     async def move(self, target: Assignments) -> None:
         """Until the group has these peers; a refusal is a normal answer, as after a change of leader."""
-        for _ in range(40):
+        for _ in range(180):
             leader = await self.hosts.leader(P0)
             host, term = self.hosts.hosts[leader], (await self.hosts.status(leader, P0)).term
             urls = {name: each.endpoints(P0) for name, each in self.hosts.hosts.items()}

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -31,7 +33,7 @@ def register_nodes(etcd: EtcdServer, keyspace: Keyspace, member_limit: int = 100
             "value": base64.b64encode(record.encode()).decode(),
         }
         url = f"http://{etcd.endpoint}/v3/kv/put"
-        httpx.post(url, json=body, trust_env=False, timeout=5).raise_for_status()
+        httpx.post(url, json=body, trust_env=False, timeout=30).raise_for_status()
 
 
 class ApiServer:
@@ -54,7 +56,7 @@ class ApiServer:
         command = [sys.executable, "-m", "app.cli", "serve", "--migrate", "--port", str(self.port)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 120
         while not self._has_nodes():
             assert time.monotonic() < deadline, self._log.read_text()[-2000:]
             assert self._process.poll() is None, self._log.read_text()[-2000:]
@@ -63,7 +65,7 @@ class ApiServer:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(20)
+            self._process.wait(60)
 
     def kill(self) -> None:
         assert self._process is not None
@@ -76,6 +78,17 @@ class ApiServer:
         except httpx.TransportError:
             return False
         return answer.status_code == 200 and len(answer.json()["nodes"]) == len(NODES)
+
+
+def with_data(client: httpx.Client, address: str) -> tuple[str, dict[str, Any]]:
+    """The first page of a statement of the SQL protocol that has rows, and its address. On a slow machine there
+    are others before it, while the statement runs."""
+    for _ in range(90):
+        page: dict[str, Any] = client.get(address).raise_for_status().json()
+        if "data" in page:
+            return address, page
+        address = urlsplit(page["nextUri"]).path
+    raise AssertionError(page)
 
 
 @contextmanager

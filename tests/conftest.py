@@ -68,7 +68,7 @@ def _start_etcd(
         ],
         log=directory / "etcd.log",
     )
-    deadline = time.monotonic() + 15
+    deadline = time.monotonic() + 60
     while True:
         try:
             with urllib.request.urlopen(f"{client}/health", timeout=1) as answer:

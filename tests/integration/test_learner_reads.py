@@ -250,6 +250,8 @@ async def test_a_store_that_went_on_by_itself_is_not_safe_there(readers: Readers
 async def test_no_key_of_a_client_is_an_internal_one(readers: Readers) -> None:
     """Safe time, identity and marks are beside the data: a client's keys of these names are others."""
     await readers.beat(2_000)
+    # What a copy brings along is safe up to its newest beat; what is written from now on is told one by one.
+    await readers.rig.caught_up(readers.leader)
     for key in ("t", "g", "m/", "o/one"):
         assert (await readers.router.get(P0, key)).value is None
         await readers.router.put(P0, key, b"mine", f"put-{key}")

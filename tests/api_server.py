@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -77,6 +79,17 @@ class ApiServer:
         except httpx.TransportError:
             return False
         return answer.status_code == 200 and len(answer.json()["nodes"]) == len(NODES)
+
+
+def with_data(client: httpx.Client, address: str) -> tuple[str, dict[str, Any]]:
+    """The first page of a statement of the SQL protocol that has rows, and its address. On a slow machine there
+    are others before it, while the statement runs."""
+    for _ in range(90):
+        page: dict[str, Any] = client.get(address).raise_for_status().json()
+        if "data" in page:
+            return address, page
+        address = urlsplit(page["nextUri"]).path
+    raise AssertionError(page)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -27,8 +27,11 @@ from rebalance.ports.groups import (
 from tests.ports import free_block
 
 P0, P1 = PartitionId(ZoneId(3), 0), PartitionId(ZoneId(3), 1)
-WAIT_S = 60.0
-TUNING = EtcdTuning(heartbeat_ms=50, election_ms=500, stop_grace_s=1.0, catch_up_timeout_s=1.0)
+WAIT_S = 90.0
+TUNING = EtcdTuning(heartbeat_ms=100, election_ms=1_000, stop_grace_s=1.0, catch_up_timeout_s=60.0)
+"""Nobody asks again here when an attempt of a change has ended: it has the time that a slow start takes."""
+IMPATIENT = replace(TUNING, catch_up_timeout_s=1.0)
+"""For members that are not started at all."""
 
 
 @dataclass
@@ -39,6 +42,7 @@ class Hosts:
     joins: bool = True
     held: frozenset[str] = frozenset()
     """Nodes whose listed learner is not started."""
+    tuning: EtcdTuning = TUNING
     hosts: dict[str, EtcdGroupHost] = field(default_factory=dict)
     ports: dict[str, range] = field(default_factory=dict)
     events: list[tuple[str, object, int, int]] = field(default_factory=list)
@@ -46,7 +50,7 @@ class Hosts:
     def open(self, name: str) -> EtcdGroupHost:
         self.ports.setdefault(name, free_block(8))
         (self.directory / name).mkdir(exist_ok=True)
-        host = EtcdGroupHost(self.directory / name, self.ports[name], tuning=TUNING, member_limit=3)
+        host = EtcdGroupHost(self.directory / name, self.ports[name], tuning=self.tuning, member_limit=3)
         host.open(name, self)
         self.hosts[name] = host
         return host
@@ -103,6 +107,15 @@ class Hosts:
                     return name
             await asyncio.sleep(0.05)
         raise AssertionError("no leader")
+
+    async def hand_over(self, partition: PartitionId, to: str) -> None:
+        """Until ``to`` leads: a hand-over that takes longer than an election is given up by the group."""
+        for _ in range(20):
+            leader = await self.leader(partition)
+            if leader == to:
+                return
+            await self.hosts[leader].transfer_leadership(partition, to)
+        raise AssertionError(f"{to} never led")
 
     async def until_listed(self, partition: PartitionId, *names: str) -> None:
         """Exactly these are in the group's list, whatever their role, as the first one's host sees it."""

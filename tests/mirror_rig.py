@@ -43,6 +43,7 @@ class RestoredStore:
         self._process: subprocess.Popen[bytes] | None = None
 
     async def start(self, source_url: str) -> None:
+        """Returns when it answers."""
         self._directory.mkdir()
         snapshot, data = self._directory / "snapshot", self._directory / "data"
         async with MirrorSource(source_url) as source:
@@ -54,6 +55,9 @@ class RestoredStore:
         clients = [f"--{which}-client-urls={self.client_url}" for which in ("listen", "advertise")]
         command = [find_etcd().path, *own, *clients, f"--listen-peer-urls={self._peer_url}"]
         self._process = spawn(command, log=log)
+        channel = open_channel(self.client_url)
+        await rpc.KVStub(channel).Range(rpc.RangeRequest(key=b"g"), timeout=60, wait_for_ready=True)
+        await channel.close()
 
     def stop(self) -> None:
         if self._process is not None:

@@ -36,7 +36,7 @@ for n in itertools.count(start):
 
 
 def open_elsewhere(url: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", OPEN, url], capture_output=True, text=True, timeout=30)
+    return subprocess.run([sys.executable, "-c", OPEN, url], capture_output=True, text=True, timeout=120)
 
 
 def test_a_second_writer_process_is_refused_with_one_line(tmp_path: Path) -> None:

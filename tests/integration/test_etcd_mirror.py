@@ -47,8 +47,7 @@ async def test_a_mirror_has_every_revision_of_its_group(founded: Founded) -> Non
         await router.put(P0, "after", b"2", "operation-2")
         await asyncio.sleep(1.0)
     await rig.check_equal("a", oldest=2)
-    status = await rig.status()
-    assert status.life is MemberLife.RUNNING
+    status = await rig.until(lambda found: found.life is MemberLife.RUNNING and found.source != "")
     assert status.size_bytes > 0
     assert status.source in {rig.url(name) for name in "abc"}
     await router.close()
@@ -85,7 +84,7 @@ async def test_a_stopped_mirror_continues_from_its_own_revision(founded: Founded
             assert (stopped.life, stopped.client_url) == (MemberLife.STOPPED, before.client_url)
             await rig.follow("a")
         await rig.check_equal("a", oldest=2)
-    assert (await rig.status()).reason == ""
+    await rig.until(lambda found: found.reason == "")
 
 
 async def test_another_voter_is_followed_when_the_source_dies(founded: Founded) -> None:
@@ -93,7 +92,7 @@ async def test_another_voter_is_followed_when_the_source_dies(founded: Founded) 
     rig = await founded("a", "b", "c")
     await rig.follow("a", "b", "c")
     await rig.caught_up("a")
-    followed = (await rig.status()).source
+    followed = (await rig.until(lambda found: found.source != "")).source
     source = next(name for name in "abc" if rig.url(name) == followed)
     leader = await rig.hosts.leader(P0)
     for name in {source, leader}:
@@ -116,7 +115,7 @@ async def test_a_group_that_moves_to_other_nodes_is_followed(founded: Founded) -
     copied = (rig.directory / "reservation.json").read_text()
     await rig.hosts.hosts["b"].reserve(P0)
     await rig.move(Assignments(("a", "b")))
-    assert await rig.hosts.hosts["a"].transfer_leadership(P0, "b")
+    await rig.hosts.hand_over(P0, "b")
     await rig.move(Assignments(("b",)))
     await rig.follow("b")
     await rig.hosts.hosts["a"].stop(P0, destroy=True)

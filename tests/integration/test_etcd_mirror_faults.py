@@ -31,6 +31,7 @@ from tests.mirror_rig import MirrorRig, RestoredStore
 from tests.ports import free_block
 
 ROOT = Path(__file__).parents[2]
+LEASE_S = 4
 
 
 @pytest.fixture
@@ -46,35 +47,44 @@ def copy_name(rig: MirrorRig) -> str:
     return (rig.directory / "reservation.json").read_text()
 
 
+async def until_failed(rig: MirrorRig, reason: str) -> None:
+    """A slow machine may fail it for another reason before."""
+    await rig.until(lambda found: found.life is MemberLife.FAILED and reason in found.reason)
+
+
 async def test_kills_of_the_follower_lose_and_repeat_nothing(rig: MirrorRig, tmp_path: Path) -> None:
     """kill -9 of the process that follows, at random moments, the first copy included. Its store dies with it,
-    and the next process goes on with the same copy."""
+    and the next process goes on with the same copy. The last one has a copy before it dies, however slow that
+    was."""
     own, ports, chooser = tmp_path / "killed", free_block(4), random.Random(11)
     own.mkdir()
     command = [
         sys.executable,
         *("-m", "tests.mirror_process", str(own), str(ports.start), str(ports.stop), rig.url("a")),
     ]
+    copy = own / "mirrors" / "3-0"
     async with rig.writers("a", pause_s=0.0):
-        for _ in range(4):
+        for is_last in (False, False, False, True):
             process = spawn(command, cwd=ROOT, log=tmp_path / "killed.log")
             await _until(lambda: _stores(own))
+            if is_last:
+                await _until((copy / "data" / "member" / "wal").is_dir)
             await asyncio.sleep(chooser.uniform(0.0, 1.5))
             process.send_signal(signal.SIGKILL)
             await asyncio.to_thread(process.wait)
             await _until(lambda: not _stores(own))
     rig.mirrors, replaced = EtcdMirrorHost(book(own, ports), tuning=TUNING), rig.mirrors
     rig.mirrors.open("m")
-    assert '"launched": true' in (own / "mirrors" / "3-0" / "reservation.json").read_text()
-    before = (own / "mirrors" / "3-0" / "reservation.json").read_text()
+    before = (copy / "reservation.json").read_text()
+    assert '"launched": true' in before
     await rig.follow("a")
     await rig.check_equal("a", oldest=2)
-    assert (own / "mirrors" / "3-0" / "reservation.json").read_text() == before
+    assert (copy / "reservation.json").read_text() == before
     await replaced.close()
 
 
 async def _until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
@@ -125,7 +135,8 @@ async def test_a_source_that_is_behind_does_no_harm(rig: MirrorRig, tmp_path: Pa
         await rig.until(lambda found: found.source == behind.client_url)
         newest = await rig.put("a", b"d/k", b"newest")
         await asyncio.sleep(1.0)
-        assert (await rig.status()).safe_revision == reached
+        stands = await rig.until(lambda found: found.life is MemberLife.RUNNING)
+        assert stands.safe_revision == reached
         await rig.mirrors.follow(P0, GROUP, (behind.client_url, rig.url("a")))
         await rig.until(lambda found: found.safe_revision >= newest)
         await rig.check_equal("a", oldest=2)
@@ -161,29 +172,40 @@ async def test_another_history_means_a_new_copy(rig: MirrorRig, tmp_path: Path) 
 async def test_leases_of_the_copy_end_when_the_groups_do(rig: MirrorRig) -> None:
     """The marks of puts are under leases: the mirror keeps their keys for as long as the group does, and
     their end, of more keys than a transaction usually takes, is one revision there too."""
-    leases = rpc.LeaseStub(rig.channel(rig.url("a")))
-    lease = (await leases.LeaseGrant(rpc.LeaseGrantRequest(TTL=3))).ID
-    for number in range(300):
-        await rig.kv(rig.url("a")).Put(rpc.PutRequest(key=b"o/%d" % number, lease=lease))
+    leases, ends = rpc.LeaseStub(rig.channel(rig.url("a"))), asyncio.Event()
+    lease = (await leases.LeaseGrant(rpc.LeaseGrantRequest(TTL=LEASE_S))).ID
+
+    async def requests() -> AsyncIterator[rpc.LeaseKeepAliveRequest]:
+        while not ends.is_set():
+            yield rpc.LeaseKeepAliveRequest(ID=lease)
+            await asyncio.sleep(0.5)
+
+    async def keep() -> None:
+        async for _ in leases.LeaseKeepAlive(requests()):
+            pass
+
+    kept = asyncio.create_task(keep())
+    for start in range(0, 300, 100):
+        puts = [rpc.PutRequest(key=b"o/%d" % (start + n), lease=lease) for n in range(100)]
+        operations = [rpc.RequestOp(request_put=each) for each in puts]
+        await rig.kv(rig.url("a")).Txn(rpc.TxnRequest(success=operations))
     granted = await rig.revision("a")
     await rig.follow("a")
     await rig.caught_up("a")
-
-    async def requests() -> AsyncIterator[rpc.LeaseKeepAliveRequest]:
-        for _ in range(9):
-            yield rpc.LeaseKeepAliveRequest(ID=lease)
-            await asyncio.sleep(0.7)
-
+    name = copy_name(rig)
     # Twice as long as the copy's lease would have lived by itself.
-    async for _ in leases.LeaseKeepAlive(requests()):
-        assert await rig.revision("a") == granted
+    await asyncio.sleep(2 * LEASE_S)
+    assert await rig.revision("a") == granted
     await rig.check_equal("a", oldest=granted)
+    ends.set()
+    await kept
 
     def ended(status: MirrorStatus) -> bool:
-        assert (status.life, status.reason) == (MemberLife.RUNNING, "")
+        assert status.life is not MemberLife.FAILED, status
         return status.safe_revision == granted + 1
 
     await rig.until(ended)
+    assert copy_name(rig) == name
     await rig.check_equal("a", oldest=granted)
     mirror = (await rig.status()).client_url
     assert len(await rig.contents(mirror, granted)) == 301
@@ -207,7 +229,7 @@ async def test_a_revision_of_very_many_keys(rig: MirrorRig) -> None:
     mirror = (await rig.status()).client_url
     assert len(await rig.contents(mirror, before)) == 25_601
     assert len(await rig.contents(mirror, before + 1)) == 1
-    assert (await rig.status()).reason == ""
+    await rig.until(lambda found: found.reason == "")
 
 
 async def test_a_store_that_went_on_by_itself_is_copied_again(rig: MirrorRig) -> None:
@@ -248,11 +270,10 @@ async def test_a_full_disk_is_told_and_outlived(rig: MirrorRig) -> None:
     snapshot = rig.directory / "copy.snapshot"
     snapshot.symlink_to("/dev/full")
     await rig.follow("a")
-    failed = await rig.until(lambda found: found.life is MemberLife.FAILED)
-    assert "No space left on device" in failed.reason
+    await until_failed(rig, "No space left on device")
     snapshot.unlink(missing_ok=True)
     await rig.check_equal("a", oldest=2)
-    assert (await rig.status()).reason == ""
+    await rig.until(lambda found: found.reason == "")
 
 
 async def test_a_missing_tool_is_named(rig: MirrorRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,8 +287,7 @@ async def test_a_missing_tool_is_named(rig: MirrorRig, tmp_path: Path, monkeypat
         for found in (find_etcd, find_restore):
             found.cache_clear()
         await rig.follow("a")
-        failed = await rig.until(lambda found: found.life is MemberLife.FAILED)
-    assert "not found: install it (Debian: apt-get install etcd-client)" in failed.reason
+        await until_failed(rig, "not found: install it (Debian: apt-get install etcd-client)")
     for found in (find_etcd, find_restore):
         found.cache_clear()
     await rig.check_equal("a", oldest=2)
@@ -284,8 +304,7 @@ async def test_a_full_store_is_told_and_goes_on_with_more_space(rig: MirrorRig) 
     name = copy_name(rig)
     for number in range(120):
         last = await rig.put("a", b"d/%d" % number, b"v" * 100_000)
-    full = await rig.until(lambda found: found.life is MemberLife.FAILED)
-    assert "database space exceeded" in full.reason
+    await until_failed(rig, "database space exceeded")
     await rig.mirrors.close()
     generous.open("m")
     rig.mirrors = generous
@@ -303,8 +322,7 @@ async def test_a_store_that_does_not_start_is_copied_again(rig: MirrorRig) -> No
     await rig.mirrors.stop(P0, destroy=False)
     (rig.directory / "data" / "member" / "snap" / "db").write_bytes(b"not a database" * 1000)
     await rig.follow("a")
-    failed = await rig.until(lambda found: found.life is MemberLife.FAILED)
-    assert "EXIT" in failed.reason
+    await until_failed(rig, "EXIT")
     await rig.check_equal("a", oldest=2)
     assert copy_name(rig) != name
 

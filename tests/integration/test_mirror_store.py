@@ -134,7 +134,7 @@ async def test_a_store_that_takes_no_proposals_is_fed_one_by_one(standing: Stand
     batch = standing.next(30)
     await store.apply(batch)
     assert await standing.applied() == batch[-1].revision
-    answer = httpx.get(f"{standing.endpoints.peer_url}/members", trust_env=False)
+    answer = httpx.get(f"{standing.endpoints.peer_url}/members", trust_env=False, timeout=30)
     another_cluster = int(answer.headers["X-Etcd-Cluster-Id"], 16) ^ 1
     for url, cluster, complaint in (
         (standing.endpoints.peer_url, another_cluster, "HTTP 412"),
@@ -162,13 +162,13 @@ async def test_a_foreign_write_is_noticed(standing: Standing) -> None:
     read."""
     await standing.store.apply(standing.next(2))
     client = PartitionClient(P0, connections := Connections())
-    sight = await client.sight(standing.endpoints.client_url, 2.0, mirrored=True)
+    sight = await client.sight(standing.endpoints.client_url, 30.0, mirrored=True)
     assert sight.safe_revision == standing.revision + 2
     await standing.rig.kv(standing.endpoints.client_url).Put(rpc.PutRequest(key=b"d/foreign"))
     with pytest.raises(CopyUselessError, match="revision"):
         await standing.store.apply(standing.next(3)[-1:])
     with pytest.raises(CopyUselessError, match=f"{standing.revision + 3} was the last repeated"):
         await standing.store.position()
-    sight = await client.sight(standing.endpoints.client_url, 2.0, mirrored=True)
+    sight = await client.sight(standing.endpoints.client_url, 30.0, mirrored=True)
     assert sight.safe_revision == 0
     await connections.close()

@@ -30,6 +30,7 @@ from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
 from rebalance.ports.mirrors import MirrorHost
 from tests.ports import free_block
+from tests.puts import is_applied_once
 
 QUICK = EtcdTuning(heartbeat_ms=100, election_ms=1_000, stop_grace_s=1.0)
 
@@ -103,16 +104,19 @@ class NodeCluster:
         await asyncio.gather(node.task, return_exceptions=True)
         await node.metastore.close()
 
-    async def put(self, key: str, value: bytes) -> None:
-        assert (await self.metastore.commit(Txn((), (Put(key, value),)))).succeeded
+    async def put(self, key: str, value: bytes) -> int:
+        """Returns the revision of it."""
+        result = await self.metastore.commit(Txn((), (Put(key, value),)))
+        assert result.succeeded
+        return result.revision
 
     async def write_stable(self, partition: PartitionId, *peers: str) -> None:
         await self.put(self.keyspace.partition(partition).stable, Assignments(peers).encode())
 
     async def write_pending(
         self, partition: PartitionId, *peers: str, strategy: Strategy = Strategy.QUEUE
-    ) -> None:
-        await self.put(
+    ) -> int:
+        return await self.put(
             self.keyspace.partition(partition).pending, Assignments(peers, strategy=strategy).encode()
         )
 
@@ -130,6 +134,28 @@ class NodeCluster:
     def configuration(self, partition: PartitionId) -> ConfigurationRecord | None:
         value = self.mirrors.partitions.value(self.keyspace.partition(partition).configuration)
         return ConfigurationRecord.decode(value) if value else None
+
+    def leader(self, partition: PartitionId) -> str:
+        """As published; empty while nobody has."""
+        found = self.configuration(partition)
+        return found.leader if found else ""
+
+    def leaders_at_switch(self, partition: PartitionId, *peers: str) -> list[str]:
+        """Filled from now on: who leads when stable becomes ``peers``, as the very revision says it."""
+        found: list[str] = []
+        key = self.keyspace.partition(partition).stable
+
+        def note(changed: frozenset[str]) -> None:
+            if key in changed and self.stable(partition) == frozenset(peers):
+                found.append(self.leader(partition))
+
+        self.mirrors.partitions.listen(note)
+        return found
+
+    async def registered(self, *names: str) -> None:
+        """Once they are, a node that has just been started knows what it holds."""
+        keys = [self.keyspace.node(name) for name in names]
+        await self.until(lambda: all(self.mirrors.nodes.get(key) is not None for key in keys))
 
     def stable(self, partition: PartitionId) -> frozenset[str]:
         value = self.mirrors.partitions.value(self.keyspace.partition(partition).stable)
@@ -162,7 +188,7 @@ class NodeCluster:
             and all(state is not None and state.state is MemberState.RUNNING for state in states)
         )
 
-    async def until(self, condition: Callable[[], bool], timeout_s: float = 25.0) -> float:
+    async def until(self, condition: Callable[[], bool], timeout_s: float = 90.0) -> float:
         """Seconds until ``condition``; fails with what is published when the time is over."""
         started = time.monotonic()
         while not condition():
@@ -284,7 +310,6 @@ async def test_stable_founds_a_group_once_all_members_are_reserved(cluster: Node
     took_s = await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
     print(f"3 members founded in {took_s:.2f} s")
     assert P0 not in cluster.nodes["n4"].host.partitions()
-    put = await cluster.router.put(P0, "k", b"v", "id-1")
-    assert not put.repeated
+    assert is_applied_once(await cluster.router.put(P0, "k", b"v", "id-1"))
     assert (await cluster.router.put(P0, "k", b"other", "id-1")).repeated
     assert (await cluster.router.get(P0, "k")).value == b"v"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits
 from rebalance.core.keys import PartitionId
 from rebalance.core.move_status import COPY_FAILED
+from rebalance.hosting.etcd_binary import find_etcd
 from tests.integration.test_node_cluster import QUICK, NodeCluster, node_cluster
 
 P0 = PartitionId(ZoneId(7), 0)
@@ -25,17 +27,26 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
         yield running
 
 
+async def with_a_member_that_freezes(cluster: NodeCluster, name: str) -> None:
+    """The node's next member stops before its first step, once; nobody has to be quick to stop it."""
+    await cluster.registered(name)
+    mark, program = cluster.directory / "frozen", cluster.directory / "freezing-etcd"
+    program.write_text(
+        f'#!/bin/sh\ntest -e "{mark}" || {{ touch "{mark}"; kill -STOP $$; }}\nexec "{find_etcd().path}" "$@"\n'
+    )
+    program.chmod(0o755)
+    cluster.nodes[name].host._binary = str(program)
+
+
 async def frozen_member(cluster: NodeCluster, name: str) -> psutil.Process:
-    """The node's member, stopped as soon as its process is there."""
+    """The node's member, once it has stopped."""
     below = str(cluster.directory / name)
     while True:
         for process in psutil.Process().children(recursive=True):
-            try:
-                if any(below in word for word in process.cmdline()):
-                    process.suspend()
+            with contextlib.suppress(psutil.Error):
+                is_stopped = process.status() == psutil.STATUS_STOPPED
+                if is_stopped and any(below in word for word in process.cmdline()):
                     return process
-            except psutil.NoSuchProcess:
-                continue
         await asyncio.sleep(0.01)
 
 
@@ -51,16 +62,15 @@ async def test_a_copy_that_fails_is_told_and_tried_again(cluster: NodeCluster) -
     cluster.start("n1", "n2", tuning=IMPATIENT)
     await cluster.write_stable(P0, "n1")
     await cluster.until(lambda: cluster.settled(P0, "n1"))
-    async with asyncio.timeout(30):
-        freezing = asyncio.create_task(frozen_member(cluster, "n2"))
-        await cluster.write_pending(P0, "n1", "n2")
-        member = await freezing
+    await with_a_member_that_freezes(cluster, "n2")
+    await cluster.write_pending(P0, "n1", "n2")
+    async with asyncio.timeout(60):
+        member = await frozen_member(cluster, "n2")
     try:
-        await cluster.until(lambda: reason(cluster).startswith(COPY_FAILED))
-        assert reason(cluster).startswith(f"{COPY_FAILED}: 2 attempts: MEMBER_NOT_STARTED: n2")
+        told = f"{COPY_FAILED}: 2 attempts: MEMBER_NOT_STARTED: n2"
+        await cluster.until(lambda: reason(cluster).startswith(told))
         await cluster.router.put(P0, "k", b"v", "id-1")
     finally:
         member.resume()
     await cluster.put(cluster.keyspace.limits, Limits(copy_attempts=2).encode())
-    await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
-    assert reason(cluster) == ""
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2") and reason(cluster) == "")

@@ -57,5 +57,5 @@ async def test_an_adopted_metastore_that_forgot_the_group(cluster: NodeCluster) 
     lost = Delete(cluster.keyspace.member(P0, "n2"))
     await cluster.metastore.commit(Txn((), (stable, Put(keys.configuration, backup), lost)))
     await cluster.metastore.commit(Txn((), (adopted,)))
-    await cluster.until(lambda: cluster.settled(P0, "n1"), 60)
+    await cluster.until(lambda: cluster.settled(P0, "n1"))
     assert (await cluster.router.get(P0, "key")).value == b"written after the backup"

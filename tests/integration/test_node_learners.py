@@ -9,7 +9,6 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberState
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import MemberLife
 from tests.held_mirrors import HeldMirrors
@@ -39,18 +38,20 @@ async def test_a_voter_learns_and_votes_again_under_a_writer(cluster: NodeCluste
         await cluster.put(keys.pending, learning.encode())
         await cluster.until(lambda: reason(cluster) == "MIRROR_NOT_RUNNING: n3")
         assert cluster.voters(P0) == {"n1", "n2", "n3"}
-        assert len(mirrors.sources[P0]) == 2, "the other voters"
+        await cluster.until(lambda: len(mirrors.sources.get(P0, ())) == 2)  # the other voters
         mirrors.life = MemberLife.RUNNING
         await cluster.until(lambda: cluster.voters(P0) == {"n1", "n2"} and not cluster.has_pending(P0))
         await cluster.until(lambda: P0 not in cluster.nodes["n3"].host.partitions())
-        assert endpoints.learners(P0) == ("http://mirror",)
-        assert len(endpoints.endpoints(P0)) == 2
+        await cluster.until(lambda: endpoints.learners(P0) == ("http://mirror",))
+        await cluster.until(lambda: len(endpoints.endpoints(P0)) == 2)
 
+        held = peers_at_the_end(cluster, mirrors)
         await cluster.put(keys.pending, three.encode())
-        await cluster.until(lambda: member_state(cluster) is MemberState.RUNNING)
         await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
         await cluster.until(lambda: P0 not in mirrors.sources)
-        assert endpoints.learners(P0) == ()
+        assert held
+        assert set(held) == {("n1", "n2", "n3")}
+        await cluster.until(lambda: endpoints.learners(P0) == ())
     await writer.check()
 
 
@@ -59,10 +60,19 @@ def reason(cluster: NodeCluster) -> str:
     return found.reason if found is not None else ""
 
 
-def member_state(cluster: NodeCluster) -> MemberState | None:
-    """Of n3's member while its mirror is there too."""
-    record = cluster.record(P0, "n3")
-    return record.state if record is not None and record.is_mirroring else None
+def peers_at_the_end(cluster: NodeCluster, mirrors: HeldMirrors) -> list[tuple[str, ...]]:
+    """Filled from now on: stable's voters at the moment at which a mirror is destroyed."""
+    found: list[tuple[str, ...]] = []
+    stop = mirrors.stop
+
+    async def noted(partition: PartitionId, *, destroy: bool) -> None:
+        stable = await cluster.metastore.get(cluster.keyspace.partition(partition).stable)
+        if destroy and stable is not None:
+            found.append(Assignments.decode(stable.value).peers)
+        await stop(partition, destroy=destroy)
+
+    mirrors.stop = noted
+    return found
 
 
 async def test_a_node_without_mirrors_says_so(cluster: NodeCluster) -> None:

@@ -66,9 +66,7 @@ async def test_a_node_that_starts_late_is_waited_for(cluster: NodeCluster) -> No
     await asyncio.sleep(1.0)
     cluster.start("n2")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
-    configuration = cluster.configuration(P0)
-    assert configuration is not None
-    assert configuration.reason == ""
+    await cluster.until(lambda: getattr(cluster.configuration(P0), "reason", None) == "")
 
 
 async def test_a_member_in_pending_alone_is_not_stopped(cluster: NodeCluster) -> None:
@@ -92,7 +90,7 @@ async def test_a_member_in_pending_alone_is_not_stopped(cluster: NodeCluster) ->
     assert configuration.stage is Stage.NONE
     await cluster.drop(P0)
     await cluster.until(lambda: not any(P0 in node.host.partitions() for node in cluster.nodes.values()))
-    assert cluster.record(P0, "n1") is None
+    await cluster.until(lambda: cluster.record(P0, "n1") is None)
 
 
 async def test_a_target_that_changes_half_way(cluster: NodeCluster) -> None:

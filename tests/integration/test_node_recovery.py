@@ -18,6 +18,7 @@ from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
 from tests.integration.test_node_faults import members_below
+from tests.puts import is_applied_once
 
 P0 = PartitionId(ZoneId(7), 0)
 
@@ -85,13 +86,14 @@ async def test_a_survivor_founds_the_group_anew(cluster: NodeCluster) -> None:
     await cluster.until(lambda: cluster.settled(P0, "n1", "n4", "n5"))
     print(f"founded anew after {took_s:.2f} s")
     await writer.check()
-    assert not (await cluster.router.put(P0, "after", b"1", "op-after")).repeated
-    assert position(cluster, "n1") is None
+    assert is_applied_once(await cluster.router.put(P0, "after", b"1", "op-after"))
+    await cluster.until(lambda: position(cluster, "n1") is None)
     configuration = cluster.configuration(P0)
     assert configuration is not None
     assert configuration.generation == generation
     # The lost members come back: their data goes, and they are not in the group.
     cluster.start("n2", "n3")
+    await cluster.registered("n2", "n3")
     for name in ("n2", "n3"):
         await cluster.until(lambda name=name: P0 not in cluster.nodes[name].host.partitions())
     assert cluster.settled(P0, "n1", "n4", "n5")
@@ -145,7 +147,7 @@ async def test_a_founding_is_done_once_whenever_the_node_dies(cluster: NodeClust
 
     host.found_alone = interrupted
     generation = await force(cluster, "n1")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(90):
         await done.wait()
     await cluster.stop("n1")
     marker = cluster.directory / "n1" / "members" / "7-0" / "reservation.json"
@@ -169,11 +171,13 @@ async def test_a_later_recovery_chooses_another_node(cluster: NodeCluster) -> No
     await cluster.router.put(P0, "k", b"2", "op-2")
     await cluster.stop("n1")
     cluster.start("n2")
+    await cluster.registered("n2")
     await cluster.until(lambda: P0 not in cluster.nodes["n2"].host.partitions())
     second = await force(cluster, "n2", empty=True)
     assert second > first
     await cluster.until(lambda: cluster.settled(P0, "n2"))
     cluster.start("n1")
+    await cluster.registered("n1")
     await cluster.until(lambda: P0 not in cluster.nodes["n1"].host.partitions())
     assert cluster.settled(P0, "n2")
     assert (await cluster.router.get(P0, "k")).value is None
@@ -188,7 +192,7 @@ async def test_nobody_has_a_copy(cluster: NodeCluster) -> None:
     await force(cluster, "n2", empty=True)
     await cluster.until(lambda: cluster.settled(P0, "n2"))
     assert (await cluster.router.get(P0, "k")).value is None
-    assert not (await cluster.router.put(P0, "k", b"2", "op-2")).repeated
+    assert is_applied_once(await cluster.router.put(P0, "k", b"2", "op-2"))
 
 
 async def test_a_chosen_copy_that_is_gone_is_not_replaced_by_nothing(cluster: NodeCluster) -> None:
@@ -213,7 +217,7 @@ async def test_clean_up_of_a_member_that_joins(cluster: NodeCluster) -> None:
         key = cluster.keyspace.restart(P0, "n2")
         await cluster.put(key, RestartRecord(cleanup=True).encode())
         await cluster.until(lambda: cluster.mirrors.partitions.get(key) is None)
-        await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"), 60)
+        await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
     after = cluster.record(P0, "n2")
     assert before is not None
     assert after is not None

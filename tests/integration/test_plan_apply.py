@@ -42,7 +42,7 @@ def server(shared_server: ApiServer) -> Iterator[ApiServer]:
 
 def version_of(server: ApiServer) -> int:
     """The catalog's: other tests changed it before."""
-    found = httpx.get(f"{server.url}/api/v1/zones", trust_env=False).raise_for_status().json()
+    found = httpx.get(f"{server.url}/api/v1/zones", trust_env=False, timeout=60).raise_for_status().json()
     return int(found["catalog_version"])
 
 
@@ -133,12 +133,16 @@ def test_errors_point_into_the_file(
 def test_a_statement_for_another_version_changes_nothing(server: ApiServer) -> None:
     """What ``apply`` relies on when somebody else changes the catalog meanwhile."""
     url, before = f"{server.url}/api/v1/statements", version_of(server)
-    first = httpx.post(url, json={"sql": "CREATE ZONE a; CREATE ZONE b"}, headers={"If-Match": f'"{before}"'})
+    first = httpx.post(
+        url, json={"sql": "CREATE ZONE a; CREATE ZONE b"}, headers={"If-Match": f'"{before}"'}, timeout=60
+    )
     assert [each["catalog_version"] for each in first.json()["results"]] == [before + 1, before + 2]
-    late = httpx.post(url, json={"sql": "CREATE ZONE c"}, headers={"If-Match": f'"{before + 1}"'})
+    late = httpx.post(url, json={"sql": "CREATE ZONE c"}, headers={"If-Match": f'"{before + 1}"'}, timeout=60)
     assert (late.status_code, late.json()["name"]) == (409, "CATALOG_VERSION_CONFLICT")
     assert f"version {before + 2}, not {before + 1}" in late.json()["detail"]
-    keyed = httpx.post(url, json={"sql": "CREATE ZONE c"}, headers={"If-Match": "2", "Idempotency-Key": "k"})
+    keyed = httpx.post(
+        url, json={"sql": "CREATE ZONE c"}, headers={"If-Match": "2", "Idempotency-Key": "k"}, timeout=60
+    )
     assert (keyed.status_code, keyed.json()["name"]) == (400, "INVALID_REQUEST")
 
 

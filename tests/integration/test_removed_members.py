@@ -20,6 +20,7 @@ from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from tests.integration.test_node_cluster import NodeCluster, node_cluster
 from tests.integration.test_node_faults import members_below
+from tests.puts import is_applied_once
 
 P0 = PartitionId(ZoneId(7), 0)
 ZONE = Zone(ZoneId(7), "Z", 1, 3, None, ("default",))
@@ -76,13 +77,13 @@ async def test_a_member_that_is_removed_while_it_is_frozen(cluster: NodeCluster)
     process.suspend()
     # Its node says that it is alive as long as the process runs, so a dead member is not waited for.
     await cluster.write_pending(P0, *stays)
-    await cluster.until(lambda: cluster.voters(P0) == set(stays), 40)
+    await cluster.until(lambda: cluster.voters(P0) == set(stays))
     await put_from_now_on(cluster, b"new")
     seen: list[bytes | None] = []
     refused: list[Exception] = []
     asking = asyncio.create_task(ask_often(url, seen, refused))
     process.resume()
-    await cluster.until(lambda: len(refused) > 20 and not members_below(cluster.directory / frozen), 40)
+    await cluster.until(lambda: len(refused) > 20 and not members_below(cluster.directory / frozen))
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     assert seen == []
@@ -105,7 +106,7 @@ async def test_a_leader_that_was_frozen_while_another_was_elected(cluster: NodeC
     await asyncio.sleep(0.5)
     process.resume()
     # It is a follower then, and answers like one.
-    await cluster.until(lambda: len(seen) > 20, 40)
+    await cluster.until(lambda: len(seen) > 20)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     assert set(seen) == {b"new"}
@@ -124,12 +125,12 @@ async def test_a_member_that_is_cut_off_from_the_majority(cluster: NodeCluster) 
     refused: list[Exception] = []
     asking = asyncio.create_task(ask_often(client_url(cluster, "n1"), seen, refused))
     try:
-        await cluster.until(lambda: len(refused) > 3, 40)
+        await cluster.until(lambda: len(refused) > 3)
         assert seen == []
     finally:
         for process in others:
             process.resume()
-    await cluster.until(lambda: len(seen) > 3, 40)
+    await cluster.until(lambda: len(seen) > 3)
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     assert set(seen) == {b"old"}
@@ -149,26 +150,31 @@ class RoutingOf(httpx.AsyncBaseTransport):
         return httpx.Response(200, json=found.body, headers={"etag": found.digest})
 
 
-async def test_a_client_with_an_old_map_finds_the_group_again(cluster: NodeCluster) -> None:
+async def test_a_client_with_an_old_map_finds_the_group_again(
+    cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """IEP-007, IEP-054: every member of the map has left when it is used again: what they answer sends the
-    client back to a server, and its puts go on; while nothing fails it asks no server."""
+    client back to a server, and its puts go on; while nothing fails it asks no server. No attempt fails for
+    being slow, nor because leadership goes to the preferred primary just then."""
+    monkeypatch.setattr("rebalance.groups.router.ATTEMPT_LIMITS_S", (30.0,))
     cluster.start("n1", "n2", "n3", "n4")
     await cluster.write_stable(P0, "n1", "n2")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
+    await cluster.until(lambda: cluster.leader(P0) == "n1")
     transport = RoutingOf(cluster)
     servers = Servers(["http://server"], transport)
     maps = RoutingMaps(servers, 15.0)
-    router = Router(maps)
+    router = Router(maps, time_limit_s=60.0)
     held = await maps.of("Z")
     for number in range(20):
         await router.put(held.partition_of("k"), "k", str(number).encode(), f"before-{number}")
     assert transport.asked == 1
     await cluster.write_pending(P0, "n3", "n4")
-    await cluster.until(lambda: cluster.settled(P0, "n3", "n4"), 40)
+    await cluster.until(lambda: cluster.settled(P0, "n3", "n4"))
     assert transport.asked == 1
     old = set(maps.endpoints(P0))
     result = await router.put(P0, "k", b"after", "after")
-    assert not result.repeated
+    assert is_applied_once(result)
     assert not old & set(maps.endpoints(P0))
     assert (await router.get(P0, "k")).value == b"after"
     assert (await cluster.router.get(P0, "k")).value == b"after"

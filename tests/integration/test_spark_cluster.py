@@ -30,8 +30,8 @@ from spark.supervisor import DriverConfig
 from tests.data.placement_golden import golden_cases, rows_of
 from tests.ports import free_block
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
-READY_LIMIT_S = 120.0
+pytestmark = [pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
+READY_LIMIT_S = 240.0
 
 
 class Cluster:
@@ -77,7 +77,7 @@ class Cluster:
         for process in reversed(self.processes):
             family = psutil.Process(process.pid).children(recursive=True)
             process.terminate()
-            process.wait(20)
+            process.wait(60)
             for child in family:
                 with suppress(psutil.NoSuchProcess):
                     child.kill()
@@ -108,7 +108,7 @@ async def engine(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("PYSPARK_PYTHON", str(stranger(tmp_path_factory.mktemp("python"))))
-        config = DriverConfig(cluster.url, tmp_path_factory.mktemp("driver"))
+        config = DriverConfig(cluster.url, tmp_path_factory.mktemp("driver"), silence_limit_s=60.0)
         opened = SparkPlacementEngine(config, READY_LIMIT_S)
         await opened.start()
         deadline = time.monotonic() + READY_LIMIT_S

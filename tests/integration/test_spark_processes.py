@@ -17,6 +17,7 @@ from rebalance.ports.placement import Engine, EngineState, PlacementRequest
 from spark.engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
 
+WAIT_S = 4.0
 REQUEST = PlacementRequest(ZoneId(1), ("a", "b", "c"), 8, 3, 3)
 
 PARENT = """
@@ -51,52 +52,53 @@ def test_a_killed_parent_leaves_no_driver_and_no_jvm(tmp_path: Path, ready: bool
         if ready:
             assert parent.stdout is not None
             assert any(line == b"ready\n" for line in parent.stdout)
-        family = _family_with_java(parent)
-        names = [process.name() for process in family]
+        family, names = _family_with_java(parent)
         assert any(name.startswith("python") for name in names)
     finally:
         parent.kill()
         parent.communicate()
-    deadline = time.monotonic() + 2.0
+    deadline = time.monotonic() + 60.0
     while not all(map(gone, family)):
         assert time.monotonic() < deadline, [process for process in family if not gone(process)]
         time.sleep(0.02)
 
 
-def _family_with_java(parent: subprocess.Popen[bytes]) -> list[psutil.Process]:
-    """All descendants, at a moment when a JVM is one: the launcher, itself one, ends before Spark's begins."""
-    deadline = time.monotonic() + 40.0
+def _family_with_java(parent: subprocess.Popen[bytes]) -> tuple[list[psutil.Process], list[str]]:
+    """All descendants and their names, at a moment when a JVM is one: the launcher, itself one, ends before
+    Spark's begins."""
+    deadline = time.monotonic() + 120.0
     while time.monotonic() < deadline:
         family = [each for each in psutil.Process(parent.pid).children(recursive=True) if not gone(each)]
         with contextlib.suppress(psutil.NoSuchProcess):
-            if "java" in [process.name() for process in family]:
-                return family
+            names = [process.name() for process in family]
+            if "java" in names:
+                return family, names
         time.sleep(0.02)
     raise AssertionError("no JVM was started")
 
 
 async def test_without_java_the_kernel_runs_locally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Local after the wait the first time, at once from then on; the status says what to install."""
+    """Local after the wait the first time, without another one from then on; the status says what to
+    install."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    engine = SparkPlacementEngine(DriverConfig("local[*]", tmp_path / "work"), spark_wait_s=2.0)
-    await engine.start()
+    engine = SparkPlacementEngine(DriverConfig("local[*]", tmp_path / "work"), spark_wait_s=WAIT_S)
     started = time.monotonic()
+    await engine.start()
     (result,) = await engine.place([REQUEST])
-    waited_s = time.monotonic() - started
+    assert time.monotonic() - started >= WAIT_S
     assert result.engine is Engine.LOCAL
-    assert 1.8 < waited_s < 3.0
     status = engine.status()
     assert status.state is EngineState.DOWN
     assert "install Java 17 or later" in status.message
     started = time.monotonic()
     (again,) = await engine.place([REQUEST])
-    assert time.monotonic() - started < 0.2
+    assert time.monotonic() - started < WAIT_S
     assert again.engine is Engine.LOCAL
     await engine.close()
 
 
 async def test_closed_or_never_started_places_at_once(tmp_path: Path) -> None:
-    engine = SparkPlacementEngine(DriverConfig("local[*]", tmp_path))
+    engine = SparkPlacementEngine(DriverConfig("local[*]", tmp_path), spark_wait_s=600.0)
     assert engine.status().state is EngineState.DOWN
     (before,) = await engine.place([REQUEST])
     assert before.engine is Engine.LOCAL
@@ -104,6 +106,7 @@ async def test_closed_or_never_started_places_at_once(tmp_path: Path) -> None:
     placing = asyncio.create_task(engine.place([REQUEST]))
     await asyncio.sleep(0.3)
     await engine.close()
-    (after,) = await asyncio.wait_for(placing, 1.0)
+    async with asyncio.timeout(60):
+        (after,) = await placing
     assert after.engine is Engine.LOCAL
     assert engine.status().driver_pid is None

@@ -25,14 +25,14 @@ from tests.gated_node import LEASE_S, Gates
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
 from tests.integration.test_node_faults import members_below
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(500)
 
 P0 = PartitionId(ZoneId(7), 0)
 FOUNDERS = ("n1", "n2", "n3")
 NEW = "n4"
 RESTART_S = 0.5
 FROZEN_S = LEASE_S + 1.0
-CONVERGENCE_S = 60.0
+CONVERGENCE_S = 120.0
 ROOT = Path(__file__).parents[2]
 
 
@@ -89,7 +89,7 @@ class Nodes:
             process.send_signal(signal.SIGCONT)
             process.terminate()
         for process in self._processes.values():
-            await asyncio.to_thread(process.wait, 20)
+            await asyncio.to_thread(process.wait, 60)
 
     def left_over(self, holders: frozenset[str]) -> list[str]:
         """What is there and should not be, or the other way round; ``holders`` hold one member each."""

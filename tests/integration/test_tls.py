@@ -126,4 +126,4 @@ async def test_a_node_without_its_certificate_says_so(cluster: NodeCluster) -> N
 
     cluster.start("n1")
     await cluster.until(lambda: getattr(cluster.record(P0, "n1"), "state", None) is MemberState.RUNNING)
-    assert (await cluster.router.get(P0, "k")).value == b"v"
+    assert (await cluster.router.get(P0, "k", limit_s=60)).value == b"v"

@@ -68,10 +68,10 @@ class Server:
             written = decode_trigger(trigger) == target.event_revision
             return written and target.catalog_version >= version and target.replicas == replicas
 
-        assert await self.mirror.wait_until(is_written, 30), f"zone {zone_id} at version {version}"
+        assert await self.mirror.wait_until(is_written, 90), f"zone {zone_id} at version {version}"
 
     async def until_marked(self) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while True:
                 truth = await self.catalog.truth(None)
                 state = await self.guard.check()
@@ -151,7 +151,7 @@ async def test_an_etcd_restored_from_an_older_backup(
         own_etcd.kill()
         restore(backup, data)
         own_etcd.restart()
-        assert await server.mirror.wait_until(lambda: server.halted() != "", 30)
+        assert await server.mirror.wait_until(lambda: server.halted() != "", 90)
         error = await server.refused("CREATE ZONE three", ErrorKind.METASTORE_DIVERGED)
         assert "zonectl metastore adopt" in error.message
         assert error.kind.sqlstate == "55000"
@@ -201,7 +201,7 @@ async def test_a_catalog_restored_from_an_older_backup(
         assert (done.catalog_version, done.published, done.dropped) == (4, 2, ("TWO",))
         await server.until(ZONE, 4, 3)
         left = keyspace.zone_partitions(TWO)
-        assert await server.mirror.wait_until(lambda: not any(server.mirror.below(left)), 30)
+        assert await server.mirror.wait_until(lambda: not any(server.mirror.below(left)), 90)
         intent = server.mirror.value(keyspace.intent(TWO))
         assert intent is not None
         assert ZoneIntent.decode(intent).dropped
@@ -223,10 +223,10 @@ async def test_the_right_backup_ends_it_without_adoption(
     shutil.copy(database, newer)
     restore(older, database)
     async with serving(own_etcd, keyspace, database) as server:
-        assert await server.mirror.wait_until(lambda: server.halted() != "", 30)
+        assert await server.mirror.wait_until(lambda: server.halted() != "", 90)
     restore(newer, database)
     async with serving(own_etcd, keyspace, database) as server:
-        assert await server.mirror.wait_until(lambda: server.halted() == "", 30)
+        assert await server.mirror.wait_until(lambda: server.halted() == "", 90)
         await server.sql("ALTER ZONE one SET (REPLICAS 5)")
         await server.until(ZONE, 2, 5)
         assert server.guard.state is not None
@@ -240,8 +240,7 @@ async def test_a_full_etcd_refuses_statements_until_there_is_space(keyspace: Key
         async with serving(etcd, keyspace, tmp_path / "catalog.sqlite") as server:
             await server.sql("CREATE ZONE one (REPLICAS 3)")
             await server.until(ZONE, 1, 3)
-            with pytest.raises(MetastoreUnavailableError, match="space"):
-                await fill(server.metastore)
+            await fill(server.metastore)
             await server.guard.check()
             error = await server.refused("CREATE ZONE two", ErrorKind.METASTORE_FULL)
             assert error.kind.sqlstate == "53100"
@@ -263,12 +262,17 @@ async def test_a_full_etcd_refuses_statements_until_there_is_space(keyspace: Key
 
 
 async def fill(metastore: EtcdMetastore) -> None:
-    """One key again and again: its history takes the space."""
-    for _ in range(40):
-        await metastore.commit(Txn((), (Put("filling", BIG),)))
+    """One key again and again until there is no space for its history; a slow answer is no such refusal."""
+    for _ in range(200):
+        try:
+            await metastore.commit(Txn((), (Put("filling", BIG),)))
+        except MetastoreUnavailableError as error:
+            if "space" in str(error):
+                return
+    raise AssertionError("200 MB fitted")
 
 
 def _maintain(etcd: EtcdServer, path: str, body: dict[str, object]) -> Any:
     """etcd's own JSON interface, as an operator's tools use it."""
     url = f"http://{etcd.endpoint}/v3/{path}"
-    return httpx.post(url, json=body, trust_env=False, timeout=20).raise_for_status().json()
+    return httpx.post(url, json=body, trust_env=False, timeout=60).raise_for_status().json()

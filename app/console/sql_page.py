@@ -79,11 +79,11 @@ class _Editor:
 
     async def settle_theme(self) -> None:
         """The editor's colours are its own: the browser says which theme is on."""
+        # The editable part is what assistive software reads, and the element has no property for its name.
+        ui.run_javascript(_LABEL_EDITOR)
         dark = await ui.run_javascript("document.body.classList.contains('body--dark')", timeout=5)
         if dark:
             self._editor.set_theme("vscodeDark")
-        # The editable part is what assistive software reads, and the element has no property for its name.
-        ui.run_javascript(_LABEL_EDITOR)
 
     @property
     def _text(self) -> str:

@@ -12,43 +12,54 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-LOOK_S = 0.02
+LOOK_S = 0.01
 """Between two looks whether a snapshot arrives."""
 FLUSH_S = 0.002
 """Between two flushes of one that does."""
+STALLED_S = 0.2
+"""One that has not grown for so long is left until the next look."""
 
 
 async def flush_while(arriving: Callable[[], bool], snapshots: Path) -> None:
     """Flush what grows in the directory ``snapshots`` of a member, while ``arriving``: until it has joined."""
+    known: dict[str, int] = {}
     while arriving():
-        flushed = False
-        for part in _parts(snapshots):
-            flushed |= await asyncio.to_thread(_flush, part)
-        await asyncio.sleep(FLUSH_S if flushed else LOOK_S)
+        for part, size in _parts(snapshots).items():
+            if known.get(part) != size:
+                known[part] = await asyncio.to_thread(_flush_while_it_grows, part)
+        await asyncio.sleep(LOOK_S)
 
 
-def _parts(snapshots: Path) -> list[str]:
+def _parts(snapshots: Path) -> dict[str, int]:
+    """Sizes by path of the snapshots that are not whole."""
     try:
         with os.scandir(snapshots) as entries:
-            return [each.path for each in entries if each.name.startswith("tmp")]
+            return {each.path: each.stat().st_size for each in entries if each.name.startswith("tmp")}
     except FileNotFoundError:
-        return []
+        return {}
 
 
-def _flush(part: str) -> bool:
-    """False when it became a snapshot, or was given up, in this moment."""
+def _flush_while_it_grows(part: str) -> int:
+    """Returns its size once it stands still, has become a snapshot, or was given up."""
+    size, grew_at = 0, time.monotonic()
     try:
         descriptor = os.open(part, os.O_RDONLY)
     except FileNotFoundError:
-        return False
+        return size
     try:
-        os.fdatasync(descriptor)
+        while os.path.exists(part) and time.monotonic() < grew_at + STALLED_S:
+            found = os.fstat(descriptor).st_size
+            if found > size:
+                size, grew_at = found, time.monotonic()
+                os.fdatasync(descriptor)
+            time.sleep(FLUSH_S)
     except OSError:
         # etcd meets the same error, and ends with it.
-        return False
+        pass
     finally:
         os.close(descriptor)
-    return True
+    return size

@@ -39,10 +39,12 @@ EMPTY_PAGES = ("", "zones", "map", "nodes", "what-if")
 
 
 def settled(page: Page) -> None:
-    """Charts and grids are drawn some moments after the page."""
+    """Charts, grids and the editor are drawn some moments after the page."""
     expect(page.get_by_role("main").get_by_role("heading", level=1)).to_be_visible()
     for chart in page.locator(".nicegui-echart:visible").all():
         expect(chart.locator("canvas").first).to_be_visible()
+    if page.url.endswith("/sql"):
+        expect(page.get_by_role("textbox", name="Statements")).to_be_visible()
 
 
 _CELL = """() => {

@@ -100,7 +100,9 @@ class NodeCluster:
 
     async def stop(self, name: str) -> None:
         node = self.nodes.pop(name)
-        node.task.cancel()
+        # Once: another one would break into the stopping that the first has begun.
+        if not node.task.cancelling():
+            node.task.cancel()
         await asyncio.gather(node.task, return_exceptions=True)
         await node.metastore.close()
 

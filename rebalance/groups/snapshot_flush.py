@@ -14,6 +14,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 LOOK_S = 0.01
@@ -25,13 +26,20 @@ STALLED_S = 0.2
 
 
 async def flush_while(arriving: Callable[[], bool], snapshots: Path) -> None:
-    """Flush what grows in the directory ``snapshots`` of a member, while ``arriving``: until it has joined."""
-    known: dict[str, int] = {}
-    while arriving():
-        for part, size in _parts(snapshots).items():
-            if known.get(part) != size:
-                known[part] = await asyncio.to_thread(_flush_while_it_grows, part)
-        await asyncio.sleep(LOOK_S)
+    """Flush what grows in the directory ``snapshots`` of a member, while ``arriving``: until it has joined.
+
+    In a thread of its own, which is started when something comes: a large snapshot takes seconds, and the few
+    threads that everybody shares stop members and read their logs meanwhile.
+    """
+    loop, own, known = asyncio.get_running_loop(), ThreadPoolExecutor(1, "snapshot"), dict[str, int]()
+    try:
+        while arriving():
+            for part, size in _parts(snapshots).items():
+                if known.get(part) != size:
+                    known[part] = await loop.run_in_executor(own, _flush_while_it_grows, part)
+            await asyncio.sleep(LOOK_S)
+    finally:
+        own.shutdown(wait=False)
 
 
 def _parts(snapshots: Path) -> dict[str, int]:

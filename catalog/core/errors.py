@@ -307,6 +307,14 @@ class ErrorKind(Enum):
         "Restore the matching backup, or run `zonectl metastore adopt`.",
         ProtocolType.EXTERNAL,
     )
+    RECORD_NOT_READABLE = ErrorRow(
+        7020,
+        "55000",
+        503,
+        "A record in the metastore cannot be read",
+        "Restore or delete the key that the message names, or use a build that reads its format.",
+        ProtocolType.EXTERNAL,
+    )
     METASTORE_FULL = ErrorRow(
         7005,
         "53100",

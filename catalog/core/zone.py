@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NewType
 
+from catalog.core.codec import Codec, Form, Unknown, natural
 from catalog.core.quorum import ALL_REPLICAS
 
 ZoneId = NewType("ZoneId", int)
@@ -14,7 +14,8 @@ ZoneId = NewType("ZoneId", int)
 
 TIMER_OFF = 2_147_483_647
 EVERY_NODE = "$..*"
-INTENT_FORMAT = 1
+PARTITIONS_LIMIT = 1_000_000
+"""Above this a record is taken for damaged, whatever a build allows."""
 DEFAULT_ENGINE = "etcd"
 
 
@@ -58,6 +59,7 @@ class Zone:
     consistency_mode: ConsistencyMode = ConsistencyMode.STRONG_CONSISTENCY
     algorithm: DistributionAlgorithm = DistributionAlgorithm.RENDEZVOUS
     strategy: Strategy | None = None
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @property
     def all_replicas(self) -> bool:
@@ -105,6 +107,7 @@ class Origin:
     statement: str = ""
     restores: int = 0
     reverses: str = ""
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,31 +122,43 @@ class ZoneIntent:
     dropped: bool = False
     origin: Origin | None = field(default=None, compare=False)
 
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
+
     def encode(self) -> bytes:
-        fields: dict[str, Any] = asdict(self.zone)
-        fields["consistency_mode"] = self.zone.consistency_mode.value
-        fields["algorithm"] = self.zone.algorithm.value
-        # Left out where it is not set: so an intent is what earlier builds wrote, and can read.
-        del fields["strategy"]
-        if self.zone.strategy is not None:
-            fields["strategy"] = self.zone.strategy.value
-        fields["storage_profiles"] = list(self.zone.storage_profiles)
-        document = {"v": INTENT_FORMAT, "version": self.version, "dropped": self.dropped, "zone": fields}
-        if self.origin is not None:
-            document["origin"] = asdict(self.origin)
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        return _INTENT.encode(self)
 
     @classmethod
     def decode(cls, value: bytes) -> ZoneIntent:
-        """Raises ValueError for a format that this build does not know."""
-        document = json.loads(value)
-        if document["v"] != INTENT_FORMAT:
-            raise ValueError(f"intent format {document['v']} is not known; this build reads {INTENT_FORMAT}")
-        fields = dict(document["zone"])
-        fields["storage_profiles"] = tuple(fields["storage_profiles"])
-        fields["consistency_mode"] = ConsistencyMode(fields["consistency_mode"])
-        fields["algorithm"] = DistributionAlgorithm(fields["algorithm"])
-        if "strategy" in fields:
-            fields["strategy"] = Strategy(fields["strategy"])
-        origin = Origin(**document["origin"]) if "origin" in document else None
-        return cls(document["version"], Zone(**fields), document["dropped"], origin)
+        """Raises RecordNotReadableError."""
+        return _INTENT.decode(value)
+
+
+def _partitions(found: Any) -> int:
+    if not 1 <= natural(found) <= PARTITIONS_LIMIT:
+        raise ValueError(f"not 1 to {PARTITIONS_LIMIT}")
+    return int(found)
+
+
+def _positive(found: Any) -> int:
+    if natural(found) < 1:
+        raise ValueError("below 1")
+    return int(found)
+
+
+_ZONE = Codec(
+    Zone,
+    # Left out where it is not set: so an intent is what earlier builds wrote, and can read.
+    omit=("strategy",),
+    required=("auto_scale_up", "auto_scale_down", "nodes_filter", "consistency_mode", "algorithm"),
+    forms={
+        "partitions": Form(_partitions, int),
+        "replicas": Form(_positive, int),
+    },
+)
+_INTENT = Codec(
+    ZoneIntent,
+    omit=("origin",),
+    required=("dropped",),
+    order=("version", "dropped", "zone", "origin"),
+    forms={"zone": _ZONE.form},
+)

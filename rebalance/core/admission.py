@@ -11,19 +11,21 @@ What moves is what has pending. Caps count it from the metastore each time, neve
 from __future__ import annotations
 
 import heapq
-import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from catalog.core.codec import Codec, Form, Unknown, mapping, sequence, text
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.bandwidth import ByteRates, TokenBuckets
+from rebalance.core.readable import Unreadable, read
+from rebalance.core.txn import KeyValue
 from rebalance.core.windows import Window, next_opening
 
-LIMITS_FORMAT = 1
 NO_LIMIT = 1 << 60
 RATES = ("cluster_bytes_s", "node_bytes_s")
 COPY_RULES = ("copy_attempts", "copy_s")
@@ -41,6 +43,7 @@ class Pause:
     until_ms: int | None = None
     operation: str = ""
     """The operation that it was asked for with; a zone's pause holds its later ones back as well."""
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def holds(self, now_ms: int) -> bool:
         return self.until_ms is None or now_ms < self.until_ms
@@ -88,6 +91,9 @@ class Limits:
     cluster_bytes_s: int | None = None
     node_bytes_s: int | None = None
     keep_copies: bool = False
+    unreadable: str = ""
+    """Why nothing may begin: the record cannot be read (``of``). Never stored."""
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in (*CAPS, "operation_s", *COPY_RULES, *RATES):
@@ -96,43 +102,27 @@ class Limits:
                 raise ValueError(f"{name} is at least 1, not {value}; a pause is what lets nothing begin")
 
     def encode(self) -> bytes:
-        document: dict[str, Any] = {"v": LIMITS_FORMAT, **{name: getattr(self, name) for name in CAPS}}
-        document["pause"] = None if self.pause is None else _pause(self.pause)
-        document["zone_pauses"] = {str(zone): _pause(each) for zone, each in sorted(self.zone_pauses.items())}
-        # Left out where they are not set: so the document is what earlier builds read.
-        if self.one_operation:
-            document["one_operation"] = True
-        if self.operation_s is not None:
-            document["operation_s"] = self.operation_s
-        for name in (*COPY_RULES, *RATES):
-            if getattr(self, name) is not None:
-                document[name] = getattr(self, name)
-        if self.windows:
-            document["windows"] = [str(window) for window in self.windows]
-        if not self.rebalancing:
-            document["rebalancing"] = False
-        if self.keep_copies:
-            document["keep_copies"] = True
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        return _LIMITS.encode(self)
 
     @classmethod
     def decode(cls, value: bytes | None) -> Limits:
-        """No value: no limits. Raises ValueError for a format that this build does not know."""
-        if value is None:
-            return cls()
-        found = json.loads(value)
-        if found.pop("v") != LIMITS_FORMAT:
-            raise ValueError(f"the format of the limits is not known; this build reads {LIMITS_FORMAT}")
-        pause, zones = found.pop("pause"), found.pop("zone_pauses")
-        found["windows"] = tuple(map(Window.parse, found.get("windows", ())))
-        pauses = {ZoneId(int(zone)): Pause(**each) for zone, each in zones.items()}
-        return cls(**found, pause=None if pause is None else Pause(**pause), zone_pauses=pauses)
+        """No value: no limits. Raises RecordNotReadableError."""
+        return cls() if value is None else _LIMITS.decode(value)
+
+    @classmethod
+    def of(cls, item: KeyValue | None) -> Limits:
+        """What holds while ``item`` is the record. One that cannot be read is a pause of everything: neither no
+        limits nor leave to throw copies away."""
+        found = read(item, cls.decode)
+        if isinstance(found, Unreadable):
+            return cls(keep_copies=True, unreadable=found.cause)
+        return found if found is not None else cls()
 
     def holds(self, now_ms: int) -> bool:
         """Whether anything may have to wait now. Windows hold while they are open, too: so that admission, and
         nobody else, begins moves, and sees them close."""
         capped = any(getattr(self, name) is not None for name in (*CAPS, *RATES))
-        held = capped or self.one_operation or bool(self.windows)
+        held = capped or self.one_operation or bool(self.windows) or bool(self.unreadable)
         return held or any(pause.holds(now_ms) for pause in self._pauses())
 
     @property
@@ -141,6 +131,8 @@ class Limits:
 
     def pause_cause(self, zone_id: ZoneId, now_ms: int) -> str:
         """The cluster's pause, or the zone's own, that holds its moves back now; empty: none does."""
+        if self.unreadable:
+            return self.unreadable
         if self.pause is not None and self.pause.holds(now_ms):
             return f"PAUSED: {self.pause.told()}"
         pause = self.zone_pauses.get(zone_id)
@@ -165,11 +157,41 @@ class Limits:
         yield from self.zone_pauses.values()
 
 
-def _pause(pause: Pause) -> dict[str, Any]:
-    document = asdict(pause)
-    if not pause.operation:
-        del document["operation"]
-    return document
+def _read_pauses(found: Any) -> dict[ZoneId, Pause]:
+    return {zone_id_of(name): each for name, each in mapping(text, _PAUSE.value)(found).items()}
+
+
+def zone_id_of(name: str) -> ZoneId:
+    """Raises ValueError for anything but the id of a zone as it is written in keys."""
+    if not re.fullmatch(r"0|[1-9][0-9]{0,17}", name):
+        raise ValueError(f"{name!r:.80} is no zone id")
+    return ZoneId(int(name))
+
+
+# What is not set is left out: so the documents are what earlier builds read.
+_PAUSE = Codec(Pause, omit=("operation",))
+_LIMITS = Codec(
+    Limits,
+    omit=("one_operation", "operation_s", *COPY_RULES, *RATES, "windows", "rebalancing", "keep_copies"),
+    required=("pause", "zone_pauses"),
+    order=(
+        *CAPS,
+        *("pause", "zone_pauses", "one_operation", "operation_s"),
+        *(*COPY_RULES, *RATES, "windows", "rebalancing", "keep_copies"),
+    ),
+    forms={
+        "windows": Form(
+            sequence(lambda found: Window.parse(text(found))), lambda held: [str(each) for each in held]
+        ),
+        "zone_pauses": Form(
+            _read_pauses, lambda held: {str(zone): _PAUSE.document(each) for zone, each in sorted(held.items())}
+        ),
+        "pause": Form(
+            lambda found: None if found is None else _PAUSE.value(found),
+            lambda held: None if held is None else _PAUSE.document(held),
+        ),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +292,8 @@ class Rooms:
     def cause(self, zone_id: ZoneId, move: Move) -> str:
         """What a partition of the zone waits for that wants to make this move; empty: it may begin.
 
-        The first word is stable: PAUSED, OUTSIDE_WINDOW, OPERATION_RUNS, CLUSTER_CAP, BATCH, ZONE_CAP,
-        BANDWIDTH, NODE_CAP, NODE_MEMBER_LIMIT.
+        The first word is stable: RECORD_NOT_READABLE, PAUSED, OUTSIDE_WINDOW, OPERATION_RUNS, CLUSTER_CAP,
+        BATCH, ZONE_CAP, BANDWIDTH, NODE_CAP, NODE_MEMBER_LIMIT.
         """
         return self.cause_of_zone(zone_id) or self.cause_of_nodes(move)
 

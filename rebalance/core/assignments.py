@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from catalog.core.codec import Codec, Unknown
 from catalog.core.zone import Strategy
 
-__all__ = ["ASSIGNMENTS_FORMAT", "Assignments", "Strategy", "nodes_of"]
-
-ASSIGNMENTS_FORMAT = 1
+__all__ = ["Assignments", "Strategy", "nodes_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +29,7 @@ class Assignments:
     forced: int = 0
     strategy: Strategy = Strategy.QUEUE
     empty: bool = False
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.peers:
@@ -60,30 +59,24 @@ class Assignments:
         return frozenset((*self.peers, *self.learners))
 
     def encode(self) -> bytes:
-        document: dict[str, object] = {"v": ASSIGNMENTS_FORMAT, "peers": self.peers, "learners": self.learners}
-        if self.forced:
-            document["forced"] = self.forced
-        if self.empty:
-            document["empty"] = True
-        if self.strategy is not Strategy.QUEUE:
-            document["strategy"] = self.strategy.value
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        return _ASSIGNMENTS.encode(self)
 
     @classmethod
     def decode(cls, value: bytes) -> Assignments:
-        """Raises ValueError for a format that this build does not know."""
-        document = json.loads(value)
-        if document["v"] != ASSIGNMENTS_FORMAT:
-            raise ValueError(
-                f"assignments format {document['v']} is not known; this build reads {ASSIGNMENTS_FORMAT}"
-            )
-        strategy = Strategy(document.get("strategy", Strategy.QUEUE.value))
-        peers, learners = tuple(document["peers"]), tuple(document["learners"])
-        return cls(peers, learners, int(document.get("forced", 0)), strategy, document.get("empty", False))
+        """Raises RecordNotReadableError."""
+        return _ASSIGNMENTS.decode(value)
 
     def at_rest(self) -> Assignments:
         """What stable holds once the move is over: the same, without the marks of a move."""
         return replace(self, forced=0, strategy=Strategy.QUEUE, empty=False)
+
+
+_ASSIGNMENTS = Codec(
+    Assignments,
+    omit=("forced", "empty", "strategy"),
+    required=("learners",),
+    order=("peers", "learners", "forced", "empty", "strategy"),
+)
 
 
 def nodes_of(*assignments: Assignments | None) -> frozenset[str]:

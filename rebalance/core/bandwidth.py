@@ -11,9 +11,9 @@ Bytes are those of copies at the moment that a move begins; how fast nodes then 
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+
+from catalog.core.codec import Codec, Unknown
 
 BURST_S = 1.0
 
@@ -40,13 +40,15 @@ class TokenBuckets:
     at_ms: int = 0
     cluster: float = 0.0
     nodes: dict[str, float] = field(default_factory=dict)
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def at(self, now_ms: int, rates: ByteRates) -> TokenBuckets:
         """As of ``now_ms``. A clock that is behind gives nothing back, and takes nothing."""
         elapsed_s = max(0, now_ms - self.at_ms) / 1_000
         cluster = _left(self.cluster, rates.cluster_bytes_s, elapsed_s)
         nodes = {name: _left(taken, rates.node_bytes_s, elapsed_s) for name, taken in self.nodes.items()}
-        return TokenBuckets(now_ms, cluster, {name: taken for name, taken in nodes.items() if taken > 0})
+        left = {name: taken for name, taken in nodes.items() if taken > 0}
+        return replace(self, at_ms=now_ms, cluster=cluster, nodes=left)
 
     def take(self, donors: tuple[str, ...], receivers: tuple[str, ...], size: int) -> None:
         """A move begins that makes a copy of ``size`` bytes on each receiver; donors share the sending."""
@@ -76,15 +78,31 @@ class TokenBuckets:
         wait_s = min((each for each in waits if each is not None), default=None)
         return None if wait_s is None else self.at_ms + int(wait_s * 1_000) + 1
 
-    def document(self) -> dict[str, Any]:
-        """As JSON, for the record of an admission."""
-        return {"at_ms": self.at_ms, "cluster": self.cluster, "nodes": self.nodes}
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRecord:
+    """What the last admission under limits has begun; with ``buckets`` where a rate holds."""
+
+    partitions: int
+    buckets: TokenBuckets | None = None
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
+
+    def encode(self) -> bytes:
+        return _ADMISSION.encode(self)
+
+    @classmethod
+    def decode(cls, value: bytes) -> AdmissionRecord:
+        """Raises RecordNotReadableError."""
+        return _ADMISSION.decode(value)
 
 
-def buckets_of(admission: bytes | None) -> TokenBuckets:
+_ADMISSION = Codec(AdmissionRecord, omit=("buckets",))
+
+
+def buckets_of(admission: AdmissionRecord | None) -> TokenBuckets:
     """Those of the record of the last admission; full ones where there was none, or none under a rate."""
-    found = json.loads(admission).get("buckets") if admission is not None else None
-    return TokenBuckets(**found) if found else TokenBuckets()
+    found = admission.buckets if admission is not None else None
+    return replace(found, nodes=dict(found.nodes)) if found is not None else TokenBuckets()
 
 
 def _left(taken: float, rate: int | None, elapsed_s: float) -> float:

@@ -30,7 +30,7 @@ def encode_lock(pending_revision: int) -> bytes:
 
 
 def decode_lock(value: bytes) -> int:
-    """The revision of the pending set that was locked. Raises ValueError for an unknown format."""
+    """The revision of the pending set that was locked. Raises RecordNotReadableError."""
     return decode_revision("pending", value)
 
 

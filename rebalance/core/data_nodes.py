@@ -7,16 +7,15 @@ changes nothing, and there is nothing to cancel when a node comes back.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 
+from catalog.core.codec import Codec, Unknown
 from catalog.core.node_filter import NodeFilters, may_use
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.zone import EVERY_NODE, TIMER_OFF, ConsistencyMode, DistributionAlgorithm, Zone, ZoneIntent
 from rebalance.core.topology import Topology
 
-DATA_NODES_FORMAT = 1
 DEFAULT_WEIGHT = 1.0
 AT_ONCE_MS = 0
 OWN_DOMAIN = "node:"
@@ -43,24 +42,18 @@ class DataNodes:
     weights: tuple[float, ...] = ()
     domains: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_traits(self.nodes, self.weights, self.domains)
 
     def encode(self) -> bytes:
-        document = {"v": DATA_NODES_FORMAT, **asdict(self)}
-        if not self.gone:
-            del document["gone"]
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        return _DATA_NODES.encode(self)
 
     @classmethod
     def decode(cls, value: bytes) -> DataNodes:
-        """Raises ValueError for a format that this build does not know."""
-        found = json.loads(value)
-        if found["v"] != DATA_NODES_FORMAT:
-            raise ValueError(
-                f"data nodes format {found['v']} is not known; this build reads {DATA_NODES_FORMAT}"
-            )
-        weights, domains = tuple(found.get("weights", ())), tuple(found.get("domains", ()))
-        nodes, gone = tuple(found["nodes"]), tuple(found.get("gone", ()))
-        return cls(nodes, found["quorum"], found["replicas"], found["nodes_filter"], weights, domains, gone)
+        """Raises RecordNotReadableError."""
+        return _DATA_NODES.decode(value)
 
     def traits(self, name: str) -> tuple[float | None, str | None]:
         """Weight and failure domain of a data node, each None where it decides nothing. Raises ValueError for
@@ -77,6 +70,19 @@ class DataNodes:
             and self.nodes_filter == zone.nodes_filter
             and zone.quorum_size in (None, self.quorum)
         )
+
+
+def check_traits(nodes: Sequence[str], weights: Sequence[float], domains: Sequence[str]) -> None:
+    """Raises ValueError where nodes are named twice, or traits do not go with them."""
+    if len(set(nodes)) != len(nodes):
+        raise ValueError("a node is named twice")
+    if len(weights) not in (0, len(nodes)) or len(domains) not in (0, len(nodes)):
+        raise ValueError("weights and domains are not one for each node")
+    if any(weight <= 0 for weight in weights):
+        raise ValueError("a weight is not above 0")
+
+
+_DATA_NODES = Codec(DataNodes, omit=("gone",), required=("nodes_filter",))
 
 
 def compute_data_nodes(
@@ -109,7 +115,8 @@ def compute_data_nodes(
     names = tuple(sorted(nodes))
     weights, domains = node_traits(previous, topology, zone, names)
     gone = _gone(topology, zone, names)
-    return DataNodes(names, quorum, zone.replicas, zone.nodes_filter, weights, domains, gone)
+    unknown = previous.unknown if previous is not None else None
+    return DataNodes(names, quorum, zone.replicas, zone.nodes_filter, weights, domains, gone, unknown)
 
 
 def _gone(topology: Topology, zone: Zone, names: Sequence[str]) -> tuple[str, ...]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
+from catalog.core.codec import Codec, Unknown
 from catalog.core.quorum import majority
 from rebalance.core.move_status import PartitionView
 from rebalance.core.records import MemberRole, MemberState
-
-DRAIN_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +20,18 @@ class Drain:
     by: str
     reason: str
     since_ms: int
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def encode(self) -> bytes:
-        document = {"v": DRAIN_FORMAT, **asdict(self)}
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        return _DRAIN.encode(self)
 
     @classmethod
     def decode(cls, value: bytes) -> Drain:
-        """Raises ValueError for a format that this build does not know."""
-        found = json.loads(value)
-        if found.pop("v") != DRAIN_FORMAT:
-            raise ValueError(f"the format of a drain is not known; this build reads {DRAIN_FORMAT}")
-        return cls(**found)
+        """Raises RecordNotReadableError."""
+        return _DRAIN.decode(value)
+
+
+_DRAIN = Codec(Drain)
 
 
 class Loss(Enum):

@@ -7,17 +7,18 @@ the present. Both are kept in one integer: what compares events need not know of
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
+from catalog.core.codec import Codec, Form, Unknown, natural
 from catalog.core.metastore_mark import CatalogTruth
 from catalog.core.zone import ZoneIntent
 
-EPOCH_FORMAT = 1
 FIRST_EPOCH = 1
 REVISION_BITS = 48
 """At 10,000 writes a second a metastore counts this far in 890 years; 32,000 epochs fit into 63 bits."""
+EPOCH_MAX = 1 << (63 - REVISION_BITS)
 
 
 def event_revision(epoch: int, revision: int) -> int:
@@ -36,20 +37,24 @@ class EpochRecord:
 
     epoch: int = FIRST_EPOCH
     halted: str = ""
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def encode(self) -> bytes:
-        document = {"v": EPOCH_FORMAT, "epoch": self.epoch, "halted": self.halted}
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        return _EPOCH.encode(self)
 
     @classmethod
     def decode(cls, value: bytes | None) -> EpochRecord:
-        """None is a store that has no such key yet. Raises ValueError for a format that is not known."""
-        if value is None:
-            return cls()
-        document = json.loads(value)
-        if document["v"] != EPOCH_FORMAT:
-            raise ValueError(f"epoch format {document['v']} is not known; this build reads {EPOCH_FORMAT}")
-        return cls(document["epoch"], document["halted"])
+        """None is a store that has no such key yet. Raises RecordNotReadableError."""
+        return cls() if value is None else _EPOCH.decode(value)
+
+
+def _epoch(found: Any) -> int:
+    if not FIRST_EPOCH <= natural(found) <= EPOCH_MAX:
+        raise ValueError(f"not {FIRST_EPOCH} to {EPOCH_MAX}")
+    return int(found)
+
+
+_EPOCH = Codec(EpochRecord, required=("epoch", "halted"), forms={"epoch": Form(_epoch, int)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,13 @@ decision read is guarded by its revision.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from catalog.core.codec import FORMAT, RecordNotReadableError, dump, load, natural
 from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.keys import PartitionKeys
 from rebalance.core.txn import Compare, Delete, KeyValue, Operation, Put, Txn, unchanged
-
-REVISION_FORMAT = 1
 
 
 class Outcome(Enum):
@@ -84,15 +82,16 @@ class Observed:
 
 def encode_revision(field: str, revision: int) -> bytes:
     """A value that is one revision, as the trigger's and the lock's are."""
-    return json.dumps({"v": REVISION_FORMAT, field: revision}, separators=(",", ":")).encode()
+    return dump({"v": FORMAT, field: revision})
 
 
 def decode_revision(field: str, value: bytes) -> int:
-    """Raises ValueError for an unknown format."""
-    document = json.loads(value)
-    if document["v"] != REVISION_FORMAT:
-        raise ValueError(f"format {document['v']} of {field} is not known; this build reads {REVISION_FORMAT}")
-    return int(document[field])
+    """Raises RecordNotReadableError."""
+    document = load(value)
+    try:
+        return natural(document.get(field))
+    except ValueError as error:
+        raise RecordNotReadableError(f"{field}: {error}") from error
 
 
 def encode_trigger(event_revision: int) -> bytes:
@@ -100,7 +99,7 @@ def encode_trigger(event_revision: int) -> bytes:
 
 
 def decode_trigger(value: bytes) -> int:
-    """The event revision that was processed last. Raises ValueError for an unknown format."""
+    """The event revision that was processed last. Raises RecordNotReadableError."""
     return decode_revision("revision", value)
 
 

@@ -5,10 +5,10 @@ The past does not change: an entry has the time at which the set was written, al
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 
-HISTORY_FORMAT = 1
+from catalog.core.codec import Codec, Form, Unknown, sequence
+
 ENTRIES_MAX = 64
 NAMES_MAX = 20_000
 """Names in all entries together: the value stays far below what the metastore takes."""
@@ -22,11 +22,16 @@ class HistoryEntry:
     at_ms: int
     nodes: tuple[str, ...]
     revision: int = 0
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
+
+
+_ENTRY = Codec(HistoryEntry, required=("revision",))
 
 
 @dataclass(frozen=True, slots=True)
 class DataNodesHistory:
     entries: tuple[HistoryEntry, ...] = ()
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def extended(self, nodes: tuple[str, ...], now_ms: int, mod_revision: int) -> DataNodesHistory:
         """With ``nodes`` since ``now_ms``; ``mod_revision`` is this history's own, as read.
@@ -36,7 +41,7 @@ class DataNodesHistory:
         """
         *older, last = self.entries or (None,)
         if last is None:
-            return DataNodesHistory((HistoryEntry(now_ms, nodes),))
+            return replace(self, entries=(HistoryEntry(now_ms, nodes),))
         if last.nodes == nodes:
             return self
         entry = HistoryEntry(max(now_ms, last.at_ms), nodes)
@@ -47,7 +52,7 @@ class DataNodesHistory:
             if count and (count >= ENTRIES_MAX or names > NAMES_MAX):
                 kept = kept[:count]
                 break
-        return DataNodesHistory(tuple(reversed(kept)))
+        return replace(self, entries=tuple(reversed(kept)))
 
     def at_time(self, at_ms: int) -> tuple[str, ...] | None:
         """The nodes at a wall-clock time; None: before what is kept."""
@@ -61,16 +66,18 @@ class DataNodesHistory:
         return found[-1] if found else None
 
     def encode(self) -> bytes:
-        document = {"v": HISTORY_FORMAT, "entries": [asdict(each) for each in self.entries]}
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        return _HISTORY.encode(self)
 
     @classmethod
     def decode(cls, value: bytes) -> DataNodesHistory:
-        """Raises ValueError for a format that this build does not know."""
-        found = json.loads(value)
-        if found["v"] != HISTORY_FORMAT:
-            raise ValueError(
-                f"data nodes history format {found['v']} is not known; this build reads {HISTORY_FORMAT}"
-            )
-        entries = ((each["at_ms"], tuple(each["nodes"]), each["revision"]) for each in found["entries"])
-        return cls(tuple(HistoryEntry(*each) for each in entries))
+        """Raises RecordNotReadableError."""
+        return _HISTORY.decode(value)
+
+
+_HISTORY = Codec(
+    DataNodesHistory,
+    required=("entries",),
+    forms={
+        "entries": Form(sequence(_ENTRY.value), lambda entries: [_ENTRY.document(each) for each in entries])
+    },
+)

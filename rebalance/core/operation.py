@@ -9,17 +9,16 @@ target and decides nothing about partitions: those follow their own keys.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from catalog.core.zone import ZoneId
+from catalog.core.codec import Codec, Form, Unknown, natural, sequence
+from catalog.core.zone import PARTITIONS_LIMIT, ZoneId
 from rebalance.core.operation_progress import Tally
 
-OPERATION_FORMAT = 1
 KEPT_MAX = 200
 """Operations of one zone that are remembered, the newest."""
 NOTES_MAX = 20
@@ -85,6 +84,7 @@ class Note:
     action: str
     by: str
     reason: str = ""
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
 
 _ENDS = {
@@ -170,6 +170,7 @@ class Operation:
     tally: Tally = NOTHING_YET
     partitions: tuple[int, ...] = ()
     notes: tuple[Note, ...] = ()
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @property
     def operation_id(self) -> str:
@@ -212,24 +213,28 @@ class Operation:
         return replace(self, notes=(*self.notes, note)[-NOTES_MAX:])
 
     def encode(self) -> bytes:
-        document: dict[str, Any] = {"v": OPERATION_FORMAT, **asdict(self)}
-        if not self.notes:
-            # So the document is what earlier builds read.
-            del document["notes"]
-        document["kind"], document["state"] = self.kind.value, self.state.value
-        document["partitions"] = list(self.partitions)
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        return _OPERATION.encode(self)
 
     @classmethod
     def decode(cls, value: bytes) -> Operation:
-        """Raises ValueError for a format that this build does not know."""
-        found = json.loads(value)
-        if found.pop("v") != OPERATION_FORMAT:
-            raise ValueError(f"operation format is not known; this build reads {OPERATION_FORMAT}")
-        found["kind"], found["state"] = OperationKind(found["kind"]), OperationState(found["state"])
-        found["tally"], found["partitions"] = Tally(**found["tally"]), tuple(found["partitions"])
-        found["notes"] = tuple(Note(**each) for each in found.get("notes", ()))
-        return cls(**found)
+        """Raises RecordNotReadableError."""
+        return _OPERATION.decode(value)
+
+
+def _numbers(found: Any) -> tuple[int, ...]:
+    numbers: tuple[int, ...] = sequence(natural)(found)
+    if any(number >= PARTITIONS_LIMIT for number in numbers):
+        raise ValueError(f"a partition from {PARTITIONS_LIMIT} on")
+    return numbers
+
+
+_OPERATION = Codec(
+    Operation,
+    # Left out where there are none: so the document is what earlier builds read.
+    omit=("notes",),
+    required=("tally", "partitions", "state"),
+    forms={"partitions": Form(_numbers, list)},
+)
 
 
 def too_old(revisions: list[int]) -> list[int]:

@@ -8,8 +8,9 @@ group that has switched keeps its configuration, whoever is down by now.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from catalog.core.codec import Unknown
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
 from rebalance.core.records import MemberState
 
@@ -27,6 +28,7 @@ class Tally:
     bytes_total: int = 0
     bytes_done: int = 0
     at_ms: int = 0
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

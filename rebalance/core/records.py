@@ -7,25 +7,13 @@ member reserved writes ``partition/.../group``, once.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+import math
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Self
 
+from catalog.core.codec import Codec, Form, Unknown, pairs
 from catalog.core.zone import DEFAULT_ENGINE, Node
-
-RECORD_FORMAT = 1
-
-
-def _encode(document: dict[str, Any]) -> bytes:
-    return json.dumps({"v": RECORD_FORMAT, **document}, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _decode(value: bytes) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(value)
-    if document.pop("v") != RECORD_FORMAT:
-        raise ValueError(f"record format is not known; this build reads {RECORD_FORMAT}: {value[:80]!r}")
-    return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,40 +24,32 @@ class NodeRecord:
     incarnation: str
     pid: int = 0
 
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
+
     def encode(self) -> bytes:
-        return _encode({**node_fields(self.node), "incarnation": self.incarnation, "pid": self.pid})
+        return _NODE_RECORD.encode(self)
 
     @classmethod
-    def decode(cls, value: bytes) -> Self:
-        found = _decode(value)
-        return cls(node_from(found), found["incarnation"], found["pid"])
+    def decode(cls, value: bytes) -> NodeRecord:
+        """Raises RecordNotReadableError, as do all ``decode`` of records."""
+        return _NODE_RECORD.decode(value)
 
 
-def node_fields(node: Node) -> dict[str, Any]:
-    """What a node says of itself, as JSON fields; ``node_from`` reads them."""
-    engines = {"engines": dict(node.engines)} if node.engines else {}
-    return {
-        **engines,
-        "name": node.name,
-        "attributes": dict(node.attributes),
-        "profiles": node.profiles,
-        "member_limit": node.member_limit,
-        "weight": node.weight,
-        "failure_domain": node.failure_domain,
-    }
+def _weight(found: Any) -> float:
+    if type(found) not in (int, float) or not 0 < found < math.inf:
+        raise ValueError("not above 0")
+    return found  # type: ignore[no-any-return]  # an int stays one: it is written as it was read
 
 
-def node_from(found: dict[str, Any]) -> Node:
-    """Weight, failure domain and engines may be missing: they came later than the rest."""
-    return Node(
-        found["name"],
-        tuple(sorted(found["attributes"].items())),
-        tuple(found["profiles"]),
-        found["member_limit"],
-        found.get("weight", 1.0),
-        found.get("failure_domain", ""),
-        tuple(sorted(found.get("engines", {}).items())),
-    )
+NODE_FIELDS = Codec(
+    Node,
+    omit=("engines",),
+    # Weight, failure domain and engines may be missing: they came later than the rest.
+    required=("attributes", "profiles", "member_limit"),
+    order=("engines", "name", "attributes", "profiles", "member_limit", "weight", "failure_domain"),
+    forms={"attributes": pairs(), "engines": pairs(), "weight": Form(_weight, lambda held: held)},
+)
+_NODE_RECORD = Codec(NodeRecord, required=("pid",), inline={"node": NODE_FIELDS})
 
 
 class MemberState(Enum):
@@ -107,6 +87,7 @@ class MirrorRecord:
     client_url: str = ""
     safe_revision: int = 0
     reason: str = ""
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +100,7 @@ class LogPosition:
     committed: int
     last: int
     orderly: bool
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @property
     def undecided(self) -> int:
@@ -143,6 +125,7 @@ class MemberRecord:
     mirror: MirrorRecord | None = None
     position: LogPosition | None = None
     """Published while the group has no leader: what a recovery chooses by."""
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of_mirror(cls, mirror: MirrorRecord) -> Self:
@@ -159,23 +142,14 @@ class MemberRecord:
         return self.mirror is not None and self.mirror.state is MemberState.RUNNING
 
     def encode(self) -> bytes:
-        document = {**asdict(self), "state": self.state.value}
-        if self.position is None:
-            del document["position"]
-        if self.mirror is None:
-            del document["mirror"]
-        else:
-            document["mirror"]["state"] = self.mirror.state.value
-        return _encode(document)
+        return _MEMBER.encode(self)
 
     @classmethod
-    def decode(cls, value: bytes) -> Self:
-        found = _decode(value)
-        mirror = found.pop("mirror", None)
-        if mirror is not None:
-            mirror = MirrorRecord(**{**mirror, "state": MemberState(mirror["state"])})
-        position = LogPosition(**found["position"]) if found.get("position") else None
-        return cls(**{**found, "state": MemberState(found["state"]), "position": position}, mirror=mirror)
+    def decode(cls, value: bytes) -> MemberRecord:
+        return _MEMBER.decode(value)
+
+
+_MEMBER = Codec(MemberRecord, omit=("mirror", "position"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,16 +165,18 @@ class GroupRecord:
     generation: int = 0
     engine: str = DEFAULT_ENGINE
     """What keeps the members; a node whose profile names another one has no place in the group."""
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def encode(self) -> bytes:
-        fields = asdict(self)
-        if self.engine == DEFAULT_ENGINE:
-            del fields["engine"]  # as builds wrote it that knew no other
-        return _encode(fields)
+        return _GROUP.encode(self)
 
     @classmethod
-    def decode(cls, value: bytes) -> Self:
-        return cls(**_decode(value))
+    def decode(cls, value: bytes) -> GroupRecord:
+        return _GROUP.decode(value)
+
+
+# The engine is left out where it is the first one: so the record is what builds wrote that knew no other.
+_GROUP = Codec(GroupRecord, omit=("engine",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +188,7 @@ class ConfiguredMember:
     peer_url: str
     leaving: bool = False
     """About to be removed: clients turn elsewhere before it goes."""
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,27 +205,17 @@ class ConfigurationRecord:
     """What a copy takes on disk, rounded (``rounded_size``); 0 until it is known."""
     generation: int = 0
     """Of the group that committed it; terms are compared within one generation."""
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def encode(self) -> bytes:
-        members = {name: {**asdict(each), "role": each.role.value} for name, each in self.members.items()}
-        return _encode({**asdict(self), "stage": self.stage.value, "members": members})
+        return _CONFIGURATION.encode(self)
 
     @classmethod
-    def decode(cls, value: bytes) -> Self:
-        found = _decode(value)
-        members = {
-            name: ConfiguredMember(**{**each, "role": MemberRole(each["role"])})
-            for name, each in found["members"].items()
-        }
-        return cls(
-            found["term"],
-            found["leader"],
-            Stage(found["stage"]),
-            members,
-            found["reason"],
-            found.get("size_bytes", 0),
-            found.get("generation", 0),
-        )
+    def decode(cls, value: bytes) -> ConfigurationRecord:
+        return _CONFIGURATION.decode(value)
+
+
+_CONFIGURATION = Codec(ConfigurationRecord, required=("members", "reason"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,13 +223,14 @@ class RestartRecord:
     """A member is asked to stop and start; its node deletes the key when it has. ``cleanup``: on new data."""
 
     cleanup: bool
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def encode(self) -> bytes:
-        return _encode(asdict(self))
+        return _RESTART.encode(self)
 
     @classmethod
-    def decode(cls, value: bytes) -> Self:
-        return cls(**_decode(value))
+    def decode(cls, value: bytes) -> RestartRecord:
+        return _RESTART.decode(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +242,18 @@ class KeptRecord:
     event: int
     peer_url: str
     discard: bool = False
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def encode(self) -> bytes:
-        return _encode(asdict(self))
+        return _KEPT.encode(self)
 
     @classmethod
-    def decode(cls, value: bytes) -> Self:
-        return cls(**_decode(value))
+    def decode(cls, value: bytes) -> KeptRecord:
+        return _KEPT.decode(value)
+
+
+_RESTART = Codec(RestartRecord)
+_KEPT = Codec(KeptRecord)
 
 
 def rounded_size(size_bytes: int) -> int:

@@ -7,16 +7,16 @@ indexes into the pointer's nodes; it is cut at row boundaries into chunks below 
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 
+from catalog.core.codec import Codec, RecordNotReadableError, Unknown
 from catalog.core.zone import ZoneIntent
 from rebalance.core.assignments import Assignments
-from rebalance.core.data_nodes import DataNodes, replica_counts
+from rebalance.core.data_nodes import DataNodes, check_traits, replica_counts
 
-POINTER_FORMAT = 1
+SURPLUS_ROWS = 3
 CHUNK_BYTES = 1_000_000
 INDEX_BYTES = 4
 
@@ -42,22 +42,25 @@ class TargetPointer:
     """Weights and failure domains that the target was computed with (``DataNodes``)."""
     gone: tuple[str, ...] = ()
     """HIGH_AVAILABILITY zones: nodes of the target that had left (``DataNodes``); ``available_target``."""
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_traits(self.nodes, self.weights, self.domains)
+        if not 0 <= self.consensus <= self.replicas <= len(self.nodes):
+            raise ValueError(f"{self.consensus} of {self.replicas} replicas on {len(self.nodes)} nodes")
+        if self.surplus and [len(row) for row in self.surplus] != [len(self.nodes)] * SURPLUS_ROWS:
+            raise ValueError("the surplus is not one of each node")
 
     def encode(self) -> bytes:
-        document = {"v": POINTER_FORMAT, **asdict(self)}
-        if not self.gone:
-            del document["gone"]
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        return _POINTER.encode(self)
 
     @classmethod
     def decode(cls, value: bytes) -> TargetPointer:
-        """Raises ValueError for a format that this build does not know."""
-        found = json.loads(value)
-        if found.pop("v") != POINTER_FORMAT:
-            raise ValueError(f"target pointer format is not known; this build reads {POINTER_FORMAT}")
-        surplus = tuple(map(tuple, found.get("surplus", ())))
-        lists = {name: tuple(found.get(name, ())) for name in ("nodes", "weights", "domains", "gone")}
-        return cls(**{**found, **lists, "surplus": surplus})
+        """Raises RecordNotReadableError."""
+        return _POINTER.decode(value)
+
+
+_POINTER = Codec(TargetPointer, omit=("gone",))
 
 
 def surplus_of_others(pointers: Iterable[TargetPointer], nodes: Sequence[str]) -> list[list[float]]:
@@ -131,8 +134,14 @@ class StoredTarget:
 
     def assignments_of(self, row: bytes) -> Assignments:
         pointer = self.pointer
-        names = tuple(pointer.nodes[index] for index in struct.unpack(f"<{pointer.replicas}i", row))
-        return Assignments(names[: pointer.consensus], names[pointer.consensus :])
+        indexes = struct.unpack(f"<{pointer.replicas}i", row)
+        try:
+            # A negative index would name a node from the end of the list.
+            names = tuple(pointer.nodes[index if index >= 0 else len(pointer.nodes)] for index in indexes)
+            return Assignments(names[: pointer.consensus], names[pointer.consensus :])
+        except (IndexError, ValueError) as error:
+            told = f"the stored target of event {pointer.event_revision} has a row {indexes}: {error}"
+            raise RecordNotReadableError(told) from error
 
     def assignments(self) -> Iterator[Assignments]:
         """One per partition, in partition order. Raises ValueError when chunks are missing."""

@@ -6,16 +6,17 @@ whichever zone or controller looks at it. Times are wall-clock milliseconds of t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from catalog.core.codec import Codec, Form, Unknown, moment, sequence, text
 from catalog.core.zone import Node
-from rebalance.core.records import NodeRecord, node_fields, node_from
+from rebalance.core.records import NODE_FIELDS, NodeRecord
 
-TOPOLOGY_FORMAT = 1
+EVENT_FIELDS = 4
+REST = "rest"
 DEPARTED_MAX = 1_000
 EVENTS_MAX = 100
 
@@ -31,6 +32,8 @@ class TopologyEvent:
     kind: EventKind
     node: str
     incarnation: str
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
+    """What a later build has written behind them, as ``REST``: an event is written as a list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class Presence:
     joined_ms: int
     missing_ms: int | None = None
     left_ms: int | None = None
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @property
     def has_left(self) -> bool:
@@ -84,6 +88,7 @@ class Topology:
     forgotten_ms: int = 0
     hold_until_ms: int | None = None
     drained: tuple[str, ...] = ()
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, nodes: Iterable[Node], joined_ms: int = 0) -> Topology:
@@ -96,31 +101,38 @@ class Topology:
         return tuple(each for each in self.nodes if each.is_seen)
 
     def encode(self) -> bytes:
-        document = {
-            "v": TOPOLOGY_FORMAT,
-            "version": self.version,
-            "forgotten_ms": self.forgotten_ms,
-            "hold_until_ms": self.hold_until_ms,
-            "drained": self.drained,
-            "nodes": [_encode_presence(each) for each in self.nodes],
-            "events": [[each.at_ms, each.kind.value, each.node, each.incarnation] for each in self.events],
-        }
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        return _TOPOLOGY.encode(self)
 
     @classmethod
     def decode(cls, value: bytes) -> Topology:
-        """Raises ValueError for a format that this build does not know."""
-        found = json.loads(value)
-        if found["v"] != TOPOLOGY_FORMAT:
-            raise ValueError(f"topology format {found['v']} is not known; this build reads {TOPOLOGY_FORMAT}")
-        return cls(
-            found["version"],
-            tuple(map(_decode_presence, found["nodes"])),
-            tuple(TopologyEvent(at, EventKind(kind), *rest) for at, kind, *rest in found["events"]),
-            found["forgotten_ms"],
-            found["hold_until_ms"],
-            tuple(found.get("drained", ())),
-        )
+        """Raises RecordNotReadableError."""
+        return _TOPOLOGY.decode(value)
+
+
+def _read_event(found: Any) -> TopologyEvent:
+    if type(found) is not list or len(found) < EVENT_FIELDS:
+        raise ValueError(f"not an event: {found!r:.80}")
+    at_ms, kind, node, incarnation, *rest = found
+    return TopologyEvent(
+        moment(at_ms), EventKind(text(kind)), text(node), text(incarnation), {REST: rest} if rest else None
+    )
+
+
+def _write_event(event: TopologyEvent) -> list[Any]:
+    rest = event.unknown[REST] if event.unknown else ()
+    return [event.at_ms, event.kind.value, event.node, event.incarnation, *rest]
+
+
+_PRESENCE = Codec(Presence, required=("missing_ms", "left_ms"), inline={"node": NODE_FIELDS})
+_TOPOLOGY = Codec(
+    Topology,
+    required=("version", "forgotten_ms", "hold_until_ms", "nodes", "events"),
+    order=("version", "forgotten_ms", "hold_until_ms", "drained", "nodes", "events"),
+    forms={
+        "nodes": Form(sequence(_PRESENCE.value), lambda nodes: [_PRESENCE.document(each) for each in nodes]),
+        "events": Form(sequence(_read_event), lambda events: [_write_event(each) for each in events]),
+    },
+)
 
 
 def observe(
@@ -215,19 +227,3 @@ def _forget(topology: Topology) -> Topology:
 
 def _in_order(nodes: Mapping[str, Presence]) -> tuple[Presence, ...]:
     return tuple(nodes[name] for name in sorted(nodes))
-
-
-def _encode_presence(each: Presence) -> dict[str, Any]:
-    return {
-        **node_fields(each.node),
-        "incarnation": each.incarnation,
-        "joined_ms": each.joined_ms,
-        "missing_ms": each.missing_ms,
-        "left_ms": each.left_ms,
-    }
-
-
-def _decode_presence(found: dict[str, Any]) -> Presence:
-    return Presence(
-        node_from(found), found["incarnation"], found["joined_ms"], found["missing_ms"], found["left_ms"]
-    )

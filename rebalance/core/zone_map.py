@@ -7,12 +7,11 @@ change.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 
+from catalog.core.codec import Codec, Form, Unknown, text
 from rebalance.core.topology_version import TopologyVersion
 
-MAP_POINTER_FORMAT = 1
 MAP_PERIOD_S = 1.0
 """How often a node writes its map, and the leading controller those of zones, at most."""
 
@@ -33,6 +32,7 @@ class ZoneMapPointer:
     primaries: int
     routes: int
     content: int
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @property
     def tag(self) -> str:
@@ -40,18 +40,15 @@ class ZoneMapPointer:
         return f"{self.version}-{self.sequence}"
 
     def encode(self) -> bytes:
-        document = {"v": MAP_POINTER_FORMAT, **asdict(self), "version": str(self.version)}
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        return _POINTER.encode(self)
 
     @classmethod
     def decode(cls, value: bytes) -> ZoneMapPointer:
-        """Raises ValueError for a format that this build does not know."""
-        found = json.loads(value)
-        if found.pop("v") != MAP_POINTER_FORMAT:
-            raise ValueError(
-                f"partition map pointer format is not known; this build reads {MAP_POINTER_FORMAT}"
-            )
-        return cls(**{**found, "version": TopologyVersion.parse(found["version"])})
+        """Raises RecordNotReadableError."""
+        return _POINTER.decode(value)
+
+
+_POINTER = Codec(ZoneMapPointer, forms={"version": Form(lambda found: TopologyVersion.parse(text(found)), str)})
 
 
 def next_version(before: ZoneMapPointer | None, topology: int, primaries: int) -> TopologyVersion:

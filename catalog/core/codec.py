@@ -1,0 +1,294 @@
+"""Records as small JSON documents with a version field ``v``: one typed codec for all of them.
+
+A codec is made from a dataclass and its annotations. Reading checks every field's type and bounds, so that what
+comes out is a value that the dataclass may hold, or ``RecordNotReadableError`` and nothing else. Fields that
+this build does not know, at the same ``v``, are kept in the attribute ``unknown`` and written again after the
+known ones: builds of different ages may take turns at a record.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import types
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from catalog.core.errors import ErrorKind, RefusedError
+
+FORMAT = 1
+INTEGER_MAX = (1 << 63) - 1
+TIME_MAX_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999, which is as far as dates go."""
+UNKNOWN = "unknown"
+SHOWN_MAX = 80
+
+Unknown = Mapping[str, Any]
+"""Fields that a later build has written, as JSON values."""
+
+T = TypeVar("T")
+Read = Callable[[Any], Any]
+
+
+def _refuse_constant(found: str) -> float:
+    raise ValueError(f"{found} is no number")
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+class RecordNotReadableError(RefusedError, ValueError):
+    """A record that this build cannot read. It is there, so it is neither absent nor empty: nothing may be done
+    on it, and nothing may be written over it."""
+
+    def __init__(self, reason: str, key: str = "") -> None:
+        super().__init__(ErrorKind.RECORD_NOT_READABLE, f"{key}: {reason}" if key else reason)
+        self.reason = reason
+        self.key = key
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How values of one type are written where the type does not say it: ``read`` raises ValueError."""
+
+    read: Read
+    write: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    form: Form
+    required: bool
+    default: Any
+    omitted: bool
+    """Left out of the document while it has its default."""
+
+
+class Codec(Generic[T]):
+    """``omit``: fields that are left out while they have their default. ``required``: fields with a default
+    that every build has written. ``order``: of the document, where it is not the dataclass's; what it does not
+    name is not stored. ``forms``: of fields that are written in another way than their type. ``inline``: fields
+    whose own fields are the document's.
+    """
+
+    def __init__(
+        self,
+        cls: type[T],
+        *,
+        omit: Collection[str] = (),
+        required: Collection[str] = (),
+        order: Sequence[str] = (),
+        forms: Mapping[str, Form] | None = None,
+        inline: Mapping[str, Codec[Any]] | None = None,
+    ) -> None:
+        self._cls = cls
+        self._inline: dict[str, Codec[Any]] = dict(inline or {})
+        hints = get_type_hints(cls)
+        self._keeps = UNKNOWN in hints
+        found: dict[str, _Field] = {}
+        for each in fields(cls):  # type: ignore[arg-type]  # a dataclass, which Generic cannot say
+            if each.name == UNKNOWN or each.name in self._inline:
+                continue
+            has_default = each.default is not MISSING or each.default_factory is not MISSING
+            default = each.default
+            if default is MISSING and each.default_factory is not MISSING:
+                default = each.default_factory()
+            form = (forms or {}).get(each.name) or _form(hints[each.name], each.name)
+            needed = not has_default or each.name in required
+            found[each.name] = _Field(each.name, form, needed, default, each.name in omit)
+        names = order or tuple(found)
+        assert set(names) <= set(found), (cls, names)
+        self._fields = tuple(found[name] for name in names)
+        self.names: frozenset[str] = frozenset(names).union(*(each.names for each in self._inline.values()))
+
+    def encode(self, value: T) -> bytes:
+        return dump({"v": FORMAT, **self.document(value)})
+
+    def decode(self, value: bytes) -> T:
+        """Raises RecordNotReadableError, whatever the bytes are."""
+        document = load(value)
+        try:
+            return self.value(document)
+        except RecordNotReadableError:
+            raise
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+            raise RecordNotReadableError(f"{error} in {_shown(value)}") from error
+
+    def document(self, value: T) -> dict[str, Any]:
+        """Without the version."""
+        found: dict[str, Any] = {}
+        for name, codec in self._inline.items():
+            found |= codec.document(getattr(value, name))
+        for each in self._fields:
+            held = getattr(value, each.name)
+            if not (each.omitted and held == each.default):
+                found[each.name] = each.form.write(held)
+        if self._keeps:
+            found |= getattr(value, UNKNOWN) or {}
+        return found
+
+    def value(self, document: Any) -> T:
+        """Raises ValueError. ``document`` is one without the version."""
+        if type(document) is not dict:
+            raise ValueError("not an object")
+        values: dict[str, Any] = {name: codec.value(document) for name, codec in self._inline.items()}
+        for each in self._fields:
+            if each.name in document:
+                try:
+                    values[each.name] = each.form.read(document[each.name])
+                except (ValueError, TypeError, OverflowError) as error:
+                    raise ValueError(f"{each.name}: {error}") from error
+            elif each.required:
+                raise ValueError(f"no {each.name}")
+        if self._keeps:
+            known = len(values) if not self._inline else 0
+            if len(document) > known:
+                rest = {name: held for name, held in document.items() if name not in self.names}
+                values[UNKNOWN] = rest or None
+        return self._cls(**values)
+
+    @property
+    def form(self) -> Form:
+        """As a field of another record."""
+        return Form(self.value, self.document)
+
+
+def load(value: bytes) -> dict[str, Any]:
+    """The fields of a document of this format, without the version. Raises RecordNotReadableError."""
+    try:
+        document = _JSON.decode(value.decode())
+    except (ValueError, RecursionError) as error:
+        raise RecordNotReadableError(f"not a JSON document ({_reason(error)}): {_shown(value)}") from error
+    if type(document) is not dict or "v" not in document:
+        raise RecordNotReadableError(f"not a record, which has a format v: {_shown(value)}")
+    found = document.pop("v")
+    if type(found) is not int or found != FORMAT:
+        is_huge = type(found) is int and abs(found) > INTEGER_MAX
+        told = "a huge number" if is_huge else str(found)[:SHOWN_MAX]
+        raise RecordNotReadableError(f"format {told} is not known; this build reads {FORMAT}")
+    return document
+
+
+def dump(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def pairs() -> Form:
+    """A tuple of pairs, sorted, written as an object."""
+    read = mapping(text, text)
+    return Form(lambda found: tuple(sorted(read(found).items())), dict)
+
+
+def mapping(key: Read, held: Read) -> Read:
+    def read(found: Any) -> dict[Any, Any]:
+        if type(found) is not dict:
+            raise ValueError(f"not an object: {found!r:.80}")
+        return {key(name): held(each) for name, each in found.items()}
+
+    return read
+
+
+def sequence(held: Read) -> Read:
+    def read(found: Any) -> tuple[Any, ...]:
+        if type(found) is not list:
+            raise ValueError(f"not a list: {found!r:.80}")
+        return tuple(map(held, found))
+
+    return read
+
+
+def text(found: Any) -> str:
+    if type(found) is not str:
+        raise ValueError(f"not a text: {found!r:.80}")
+    if not found.isascii():
+        found.encode()  # a lone surrogate cannot be written again
+    return found
+
+
+def integer(found: Any) -> int:
+    if type(found) is not int or abs(found) > INTEGER_MAX:
+        raise ValueError("not an integer of 64 bits")
+    return found
+
+
+def natural(found: Any) -> int:
+    if integer(found) < 0:
+        raise ValueError("below 0")
+    return int(found)
+
+
+def moment(found: Any) -> int:
+    if natural(found) > TIME_MAX_MS:
+        raise ValueError("after the year 9999")
+    return int(found)
+
+
+def _number(found: Any) -> float:
+    if type(found) not in (int, float) or not math.isfinite(found):
+        raise ValueError("not a number")
+    return found  # type: ignore[no-any-return]  # an int stays one: it is written as it was read
+
+
+def _boolean(found: Any) -> bool:
+    if type(found) is not bool:
+        raise ValueError(f"neither true nor false: {found!r:.80}")
+    return found
+
+
+def _same(held: Any) -> Any:
+    return held
+
+
+def _form(hint: Any, name: str) -> Form:  # one branch a type
+    hint = getattr(hint, "__supertype__", hint)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        (inner,) = (each for each in arguments if each is not type(None))
+        form = _form(inner, name)
+        return Form(
+            lambda found: None if found is None else form.read(found),
+            lambda held: None if held is None else form.write(held),
+        )
+    if origin is tuple:
+        assert arguments[1] is Ellipsis, hint
+        form = _form(arguments[0], name)
+        return Form(sequence(form.read), lambda held: [form.write(each) for each in held])
+    if origin in (dict, Mapping):
+        form = _form(arguments[1], name)
+        return Form(
+            mapping(text, form.read), lambda held: {key: form.write(each) for key, each in held.items()}
+        )
+    if hint is int:
+        return Form(moment if name.endswith("_ms") else natural, _same)
+    if hint is str:
+        return Form(text, _same)
+    if hint is bool:
+        return Form(_boolean, _same)
+    if hint is float:
+        return Form(_number, _same)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return Form(_enum(hint), lambda held: held.value)
+    assert isinstance(hint, type) and is_dataclass(hint), hint
+    return Codec(hint).form
+
+
+def _enum(hint: type[Enum]) -> Read:
+    known = {each.value: each for each in hint}
+
+    def read(found: Any) -> Enum:
+        if type(found) is not str or found not in known:
+            raise ValueError(f"{found!r:.80} is not one of {', '.join(map(str, known))}")
+        return known[found]
+
+    return read
+
+
+def _reason(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)[:SHOWN_MAX]
+
+
+def _shown(value: bytes) -> str:
+    return repr(value[:SHOWN_MAX]) + ("..." if len(value) > SHOWN_MAX else "")

@@ -1,0 +1,224 @@
+"""One full value of every record kind of the keyspace, for tests that look at all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from catalog.core.zone import (
+    ConsistencyMode,
+    DistributionAlgorithm,
+    Node,
+    Origin,
+    Strategy,
+    Zone,
+    ZoneId,
+    ZoneIntent,
+)
+from rebalance.core.admission import Limits, Pause
+from rebalance.core.assignments import Assignments
+from rebalance.core.data_nodes import DataNodes
+from rebalance.core.drain import Drain
+from rebalance.core.epoch import EpochRecord
+from rebalance.core.node_history import DataNodesHistory, HistoryEntry
+from rebalance.core.operation import Note, Operation, OperationKind, OperationState
+from rebalance.core.operation_progress import Tally
+from rebalance.core.records import (
+    ConfigurationRecord,
+    ConfiguredMember,
+    GroupRecord,
+    KeptRecord,
+    LogPosition,
+    MemberRecord,
+    MemberRole,
+    MemberState,
+    MirrorRecord,
+    NodeRecord,
+    RestartRecord,
+    Stage,
+)
+from rebalance.core.target import TargetPointer
+from rebalance.core.topology import EventKind, Presence, Topology, TopologyEvent
+from rebalance.core.topology_version import TopologyVersion
+from rebalance.core.windows import Window
+from rebalance.core.zone_map import ZoneMapPointer
+
+
+class Record(Protocol):
+    def encode(self) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``decode`` reads what the samples' ``encode`` writes."""
+
+    name: str
+    decode: Callable[[bytes], Any]
+    samples: tuple[Record, ...]
+
+
+ZONE = Zone(ZoneId(7), "ORDERS", 4, 3, None, ("default", "fast"))
+NODE = Node(
+    "n1", (("region", "eu"), ("zone", "ä")), ("default", "fast"), 50, 1.5, "rack-1", (("fast", "memory"),)
+)
+KINDS = (
+    Kind(
+        "intent",
+        ZoneIntent.decode,
+        (
+            ZoneIntent(3, ZONE),
+            ZoneIntent(
+                4,
+                Zone(
+                    *(ZoneId(8), 'q"é', 9, 2_147_483_647, 3, ("default",), 5, 6, "$..[?(@.a == 1)]"),
+                    ConsistencyMode.HIGH_AVAILABILITY,
+                    DistributionAlgorithm.BALANCED,
+                    Strategy.CANCEL,
+                ),
+                True,
+                Origin("alice", True, "new disks", "ALTER ZONE", 12, "8-12"),
+            ),
+        ),
+    ),
+    Kind("node", NodeRecord.decode, (NodeRecord(NODE, "abc", 12), NodeRecord(Node("n2"), "def"))),
+    Kind(
+        "data_nodes",
+        DataNodes.decode,
+        (
+            DataNodes(("n1", "n2"), 2, 3),
+            DataNodes(("n1", "n2"), 2, 3, "$..*", (1.0, 2.0), ("node:n1", "r"), ("n2",)),
+        ),
+    ),
+    Kind(
+        "data_nodes_history",
+        DataNodesHistory.decode,
+        (DataNodesHistory((HistoryEntry(5, ("n1",), 9), HistoryEntry(6, ("n1", "n2")))),),
+    ),
+    Kind("drain", Drain.decode, (Drain("alice", "old", 1_700_000_000_000),)),
+    Kind(
+        "topology",
+        Topology.decode,
+        (
+            Topology(
+                7,
+                (
+                    Presence(NODE, "abc", 5),
+                    Presence(Node("n2"), "x", 6, 7, None),
+                    Presence(Node("n3"), "y", 6, None, 9),
+                ),
+                (TopologyEvent(5, EventKind.JOINED, "n1", "abc"), TopologyEvent(9, EventKind.LEFT, "n3", "y")),
+                4,
+                99,
+                ("n2",),
+            ),
+        ),
+    ),
+    Kind(
+        "target_pointer",
+        TargetPointer.decode,
+        (
+            TargetPointer(12, 3, 1, 4, 3, 3, ("n1", "n2", "n3"), "local", "rendezvous"),
+            TargetPointer(
+                *(13, 3, 1, 4, 2, 2, ("n1", "n2"), "spark", "balanced"),
+                *(((0.25, -0.25), (0.0, 0.0), (0.5, -0.5)), (1.0, 2.0), ("a", "b"), ("n2",)),
+            ),
+        ),
+    ),
+    Kind(
+        "operation",
+        Operation.decode,
+        (
+            Operation(OperationKind.CREATE_ZONE, ZoneId(7), "ORDERS", 12, 3, 1_700_000_000_000),
+            Operation(
+                *(
+                    OperationKind.RESET,
+                    ZoneId(7),
+                    "ORDERS",
+                    13,
+                    3,
+                    5,
+                    "bob",
+                    True,
+                    "why",
+                    "ALTER",
+                    "REPLICAS 3",
+                ),
+                *(12, 2, 4, "7-12", OperationState.PAUSED, 6, 7, "PAUSED", Tally(4, 1, 100, 50, 8), (0, 2)),
+                (Note(5, "operations.pause", "bob", "lunch"),),
+            ),
+        ),
+    ),
+    Kind(
+        "assignments",
+        Assignments.decode,
+        (
+            Assignments(("n2", "n1"), ("n3",)),
+            Assignments(("n1",), (), 77, Strategy.UPDATE, True),
+        ),
+    ),
+    Kind(
+        "group", GroupRecord.decode, (GroupRecord("t", {"n1": "http://a"}), GroupRecord("t", {}, 5, "memory"))
+    ),
+    Kind(
+        "configuration",
+        ConfigurationRecord.decode,
+        (
+            ConfigurationRecord(
+                3,
+                "n1",
+                Stage.JOINT,
+                {
+                    "n1": ConfiguredMember("a1", MemberRole.VOTER, "http://a"),
+                    "n2": ConfiguredMember("a2", MemberRole.LEARNER, "http://b", True),
+                },
+                "NODE_DOWN: n2",
+                4096,
+                7,
+            ),
+            ConfigurationRecord(1, "n1", Stage.NONE),
+        ),
+    ),
+    Kind("restart", RestartRecord.decode, (RestartRecord(True),)),
+    Kind("kept", KeptRecord.decode, (KeptRecord(12, "http://a", True),)),
+    Kind(
+        "limits",
+        Limits.decode,
+        (
+            Limits(),
+            Limits(
+                *(
+                    1,
+                    2,
+                    3,
+                    4,
+                    5,
+                    Pause("alice", "why", 6, 7, "7-12"),
+                    {ZoneId(7): Pause("bob", "", 8)},
+                    True,
+                    9,
+                ),
+                (Window.parse("22:00-04:00"), Window.parse("Sat,Sun 00:00-24:00")),
+                *(False, 3, 60, 1000, 2000, True),
+            ),
+        ),
+    ),
+    Kind(
+        "member",
+        MemberRecord.decode,
+        (
+            MemberRecord(MemberState.RUNNING, "http://a", "http://b", True, "r"),
+            MemberRecord(
+                *(MemberState.FAILED, "http://a", "http://b", True, "r"),
+                MirrorRecord(MemberState.RUNNING, "http://c", 12, "x"),
+                LogPosition(5, 9, True),
+            ),
+        ),
+    ),
+    Kind(
+        "zone_map",
+        ZoneMapPointer.decode,
+        (ZoneMapPointer(TopologyVersion(6, 1), 4, "c1", 1, 100, 1, 2, 3),),
+    ),
+    Kind("epoch", EpochRecord.decode, (EpochRecord(), EpochRecord(3, "the stores differ"))),
+)

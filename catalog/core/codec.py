@@ -271,7 +271,8 @@ def _form(hint: Any, name: str) -> Form:  # one branch a type
         return Form(_number, _same)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return Form(_enum(hint), lambda held: held.value)
-    assert isinstance(hint, type) and is_dataclass(hint), hint
+    assert isinstance(hint, type), hint
+    assert is_dataclass(hint), hint
     return Codec(hint).form
 
 

@@ -21,6 +21,7 @@ from rebalance.core.guarded_write import (
     decode_trigger,
     encode_trigger,
 )
+from rebalance.core.readable import readable
 from rebalance.core.target import StoredTarget, available_target
 from rebalance.core.txn import KeyValue, Put, Txn, not_written_below
 
@@ -44,6 +45,8 @@ class ZoneKeys:
         start = len(self.prefix)
         for item in items:
             number, _, rest = item.key[start:].partition("/")
+            if not (number.isascii() and number.isdecimal()):
+                continue
             if rest == STABLE:
                 self._stable[int(number)] = item
             elif rest == TRIGGER:
@@ -95,7 +98,7 @@ class BulkDecisions:
 
     def decide_alone(self, observed: Observed, number: int) -> Decision:
         """For a partition that is not as usual."""
-        stable = Assignments.decode(observed.stable.value) if observed.stable is not None else None
+        stable = readable(observed.stable, Assignments.decode)
         target = available_target(self.target(number), stable, self._target.pointer.gone)
         return decide_on_trigger(observed, target, self.event_revision, strategy=self._strategy)
 
@@ -105,7 +108,7 @@ class BulkDecisions:
         if not keys.is_usual(number) or self._target.pointer.gone:
             return None
         trigger = keys.trigger(number)
-        if trigger is not None and self._processed(trigger.value) >= self.event_revision:
+        if trigger is not None and readable(trigger, self._processed) >= self.event_revision:
             return Decision(Outcome.OUTDATED_UPDATE_RECEIVED)
         base = f"{keys.prefix}{number}/{ASSIGNMENTS}"
         outcome, writes = self._writes(base, keys.stable(number), self._targets[number])
@@ -124,7 +127,7 @@ class BulkDecisions:
         at_rest, moving = encoded
         if stable is None:
             return Outcome.STABLE_KEY_CREATED, (Put(f"{base}stable", at_rest),)
-        if stable.value == at_rest or self._decoded(stable.value) == self._target.assignments_of(row):
+        if stable.value == at_rest or readable(stable, self._decoded) == self._target.assignments_of(row):
             return Outcome.PLANNED_KEY_REMOVED_EMPTY_PENDING, ()
         return Outcome.PENDING_KEY_UPDATED, (Put(f"{base}pending", moving),)
 

@@ -19,7 +19,9 @@ from rebalance.core.guarded_write import (
     encode_revision,
     guards_of,
     is_same,
+    require_readable,
 )
+from rebalance.core.readable import readable
 from rebalance.core.records import Stage
 from rebalance.core.txn import Delete, Put, Txn
 
@@ -41,6 +43,7 @@ def decide_on_catch_up_finished(observed: Observed, token: int) -> Decision:
     Revisions are compared and not values: A, B, A are three targets (decision 11). A lock that is held already
     is written again: whoever has seen the group at rest before that must not clear it after (I3A-016).
     """
+    require_readable(observed)
     keys = observed.keys
     if observed.pending is None or observed.pending.mod_revision != token:
         return Decision(Outcome.PENDING_SUPERSEDED)
@@ -56,6 +59,7 @@ def decide_on_change_cancelled(observed: Observed, token: int, *, is_cancelled: 
     A locked pending is never given up: the group may be half-way, or there already with the stable switch to
     come, and then nothing runs either.
     """
+    require_readable(observed)
     keys = observed.keys
     if not is_cancelled or observed.lock is not None:
         return Decision(Outcome.CANCEL_TOO_LATE)
@@ -69,7 +73,7 @@ def decide_on_change_cancelled(observed: Observed, token: int, *, is_cancelled: 
         (keys.planned, observed.planned),
         (keys.lock, observed.lock),
     )
-    stable = Assignments.decode(observed.stable.value) if observed.stable else None
+    stable = readable(observed.stable, Assignments.decode)
     dropped = is_same(observed.planned, stable)
     outcome = Outcome.CANCEL_PLANNED_DROPPED if dropped else Outcome.CANCEL_PLANNED_SCHEDULED
     return Decision(outcome, Txn(guards, after_move(observed, stable)))
@@ -78,6 +82,7 @@ def decide_on_change_cancelled(observed: Observed, token: int, *, is_cancelled: 
 def decide_on_change_ended(observed: Observed, stage: Stage) -> Decision:
     """A change has failed, or its leader is new; the group is at ``stage``. Back at NONE the lock goes
     (I3A-018; decision 11), and a target that was waiting for it takes pending's place."""
+    require_readable(observed)
     keys = observed.keys
     if observed.lock is None:
         return Decision(Outcome.NOTHING_LOCKED)
@@ -92,7 +97,7 @@ def decide_on_change_ended(observed: Observed, stage: Stage) -> Decision:
     unlock = Delete(keys.lock)
     if observed.planned is None:
         return Decision(Outcome.LOCK_CLEARED, Txn(guards, (unlock,)))
-    stable = Assignments.decode(observed.stable.value) if observed.stable else None
+    stable = readable(observed.stable, Assignments.decode)
     dropped = is_same(observed.planned, stable)
     outcome = Outcome.LOCK_CLEARED_PLANNED_DROPPED if dropped else Outcome.LOCK_CLEARED_PLANNED_SCHEDULED
     return Decision(outcome, Txn(guards, (*after_move(observed, stable), unlock)))

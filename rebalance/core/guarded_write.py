@@ -5,6 +5,8 @@ group's leader reports what the group has committed. ``decide_on_forced_move`` i
 that cannot end. What the leader asks in between is in ``change_lock``. Each returns what to write and the name
 of what happened; the shell commits it, and a failed guard means: read again, decide again. Every key that a
 decision read is guarded by its revision.
+
+Each raises RecordNotReadableError where a key that it looks at, or would write over, cannot be read.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from enum import Enum
 from catalog.core.codec import FORMAT, RecordNotReadableError, dump, load, natural
 from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.keys import PartitionKeys
+from rebalance.core.readable import readable
 from rebalance.core.txn import Compare, Delete, KeyValue, Operation, Put, Txn, unchanged
 
 
@@ -114,6 +117,7 @@ def decide_on_trigger(
     ``strategy`` is that of the move to ``target``, and is written with it: a running move is treated by its
     own, whatever the setting is by now.
     """
+    require_readable(observed)
     if _is_outdated(observed, event_revision):
         return Decision(Outcome.OUTDATED_UPDATE_RECEIVED)
     outcome, writes = _writes_on_trigger(observed, replace(target, strategy=strategy))
@@ -130,17 +134,17 @@ def decide_on_trigger(
 
 
 def _is_outdated(observed: Observed, event_revision: int) -> bool:
-    return observed.trigger is not None and decode_trigger(observed.trigger.value) >= event_revision
+    return observed.trigger is not None and readable(observed.trigger, decode_trigger) >= event_revision
 
 
 def _is_update(pending: KeyValue | None) -> bool:
-    return pending is not None and Assignments.decode(pending.value).strategy is Strategy.UPDATE
+    return pending is not None and readable(pending, Assignments.decode).strategy is Strategy.UPDATE
 
 
 def _writes_on_trigger(observed: Observed, target: Assignments) -> tuple[Outcome, tuple[Operation, ...]]:
     keys = observed.keys
     if observed.pending is not None:
-        if Assignments.decode(observed.pending.value) == target:
+        if readable(observed.pending, Assignments.decode) == target:
             return Outcome.PLANNED_KEY_REMOVED_EQUALS_PENDING, (Delete(keys.planned),)
         if _is_update(observed.pending) and observed.lock is None:
             # Planned can only be left from before: it is older than this target (decision 8).
@@ -149,7 +153,7 @@ def _writes_on_trigger(observed: Observed, target: Assignments) -> tuple[Outcome
     if observed.stable is None:
         # A partition that was never placed: its group starts with the target, nothing has to move.
         return Outcome.STABLE_KEY_CREATED, (Put(keys.stable, target.at_rest().encode()),)
-    if Assignments.decode(observed.stable.value) != target:
+    if readable(observed.stable, Assignments.decode) != target:
         return Outcome.PENDING_KEY_UPDATED, (Put(keys.pending, target.encode()),)
     return Outcome.PLANNED_KEY_REMOVED_EMPTY_PENDING, (Delete(keys.planned),)
 
@@ -162,9 +166,10 @@ def decide_on_configuration_applied(observed: Observed, applied: Assignments) ->
     with the pending set that it was taken for (I3A-019), and is guarded: a switch that lands late must fail
     once the lock was cleared, because the group has gone back to rest then.
     """
+    require_readable(observed)
     if observed.pending is None:
         return Decision(Outcome.NOTHING_PENDING)
-    pending = Assignments.decode(observed.pending.value)
+    pending = readable(observed.pending, Assignments.decode)
     if pending != applied:
         return Decision(Outcome.APPLIED_IS_NOT_PENDING)
     keys = observed.keys
@@ -199,6 +204,7 @@ def decide_on_forced_move(
     that it has overtaken changes anything.
     """
     keys = observed.keys
+    require_readable(observed)
     if _is_outdated(observed, event_revision):
         return Decision(Outcome.OUTDATED_UPDATE_RECEIVED)
     if observed.stable is None:
@@ -231,7 +237,22 @@ def after_move(observed: Observed, stable: Assignments | None) -> tuple[Operatio
 
 def is_same(found: KeyValue, assignments: Assignments | None) -> bool:
     """By nodes and roles, never by bytes."""
-    return Assignments.decode(found.value) == assignments
+    return readable(found, Assignments.decode) == assignments
+
+
+def require_readable(observed: Observed) -> None:
+    """Raises RecordNotReadableError: nothing is decided beside a key that cannot be read, and nothing is written
+    over it, also where the decision would not have looked at it."""
+    for item in (observed.stable, observed.pending, observed.planned):
+        readable(item, Assignments.decode)
+    readable(observed.trigger, decode_trigger)
+    if observed.lock is not None:
+        decode_revision_of(observed.lock, "pending")
+
+
+def decode_revision_of(item: KeyValue, field: str) -> int:
+    """Raises RecordNotReadableError, which names the key."""
+    return readable(item, lambda value: decode_revision(field, value))
 
 
 def guards_of(*read: tuple[str, KeyValue | None]) -> tuple[Compare, ...]:

@@ -202,14 +202,23 @@ class Keyspace:
 
     def parse_partition(self, key: str) -> tuple[PartitionId, str] | None:
         """``(partition, rest)`` of a key below ``partition/``, as ("assignments/stable"); else None."""
-        match = re.fullmatch(r"(\d+)/(\d+)/(.+)", key.removeprefix(self.partitions))
-        if not key.startswith(self.partitions) or match is None:
-            return None
-        return PartitionId(ZoneId(int(match[1])), int(match[2])), match[3]
+        return _parsed(key, self.partitions)
 
     def parse_member(self, key: str) -> tuple[PartitionId, str] | None:
         """``(partition, node)`` of a key below ``members/``; else None."""
-        match = re.fullmatch(r"(\d+)/(\d+)/(.+)", key.removeprefix(self.members))
-        if not key.startswith(self.members) or match is None:
-            return None
-        return PartitionId(ZoneId(int(match[1])), int(match[2])), match[3]
+        return _parsed(key, self.members)
+
+    def parse_intent(self, key: str) -> ZoneId | None:
+        """The zone of a key below ``intents/``; None for what no build writes there."""
+        match = _ZONE.fullmatch(key, len(self.intents)) if key.startswith(self.intents) else None
+        return None if match is None else ZoneId(int(match[0]))
+
+
+# As they are written: other spellings of a number would be other keys of the same thing.
+_ZONE = re.compile(r"0|[1-9][0-9]{0,17}")
+_PARTITION = re.compile(r"(0|[1-9][0-9]{0,17})/(0|[1-9][0-9]{0,8})/(.+)")
+
+
+def _parsed(key: str, prefix: str) -> tuple[PartitionId, str] | None:
+    match = _PARTITION.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
+    return None if match is None else (PartitionId(ZoneId(int(match[1])), int(match[2])), match[3])

@@ -9,7 +9,6 @@ revision on. Level-triggered: what waits is found again by whoever leads next, w
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator, Mapping
 
 import structlog
@@ -21,12 +20,15 @@ from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
 from rebalance.controllers.targets import NamedTarget
 from rebalance.controllers.waiting_line import NodeNumbers, WaitingLine
 from rebalance.core.admission import Limits, Move, Rooms, admit
-from rebalance.core.bandwidth import TokenBuckets
+from rebalance.core.assignments import Assignments
+from rebalance.core.bandwidth import AdmissionRecord, TokenBuckets
 from rebalance.core.bulk_write import BulkDecisions
 from rebalance.core.guarded_write import Outcome
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.txn import Compare, Get, Put, Txn, TxnResult, unchanged
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -68,6 +70,7 @@ class MoveAdmission:
         self._lines: dict[ZoneId, WaitingLine] = {}
         self._nodes = NodeNumbers()
         self._wake = asyncio.Event()
+        self._unreadable = UnreadableLog()
         self._new: set[ZoneId] = set()
 
     @property
@@ -124,8 +127,10 @@ class MoveAdmission:
             await self._wake.wait()
 
     def _on_limits(self, _changed: frozenset[str]) -> None:
-        found = Limits.decode(self._limits_key.value(self._keyspace.limits))
-        if found != self._limits:
+        found = Limits.of(self._limits_key.get(self._keyspace.limits))
+        if found.unreadable and found != self._limits:
+            log.error("no move begins", reason=found.unreadable)
+        elif found != self._limits:
             log.info("limits of moves", limits=found.encode().decode())
         self._limits = found
         self._wake.set()
@@ -171,6 +176,12 @@ class MoveAdmission:
     async def _admit(self, moving: MovingPartitions) -> None:
         """One admission over all zones, from one revision of the partitions and one of the limits."""
         self._look_again(moving, await moving.count())
+        last = moving.admission
+        if isinstance(last, Unreadable):
+            # Nobody knows what it has begun, and nobody may write over it. The mirror wakes us.
+            self._unreadable.waits("admissions", last)
+            return
+        self._unreadable.goes_on("admissions")
         due = {zone_id: sorted(line.due) for zone_id, line in self._lines.items() if line.due}
         buckets = moving.buckets.at(self._clock.now_ms(), self._limits.rates)
         work = _Admission(
@@ -208,10 +219,19 @@ class MoveAdmission:
     def _look_again(self, moving: MovingPartitions, changed: frozenset[PartitionId]) -> None:
         """Partitions that changed while they waited; in a new line, those that move already."""
         new, self._new = self._new, set()
+        mended, moving.mended = moving.mended, set()
+        for zone_id in {each.zone_id for each in mended}:
+            self._rewrite(zone_id)
         for partition in {*changed, *(each for each in moving.partitions if each.zone_id in new)}:
             line, number = self._lines.get(partition.zone_id), partition.partition
             if line is None or number not in line:
                 continue
+            if partition in moving.unreadable:
+                # It must not take the room of others. Its zone is written anew when it can be read again.
+                self._unreadable.waits(partition, moving.unreadable[partition])
+                line.remove(number)
+                continue
+            self._unreadable.goes_on(partition)
             seen = moving.observed(partition)
             decision = line.decisions.decide_alone(seen, number)
             if decision.outcome is Outcome.PENDING_KEY_UPDATED and seen.stable is not None:
@@ -266,19 +286,24 @@ class _Admission:
 
     def _record(self, line: WaitingLine, writes: list[tuple[int, Txn]]) -> bytes:
         """Of an admission that makes these writes. One whose write fails after all has taken its bytes, too."""
-        record: dict[str, object] = {"v": 1, "partitions": len(writes)}
-        if self._buckets is not None:
-            for number, _ in writes if self._begins else ():
-                seen = self._moving.observed(PartitionId(line.zone_id, number)).stable
-                if seen is not None:
-                    move = line.decisions.move(seen.value, number)
-                    self._buckets.take(move.donors, move.receivers, self._moving.size(line.zone_id, number))
-            record["buckets"] = self._buckets.document()
-        return json.dumps(record, separators=(",", ":")).encode()
+        last = self._moving.admission
+        unknown = last.unknown if isinstance(last, AdmissionRecord) else None
+        if self._buckets is None:
+            return AdmissionRecord(len(writes), unknown=unknown).encode()
+        for number, _ in writes if self._begins else ():
+            seen = self._moving.observed(PartitionId(line.zone_id, number)).stable
+            if isinstance(read(seen, Assignments.decode), Assignments) and seen is not None:
+                move = line.decisions.move(seen.value, number)
+                self._buckets.take(move.donors, move.receivers, self._moving.size(line.zone_id, number))
+        return AdmissionRecord(len(writes), self._buckets, unknown).encode()
 
     def _decided(self, line: WaitingLine, number: int) -> Iterator[tuple[int, Txn]]:
         seen = self._moving.observed(PartitionId(line.zone_id, number))
-        decision = line.decisions.decide_alone(seen, number)
+        try:
+            decision = line.decisions.decide_alone(seen, number)
+        except RecordNotReadableError:
+            # Since it was counted: it is about to be looked at again.
+            return
         if decision.transaction is None:
             line.remove(number)
         elif self._begins or decision.outcome is not Outcome.PENDING_KEY_UPDATED:

@@ -18,7 +18,9 @@ from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.recovery import PartitionRecovery, ZoneReading
 from rebalance.controllers.topology import KnownTopology
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.recovery import majority_lost_ms, plan_reset, voters_of
+from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore
 
 log = structlog.get_logger(__name__)
@@ -50,9 +52,23 @@ class AutomaticReset:
         self._clock = clock
         self._delay_ms = delay_ms
         self.due = DueTimes(clock)
+        self._unreadable = UnreadableLog()
 
     async def look(self, zone_id: ZoneId) -> int:
-        """Resets what is due; returns how many partitions. Raises MetastoreError."""
+        """Resets what is due; returns how many partitions. Raises MetastoreError. Nothing is reset on a record
+        that cannot be read, of the zone or of the topology: it is looked at again until it can be."""
+        try:
+            if (unreadable := self._topology().unreadable) is not None:
+                raise unreadable.error
+            count = await self._look(zone_id)
+        except RecordNotReadableError as error:
+            self._unreadable.waits(zone_id, error)
+            self.due.set(zone_id, self._clock.now_ms() + AGAIN_MS)
+            return 0
+        self._unreadable.goes_on(zone_id)
+        return count
+
+    async def _look(self, zone_id: ZoneId) -> int:
         # Most looks end here: nothing can have been lost, or it is not the zone's way to help itself.
         if not any(each.has_left for each in self._topology().topology.nodes) or not await self._helps_itself(
             zone_id
@@ -61,6 +77,8 @@ class AutomaticReset:
             return 0
         try:
             reading = await self._recovery.read(zone_id)
+        except RecordNotReadableError:
+            raise
         except RefusedError as refused:
             log.info("zone not looked at", zone=zone_id, reason=refused.message)
             self.due.set(zone_id, self._clock.now_ms() + AGAIN_MS)
@@ -87,13 +105,19 @@ class AutomaticReset:
 
     async def _helps_itself(self, zone_id: ZoneId) -> bool:
         found = await self._metastore.get(self._keyspace.intent(zone_id))
-        intent = ZoneIntent.decode(found.value) if found is not None else None
+        intent = readable(found, ZoneIntent.decode)
         mode = intent.zone.consistency_mode if intent is not None and not intent.dropped else None
         return mode is ConsistencyMode.HIGH_AVAILABILITY
 
     async def _look_at(self, reading: ZoneReading, partition: PartitionId) -> tuple[bool, int | None]:
         """Whether it was reset, and when to look again."""
-        view, now_ms = reading.view(partition), self._clock.now_ms()
+        now_ms = self._clock.now_ms()
+        try:
+            view = reading.view(partition)
+        except RecordNotReadableError as error:
+            self._unreadable.waits(partition, error)
+            return False, now_ms + AGAIN_MS
+        self._unreadable.goes_on(partition)
         lost_ms = majority_lost_ms(voters_of(view), self._topology().topology)
         if lost_ms is None:
             return False, None

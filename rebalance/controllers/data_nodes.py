@@ -15,6 +15,7 @@ from rebalance.controllers.topology import KnownTopology
 from rebalance.core.data_nodes import DataNodes, compute_data_nodes, next_change_ms
 from rebalance.core.keys import Keyspace
 from rebalance.core.node_history import DataNodesHistory
+from rebalance.core.readable import readable
 from rebalance.core.txn import Get, KeyValue, Put, Txn, unchanged
 from rebalance.ports.metastore import Metastore
 
@@ -56,7 +57,7 @@ class DataNodesKeeper:
         names = self._keyspace.intent(zone_id), self._keyspace.data_nodes(zone_id)
         read = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
         intent = read.only(0)
-        if intent is None or ZoneIntent.decode(intent.value).dropped:
+        if intent is None or readable(intent, ZoneIntent.decode).dropped:
             self.forget(zone_id)
             return
         await self.bring_up_to_date(zone_id, intent, read.only(1))
@@ -66,12 +67,17 @@ class DataNodesKeeper:
     ) -> tuple[DataNodes, int]:
         """The zone's data nodes now and their revision, written if they differ from what was read.
 
-        Raises NotYetError when what they follow from changed meanwhile.
+        Raises NotYetError when what they follow from changed meanwhile, and RecordNotReadableError. While the
+        topology cannot be read they stay what they are.
         """
         known, clock_ms = self._topology(), self._clock.now_ms()
         now_ms = clock_ms if known.until_ms is None else min(clock_ms, known.until_ms)
-        intent = ZoneIntent.decode(intent_key.value)
-        previous = DataNodes.decode(data_nodes_key.value) if data_nodes_key else None
+        intent = readable(intent_key, ZoneIntent.decode)
+        previous = readable(data_nodes_key, DataNodes.decode)
+        if known.unreadable is not None:
+            if previous is None or data_nodes_key is None or not previous.are_chosen_for(intent.zone):
+                raise known.unreadable.error
+            return previous, data_nodes_key.mod_revision
         wanted = compute_data_nodes(previous, known.topology, intent, self._filters, now_ms)
         revision = data_nodes_key.mod_revision if data_nodes_key else 0
         if wanted != previous:
@@ -85,7 +91,7 @@ class DataNodesKeeper:
             writes = [Put(name, wanted.encode())]
             if previous is None or previous.nodes != wanted.nodes:
                 found = await self._metastore.get(history_name)
-                past = DataNodesHistory.decode(found.value) if found else DataNodesHistory()
+                past = readable(found, DataNodesHistory.decode) or DataNodesHistory()
                 mod_revision = found.mod_revision if found else 0
                 guards.append(unchanged(history_name, mod_revision))
                 writes.append(Put(history_name, past.extended(wanted.nodes, now_ms, mod_revision).encode()))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from rebalance.core.drain import Drain
 from rebalance.core.keys import Keyspace
+from rebalance.core.readable import readable
 from rebalance.core.txn import Delete, Put, Txn, not_written_below
 from rebalance.ports.metastore import Metastore
 
@@ -26,12 +27,15 @@ class DrainKeeper:
         """The revision of the mark; 0: the node was leaving already, and its mark stays as it was.
 
         Guarded against other nodes being drained meanwhile: two that are each the last but one are not both
-        taken. Raises what ``check`` raises, and MetastoreError; ContendedDrainError after ``ATTEMPTS_MAX``.
+        taken. Raises what ``check`` raises, and MetastoreError; ContendedDrainError after ``ATTEMPTS_MAX``;
+        RecordNotReadableError where nobody can tell who is leaving.
         """
         keys = self._keyspace
         for _ in range(ATTEMPTS_MAX):
             snapshot = await self._metastore.range(keys.drains)
             drained = frozenset(item.key.removeprefix(keys.drains) for item in snapshot.items)
+            for item in snapshot.items:
+                readable(item, Drain.decode)
             if node in drained:
                 return 0
             check(drained | {node})
@@ -43,10 +47,12 @@ class DrainKeeper:
         raise ContendedDrainError(f"other nodes were drained during each of {ATTEMPTS_MAX} attempts")
 
     async def undrain(self, node: str) -> int:
-        """The revision at which the mark went; 0: the node was not leaving. Raises MetastoreError."""
+        """The revision at which the mark went; 0: the node was not leaving. Raises MetastoreError and
+        RecordNotReadableError."""
         found = await self._metastore.get(self._keyspace.drain(node))
         if found is None:
             return 0
+        readable(found, Drain.decode)
         return (await self._metastore.commit(Txn((), (Delete(found.key),)))).revision
 
 

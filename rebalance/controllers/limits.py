@@ -7,6 +7,7 @@ from collections.abc import Callable
 from catalog.core.rebalancing import rebalancing_disabled
 from rebalance.core.admission import Limits
 from rebalance.core.keys import Keyspace
+from rebalance.core.readable import readable
 from rebalance.core.txn import Put, Txn, unchanged
 from rebalance.ports.metastore import Metastore
 
@@ -29,9 +30,11 @@ class LimitsKeeper:
         self._key = keyspace.limits
 
     async def read(self) -> tuple[Limits, int]:
-        """The limits and their revision; 0: none were ever set. Raises MetastoreError."""
+        """The limits and their revision; 0: none were ever set. Raises MetastoreError and
+        RecordNotReadableError, so that no change writes over what cannot be read."""
         found = await self._metastore.get(self._key)
-        return (Limits.decode(found.value), found.mod_revision) if found else (Limits(), 0)
+        limits = readable(found, Limits.decode) or Limits()
+        return limits, found.mod_revision if found else 0
 
     async def require_rebalancing(self, what: str) -> None:
         """Raises RefusedError (REBALANCING_DISABLED) for ``what`` moves data, and MetastoreError."""

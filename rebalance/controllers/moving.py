@@ -8,9 +8,10 @@ from catalog.core.zone import ZoneId
 from rebalance.controllers.partitions import observe
 from rebalance.core.admission import Loads, Move, load_of
 from rebalance.core.assignments import Assignments, nodes_of
-from rebalance.core.bandwidth import TokenBuckets, buckets_of
-from rebalance.core.guarded_write import Observed
+from rebalance.core.bandwidth import AdmissionRecord, TokenBuckets, buckets_of
+from rebalance.core.guarded_write import Observed, require_readable
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.records import ConfigurationRecord
 from rebalance.core.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -30,6 +31,9 @@ class MovingPartitions:
         self._changed: set[str] = set()
         self.partitions: set[PartitionId] = set()
         """Those that move."""
+        self.unreadable: dict[PartitionId, RecordNotReadableError] = {}
+        self.mended: set[PartitionId] = set()
+        """Those that could not be read before, and can be now."""
         self._known: dict[PartitionId, tuple[Move | None, frozenset[str]]] = {}
         self._decoded: dict[bytes, Assignments] = {}
         self.mirror.listen(self._note)
@@ -41,14 +45,21 @@ class MovingPartitions:
         return found.mod_revision if found else 0
 
     @property
+    def admission(self) -> AdmissionRecord | Unreadable | None:
+        """The last one; nothing is admitted on one that cannot be read."""
+        return read(self.mirror.get(self._keyspace.admissions), AdmissionRecord.decode)
+
+    @property
     def buckets(self) -> TokenBuckets:
         """As the last admission has left them."""
-        return buckets_of(self.mirror.value(self._keyspace.admissions))
+        admission = self.admission
+        return TokenBuckets() if isinstance(admission, Unreadable) else buckets_of(admission)
 
     def size(self, zone_id: ZoneId, number: int) -> int:
         """Bytes that a copy takes, as the group's leader tells; 0: nobody has told yet."""
-        value = self.mirror.value(self._keyspace.partition(PartitionId(zone_id, number)).configuration)
-        return ConfigurationRecord.decode(value).size_bytes if value is not None else 0
+        item = self.mirror.get(self._keyspace.partition(PartitionId(zone_id, number)).configuration)
+        found = read(item, ConfigurationRecord.decode)
+        return found.size_bytes if isinstance(found, ConfigurationRecord) else 0
 
     def observed(self, partition: PartitionId) -> Observed:
         keys = self._keyspace.partition(partition)
@@ -79,7 +90,15 @@ class MovingPartitions:
         self._changed.update(key for key in changed if "/assignments/" in key)
 
     def _recount(self, partition: PartitionId) -> None:
-        """As the mirror has it now: what changes meanwhile is counted again."""
+        """As the mirror has it now: what changes meanwhile is counted again. A partition of which a key cannot
+        be read counts as it did before."""
+        try:
+            require_readable(self.observed(partition))
+        except RecordNotReadableError as error:
+            self.unreadable[partition] = error
+            return
+        if self.unreadable.pop(partition, None) is not None:
+            self.mended.add(partition)
         before, held = self._known.pop(partition, NOTHING)
         if before is not None:
             self.loads.add(partition.zone_id, before, -1)
@@ -101,5 +120,5 @@ class MovingPartitions:
             return None
         found = self._decoded.get(item.value)
         if found is None:
-            found = self._decoded[item.value] = Assignments.decode(item.value)
+            found = self._decoded[item.value] = readable(item, Assignments.decode)
         return found

@@ -28,6 +28,7 @@ from rebalance.core.operation import (
     operation_id,
     parse_operation_id,
 )
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.records import ConfigurationRecord, KeptRecord
 from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
@@ -62,7 +63,7 @@ class OperationControl:
         found = await self._metastore.get(self._keyspace.operation(checked_id(name)))
         if found is None:
             raise not_found(name)
-        return Operation.decode(found.value), found
+        return readable(found, Operation.decode), found
 
     async def pause(self, name: str, pause: Pause) -> Operation:
         """Nothing more of it begins until ``resume`` or the pause's own end. A pause that is given again begins
@@ -143,7 +144,7 @@ class OperationControl:
             parsed = self._keyspace.parse_partition(item.key) if KEPT in item.key else None
             if parsed is None or not parsed[1].startswith(KEPT.removeprefix("/")):
                 continue
-            kept = KeptRecord.decode(item.value)
+            kept = readable(item, KeptRecord.decode)
             if kept.event <= operation.event_revision and not kept.discard:
                 put = Put(item.key, replace(kept, discard=True).encode())
                 found.append(Txn((unchanged(item.key, item.mod_revision),), (put,)))
@@ -159,14 +160,18 @@ class OperationControl:
         concern keeps that. One that ends meanwhile needs it no more."""
         note = self._note(Action.CHANGE_LIMITS, by, reason)
         for item in (await self._metastore.range(self._keyspace.operations)).items:
-            operation = Operation.decode(item.value)
+            operation = read(item, Operation.decode)
+            if isinstance(operation, Unreadable):
+                continue
             if zones is None or operation.zone_id in zones:
                 await self._noted(item, note)
 
     async def _noted(self, item: KeyValue, note: Note) -> None:
         """The operation keeps it, unless nothing more of it may begin by now."""
         for _ in range(ATTEMPTS_MAX):
-            operation = Operation.decode(item.value)
+            operation = read(item, Operation.decode)
+            if isinstance(operation, Unreadable):
+                return
             if not operation.state.is_open or not operation.kind.moves_data:
                 return
             if await self._written(item, operation.noted(note)):
@@ -193,15 +198,15 @@ class OperationControl:
             raise _irreversible(operation, f"a {operation.kind.value} has no assignment before it")
         keys = self._keyspace
         names = keys.target_pointer(operation.zone_id), keys.target_before(operation.zone_id)
-        read = await self._metastore.commit(Txn((), tuple(Get(each) for each in names)))
-        newest, before = read.only(0), read.only(1)
-        event = TargetPointer.decode(newest.value).event_revision if newest is not None else 0
+        found = await self._metastore.commit(Txn((), tuple(Get(each) for each in names)))
+        newest, before = found.only(0), found.only(1)
+        event = readable(newest, TargetPointer.decode).event_revision if newest is not None else 0
         if event != operation.event_revision:
             newer = operation_id(operation.zone_id, event) if event else "none"
             raise _irreversible(operation, f"the newest operation of its zone is {newer}")
-        if before is None or TargetPointer.decode(before.value).event_revision != operation.before:
+        if before is None or readable(before, TargetPointer.decode).event_revision != operation.before:
             raise _irreversible(operation, "the target before it is not stored any more")
-        given_up = await self._given_up(operation, TargetPointer.decode(before.value).partitions)
+        given_up = await self._given_up(operation, readable(before, TargetPointer.decode).partitions)
         if given_up:
             shown = ", ".join(map(str, given_up[:SHOWN_MAX])) + (", ..." if len(given_up) > SHOWN_MAX else "")
             raise _irreversible(
@@ -209,17 +214,20 @@ class OperationControl:
             )
         try:
             return Reversible(operation, await self._targets.read(operation.zone_id, before))
+        except RecordNotReadableError:
+            raise
         except ValueError as error:
             raise _irreversible(operation, str(error)) from error
 
     async def _given_up(self, operation: Operation, partitions: int) -> list[int]:
         """Partitions whose group was founded anew after the operation: earlier copies never run again."""
         snapshot = await self._metastore.range(self._keyspace.zone_partitions(operation.zone_id))
-        keys = {item.key: item.value for item in snapshot.items if item.key.endswith("/configuration")}
+        keys = {item.key: item for item in snapshot.items if item.key.endswith("/configuration")}
         found = []
         for number in range(partitions):
             name = self._keyspace.partition(PartitionId(operation.zone_id, number)).configuration
-            if name in keys and ConfigurationRecord.decode(keys[name]).generation > operation.event_revision:
+            configuration = readable(keys.get(name), ConfigurationRecord.decode)
+            if configuration is not None and configuration.generation > operation.event_revision:
                 found.append(number)
         return found
 
@@ -241,7 +249,7 @@ class OperationControl:
             after = stepped(operation)
             if after is None or not operation.kind.moves_data:
                 raise _illegal(operation, f"only one that moves data and is not over can be {what}")
-            limits = Limits.decode(found.value if found is not None else None)
+            limits = readable(found, Limits.decode) or Limits()
             limits_after = changed(limits, operation.zone_id)
             same = (after, limits_after) == (operation, limits)
             if same and not anew:
@@ -272,7 +280,7 @@ class OperationControl:
     async def _end_pause(self, operation: Operation) -> None:
         for _ in range(ATTEMPTS_MAX):
             found = await self._metastore.get(self._keyspace.limits)
-            limits = Limits.decode(found.value if found is not None else None)
+            limits = readable(found, Limits.decode) or Limits()
             pause = limits.zone_pauses.get(operation.zone_id)
             if found is None or pause is None or pause.operation != operation.operation_id:
                 return

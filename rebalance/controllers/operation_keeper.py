@@ -27,10 +27,12 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState
 from rebalance.core.operation import Operation, OperationKind, OperationState, Step
 from rebalance.core.operation_progress import PartitionStep, advance, is_finished, step_of
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.target import StoredTarget, TargetPointer, available_target
 from rebalance.core.txn import KeyValue, Put, Txn, unchanged
 from rebalance.core.withdrawal import decide_on_withdrawal
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError, Newest
 
 log = structlog.get_logger(__name__)
@@ -84,6 +86,7 @@ class OperationKeeper:
         self._mirror = KeyspaceMirror(metastore, keyspace.operations)
         self._mirror.listen(self._on_change)
         self._changed = asyncio.Event()
+        self._unreadable = UnreadableLog()
         self._not_over: dict[str, Operation] = {}
         self._due_s: dict[str, float] = {}
         self._copies: dict[str, tuple[int, ...]] = {}
@@ -122,8 +125,13 @@ class OperationKeeper:
 
     def _on_change(self, changed: frozenset[str]) -> None:
         for key in sorted(changed):
-            value = self._mirror.value(key)
-            operation = Operation.decode(value) if value is not None else None
+            operation = read(self._mirror.get(key), Operation.decode)
+            if isinstance(operation, Unreadable):
+                # It is not brought forward, and keeps no other one from its turn.
+                self._unreadable.waits(key, operation)
+                operation = None
+            else:
+                self._unreadable.goes_on(key)
             if operation is None or operation.is_over:
                 for known in (self._not_over, self._due_s, self._copies, self._still):
                     known.pop(key, None)
@@ -139,13 +147,18 @@ class OperationKeeper:
         item = self._mirror.get(key)
         if item is None:
             return
-        operation = Operation.decode(item.value)
+        operation = read(item, Operation.decode)
+        if isinstance(operation, Unreadable):
+            return
         try:
             seen = _Still(await self._newest(operation.zone_id), self._limits())
             if self._still.get(key) != seen or self._hastens(operation, seen.limits):
                 self._still.pop(key, None)
                 if await self.look(item) == operation:
                     self._still[key] = seen
+            self._unreadable.goes_on(key)
+        except RecordNotReadableError as error:
+            self._unreadable.waits(key, error)
         except (MetastoreError, RefusedError) as error:
             log.info("operation not looked at", operation=key, error=str(error))
         except Exception as error:
@@ -169,7 +182,7 @@ class OperationKeeper:
     async def look(self, item: KeyValue) -> Operation:
         """The operation as it is after one look. Raises MetastoreError, and RefusedError when its zone changed
         under the look."""
-        operation = Operation.decode(item.value)
+        operation = readable(item, Operation.decode)
         if operation.is_over:
             return operation
         reading = await self._recovery.read(operation.zone_id)
@@ -189,7 +202,7 @@ class OperationKeeper:
     async def withdraw(self, item: KeyValue, only: Collection[int] | None = None) -> bool:
         """Gives up what the operation ``item`` has not begun, of the partitions ``only`` (None: of all, as it
         was stopped); False: there was nothing."""
-        operation = Operation.decode(item.value)
+        operation = readable(item, Operation.decode)
         reading = await self._recovery.read(operation.zone_id)
         pointer = reading.pointer
         if pointer is None or pointer.event_revision != operation.event_revision:
@@ -209,7 +222,7 @@ class OperationKeeper:
         found = set()
         for number in numbers:
             trigger = reading.observed(PartitionId(operation.zone_id, number)).trigger
-            if trigger is not None and decode_trigger(trigger.value) > operation.event_revision:
+            if trigger is not None and readable(trigger, decode_trigger) > operation.event_revision:
                 found.add(number)
         return frozenset(found)
 
@@ -276,7 +289,7 @@ class OperationKeeper:
         if known is None:
             before = await self._metastore.get(self._keyspace.target_before(operation.zone_id))
             known = ()
-            if before is not None and TargetPointer.decode(before.value).event_revision == operation.before:
+            if before is not None and readable(before, TargetPointer.decode).event_revision == operation.before:
                 stored = await self._targets.read(operation.zone_id, before)
                 known = await asyncio.to_thread(_copies, stored, reading.targets)
             self._copies[key] = known
@@ -303,7 +316,7 @@ def _step(operation: Operation, reading: ZoneReading, number: int, copies: int) 
     view, pointer = reading.view(partition), reading.pointer
     assert pointer is not None
     trigger = reading.observed(partition).trigger
-    processed = decode_trigger(trigger.value) if trigger is not None else 0
+    processed = readable(trigger, decode_trigger) or 0
     target = view.stable if operation.kind is OperationKind.RESET else view.target
     if target is not None and operation.kind is not OperationKind.RESET:
         target = available_target(target, view.stable, pointer.gone)

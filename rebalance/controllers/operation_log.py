@@ -10,11 +10,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.clock import Clock
-from rebalance.controllers.targets import TargetStore
+from rebalance.controllers.targets import TargetStore, matrix_of
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.drain import Drain
 from rebalance.core.epoch import split_event_revision
@@ -28,6 +26,7 @@ from rebalance.core.operation import (
     too_old,
 )
 from rebalance.core.operation_progress import Tally
+from rebalance.core.readable import Unreadable, read, readable
 from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import Compare, Delete, KeyValue, Put, absent, unchanged
 from rebalance.core.txn import Operation as Write
@@ -69,7 +68,7 @@ class OperationLog:
     async def entry(self, event: PlacedEvent, result: PlacementResult) -> Entry:
         """The new operation, the end of the one before, and what is forgotten."""
         snapshot = await self._metastore.range(self._keyspace.zone_operations(event.zone_id))
-        known = {item.key: Operation.decode(item.value) for item in snapshot.items}
+        known = {item.key: readable(item, Operation.decode) for item in snapshot.items}
         opened = await self._opened(event, result, self._of_target_before(event, known))
         guards: list[Compare] = []
         writes: list[Write] = []
@@ -101,14 +100,14 @@ class OperationLog:
     def _of_target_before(self, event: PlacedEvent, known: Mapping[str, Operation]) -> Operation | None:
         if event.previous is None:
             return None
-        revision = TargetPointer.decode(event.previous.value).event_revision
+        revision = readable(event.previous, TargetPointer.decode).event_revision
         return known.get(self._keyspace.operation(operation_id(event.zone_id, revision)))
 
     async def _opened(
         self, event: PlacedEvent, result: PlacementResult, earlier: Operation | None
     ) -> Operation:
         intent, origin = event.intent, event.intent.origin
-        before = TargetPointer.decode(event.previous.value) if event.previous is not None else None
+        before = readable(event.previous, TargetPointer.decode)
         kind = _kind(event, before, earlier)
         by, verified, reason = (origin.by, origin.verified, origin.reason) if origin else ("", False, "")
         statement = origin.statement if origin else ""
@@ -143,7 +142,9 @@ class OperationLog:
         for node in sorted(set(before.nodes if before else ()) - set(data_nodes.nodes)):
             found = await self._metastore.get(self._keyspace.drain(node))
             if found is not None:
-                return node, Drain.decode(found.value)
+                drain = read(found, Drain.decode)
+                # Only what is told of it is not known then.
+                return node, Drain("", "", 0) if isinstance(drain, Unreadable) else drain
         return None
 
     async def _moves(self, event: PlacedEvent, result: PlacementResult) -> int:
@@ -161,10 +162,8 @@ class OperationLog:
 
 def _moved(stored: StoredTarget, result: PlacementResult) -> int:
     pointer = stored.pointer
-    matrix = np.frombuffer(b"".join(stored.chunks), dtype="<i4").astype(np.int32)
-    before = matrix.reshape(pointer.partitions, pointer.replicas)
     changed = changed_rows(
-        (pointer.nodes, before, pointer.consensus), (result.nodes, result.matrix, result.consensus)
+        (pointer.nodes, matrix_of(stored), pointer.consensus), (result.nodes, result.matrix, result.consensus)
     )
     return int(changed.sum())
 

@@ -14,7 +14,9 @@ import structlog
 from catalog.core.zone import ZoneIntent
 from catalog.ports import OutboxRow
 from rebalance.core.keys import Keyspace
+from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.txn import Put, Txn, unchanged
+from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore
 
 log = structlog.get_logger(__name__)
@@ -49,6 +51,7 @@ class OutboxRelay:
         self._metastore = metastore
         self._keyspace = keyspace
         self._woken = asyncio.Event()
+        self._unreadable = UnreadableLog()
 
     def wake(self) -> None:
         self._woken.set()
@@ -67,19 +70,27 @@ class OutboxRelay:
             self._woken.clear()
 
     async def relay_once(self) -> int:
-        """Send what is unsent, in order; returns how many rows."""
+        """Send what is unsent, in order; returns how many rows. Those of a zone whose intent cannot be read
+        wait: nobody can tell whether it is older."""
         rows = await self._outbox.unsent()
+        sent = 0
         for row in rows:
-            await self._publish(row)
+            try:
+                await self._publish(row)
+            except RecordNotReadableError as error:
+                self._unreadable.waits(error.key, error)
+                continue
+            self._unreadable.goes_on(self._keyspace.intent(ZoneIntent.decode(row.payload).zone.zone_id))
             await self._outbox.mark_sent([row])
-        return len(rows)
+            sent += 1
+        return sent
 
     async def _publish(self, row: OutboxRow) -> None:
         intent = ZoneIntent.decode(row.payload)
         key = self._keyspace.intent(intent.zone.zone_id)
         while True:
             stored = await self._metastore.get(key)
-            if stored is not None and ZoneIntent.decode(stored.value).version >= intent.version:
+            if stored is not None and readable(stored, ZoneIntent.decode).version >= intent.version:
                 return
             guard = unchanged(key, stored.mod_revision if stored else 0)
             if (await self._metastore.commit(Txn((guard,), (Put(key, row.payload),)))).succeeded:

@@ -19,6 +19,7 @@ import structlog
 
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.keys import Keyspace
+from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import NodeRecord
 from rebalance.core.target import CHUNK_BYTES
 from rebalance.core.topology import Topology
@@ -33,6 +34,7 @@ from rebalance.kernels.partition_map_codec import (
     split_maps,
 )
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror
+from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -79,6 +81,7 @@ class PartitionMapKeeper:
         self._removed: set[ZoneId] = set()
         self._written_at: dict[ZoneId, float] = {}
         self._put_off = False
+        self._unreadable = UnreadableLog()
 
     async def run(self) -> None:
         """Until cancelled; a change is published one period later at the latest, changes within it together."""
@@ -110,7 +113,8 @@ class PartitionMapKeeper:
 
     async def publish_all(self) -> None:
         """Every zone that lives and of which a living node reports; dropped ones are removed."""
-        intents = [ZoneIntent.decode(item.value) for item in self._intents.below(self._keyspace.intents)]
+        read_intents = (read(item, ZoneIntent.decode) for item in self._intents.below(self._keyspace.intents))
+        intents = [each for each in read_intents if not isinstance(each, Unreadable)]
         partitions = {each.zone.zone_id: each.zone.partitions for each in intents if not each.dropped}
         # A copy each, because a thread merges: a zone of a million partitions takes seconds.
         reports, nodes = self._reports.copy(), self._nodes.copy()
@@ -129,7 +133,11 @@ class PartitionMapKeeper:
     async def _publish(self, zone_id: ZoneId, zone: MergedZone) -> None:
         key = self._keyspace.zone_map(zone_id)
         found = await self._metastore.get(key)
-        before = ZoneMapPointer.decode(found.value) if found is not None else None
+        before = read(found, ZoneMapPointer.decode)
+        if isinstance(before, Unreadable):
+            self._unreadable.waits(zone_id, before)
+            return
+        self._unreadable.goes_on(zone_id)
         version = next_version(before, self._topology().version, zone.primaries)
         sequence = before.sequence + 1 if before is not None else 1
         if before is not None and version == before.version and self._can_wait(zone_id, zone, before):
@@ -144,7 +152,8 @@ class PartitionMapKeeper:
             if not put.succeeded:
                 return
         sums = zone.primaries, zone.routes, zone.content
-        pointer = ZoneMapPointer(version, sequence, self._name, len(chunks), len(data), *sums)
+        unknown = before.unknown if before is not None else None
+        pointer = ZoneMapPointer(version, sequence, self._name, len(chunks), len(data), *sums, unknown)
         older = DeleteRange(self._keyspace.zone_map_chunks(zone_id), prefix)
         written: tuple[Operation, ...] = (Put(key, pointer.encode()), older)
         if (await self._metastore.commit(Txn((guard,), written))).succeeded:
@@ -181,12 +190,14 @@ def merge_reports(
     singles: dict[ZoneId, dict[str, SingleArrays]] = {}
     for item in reports.below(keyspace.node_maps):
         name = item.key.removeprefix(keyspace.node_maps)
-        registered = nodes.value(keyspace.node(name))
+        registered = nodes.get(keyspace.node(name))
         if registered is None:
             continue
         try:
             incarnation, *encoded = split_maps(item.value) or [b""]
-            if incarnation.decode(errors="replace") != NodeRecord.decode(registered).incarnation:
+            record = read(registered, NodeRecord.decode)
+            # Of a node whose record cannot be read nobody knows the incarnation: what it reported stays.
+            if isinstance(record, NodeRecord) and incarnation.decode(errors="replace") != record.incarnation:
                 continue
             maps = [decode_map(each) for each in encoded]
         except DamagedMapError as error:

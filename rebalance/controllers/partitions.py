@@ -16,6 +16,7 @@ from rebalance.core.assignments import Strategy
 from rebalance.core.bulk_write import BulkDecisions, ZoneKeys
 from rebalance.core.guarded_write import Decision, Observed, Outcome
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.readable import RecordNotReadableError
 from rebalance.core.txn import KeyValue, Txn, TxnResult, unchanged
 from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
 
@@ -58,11 +59,13 @@ def observe(keyspace: Keyspace, items: Iterable[KeyValue]) -> dict[PartitionId, 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """How often each outcome came, and the partitions that were left alone: number -> the move that waits."""
+    """How often each outcome came, and the partitions that were left alone: number -> the move that waits, or
+    what of the partition cannot be read."""
 
     outcomes: Counter[Outcome]
     decisions: BulkDecisions
     waiting: dict[int, Move]
+    unreadable: dict[int, RecordNotReadableError]
 
 
 class PartitionWriter:
@@ -84,7 +87,7 @@ class PartitionWriter:
         """
         decisions = await asyncio.to_thread(BulkDecisions, named.target, strategy)
         left: Sequence[int] = range(named.target.pointer.partitions)
-        written = Written(Counter(), decisions, {})
+        written = Written(Counter(), decisions, {}, {})
         for _ in range(ROUNDS_MAX):
             work = _ZoneRound(self._metastore, self._keyspace, zone_id, named, written, begins=begins)
             left = await work.run(left)
@@ -112,6 +115,7 @@ class _ZoneRound:
         self._decisions = written.decisions
         self._outcomes = written.outcomes
         self._waiting = written.waiting
+        self._unreadable = written.unreadable
         self._begins = begins
         self._event_revision = named.target.pointer.event_revision
         self._guards = (
@@ -151,7 +155,11 @@ class _ZoneRound:
     def _batches(self, keys: ZoneKeys, numbers: Iterable[int]) -> Iterator[list[Planned]]:
         batch: list[Planned] = []
         for number in numbers:
-            decision = self._decisions.decide(keys, number) or self._decide_alone(keys, number)
+            try:
+                decision = self._decisions.decide(keys, number) or self._decide_alone(keys, number)
+            except RecordNotReadableError as error:
+                self._unreadable[number] = error
+                continue
             if decision.transaction is None:
                 self._outcomes[decision.outcome] += 1
                 continue

@@ -22,6 +22,7 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import PartitionView
 from rebalance.core.operation import Operation, OperationKind
 from rebalance.core.operation_progress import Tally
+from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.records import ConfigurationRecord, MemberRecord, RestartRecord
 from rebalance.core.recovery import ResetPlan, RestartPlan, plan_reset, plan_restart
 from rebalance.core.target import StoredTarget, TargetPointer, is_target_of
@@ -66,7 +67,7 @@ class ZoneReading:
     alive: frozenset[str]
     guards: tuple[Compare, ...]
     keys: dict[str, KeyValue]
-    members: dict[PartitionId, dict[str, bytes]]
+    members: dict[PartitionId, dict[str, KeyValue]]
     targets: tuple[Assignments, ...] = field(default=())
 
     @property
@@ -82,7 +83,7 @@ class ZoneReading:
     def view(self, partition: PartitionId) -> PartitionView:
         seen = self.observed(partition)
         configuration = self.keys.get(seen.keys.configuration)
-        processed = decode_trigger(seen.trigger.value) if seen.trigger else 0
+        processed = readable(seen.trigger, decode_trigger) or 0
         return PartitionView(
             target=self.targets[partition.partition] if self.targets else None,
             stable=_assignments(seen.stable),
@@ -90,9 +91,10 @@ class ZoneReading:
             planned=_assignments(seen.planned),
             processed=self.pointer is not None and processed >= self.pointer.event_revision,
             members={
-                node: MemberRecord.decode(value) for node, value in self.members.get(partition, {}).items()
+                node: readable(item, MemberRecord.decode)
+                for node, item in self.members.get(partition, {}).items()
             },
-            configuration=ConfigurationRecord.decode(configuration.value) if configuration else None,
+            configuration=readable(configuration, ConfigurationRecord.decode),
         )
 
     def why_not_idle(self, numbers: Iterable[int]) -> str:
@@ -106,13 +108,13 @@ class ZoneReading:
             return "its newest change is not placed yet"
         for number in numbers:
             trigger = self.observed(PartitionId(self.zone_id, number)).trigger
-            if trigger is None or decode_trigger(trigger.value) < self.pointer.event_revision:
+            if trigger is None or readable(trigger, decode_trigger) < self.pointer.event_revision:
                 return f"partition {number} has not taken up the newest target yet"
         return ""
 
 
 class PartitionRecovery:
-    """Methods raise RefusedError for what is in the way, and MetastoreError."""
+    """Methods raise RefusedError for what is in the way, RECORD_NOT_READABLE among it, and MetastoreError."""
 
     def __init__(self, metastore: Metastore, keyspace: Keyspace, clock: Clock | None = None) -> None:
         self._metastore = metastore
@@ -188,8 +190,8 @@ class PartitionRecovery:
         data_nodes: Collection[str] = reading.data_nodes.nodes if reading.data_nodes else ()
         found = []
         for number in numbers:
-            view = reading.view(PartitionId(reading.zone_id, number))
             try:
+                view = reading.view(PartitionId(reading.zone_id, number))
                 plan = plan_reset(view, reading.alive, data_nodes, automatic=automatic, empty=empty)
             except RefusedError as refusal:
                 found.append(PartitionReset(number, refusal=refusal))
@@ -237,20 +239,20 @@ class PartitionRecovery:
         result = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
         intent, data_nodes, pointer, epoch = (result.only(index) for index in range(len(names)))
         partitions = await self._metastore.range(keys.zone_partitions(zone_id))
-        members: dict[PartitionId, dict[str, bytes]] = {}
+        members: dict[PartitionId, dict[str, KeyValue]] = {}
         for item in (await self._metastore.range(keys.zone_members(zone_id))).items:
             parsed = keys.parse_member(item.key)
             if parsed is not None:
-                members.setdefault(parsed[0], {})[parsed[1]] = item.value
+                members.setdefault(parsed[0], {})[parsed[1]] = item
         nodes = await self._metastore.range(keys.nodes)
         reading = ZoneReading(
             zone_id=zone_id,
             keyspace=keys,
             revision=result.revision,
-            epoch=EpochRecord.decode(epoch.value if epoch else None),
-            intent=ZoneIntent.decode(intent.value) if intent else None,
-            data_nodes=DataNodes.decode(data_nodes.value) if data_nodes else None,
-            pointer=TargetPointer.decode(pointer.value) if pointer else None,
+            epoch=readable(epoch, EpochRecord.decode) or EpochRecord(),
+            intent=readable(intent, ZoneIntent.decode),
+            data_nodes=readable(data_nodes, DataNodes.decode),
+            pointer=readable(pointer, TargetPointer.decode),
             alive=frozenset(item.key.removeprefix(keys.nodes) for item in nodes.items),
             guards=tuple(
                 unchanged(name, found.mod_revision if found else 0)
@@ -264,6 +266,8 @@ class PartitionRecovery:
             target = StoredTarget(reading.pointer, tuple(item.value for item in chunks.items))
             try:
                 reading.targets = tuple(target.assignments())
+            except RecordNotReadableError:
+                raise
             except ValueError as error:
                 # Replaced since the pointer was read.
                 message = "its newest target was replaced just now"
@@ -311,9 +315,14 @@ class PartitionRecovery:
         value = RestartRecord(plan.cleanup).encode()
         exists = self._keyspace.partition(partition).stable
         found = await self._metastore.get(exists)
-        guards = (unchanged(exists, found.mod_revision if found else 0),)
+        guards = [unchanged(exists, found.mod_revision if found else 0)]
+        for node in plan.nodes:
+            asked = await self._metastore.get(self._keyspace.restart(partition, node))
+            readable(asked, RestartRecord.decode)
+            name = self._keyspace.restart(partition, node)
+            guards.append(unchanged(name, asked.mod_revision if asked else 0))
         puts = tuple(Put(self._keyspace.restart(partition, node), value) for node in plan.nodes)
-        if not (await self._metastore.commit(Txn(guards, puts))).succeeded:
+        if not (await self._metastore.commit(Txn(tuple(guards), puts))).succeeded:
             message = f"partition {partition.partition} changed meanwhile"
             raise RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message)
 
@@ -344,4 +353,4 @@ def _of_partition(number: int, refusal: RefusedError) -> RefusedError:
 
 
 def _assignments(item: KeyValue | None) -> Assignments | None:
-    return Assignments.decode(item.value) if item is not None else None
+    return readable(item, Assignments.decode)

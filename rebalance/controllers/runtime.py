@@ -23,10 +23,12 @@ from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Strategy
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.records import NodeRecord
 from rebalance.core.topology import HoldRule
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
 from rebalance.ports.placement import PlacementEngine
 
@@ -40,8 +42,10 @@ HOLD = HoldRule(lease_ms=5_000, grace_ms=10_000)
 
 
 def live_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
-    """Nodes whose lease lives, as the mirror last saw it, in name order."""
-    return tuple(NodeRecord.decode(item.value).node for item in mirror.below(keyspace.nodes))
+    """Nodes whose lease lives, as the mirror last saw it, in name order; without those whose record cannot be
+    read."""
+    found = (read(item, NodeRecord.decode) for item in mirror.below(keyspace.nodes))
+    return tuple(each.node for each in found if not isinstance(each, Unreadable))
 
 
 def usable_nodes(mirror: KeyspaceMirror, keyspace: Keyspace) -> tuple[Node, ...]:
@@ -75,6 +79,7 @@ class ControllerRuntime:
         self._nodes = KeyspaceMirror(metastore, keyspace.nodes)
         self._drains = KeyspaceMirror(metastore, keyspace.drains)
         self._epochs = KeyspaceMirror(metastore, keyspace.epoch)
+        self._unreadable = UnreadableLog()
         self._open = asyncio.Event()
         self._waits_for_servers = False
         self._seen_revision = 0
@@ -129,12 +134,13 @@ class ControllerRuntime:
 
     def _on_epoch(self, _changed: frozenset[str]) -> None:
         """While the stores do not agree nothing is written. Afterwards all zones come up."""
-        record = EpochRecord.decode(self._epochs.value(self._keyspace.epoch))
+        record = read(self._epochs.get(self._keyspace.epoch), EpochRecord.decode) or EpochRecord()
         if self._waits_for_servers:
             return
-        if record.halted:
+        halted = record.cause if isinstance(record, Unreadable) else record.halted
+        if halted:
             if self._open.is_set():
-                log.error("controllers write nothing", reason=record.halted)
+                log.error("controllers write nothing", reason=halted)
             self._open.clear()
             return
         self._zones.forget()
@@ -146,7 +152,14 @@ class ControllerRuntime:
             self._wait_for_servers()
         self._seen_revision = self._intents.revision
         for key in changed:
-            self._queue.add(ZoneId(int(key.removeprefix(self._keyspace.intents))))
+            self._enqueue(key)
+
+    def _enqueue(self, intent_key: str) -> None:
+        zone_id = self._keyspace.parse_intent(intent_key)
+        if zone_id is None:
+            self._unreadable.waits(intent_key, Unreadable(intent_key, "the key names no zone"))
+        else:
+            self._queue.add(zone_id)
 
     def _wait_for_servers(self) -> None:
         """The metastore went back in time: the servers, which have the catalog, get the time to say so."""
@@ -162,10 +175,16 @@ class ControllerRuntime:
 
     def _enqueue_all(self) -> None:
         for item in self._intents.below(self._keyspace.intents):
-            self._queue.add(ZoneId(int(item.key.removeprefix(self._keyspace.intents))))
+            self._enqueue(item.key)
 
     def _member_limits(self) -> dict[str, int]:
-        return {node.name: node.member_limit for node in live_nodes(self._nodes, self._keyspace)}
+        """A node whose record cannot be read takes no more members."""
+        found = {}
+        for item in self._nodes.below(self._keyspace.nodes):
+            record = read(item, NodeRecord.decode)
+            limit = 0 if isinstance(record, Unreadable) else record.node.member_limit
+            found[item.key.removeprefix(self._keyspace.nodes)] = limit
+        return found
 
     def _first_operation(self) -> tuple[ZoneId, str] | None:
         found = self._operations.first()
@@ -217,10 +236,14 @@ class ControllerRuntime:
             for zone_id in batch:
                 error = failures.get(zone_id)
                 if error is None:
+                    self._unreadable.goes_on(zone_id)
                     self._queue.succeeded(zone_id)
                     await self._reset_lost(zone_id)
                     continue
                 delay_s = self._queue.failed(zone_id)
+                if isinstance(error, RecordNotReadableError):
+                    self._unreadable.waits(zone_id, error)
+                    continue
                 expected = isinstance(error, NotYetError | MetastoreError)
                 report = log.info if expected else log.warning
                 report("zone not reconciled", zone=zone_id, error=repr(error), again_in_s=delay_s)
@@ -252,6 +275,8 @@ class ControllerRuntime:
             return
         try:
             await self._data_nodes.settle(zone_id)
+        except RecordNotReadableError as error:
+            self._unreadable.waits(zone_id, error)
         except (NotYetError, MetastoreError) as error:
             log.info("data nodes not written", zone=zone_id, error=repr(error))
         except Exception as error:

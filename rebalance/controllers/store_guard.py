@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
@@ -21,8 +21,10 @@ from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreM
 from catalog.core.zone import ZoneIntent
 from rebalance.core.epoch import FIRST_EPOCH, Divergence, EpochRecord, MetastoreTruth, find_divergence
 from rebalance.core.keys import Keyspace
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Condition, Metastore, MetastoreCondition, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -49,7 +51,8 @@ class Watched(Metastore, MetastoreCondition, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """What the last check found. ``full`` is the metastore's own words, empty when there is room."""
+    """What the last check found. ``full`` is the metastore's own words, empty when there is room. While the
+    epoch is ``unreadable`` nobody can tell whether the stores agree, and nothing is written."""
 
     epoch: int = FIRST_EPOCH
     catalog_version: int = 0
@@ -57,6 +60,11 @@ class StoreState:
     cluster_id: str = ""
     divergence: Divergence | None = None
     full: str = ""
+    unreadable: Unreadable | None = None
+
+    @property
+    def is_agreed(self) -> bool:
+        return self.divergence is None and self.unreadable is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,7 @@ class StoreGuard:
         self._wake = asyncio.Event()
         self._unmarked = 0
         self._mirror = mirror
+        self._unreadable = UnreadableLog()
         mirror.listen(self._on_change)
 
     @property
@@ -101,13 +110,16 @@ class StoreGuard:
     @property
     def is_agreed(self) -> bool:
         """Both stores have answered and belong together: intents may be published."""
-        return self._state is not None and self._state.divergence is None
+        return self._state is not None and self._state.is_agreed
 
     def require_writable(self) -> None:
         """Raises StoreError with what stops statements now."""
         if self._state is None:
             message = "etcd has not answered since this server started"
             raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, message)
+        if self._state.unreadable is not None:
+            message = f"nothing is written, for {self._state.unreadable.cause}"
+            raise StoreError(ErrorKind.RECORD_NOT_READABLE, message)
         if self._state.divergence is not None:
             message = (
                 f"nothing is written, for {self._state.divergence.reason}. Restore the backup that matches, or "
@@ -150,14 +162,17 @@ class StoreGuard:
         """
         async with self._one_at_a_time:
             state = await self._check()
+            if state.unreadable is not None:
+                raise state.unreadable.error
             if state.divergence is None:
                 return None
             log.warning("metastore is adopted", reason=state.divergence.reason)
             items = (await self._metastore.range(self._keyspace.intents)).items
-            intents = [ZoneIntent.decode(item.value) for item in items]
+            named = [item for item in items if self._keyspace.parse_intent(item.key) is not None]
+            intents = [readable(item, ZoneIntent.decode) for item in named]
             known = await self._marks.truth(None)
             epoch_key = await self._metastore.get(self._keyspace.epoch)
-            before = EpochRecord.decode(epoch_key.value if epoch_key else None)
+            before = readable(epoch_key, EpochRecord.decode) or EpochRecord()
             epoch = max(before.epoch, known.mark.epoch if known.mark else FIRST_EPOCH) + 1
             mark = MetastoreMark(epoch, 0, "", state.cluster_id)
             adopted = await self._marks.adopt(intents, mark)
@@ -174,13 +189,25 @@ class StoreGuard:
             return Adoption(epoch, version, len(adopted.entries), dropped)
 
     async def _check(self) -> StoreState:
+        try:
+            return await self._checked()
+        except RecordNotReadableError as error:
+            unreadable = Unreadable(error.key, error.reason)
+            self._unreadable.waits("statements", unreadable)
+            self._state = replace(self._state or StoreState(), unreadable=unreadable)
+            return self._state
+
+    async def _checked(self) -> StoreState:
+        """Raises RecordNotReadableError for ``epoch``, before anything is written."""
         truth, store, condition, divergence = await self._compare()
         if divergence is not None:
             # Somebody else may have adopted the store between the two readings.
             truth, store, condition, divergence = await self._compare()
         epoch = store.only(0)
+        record = readable(epoch, EpochRecord.decode) or EpochRecord()
+        self._unreadable.goes_on("statements")
         state = StoreState(
-            EpochRecord.decode(epoch.value if epoch else None).epoch,
+            record.epoch,
             truth.version,
             store.revision,
             condition.cluster_id,
@@ -207,30 +234,30 @@ class StoreGuard:
             names.append(keys.intent(truth.sent.zone_id))
         store = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
         epoch, mark = store.only(0), store.only(1)
-        if newest is not None and _intent(store.only(2)) != newest:
+        if newest is not None and read(store.only(2), ZoneIntent.decode) != newest:
             # The mirror was behind, or the intent has moved on: the next look will tell.
             newest = None
-        sent = _intent(store.only(len(names) - 1)) if truth.sent is not None else None
+        record = readable(epoch, EpochRecord.decode)
         found = MetastoreTruth(
-            EpochRecord.decode(epoch.value).epoch if epoch else None,
+            record.epoch if record is not None else None,
             mark.mod_revision if mark else 0,
-            mark.value.decode() if mark else "",
+            mark.value.decode(errors="replace") if mark else "",
             condition.cluster_id,
-            sent.version if sent is not None else 0,
+            _sent_version(truth, store.only(len(names) - 1)),
         )
         return truth, store, condition, find_divergence(truth, found, newest)
 
     async def _halt(self, epoch: KeyValue | None, divergence: Divergence) -> None:
-        record = EpochRecord.decode(epoch.value if epoch else None)
+        record = readable(epoch, EpochRecord.decode) or EpochRecord()
         if record.halted != divergence.reason:
-            await self._write_epoch(epoch, EpochRecord(record.epoch, divergence.reason))
+            await self._write_epoch(epoch, replace(record, halted=divergence.reason))
 
     async def _agree(self, truth: CatalogTruth, store: TxnResult, cluster_id: str) -> None:
         """Opens the store when it was halted, and marks it when it has changed since it was last marked."""
         epoch, mark = store.only(0), store.only(1)
-        record = EpochRecord.decode(epoch.value if epoch else None)
+        record = readable(epoch, EpochRecord.decode) or EpochRecord()
         if epoch is None or record.halted:
-            await self._write_epoch(epoch, EpochRecord(record.epoch))
+            await self._write_epoch(epoch, replace(record, halted=""))
         self._unmarked += 1
         changed = mark is None or store.revision > mark.mod_revision
         if truth.mark is None or (changed and self._unmarked >= MARK_CHECKS):
@@ -245,15 +272,16 @@ class StoreGuard:
         """Raises StoreError when others keep writing the key."""
         for _ in range(10):
             found = await self._metastore.get(self._keyspace.epoch)
-            record = EpochRecord.decode(found.value if found else None)
+            record = readable(found, EpochRecord.decode) or EpochRecord()
             if (record.epoch >= epoch and not record.halted) or await self._write_epoch(
-                found, EpochRecord(epoch)
+                found, replace(record, epoch=epoch, halted="")
             ):
                 return
         raise StoreError(ErrorKind.METASTORE_DIVERGED, "other servers keep changing the epoch: try again")
 
     def _seen_epoch(self) -> int:
-        return EpochRecord.decode(self._mirror.value(self._keyspace.epoch)).epoch
+        found = read(self._mirror.get(self._keyspace.epoch), EpochRecord.decode)
+        return found.epoch if isinstance(found, EpochRecord) else FIRST_EPOCH
 
     async def _write_epoch(self, found: KeyValue | None, record: EpochRecord) -> bool:
         guard = unchanged(self._keyspace.epoch, found.mod_revision if found else 0)
@@ -281,7 +309,7 @@ class NewestIntent:
 
     def __init__(self, mirror: KeyspaceMirror, keyspace: Keyspace) -> None:
         self._mirror = mirror
-        self._prefix = keyspace.intents
+        self._keyspace = keyspace
         self._versions: dict[str, int] = {}
         self._revision = 0
         self.went_back = False
@@ -294,21 +322,28 @@ class NewestIntent:
         if not self._versions:
             return None
         key = max(self._versions, key=self._versions.__getitem__)
-        value = self._mirror.value(key)
-        return None if value is None else ZoneIntent.decode(value)
+        found = read(self._mirror.get(key), ZoneIntent.decode)
+        return found if isinstance(found, ZoneIntent) else None
 
     def _on_change(self, changed: frozenset[str]) -> None:
         self.went_back = self._mirror.revision < self._revision
         self._revision = self._mirror.revision
         for key in changed:
-            if not key.startswith(self._prefix):
+            if self._keyspace.parse_intent(key) is None:
                 continue
-            value = self._mirror.value(key)
-            if value is None:
-                self._versions.pop(key, None)
+            found = read(self._mirror.get(key), ZoneIntent.decode)
+            if isinstance(found, ZoneIntent):
+                self._versions[key] = found.version
             else:
-                self._versions[key] = ZoneIntent.decode(value).version
+                self._versions.pop(key, None)
 
 
-def _intent(item: KeyValue | None) -> ZoneIntent | None:
-    return ZoneIntent.decode(item.value) if item is not None else None
+def _sent_version(truth: CatalogTruth, item: KeyValue | None) -> int:
+    """The version of the intent that was sent last, as the metastore has it; 0: it is not there. One that
+    cannot be read is there, so it tells of no store that went back: its zone waits, and nobody else."""
+    if truth.sent is None:
+        return 0
+    found = read(item, ZoneIntent.decode)
+    if isinstance(found, Unreadable):
+        return truth.sent.version
+    return found.version if found is not None else 0

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import Keyspace
-from rebalance.core.target import StoredTarget, TargetPointer, cut_into_chunks
+from rebalance.core.readable import RecordNotReadableError, readable
+from rebalance.core.target import INDEX_BYTES, StoredTarget, TargetPointer, cut_into_chunks
 from rebalance.core.txn import Compare, DeleteRange, Get, KeyValue, Operation, Put, Txn, absent, unchanged
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult
@@ -24,6 +28,18 @@ class NamedTarget:
     fences: tuple[Compare, ...] = ()
 
 
+def matrix_of(stored: StoredTarget) -> npt.NDArray[np.int32]:
+    """Partitions x replicas, indexes into the pointer's nodes. Raises ValueError when chunks are missing, and
+    RecordNotReadableError for an index of no node."""
+    pointer, raw = stored.pointer, b"".join(stored.chunks)
+    if len(raw) != INDEX_BYTES * pointer.partitions * pointer.replicas:
+        raise ValueError(f"target {pointer.event_revision} is incomplete: {len(stored.chunks)} chunks")
+    matrix = np.frombuffer(raw, dtype="<i4").astype(np.int32).reshape(pointer.partitions, pointer.replicas)
+    if matrix.size and not 0 <= matrix.min() <= matrix.max() < len(pointer.nodes):
+        raise RecordNotReadableError(f"the stored target of event {pointer.event_revision} names no node")
+    return matrix
+
+
 class TargetStore:
     """Targets of all zones in the metastore."""
 
@@ -33,7 +49,7 @@ class TargetStore:
 
     async def read(self, zone_id: ZoneId, pointer: KeyValue) -> StoredTarget:
         """The target that ``pointer`` names. Raises ValueError when it was replaced meanwhile."""
-        named = TargetPointer.decode(pointer.value)
+        named = readable(pointer, TargetPointer.decode)
         snapshot = await self._metastore.range(self._keyspace.target(zone_id, named.event_revision))
         return StoredTarget(named, tuple(item.value for item in snapshot.items))
 
@@ -87,7 +103,7 @@ class TargetStore:
         )
         naming: list[Operation] = [Put(key, pointer.encode()), *beside]
         if previous is not None:
-            before = TargetPointer.decode(previous.value).event_revision
+            before = readable(previous, TargetPointer.decode).event_revision
             naming.append(Put(keyspace.target_before(zone_id), previous.value))
             naming.append(DeleteRange(keyspace.zone_targets(zone_id), keyspace.target(zone_id, before)))
         named = await self._metastore.commit(Txn((*guards, not_named, *stored), tuple(naming)))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import structlog
 
 from catalog.core.zone import Node
 from rebalance.controllers.clock import Clock, sleep_unless
+from rebalance.core.drain import Drain
 from rebalance.core.keys import Keyspace
+from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import NodeRecord
-from rebalance.core.topology import HoldRule, Topology, observe
-from rebalance.core.txn import Put, Txn, unchanged
+from rebalance.core.topology import HoldRule, Topology, living, observe
+from rebalance.core.txn import KeyValue, Put, Txn, unchanged
+from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -23,6 +26,8 @@ MERGE_MAX_MS = 1_000
 """Events that follow each other within ``QUIET_MS`` are recorded together, ``MERGE_MAX_MS`` after the first at
 the latest. Each keeps its own time."""
 RETRY_MS = 500
+UNREADABLE_MS = 2_000
+"""The record itself is not watched: one that cannot be read is looked at again so soon."""
 
 Settle = Callable[[int], Awaitable[None]]
 """Applies timers that are due at a time (milliseconds)."""
@@ -31,11 +36,13 @@ Settle = Callable[[int], Awaitable[None]]
 @dataclass(frozen=True, slots=True)
 class KnownTopology:
     """As read or written at ``mod_revision``; 0: none was recorded yet. After ``until_ms`` something happened
-    that is not recorded yet: no timer that is due later may be applied. None: nothing did."""
+    that is not recorded yet: no timer that is due later may be applied. None: nothing did. While the record is
+    ``unreadable`` this is what was known before it was: no zone's data nodes change on it."""
 
     topology: Topology
     mod_revision: int = 0
     until_ms: int | None = None
+    unreadable: Unreadable | None = None
 
     @classmethod
     def of(cls, *nodes: Node) -> KnownTopology:
@@ -63,6 +70,7 @@ class TopologyKeeper:
         self._silent_ms = silent_ms
         self._noticed_ms: dict[str, int] = {}
         self._wake = asyncio.Event()
+        self._unreadable = UnreadableLog()
         self._known = KnownTopology(Topology())
 
     @property
@@ -86,13 +94,18 @@ class TopologyKeeper:
         while True:
             noticed_ms = dict(self._noticed_ms)
             found = await self._metastore.get(self._keyspace.topology)
-            before = Topology.decode(found.value) if found else Topology()
+            before = read(found, Topology.decode) or Topology()
+            if isinstance(before, Unreadable):
+                self._unreadable.waits("data nodes", before)
+                self._known = replace(self._known, unreadable=before)
+                return False
+            self._unreadable.goes_on("data nodes")
             known = KnownTopology(before, found.mod_revision if found else 0)
             moved = known.mod_revision != self._known.mod_revision
             items = (await self._metastore.range(self._keyspace.nodes)).items
-            live = [NodeRecord.decode(item.value) for item in items]
+            live = self._live(items, before)
             drains = (await self._metastore.range(self._keyspace.drains)).items
-            drained = [item.key.removeprefix(self._keyspace.drains) for item in drains]
+            drained = self._drained(drains, before)
             now_ms = self._clock.now_ms()
             silent_ms = self._silent_ms()
             after = observe(before, live, now_ms, self._hold, noticed_ms, silent_ms, drained)
@@ -111,9 +124,38 @@ class TopologyKeeper:
             self._forget(noticed_ms)
             return moved
 
+    def _live(self, items: Sequence[KeyValue], before: Topology) -> list[NodeRecord]:
+        live, unreadable = living(items, self._keyspace.nodes, before)
+        noted = {each.key for each in unreadable}
+        for item in items:
+            if item.key not in noted:
+                self._unreadable.goes_on(item.key)
+        for each in unreadable:
+            self._unreadable.waits(each.key, each)
+        return live
+
+    def _drained(self, items: Sequence[KeyValue], before: Topology) -> list[str]:
+        """Who is leaving: a mark that cannot be read changes nothing."""
+        drained = []
+        for item in items:
+            name, mark = item.key.removeprefix(self._keyspace.drains), read(item, Drain.decode)
+            if isinstance(mark, Unreadable):
+                self._unreadable.waits(item.key, mark)
+                if name not in before.drained:
+                    continue
+            else:
+                self._unreadable.goes_on(item.key)
+            drained.append(name)
+        return drained
+
+    def _look_again_ms(self) -> int | None:
+        if self._known.unreadable is not None:
+            return self._clock.now_ms() + UNREADABLE_MS
+        return self._known.topology.hold_until_ms
+
     async def run(self, changed: Callable[[], None], settle: Settle) -> None:
         """Calls ``changed`` after each record that differs."""
-        until_ms: int | None = None
+        until_ms = self._look_again_ms()
         while True:
             await sleep_unless(self._clock, until_ms, self._wake)
             if self._wake.is_set():
@@ -122,7 +164,7 @@ class TopologyKeeper:
             try:
                 if await self.record(settle):
                     changed()
-                until_ms = self._known.topology.hold_until_ms
+                until_ms = self._look_again_ms()
             except MetastoreError as error:
                 log.info("topology not recorded", error=str(error))
                 until_ms = self._clock.now_ms() + RETRY_MS

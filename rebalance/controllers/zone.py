@@ -19,14 +19,15 @@ from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.operation_log import OperationLog, PlacedEvent
 from rebalance.controllers.partitions import PartitionWriter
 from rebalance.controllers.restored_target import restored
-from rebalance.controllers.targets import NamedTarget, TargetStore
+from rebalance.controllers.targets import NamedTarget, TargetStore, matrix_of
 from rebalance.core.assignments import Strategy
 from rebalance.core.data_nodes import DataNodes, replica_counts
 from rebalance.core.epoch import EpochRecord, event_revision, split_event_revision
 from rebalance.core.keys import Keyspace
+from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.target import TargetPointer, is_target_of, surplus_of_others
 from rebalance.core.txn import Compare, Delete, DeletePrefix, Get, KeyValue, Operation, Txn, unchanged
-from rebalance.ports.metastore import Metastore
+from rebalance.ports.metastore import Metastore, MetastoreError
 from rebalance.ports.placement import PlacementEngine, PlacementRequest, PlacementResult, PreviousPlacement
 
 log = structlog.get_logger(__name__)
@@ -56,7 +57,7 @@ class Event:
         epoch is computed again: what the partitions made of it may be lost."""
         if self.pointer is None:
             return False
-        pointer = TargetPointer.decode(self.pointer.value)
+        pointer = readable(self.pointer, TargetPointer.decode)
         if split_event_revision(pointer.event_revision)[0] != self.epoch:
             return False
         if self.restores and pointer.catalog_version < self.intent.version:
@@ -166,6 +167,10 @@ class ZoneController:
             **counts,
             waiting=len(written.waiting),
         )
+        if written.unreadable:
+            # The others of the zone have theirs. It comes up again until these have, too.
+            self._written.pop(zone_id, None)
+            raise next(iter(written.unreadable.values()))
 
     async def _next_event(self, zone_id: ZoneId) -> Event | None:
         """Intent, data nodes and pointer read together; data nodes are brought up to date first.
@@ -176,19 +181,19 @@ class ZoneController:
         names = keys.intent(zone_id), keys.data_nodes(zone_id), keys.target_pointer(zone_id), keys.epoch
         read = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
         intent_key, data_nodes_key, pointer, epoch_key = (read.only(index) for index in range(len(names)))
-        epoch = EpochRecord.decode(epoch_key.value if epoch_key else None)
+        epoch = readable(epoch_key, EpochRecord.decode) or EpochRecord()
         if epoch.halted:
             raise NotYetError(f"nothing is written: {epoch.halted}")
         if intent_key is None:
             return None
-        intent = ZoneIntent.decode(intent_key.value)
+        intent = readable(intent_key, ZoneIntent.decode)
         if intent.dropped:
             self._pointers.pop(zone_id, None)
             self._admission.drop(zone_id)
             await self._clean_up(zone_id, intent_key, data_nodes_key)
             return None
         if pointer is not None:
-            self._remember(zone_id, TargetPointer.decode(pointer.value))
+            self._remember(zone_id, readable(pointer, TargetPointer.decode))
         wanted, revision = await self._data_nodes.bring_up_to_date(zone_id, intent_key, data_nodes_key)
         if not wanted.nodes:
             return None
@@ -226,15 +231,19 @@ class ZoneController:
     ) -> list[tuple[Event, NamedTarget]]:
         """The stored target that the event asks for, as its placement; where data nodes have changed so that it
         fits no more, a new one."""
-        before = await self._metastore.get(self._keyspace.target_before(event.zone_id))
+        try:
+            before = await self._metastore.get(self._keyspace.target_before(event.zone_id))
+        except MetastoreError as error:
+            failures[event.zone_id] = error
+            return []
         for each in (before, event.pointer):
-            if each is None or TargetPointer.decode(each.value).event_revision != event.restores:
-                continue
             try:
+                if each is None or readable(each, TargetPointer.decode).event_revision != event.restores:
+                    continue
                 stored = await self._targets.read(event.zone_id, each)
                 result = restored(event.zone_id, stored, event.intent, event.data_nodes)
                 return [(event, await self._store(event, result, is_restored=True))]
-            except NotYetError as error:
+            except (NotYetError, RecordNotReadableError) as error:
                 failures[event.zone_id] = error
                 return []
             except ValueError as error:
@@ -259,12 +268,9 @@ class ZoneController:
         """The stored target. Raises ValueError when it was replaced meanwhile."""
         if event.pointer is None:
             return None
-        pointer = TargetPointer.decode(event.pointer.value)
+        pointer = readable(event.pointer, TargetPointer.decode)
         target = await self._targets.read(event.zone_id, event.pointer)
-        matrix = np.frombuffer(b"".join(target.chunks), dtype="<i4").astype(np.int32)
-        return PreviousPlacement(
-            pointer.nodes, matrix.reshape(pointer.partitions, pointer.replicas), pointer.consensus
-        )
+        return PreviousPlacement(pointer.nodes, matrix_of(target), pointer.consensus)
 
     async def _store(self, event: Event, result: PlacementResult, *, is_restored: bool = False) -> NamedTarget:
         entry = await self._log.entry(

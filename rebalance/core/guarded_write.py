@@ -241,8 +241,8 @@ def is_same(found: KeyValue, assignments: Assignments | None) -> bool:
 
 
 def require_readable(observed: Observed) -> None:
-    """Raises RecordNotReadableError: nothing is decided beside a key that cannot be read, and nothing is written
-    over it, also where the decision would not have looked at it."""
+    """Raises RecordNotReadableError: nothing is decided beside a key that cannot be read, and nothing is
+    written over it, also where the decision would not have looked at it."""
     for item in (observed.stable, observed.pending, observed.planned):
         readable(item, Assignments.decode)
     readable(observed.trigger, decode_trigger)

@@ -13,7 +13,9 @@ from typing import Any
 
 from catalog.core.codec import Codec, Form, Unknown, moment, sequence, text
 from catalog.core.zone import Node
+from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import NODE_FIELDS, NodeRecord
+from rebalance.core.txn import KeyValue
 
 EVENT_FIELDS = 4
 REST = "rest"
@@ -133,6 +135,26 @@ _TOPOLOGY = Codec(
         "events": Form(sequence(_read_event), lambda events: [_write_event(each) for each in events]),
     },
 )
+
+
+def living(
+    items: Iterable[KeyValue], prefix: str, before: Topology
+) -> tuple[list[NodeRecord], tuple[Unreadable, ...]]:
+    """The nodes whose keys below ``prefix`` are there. One whose record cannot be read lives, and is what it was
+    ``before``; if it was not there then it has not joined yet."""
+    known = {each.node.name: each for each in before.nodes if not each.has_left}
+    live, unreadable = [], []
+    for item in items:
+        name, record = item.key.removeprefix(prefix), read(item, NodeRecord.decode)
+        if isinstance(record, NodeRecord) and record.node.name == name:
+            live.append(record)
+            continue
+        if isinstance(record, NodeRecord):
+            record = Unreadable(item.key, f"it speaks of node {record.node.name!r:.80}")
+        unreadable.append(record)
+        if name in known:
+            live.append(NodeRecord(known[name].node, known[name].incarnation))
+    return live, tuple(unreadable)
 
 
 def observe(

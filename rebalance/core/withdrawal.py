@@ -15,7 +15,9 @@ from rebalance.core.guarded_write import (
     decode_trigger,
     encode_trigger,
     guards_of,
+    require_readable,
 )
+from rebalance.core.readable import readable
 from rebalance.core.txn import Delete, Operation, Put, Txn
 
 
@@ -25,7 +27,8 @@ def decide_on_withdrawal(observed: Observed, event_revision: int, at_revision: i
     What has begun is left alone, and so is a partition that was never placed: it has nothing to stay at.
     """
     keys = observed.keys
-    processed = decode_trigger(observed.trigger.value) if observed.trigger is not None else 0
+    require_readable(observed)
+    processed = readable(observed.trigger, decode_trigger) or 0
     if processed > event_revision or observed.stable is None:
         return Decision(Outcome.OUTDATED_UPDATE_RECEIVED)
     if processed == event_revision and observed.planned is None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
@@ -20,9 +21,11 @@ from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import GroupRecord, KeptRecord
-from rebalance.core.txn import Get, Txn
+from rebalance.core.txn import Get, KeyValue, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
@@ -43,10 +46,12 @@ from rebalance.ports.groups import (
     MemberUnavailableError,
     ReconfigurationFailure,
 )
-from rebalance.ports.metastore import Metastore, MetastoreError
+from rebalance.ports.metastore import KeysUnreadableError, Metastore, MetastoreError
 from rebalance.ports.mirrors import MirrorHost, SafeTimes
 
 log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 IDLE_S = 1.5
 FOLLOWING_S = 0.15
@@ -116,6 +121,7 @@ class NodeAgent:
             self._copy_rules,
             failure_handler,
         )
+        self._unreadable = UnreadableLog()
         self._jitter = random.Random(node.name)
         self._maps: MapReporter | None = None
         if map_period_s:
@@ -163,19 +169,28 @@ class NodeAgent:
                     pending, group = read.only(0), read.only(1)
                     copy = read.only(2)
                     status = await self._host.status(partition)
-                    if copy and status and is_kept(KeptRecord.decode(copy.value), status):
+                    of_copy = self._known(partition, copy, KeptRecord.decode)
+                    if of_copy and status and is_kept(of_copy, status):
                         found.add(partition)
                         continue
                     if status is not None and why_fenced(
                         self.node.name,
                         status.generation,
-                        Assignments.decode(pending.value) if pending else None,
-                        GroupRecord.decode(group.value) if group else None,
+                        self._known(partition, pending, Assignments.decode),
+                        self._known(partition, group, GroupRecord.decode),
                     ):
                         found.add(partition)
         except (TimeoutError, MetastoreError) as error:
             log.warning("members start unasked: the metastore is silent", error=repr(error))
         return frozenset(found)
+
+    def _known(self, partition: PartitionId, item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:
+        """What a starting node knows of a key: of one that cannot be read as little as of a silent store."""
+        found = read(item, decode)
+        if isinstance(found, Unreadable):
+            self._unreadable.waits(partition, found)
+            return None
+        return found
 
     async def _follow(self) -> None:
         mirrors = self.mirrors
@@ -225,26 +240,34 @@ class NodeAgent:
 
     @property
     def halted(self) -> bool:
-        """Catalog and metastore do not agree: this node follows no assignment."""
-        return bool(self._epoch.halted)
+        """Catalog and metastore do not agree, or nobody can tell: this node follows no assignment."""
+        epoch = self._epoch
+        return isinstance(epoch, Unreadable) or bool(epoch.halted)
 
     @property
-    def _epoch(self) -> EpochRecord:
-        return EpochRecord.decode(self._epochs.value(self._keyspace.epoch))
+    def _epoch(self) -> EpochRecord | Unreadable:
+        return read(self._epochs.get(self._keyspace.epoch), EpochRecord.decode) or EpochRecord()
 
     def _on_limits(self, _changed: frozenset[str]) -> None:
-        try:
-            self._limits = Limits.decode(self._limits_key.value(self._keyspace.limits))
-        except (ValueError, TypeError) as error:
-            # Written by a later build: what was known goes on, and so does the node.
-            log.warning("the limits are not understood", error=str(error))
+        found = read(self._limits_key.get(self._keyspace.limits), Limits.decode)
+        if isinstance(found, Unreadable):
+            # What was known of attempts at copies goes on.
+            self._unreadable.waits("limits", found)
+            return
+        self._unreadable.goes_on("limits")
+        self._limits = found if found is not None else Limits()
 
     def _copy_rules(self) -> CopyRules:
         found = self._limits_key.get(self._keyspace.limits)
         return CopyRules.of(self._limits, found.mod_revision if found is not None else 0)
 
     def _on_epoch(self, _changed: frozenset[str]) -> None:
-        self._registration.adopted(self._epoch.epoch, self._epochs.revision)
+        epoch = self._epoch
+        if isinstance(epoch, Unreadable):
+            self._unreadable.waits("epoch", epoch)
+        else:
+            self._unreadable.goes_on("epoch")
+            self._registration.adopted(epoch.epoch, self._epochs.revision)
         for partition in self._held:
             self._queue.add(partition)
 
@@ -265,6 +288,10 @@ class NodeAgent:
         if self.halted:
             return await self._keep_running(partition)
         view = self.mirrors.view(partition)
+        if isinstance(view, Unreadable):
+            self._unreadable.waits(partition, view)
+            return await self._keep_running(partition, view) if partition in self._held else None
+        self._unreadable.goes_on(partition)
         concerned = self.node.name in view.assigned or self.node.name in view.records
         if not concerned and partition not in self._held:
             if self._maps is not None:
@@ -284,15 +311,23 @@ class NodeAgent:
             return delay_s
         return await self._beside_running_member(view, status)
 
-    async def _keep_running(self, partition: PartitionId) -> float:
-        """Catalog and metastore do not agree: no assignment counts, but the data stays served."""
-        view, status = self.mirrors.view(partition), await self._host.status(partition)
-        if status is not None and status.life in (MemberLife.STOPPED, MemberLife.FAILED):
+    async def _keep_running(self, partition: PartitionId, unreadable: Unreadable | None = None) -> float:
+        """Catalog and metastore do not agree, or a key of the partition cannot be read: no assignment counts,
+        but the data stays served. A member that was stopped may be fenced: where nobody can tell it stays."""
+        view, status = self.mirrors.shown(partition), await self._host.status(partition)
+        stays = unreadable is not None and unreadable.key in (view.keys.pending, view.keys.group)
+        lives = (MemberLife.FAILED,) if stays else (MemberLife.STOPPED, MemberLife.FAILED)
+        if status is not None and status.life in lives and not (unreadable and self._is_fenced(view, status)):
             kept = view.kept.get(self.node.name)
             if kept is None or not is_kept(kept.value, status):
                 await self._host.restart(partition)
         await self._learner.keep(view)
         return HALTED_S
+
+    def _is_fenced(self, view: PartitionView, status: MemberStatus) -> bool:
+        pending = view.pending.value if view.pending is not None else None
+        group = view.group.value if view.group is not None else None
+        return bool(why_fenced(self.node.name, status.generation, pending, group))
 
     async def _beside_running_member(self, view: PartitionView, status: MemberStatus) -> float:
         if not status.is_leader:
@@ -303,6 +338,10 @@ class NodeAgent:
         except MemberUnavailableError as error:
             log.info("the leader does not answer", partition=str(view.partition), error=str(error))
             return FOLLOWING_S
+        except KeysUnreadableError as error:
+            self._unreadable.waits((view.partition, "leader"), error.unreadable)
+            return HALTED_S
+        self._unreadable.goes_on((view.partition, "leader"))
         return delay_s if delay_s is not None else self._idle_s()
 
     def _idle_s(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rebalance.core.keys import PartitionId
+from rebalance.core.readable import Unreadable
 from rebalance.core.records import MemberRole, MemberState
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 
@@ -16,6 +17,7 @@ class MirroredEndpoints:
     def __init__(self, mirrors: Mirrors) -> None:
         self._mirrors = mirrors
         self._known: dict[PartitionId, tuple[str, ...]] = {}
+        self._read_last: dict[PartitionId, tuple[str, ...]] = {}
         self._waiting: dict[PartitionId, set[asyncio.Future[None]]] = {}
         mirrors.partitions.listen(self._on_partition_keys)
         mirrors.members.listen(self._on_member_keys)
@@ -24,8 +26,17 @@ class MirroredEndpoints:
     def endpoints(self, partition: PartitionId) -> tuple[str, ...]:
         known = self._known.get(partition)
         if known is None:
-            known = self._known[partition] = client_urls(self._mirrors.view(partition))
+            known = self._known[partition] = self._read(partition)
         return known
+
+    def _read(self, partition: PartitionId) -> tuple[str, ...]:
+        """While a key of the partition cannot be read its data is served as before."""
+        view = self._mirrors.view(partition)
+        if not isinstance(view, Unreadable):
+            self._read_last[partition] = client_urls(view)
+            return self._read_last[partition]
+        shown = self._mirrors.shown(partition)
+        return client_urls(shown) or self._read_last.get(partition) or started_urls(shown)
 
     async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -45,7 +56,7 @@ class MirroredEndpoints:
         """The mirrors follow the metastore by themselves."""
 
     def learners(self, partition: PartitionId) -> tuple[str, ...]:
-        return learner_urls(self._mirrors.view(partition))
+        return learner_urls(self._mirrors.shown(partition))
 
     def _on_partition_keys(self, changed: frozenset[str]) -> None:
         for key in changed:
@@ -89,6 +100,13 @@ def client_urls(view: PartitionView) -> tuple[str, ...]:
             (name not in view.living, is_silent, name != configuration.leader, name, record.value.client_url)
         )
     return tuple(url for *_, url in sorted(ranked))
+
+
+def started_urls(view: PartitionView) -> tuple[str, ...]:
+    """Where the group's configuration cannot be read: members of the voters that stable names."""
+    peers = view.stable.value.peers if view.stable is not None else ()
+    found = (view.records[name].value for name in peers if name in view.records and name in view.living)
+    return tuple(each.client_url for each in found if each.started and each.client_url)
 
 
 def learner_urls(view: PartitionView) -> tuple[str, ...]:

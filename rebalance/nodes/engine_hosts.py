@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from catalog.core.zone import Node, ZoneIntent
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import GroupRecord, LogPosition
 from rebalance.ports.groups import (
     CancelAnswer,
@@ -111,7 +112,10 @@ class EngineHosts:
         found = await self._metastore.get(self._keyspace.intent(partition.zone_id))
         if found is None:
             raise NoPlaceError("ZONE_UNKNOWN: its intent is not there")
-        profiles = ZoneIntent.decode(found.value).zone.storage_profiles
+        intent = read(found, ZoneIntent.decode)
+        if isinstance(intent, Unreadable):
+            raise NoPlaceError(intent.cause)
+        profiles = intent.zone.storage_profiles
         engines = sorted({self._node.engine(profile) for profile in profiles})
         if len(engines) > 1:
             raise NoPlaceError(f"ENGINES_DIFFER: {', '.join(profiles)} are kept by {', '.join(engines)}")

@@ -18,6 +18,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.group_steps import stage_of
 from rebalance.core.guarded_write import Observed, Outcome, decide_on_configuration_applied
 from rebalance.core.keys import PartitionId
+from rebalance.core.readable import RecordNotReadableError, Unreadable, readable
 from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,
@@ -41,7 +42,7 @@ from rebalance.ports.groups import (
     PeerSight,
     ReconfigurationFailure,
 )
-from rebalance.ports.metastore import Metastore, MetastoreError
+from rebalance.ports.metastore import KeysUnreadableError, Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
 
@@ -157,7 +158,7 @@ class LeaderDuties:
         return {each: drive.beats_through for each, drive in self._drives.items() if drive.beats_through}
 
     def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
-        view = self._mirrors.view(partition)
+        view = self._mirrors.shown(partition)
         return {
             found.value.peer_url: PeerSight(
                 name,
@@ -182,7 +183,10 @@ class LeaderDuties:
         if listed != drive.members:
             drive.members, drive.attempts = listed, CopyAttempts(since_s=_now_s())
         try:
-            return await self._publish(self._mirrors.view(partition), term, members, None)
+            view = self._mirrors.view(partition)
+            if isinstance(view, Unreadable):
+                return False
+            return await self._publish(view, term, members, None)
         except MetastoreError as error:
             log.info("configuration not published yet", partition=str(partition), error=str(error))
             return False
@@ -234,7 +238,7 @@ class LeaderDuties:
         if observed.stable is None:
             return
         wanted = observed.pending or observed.stable
-        target = Assignments.decode(wanted.value)
+        target = readable(wanted, Assignments.decode)
         token = observed.pending.mod_revision if observed.pending else revision
         urls = _urls(view, target)
         members = await self._host.configuration(view.partition, linearizable=True)
@@ -321,8 +325,13 @@ class LeaderDuties:
             return False
         key, mirror = view.keys.configuration, self._mirrors.partitions
         current = self._written.current(key, mirror)
-        known = ConfigurationRecord.decode(current) if current is not None else None
+        try:
+            known = ConfigurationRecord.decode(current) if current is not None else None
+        except RecordNotReadableError as error:
+            raise KeysUnreadableError(Unreadable(key, error.reason)) from error
         record = _configuration(view, self._node, term, members, reason or "")
+        if known is not None:
+            record = kept_unknown(record, known)
         if known is not None and (known.generation, known.term) > (record.generation, term):
             return False
         if reason is None and known is not None and known.members == record.members:
@@ -347,6 +356,17 @@ class LeaderDuties:
         # A failure stays the reason until the member list changes, so that attempts do not make it flicker.
         issue = status.waiting or drive.attempts.failure
         return drive.attempts.told(_explain(view, issue), self._rules()) if issue else ""
+
+
+def kept_unknown(record: ConfigurationRecord, known: ConfigurationRecord) -> ConfigurationRecord:
+    """With what a later build has written into the record that it replaces."""
+    members = {
+        name: replace(each, unknown=before.unknown)
+        if (before := known.members.get(name)) is not None and before.member_id == each.member_id
+        else each
+        for name, each in record.members.items()
+    }
+    return replace(record, members=members, unknown=known.unknown)
 
 
 def _now_s() -> float:
@@ -380,9 +400,9 @@ def _configuration(
 def _stage(observed: Observed, members: tuple[GroupMember, ...]) -> Stage:
     voters = [each.node for each in members if each.role is MemberRole.VOTER]
     learners = [each.node for each in members if each.role is MemberRole.LEARNER]
-    stable = Assignments.decode(observed.stable.value).peers if observed.stable else ()
-    pending = Assignments.decode(observed.pending.value).peers if observed.pending else None
-    return stage_of(voters, learners, stable, pending)
+    stable = readable(observed.stable, Assignments.decode)
+    pending = readable(observed.pending, Assignments.decode)
+    return stage_of(voters, learners, stable.peers if stable else (), pending.peers if pending else None)
 
 
 def _wanted(view: PartitionView) -> _Wanted | None:

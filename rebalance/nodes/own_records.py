@@ -38,7 +38,8 @@ class OwnRecords:
         current = self.of(partition)
         mirror = current.mirror if current is not None else None
         if member is not None:
-            return await self._write(partition, replace(member, mirror=mirror), guards)
+            unknown = current.unknown if current is not None else None
+            return await self._write(partition, replace(member, mirror=mirror, unknown=unknown), guards)
         return await self._write(partition, MemberRecord.of_mirror(mirror) if mirror else None, guards)
 
     async def write_mirror(
@@ -46,6 +47,8 @@ class OwnRecords:
     ) -> bool:
         """As ``write_member``, of the mirror."""
         current = self.of(partition)
+        if mirror is not None and current is not None and current.mirror is not None:
+            mirror = replace(mirror, unknown=current.mirror.unknown)
         if current is not None and current.has_member:
             return await self._write(partition, replace(current, mirror=mirror), guards)
         return await self._write(partition, MemberRecord.of_mirror(mirror) if mirror else None, guards)

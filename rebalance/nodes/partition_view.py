@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.keys import Keyspace, PartitionId, PartitionKeys
+from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import (
     ConfigurationRecord,
     GroupRecord,
@@ -97,41 +98,59 @@ class Mirrors:
         for mirror in (self.partitions, self.members, self.nodes):
             await mirror.loaded()
 
-    def view(self, partition: PartitionId) -> PartitionView:
-        keys = self.keyspace.partition(partition)
-        stable = _decoded(self.partitions.get(keys.stable), Assignments.decode)
-        pending = _decoded(self.partitions.get(keys.pending), Assignments.decode)
-        group = _decoded(self.partitions.get(keys.group), GroupRecord.decode)
-        configuration = _decoded(self.partitions.get(keys.configuration), ConfigurationRecord.decode)
-        records: dict[str, Recorded[MemberRecord]] = {}
-        prefix = f"{self.keyspace.members}{partition.zone_id}/{partition.partition}/"
-        for item in self.members.below(prefix):
-            record = _decoded(item, MemberRecord.decode)
-            if record is not None:
-                records[item.key.removeprefix(prefix)] = record
+    def view(self, partition: PartitionId) -> PartitionView | Unreadable:
+        """Unreadable: one of its keys cannot be read. Nothing is decided about the partition then; what runs of
+        it runs on."""
+        unreadable: list[Unreadable] = []
+        view = self._read(partition, unreadable)
+        return unreadable[0] if unreadable else view
+
+    def shown(self, partition: PartitionId) -> PartitionView:
+        """For those who only look, and decide nothing: what cannot be read is left out."""
+        return self._read(partition, [])
+
+    def _read(self, partition: PartitionId, unreadable: list[Unreadable]) -> PartitionView:
+        keys, reader = self.keyspace.partition(partition), _Reader(unreadable)
+        get = self.partitions.get
+        stable = reader.recorded(get(keys.stable), Assignments.decode)
+        pending = reader.recorded(get(keys.pending), Assignments.decode)
+        group = reader.recorded(get(keys.group), GroupRecord.decode)
+        configuration = reader.recorded(get(keys.configuration), ConfigurationRecord.decode)
+        records = reader.below(self.members, self.keyspace.member(partition, ""), MemberRecord.decode)
         names = records.keys() | nodes_of(*(each.value for each in (stable, pending) if each))
         living = frozenset(name for name in names if self.nodes.get(self.keyspace.node(name)))
-        restarts = self._below(self.keyspace.restarts(partition), RestartRecord.decode)
-        kept = self._below(self.keyspace.kept_copies(partition), KeptRecord.decode)
+        restarts = reader.below(self.partitions, self.keyspace.restarts(partition), RestartRecord.decode)
+        kept = reader.below(self.partitions, self.keyspace.kept_copies(partition), KeptRecord.decode)
         return PartitionView(
             *(partition, keys, stable, pending, group, configuration, records, living), restarts, kept
         )
 
-    def _below(self, prefix: str, decode: Callable[[bytes], T]) -> dict[str, Recorded[T]]:
-        """Of the partitions' keys below ``prefix``, by what follows it: a node's name."""
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Adds to ``unreadable`` what it cannot read, and leaves it out."""
+
+    unreadable: list[Unreadable]
+
+    def recorded(self, item: KeyValue | None, decode: Callable[[bytes], T]) -> Recorded[T] | None:
+        found = read(item, lambda value: _parsed(decode, value))
+        if isinstance(found, Unreadable):
+            self.unreadable.append(found)
+            return None
+        if item is None or found is None:
+            return None
+        return Recorded(found, item.mod_revision, item.create_revision)
+
+    def below(
+        self, mirror: KeyspaceMirror, prefix: str, decode: Callable[[bytes], T]
+    ) -> dict[str, Recorded[T]]:
+        """By what follows ``prefix``: a node's name."""
         found = {}
-        for item in self.partitions.below(prefix):
-            record = _decoded(item, decode)
+        for item in mirror.below(prefix):
+            record = self.recorded(item, decode)
             if record is not None:
                 found[item.key.removeprefix(prefix)] = record
         return found
-
-
-def _decoded(item: KeyValue | None, decode: Callable[[bytes], T]) -> Recorded[T] | None:
-    """Raises ValueError for a document that this build does not know: nothing is done with that partition."""
-    if item is None:
-        return None
-    return Recorded(_parsed(decode, item.value), item.mod_revision, item.create_revision)
 
 
 @lru_cache(maxsize=20_000)

@@ -20,8 +20,10 @@ import structlog
 from catalog.core.zone import Node
 from rebalance.core.epoch import FIRST_EPOCH
 from rebalance.core.keys import Keyspace
+from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Delete, KeyValue, Put, Txn, unchanged
+from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -77,6 +79,7 @@ class Registration:
         self._path = data_dir / "node.json"
         self._ttl_s = lease_ttl_s
         self._lease = 0
+        self._unreadable = UnreadableLog()
         past = self._saved = NodeFile.read(self._path)
         self._past = past.incarnation
         self.revision_floor = past.revision
@@ -90,10 +93,16 @@ class Registration:
             now = asyncio.get_running_loop().time()
             try:
                 other = await self._try()
+            except RecordNotReadableError as error:
+                # It may be a living node's: it is neither overwritten nor taken for somebody.
+                self._unreadable.waits("registration", error)
+                await asyncio.sleep(self._ttl_s / 3)
+                continue
             except MetastoreError as error:
                 log.warning("metastore does not answer, node not registered", error=str(error))
                 await asyncio.sleep(RETRY_S)
                 continue
+            self._unreadable.goes_on("registration")
             if other is None:
                 log.info("node registered", node=self._node.name, incarnation=self.incarnation)
                 return
@@ -120,8 +129,12 @@ class Registration:
                 found = await self._metastore.get(self._key)
                 if found is not None and self._is_ours(found):
                     self._save()
+                    self._unreadable.goes_on("registration")
                     continue
                 log.warning("node's entry is gone, registering again", node=self._node.name)
+            except RecordNotReadableError as error:
+                self._unreadable.waits("registration", error)
+                continue
             except LeaseLostError:
                 log.warning("node's lease was lost, registering again", node=self._node.name)
             except MetastoreError as error:
@@ -132,23 +145,26 @@ class Registration:
 
     async def withdraw(self) -> None:
         """Remove the entry, if the metastore answers; else the lease removes it."""
-        with suppress(MetastoreError):
+        with suppress(MetastoreError, RecordNotReadableError):
             found = await self._metastore.get(self._key)
             if found is not None and self._is_ours(found):
                 guard = (unchanged(self._key, found.mod_revision),)
                 await self._metastore.commit(Txn(guard, (Delete(self._key),)))
+        with suppress(MetastoreError):
             if self._lease:
                 await self._metastore.revoke_lease(self._lease)
 
     async def _try(self) -> NodeRecord | None:
         """None when we are registered now, else whose entry is in the way."""
         found = await self._metastore.get(self._key)
+        unknown = None
         if found is not None:
-            other = NodeRecord.decode(found.value)
+            other = readable(found, NodeRecord.decode)
             if other.incarnation not in (self.incarnation, self._past):
                 return other
+            unknown = other.unknown
         self._lease = await self._metastore.grant_lease(self._ttl_s)
-        record = NodeRecord(self._node, self.incarnation, os.getpid())
+        record = NodeRecord(self._node, self.incarnation, os.getpid(), unknown)
         guard = (unchanged(self._key, found.mod_revision if found else 0),)
         put = Put(self._key, record.encode(), self._lease)
         result = await self._metastore.commit(Txn(guard, (put,)))
@@ -181,4 +197,4 @@ class Registration:
                 self._saved = current
 
     def _is_ours(self, found: KeyValue) -> bool:
-        return NodeRecord.decode(found.value).incarnation == self.incarnation
+        return readable(found, NodeRecord.decode).incarnation == self.incarnation

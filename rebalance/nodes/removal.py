@@ -8,12 +8,14 @@ from enum import Enum
 
 import structlog
 
+from catalog.core.zone import ZoneIntent
 from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.guarded_write import decode_trigger
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.txn import Compare, Get, Txn, unchanged
+from rebalance.core.keys import Keyspace, PartitionId, PartitionKeys
+from rebalance.core.readable import RecordNotReadableError, readable
+from rebalance.core.txn import Compare, Get, Txn, TxnResult, unchanged
 from rebalance.nodes.adopted_store import why_kept
 from rebalance.nodes.registration import Registration
 from rebalance.ports.metastore import Metastore
@@ -61,16 +63,32 @@ class RemovalJudge:
             *(keys.trigger, keyspace.limits),
         )
         result = await self._metastore.commit(Txn((), tuple(Get(name) for name in read)))
+        try:
+            return self._judged(keys, result, names, peer_url)
+        except RecordNotReadableError as error:
+            # What the key says may be that the data is needed.
+            return Removal(Verdict.KEPT, why=str(error))
+
+    def _judged(
+        self,
+        keys: PartitionKeys,
+        result: TxnResult,
+        names: Callable[[Assignments], bool],
+        peer_url: str | None,
+    ) -> Removal:
+        """Raises RecordNotReadableError."""
         found = [result.only(index) for index in (0, 1)]
         epoch = result.only(2)
-        self._registration.adopted(EpochRecord.decode(epoch.value if epoch else None).epoch, result.revision)
+        recorded = readable(epoch, EpochRecord.decode) or EpochRecord()
+        self._registration.adopted(recorded.epoch, result.revision)
         seen = self._registration.revision_floor
-        if any(item and names(Assignments.decode(item.value)) for item in found):
+        if any(names(each) for item in found if (each := readable(item, Assignments.decode)) is not None):
             return Removal(Verdict.WANTED)
+        readable(result.only(4), ZoneIntent.decode)
         if result.revision < seen:
             log.error(
                 "the metastore went back in time, nothing is destroyed on its word",
-                partition=str(partition),
+                key=keys.stable,
                 revision=result.revision,
                 seen=seen,
             )
@@ -87,6 +105,6 @@ class RemovalJudge:
         return Removal(
             Verdict.MAY_GO,
             guards,
-            keeps=Limits.decode(limits.value if limits else None).keep_copies,
-            event=decode_trigger(trigger.value) if trigger else 0,
+            keeps=Limits.of(limits).keep_copies,
+            event=readable(trigger, decode_trigger) or 0,
         )

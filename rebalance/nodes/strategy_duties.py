@@ -13,12 +13,13 @@ from rebalance.core.change_lock import (
     decide_on_change_cancelled,
     decide_on_change_ended,
 )
-from rebalance.core.guarded_write import Decision, Observed, Outcome
+from rebalance.core.guarded_write import Decision, Observed, Outcome, require_readable
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.readable import RecordNotReadableError, Unreadable
 from rebalance.core.records import Stage
 from rebalance.core.txn import Get, KeyValue, Txn
 from rebalance.ports.groups import CancelAnswer, GroupHost
-from rebalance.ports.metastore import Metastore
+from rebalance.ports.metastore import KeysUnreadableError, Metastore
 
 log = structlog.get_logger(__name__)
 
@@ -26,7 +27,10 @@ log = structlog.get_logger(__name__)
 async def read_assignments(
     metastore: Metastore, keyspace: Keyspace, partition: PartitionId
 ) -> tuple[Observed, int]:
-    """The assignment keys at one revision, and that revision; the trigger is left out."""
+    """The assignment keys at one revision, and that revision; the trigger is left out.
+
+    Raises KeysUnreadableError: a leader that cannot read one of them knows as little as if the metastore were
+    silent."""
     keys = keyspace.partition(partition)
     names = (keys.stable, keys.pending, keys.planned, keys.lock)
     result = await metastore.commit(Txn((), tuple(Get(name) for name in names)))
@@ -34,7 +38,12 @@ async def read_assignments(
         response[0] if isinstance(response, tuple) and response else None for response in result.responses
     ]
     stable, pending, planned, lock = found
-    return Observed(keys, stable, pending, planned, lock=lock), result.revision
+    observed = Observed(keys, stable, pending, planned, lock=lock)
+    try:
+        require_readable(observed)
+    except RecordNotReadableError as error:
+        raise KeysUnreadableError(Unreadable(error.key, error.reason)) from error
+    return observed, result.revision
 
 
 class StrategyDuties:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from rebalance.core.readable import Unreadable
 from rebalance.core.txn import KeyValue, Txn, TxnResult
 
 
@@ -17,7 +18,8 @@ class MetastoreError(Exception):
 
     MetastoreError
     ├── MetastoreUnavailableError   nothing was done, or (``outcome_unknown``) perhaps something was
-    └── LeaseLostError              the lease ended; its keys are gone
+    ├── LeaseLostError              the lease ended; its keys are gone
+    └── KeysUnreadableError         it answered with what this build cannot read: nothing is known
     """
 
 
@@ -31,6 +33,14 @@ class MetastoreUnavailableError(MetastoreError):
 
 class LeaseLostError(MetastoreError):
     """The lease expired or was revoked."""
+
+
+class KeysUnreadableError(MetastoreError):
+    """For work that goes on without the metastore: as if it had not answered about these keys."""
+
+    def __init__(self, unreadable: Unreadable) -> None:
+        super().__init__(unreadable.cause)
+        self.unreadable = unreadable
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,7 +183,7 @@ class OperationAuditor:
         below = f"{keys.zone_partitions(partition.zone_id)}{partition.partition}/"
         prefix = keys.member(partition, "")
         found = store.range_now(below)
-        members = {item.key.removeprefix(prefix): item.value for item in store.range_now(prefix).items}
+        members = {item.key.removeprefix(prefix): item for item in store.range_now(prefix).items}
         return ZoneReading(
             zone_id=partition.zone_id,
             keyspace=keys,

@@ -1,0 +1,34 @@
+"""Says once, and not each round, that a record cannot be read, and once that it can be again."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import structlog
+
+from rebalance.core.readable import RecordNotReadableError, Unreadable
+
+log = structlog.get_logger(__name__)
+
+NOTED_MAX = 10_000
+
+
+class UnreadableLog:
+    """``scope`` is what waits: a zone, a partition, a part of the process."""
+
+    def __init__(self) -> None:
+        self._noted: dict[Hashable, tuple[str, str]] = {}
+
+    def waits(self, scope: Hashable, found: Unreadable | RecordNotReadableError) -> None:
+        told = found.key, found.reason
+        if self._noted.get(scope) == told:
+            return
+        if len(self._noted) >= NOTED_MAX:
+            self._noted.clear()
+        self._noted[scope] = told
+        log.error("a record cannot be read", waits=str(scope), key=found.key, reason=found.reason)
+
+    def goes_on(self, scope: Hashable) -> None:
+        told = self._noted.pop(scope, None)
+        if told is not None:
+            log.warning("a record can be read again", waited=str(scope), key=told[0])

@@ -15,7 +15,7 @@ SHOWN_MAX = 1_000
 
 def can_stop(node: str, views: KeyspaceViews, zones: Mapping[ZoneId, str]) -> dict[str, Any]:
     """``zones``: names by id; partitions of other zones are being dropped, and count for nothing."""
-    alive = frozenset(views.live_records())
+    alive = views.alive()
     counts: Counter[str] = Counter()
     shown: list[dict[str, Any]] = []
     held = 0

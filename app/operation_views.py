@@ -15,12 +15,14 @@ import numpy.typing as npt
 
 from app.views import KeyspaceViews
 from catalog.core.zone import ZoneId
+from rebalance.controllers.targets import matrix_of
 from rebalance.core.admission import Limits, utc
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState
 from rebalance.core.operation import Operation, OperationKind, OperationState
 from rebalance.core.operation_progress import PartitionStep, Tally, advance, estimate, step_of, stuck
+from rebalance.core.readable import Unreadable, read, readable
 from rebalance.core.records import ConfigurationRecord
 from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import KeyValue
@@ -58,28 +60,30 @@ class OperationViews:
 
     def find(self, name: str) -> tuple[Operation, KeyValue] | None:
         found = self._keys.get(self._keyspace.operation(name))
-        return None if found is None else (Operation.decode(found.value), found)
+        return None if found is None else (readable(found, Operation.decode), found)
 
     def listed(self, wanted: OperationFilter) -> list[tuple[Operation, KeyValue]]:
-        """The newest first."""
+        """The newest first; without those that cannot be read."""
         keys = self._keyspace
         prefix = keys.operations if wanted.zone_id is None else keys.zone_operations(wanted.zone_id)
-        found = ((Operation.decode(item.value), item) for item in self._keys.below(prefix))
-        passed = [each for each in found if wanted.passes(each[0])]
+        passed = []
+        for item in self._keys.below(prefix):
+            operation = read(item, Operation.decode)
+            if not isinstance(operation, Unreadable) and wanted.passes(operation):
+                passed.append((operation, item))
         return sorted(passed, key=lambda each: (-each[0].event_revision, each[0].zone_id))
 
     def reverse_of(self, operation: Operation) -> Operation | None:
         """The operation that reverses this one."""
         prefix = self._keyspace.zone_operations(operation.zone_id)
-        parsed = (Operation.decode(item.value) for item in self._keys.below(prefix))
-        return next((each for each in parsed if each.reverses == operation.operation_id), None)
+        parsed = (read(item, Operation.decode) for item in self._keys.below(prefix))
+        known = (each for each in parsed if not isinstance(each, Unreadable))
+        return next((each for each in known if each.reverses == operation.operation_id), None)
 
     def is_newest(self, operation: Operation) -> bool:
         """Whether the zone's newest target is the operation's."""
-        value = self._keys.value(self._keyspace.target_pointer(operation.zone_id))
-        if value is None:
-            return False
-        return TargetPointer.decode(value).event_revision == operation.event_revision
+        found = read(self._keys.get(self._keyspace.target_pointer(operation.zone_id)), TargetPointer.decode)
+        return isinstance(found, TargetPointer) and found.event_revision == operation.event_revision
 
     def summary(self, operation: Operation, item: KeyValue, now_ms: int) -> Json:
         """As a list shows it: counts are those of the record."""
@@ -110,7 +114,7 @@ class OperationViews:
 
     def steps(self, operation: Operation) -> Iterator[PartitionStep]:
         """Where each partition is, of an operation that is not over; nothing for one whose target is gone."""
-        alive = frozenset(self._views.live_records())
+        alive = self._views.alive()
         if operation.kind is OperationKind.RESET:
             yield from self._steps_of_reset(operation, alive)
         elif self.is_newest(operation):
@@ -122,8 +126,8 @@ class OperationViews:
     def _steps_of_reset(self, operation: Operation, alive: frozenset[str]) -> Iterator[PartitionStep]:
         for number in operation.partitions:
             partition = PartitionId(operation.zone_id, number)
-            trigger = self._keys.value(self._keyspace.partition(partition).trigger)
-            processed = decode_trigger(trigger) if trigger is not None else 0
+            trigger = read(self._keys.get(self._keyspace.partition(partition).trigger), decode_trigger)
+            processed = 0 if trigger is None or isinstance(trigger, Unreadable) else trigger
             yield step_of(number, self._views.reset_view(partition, operation.event_revision, processed), alive)
 
     def plan(self, operation: Operation) -> Json | None:
@@ -155,7 +159,7 @@ class OperationViews:
 
     def _batches(self, moving: list[int]) -> Json:
         """As the limits of now cut it: without ``batch_size`` everything is one batch."""
-        limits = Limits.decode(self._keys.value(self._keyspace.limits))
+        limits = Limits.of(self._keys.get(self._keyspace.limits))
         size = limits.batch_size or max(1, len(moving))
         starts = range(0, len(moving), size)
         shown = [moving[start : start + size] for start in starts[:BATCHES_SHOWN_MAX]]
@@ -167,24 +171,23 @@ class OperationViews:
 
     def _target(self, zone_id: ZoneId, key: str, event: int) -> tuple[tuple[str, ...], Matrix] | None:
         """Nodes and matrix of the stored target that ``key`` names, if it is that of ``event``."""
-        value = self._keys.value(key)
-        pointer = TargetPointer.decode(value) if value is not None else None
-        if pointer is None or pointer.event_revision != event:
+        pointer = read(self._keys.get(key), TargetPointer.decode)
+        if not isinstance(pointer, TargetPointer) or pointer.event_revision != event:
             return None
         below = self._keys.below(self._keyspace.target(zone_id, event))
         stored = StoredTarget(pointer, tuple(chunk.value for chunk in below))
-        raw = b"".join(stored.chunks)
-        if len(raw) != 4 * pointer.partitions * pointer.replicas:
+        try:
+            return pointer.nodes, matrix_of(stored)
+        except ValueError:
             return None
-        matrix = np.frombuffer(raw, dtype="<i4").reshape(pointer.partitions, pointer.replicas)
-        return pointer.nodes, matrix.astype(np.int32)
 
     def _sizes(self, zone_id: ZoneId, partitions: int) -> npt.NDArray[np.int64]:
         sizes = np.zeros(partitions, dtype=np.int64)
         for number in range(partitions):
-            value = self._keys.value(self._keyspace.partition(PartitionId(zone_id, number)).configuration)
-            if value is not None:
-                sizes[number] = ConfigurationRecord.decode(value).size_bytes
+            item = self._keys.get(self._keyspace.partition(PartitionId(zone_id, number)).configuration)
+            found = read(item, ConfigurationRecord.decode)
+            if isinstance(found, ConfigurationRecord):
+                sizes[number] = found.size_bytes
         return sizes
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from catalog.core.zone import Zone, ZoneId
 from rebalance.core.keys import Keyspace
+from rebalance.core.readable import readable
 from rebalance.core.zone_map import ZoneMapPointer
 from rebalance.kernels.partition_map import STATE_NAMES, FullArrays
 from rebalance.kernels.partition_map_codec import decode_map
@@ -26,11 +27,11 @@ class PublishedMap:
 
 
 def published_map(keys: KeyspaceCopy, keyspace: Keyspace, zone_id: ZoneId) -> PublishedMap | None:
-    """None when there is none, or when its chunks are not all in the mirror yet. Raises DamagedMapError."""
-    value = keys.value(keyspace.zone_map(zone_id))
-    if value is None:
+    """None when there is none, or when its chunks are not all in the mirror yet. Raises DamagedMapError and
+    RecordNotReadableError."""
+    pointer = readable(keys.get(keyspace.zone_map(zone_id)), ZoneMapPointer.decode)
+    if pointer is None:
         return None
-    pointer = ZoneMapPointer.decode(value)
     data = b"".join(item.value for item in keys.below(keyspace.zone_map_chunks(zone_id, pointer.sequence)))
     if len(data) != pointer.size_bytes:
         return None

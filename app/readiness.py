@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from app.views import KeyspaceViews
+from catalog.core.codec import RecordNotReadableError, load
 from catalog.core.snapshot import CatalogSnapshot
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
@@ -27,6 +28,7 @@ class Readiness:
         keyspace: Keyspace,
         stores: StoreGuard,
     ) -> None:
+        self._views = KeyspaceViews(mirror, keyspace)
         self._stores = stores
         self._snapshot = snapshot
         self._metastore = metastore
@@ -45,25 +47,36 @@ class Readiness:
             metastore = self._agreement()
         leader = self._mirror.value(leader_key)
         engine = self._mirror.value(self._keyspace.engine_status)
-        spark = json.loads(engine) if engine is not None and answers else {}
+        spark = _document(engine) if engine is not None and answers else {}
         return {
             "ready": catalog == "ok" and metastore == "ok",
             "catalog": catalog,
             "metastore": metastore,
+            "unreadable": [each.cause for each in self._views.unreadable()] if answers else [],
             "nodes": sum(1 for _ in self._mirror.below(self._keyspace.nodes)),
             "spark": spark.get("state", "unknown"),
             "spark_message": spark.get("message", "no controller leads"),
             "spark_driver_pid": spark.get("driver_pid"),
-            "controller": leader.decode() if leader is not None else None,
+            "controller": leader.decode(errors="replace") if leader is not None else None,
         }
 
     def _agreement(self) -> str:
         state = self._stores.state
         if state is None:
             return "not compared with the catalog yet"
+        if state.unreadable is not None:
+            return state.unreadable.cause
         if state.divergence is not None:
             return f"diverged: {state.divergence.reason} (`zonectl metastore adopt`)"
         return f"full: {state.full}" if state.full else "ok"
+
+
+def _document(value: bytes) -> dict[str, Any]:
+    """Of the controller that leads; nothing where it cannot be read."""
+    try:
+        return load(value)
+    except RecordNotReadableError as error:
+        return {"message": error.message}
 
 
 async def _state_of(question: Awaitable[object]) -> str:

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 def partition_states(views: KeyspaceViews, zone: Zone, numbers: Sequence[int]) -> Iterator[Json]:
     """Global and local states, partition by partition (``rebalance.core.partition_state``)."""
-    placed, alive = views.placed(zone.zone_id), frozenset(views.live_records())
+    placed, alive = views.placed(zone.zone_id), views.alive()
     for number in numbers or range(zone.partitions):
         view, _ = views.view(PartitionId(zone.zone_id, number), placed)
         voters = voters_of(view)

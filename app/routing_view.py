@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.core.zone import Zone
-from rebalance.core.epoch import EpochRecord, event_revision
+from rebalance.core.epoch import FIRST_EPOCH, EpochRecord, event_revision
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.readable import read
 from rebalance.groups.key_hash import KEY_HASH_NAME
 from rebalance.metastore.mirror import KeyspaceCopy
 from rebalance.ports.groups import EndpointSource
@@ -32,6 +33,7 @@ class RoutingView:
         self._mirror = mirror
         self._keyspace = keyspace
         self._source = source
+        self._epoch = FIRST_EPOCH
 
     def document(self, zone: Zone) -> RoutingDocument:
         """``partitions[n].voters`` are client URLs, the one to ask first at the start; empty for a group that
@@ -47,6 +49,9 @@ class RoutingView:
             "partitions": partitions,
         }
         digest = hashlib.blake2b(json.dumps(body).encode(), digest_size=12).hexdigest()
-        epoch = EpochRecord.decode(self._mirror.value(self._keyspace.epoch)).epoch
-        version = event_revision(epoch, self._mirror.revision)
+        record = read(self._mirror.get(self._keyspace.epoch), EpochRecord.decode) or EpochRecord()
+        if isinstance(record, EpochRecord):
+            # While it cannot be read the last one holds: versions never go back.
+            self._epoch = record.epoch
+        version = event_revision(self._epoch, self._mirror.revision)
         return RoutingDocument({**body, "version": version}, version, digest)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from app.wait_causes import WaitCauses
 from catalog.core.quorum import ALL_REPLICAS
@@ -17,16 +17,22 @@ from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.clock import WallClock
 from rebalance.core.admission import Limits, move_of, utc
 from rebalance.core.assignments import Assignments
+from rebalance.core.bandwidth import AdmissionRecord
+from rebalance.core.change_lock import decode_lock
 from rebalance.core.data_nodes import DataNodes, replica_counts
 from rebalance.core.drain import Drain
+from rebalance.core.epoch import EpochRecord
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
+from rebalance.core.node_history import DataNodesHistory
 from rebalance.core.operation import operation_id
 from rebalance.core.partition_state import is_learner
 from rebalance.core.phases import phases_of
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable, unreadable_among
 from rebalance.core.records import (
     ConfigurationRecord,
+    GroupRecord,
     KeptRecord,
     MemberRecord,
     MemberRole,
@@ -35,9 +41,12 @@ from rebalance.core.records import (
     Stage,
 )
 from rebalance.core.target import StoredTarget, TargetPointer, available_target, is_target_of
+from rebalance.core.topology import Topology
+from rebalance.core.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceCopy
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 DECODED_MAX = 20_000
 
@@ -87,31 +96,73 @@ class KeyspaceViews:
 
     def nodes(self) -> list[Json]:
         """Living nodes, and those that are gone but still hold or should hold replicas."""
-        alive, drains = self.live_records(), self.drains()
-        members = Counter(node for _, node, _ in self._members(self._keyspace.members))
+        records, drains, alive = self.live_records(), self.drains(), self.alive()
+        members = Counter(node for _, node, _ in self._member_keys(self._keyspace.members))
         known = {*alive, *members, *drains, *self._data_nodes_of_all_zones()}
-        return [self._node(name, alive.get(name), members[name], drains.get(name)) for name in sorted(known)]
+        return [
+            self._node(name, records.get(name), members[name], drains.get(name), is_alive=name in alive)
+            for name in sorted(known)
+        ]
+
+    def alive(self) -> frozenset[str]:
+        """Names of the nodes whose lease lives, whether their records can be read or not."""
+        prefix = self._keyspace.nodes
+        return frozenset(item.key.removeprefix(prefix) for item in self._mirror.below(prefix))
+
+    def unreadable(self) -> list[Unreadable]:
+        """Keys of the whole cluster that cannot be read, on which all zones wait or a node does; those of zones
+        and partitions are told with these."""
+        keys, mirror = self._keyspace, self._mirror
+        single: list[tuple[str, Callable[[bytes], object]]] = [
+            (keys.epoch, EpochRecord.decode),
+            (keys.topology, Topology.decode),
+            (keys.limits, Limits.decode),
+            (keys.admissions, AdmissionRecord.decode),
+        ]
+        found = [read(item, decode) for name, decode in single if (item := mirror.get(name)) is not None]
+        found += [read(item, NodeRecord.decode) for item in mirror.below(keys.nodes)]
+        found += [read(item, Drain.decode) for item in mirror.below(keys.drains)]
+        return [each for each in found if isinstance(each, Unreadable)]
 
     def may_rebalance(self) -> bool:
         """Whether statements may move data (VOL-097); as long as nobody has said anything they may."""
-        return Limits.decode(self._mirror.value(self._keyspace.limits)).rebalancing
+        return Limits.of(self._mirror.get(self._keyspace.limits)).rebalancing
 
     def live_records(self) -> dict[str, NodeRecord]:
-        found = (NodeRecord.decode(item.value) for item in self._mirror.below(self._keyspace.nodes))
-        return {record.node.name: record for record in found}
+        """Of living nodes, those that can be read."""
+        found = (read(item, NodeRecord.decode) for item in self._mirror.below(self._keyspace.nodes))
+        return {each.node.name: each for each in found if not isinstance(each, Unreadable)}
 
     def drains(self) -> dict[str, Drain]:
-        """Nodes that are leaving, by name."""
-        prefix = self._keyspace.drains
-        return {item.key.removeprefix(prefix): Drain.decode(item.value) for item in self._mirror.below(prefix)}
+        """Nodes that are leaving, by name; one whose mark cannot be read tells so as its reason."""
+        prefix, found = self._keyspace.drains, {}
+        for item in self._mirror.below(prefix):
+            mark = read(item, Drain.decode)
+            name = item.key.removeprefix(prefix)
+            found[name] = Drain("", mark.cause, 0) if isinstance(mark, Unreadable) else mark
+        return found
 
     def data_nodes(self, zone_id: ZoneId) -> DataNodes | None:
-        value = self._mirror.value(self._keyspace.data_nodes(zone_id))
-        return _data_nodes(value) if value is not None else None
+        """None, too, where they cannot be read: ``zone_unreadable`` says so."""
+        found = read(self._mirror.get(self._keyspace.data_nodes(zone_id)), _data_nodes)
+        return None if isinstance(found, Unreadable) else found
 
     def intent(self, zone_id: ZoneId) -> ZoneIntent | None:
-        value = self._mirror.value(self._keyspace.intent(zone_id))
-        return ZoneIntent.decode(value) if value is not None else None
+        """None, too, where it cannot be read: ``zone_unreadable`` says so."""
+        found = read(self._mirror.get(self._keyspace.intent(zone_id)), ZoneIntent.decode)
+        return None if isinstance(found, Unreadable) else found
+
+    def zone_unreadable(self, zone_id: ZoneId) -> Unreadable | None:
+        """The first key of the zone as a whole that cannot be read: the zone waits for it."""
+        keys, get = self._keyspace, self._mirror.get
+        return unreadable_among(
+            (
+                read(get(keys.intent(zone_id)), ZoneIntent.decode),
+                read(get(keys.data_nodes(zone_id)), _data_nodes),
+                read(get(keys.data_nodes_history(zone_id)), DataNodesHistory.decode),
+                read(get(keys.target_pointer(zone_id)), TargetPointer.decode),
+            )
+        )
 
     def version_of(self, zone: Zone, catalog_version: int) -> int:
         """The version that made ``zone`` what it is; the catalog's own while the intent is on its way."""
@@ -137,12 +188,12 @@ class KeyspaceViews:
         }
 
     def partitions(self, zone_id: ZoneId, count: int) -> list[Json]:
-        placed, alive = self.placed(zone_id), frozenset(self.live_records())
+        placed, alive = self.placed(zone_id), self.alive()
         return [self._partition(PartitionId(zone_id, number), placed, alive) for number in range(count)]
 
     def partition(self, partition: PartitionId) -> Json:
         """With its phases, which the list of all partitions leaves out."""
-        placed, alive = self.placed(partition.zone_id), frozenset(self.live_records())
+        placed, alive = self.placed(partition.zone_id), self.alive()
         view, trigger = self.view(partition, placed)
         phases = [
             {
@@ -162,7 +213,11 @@ class KeyspaceViews:
         ``zone`` is the catalog's, needed for an intent below ``version``: it may be on its way, or the version
         was another zone's and changed nothing here.
         """
-        intent = self.intent(zone_id)
+        intent, unreadable = self.intent(zone_id), self.zone_unreadable(zone_id)
+        if unreadable is not None:
+            known = zone or (intent.zone if intent is not None else None)
+            total = known.partitions if known is not None else 1
+            return self._progress(zone_id, intent, Counter(WAITING=total), Counter({unreadable.cause: total}))
         if intent is None or (intent.version < version and intent.zone != zone):
             known = intent.zone if intent else zone
             total = known.partitions if known else 0
@@ -176,7 +231,7 @@ class KeyspaceViews:
             return self._progress(zone_id, intent, Counter(WAITING=total), Counter({whole: total}))
         states: Counter[str] = Counter()
         causes: Counter[str] = Counter()
-        alive = frozenset(self.live_records())
+        alive = self.alive()
         for number in range(placed.pointer.partitions):
             view, _ = self.view(PartitionId(zone_id, number), placed)
             status = partition_status(view, alive)
@@ -188,18 +243,24 @@ class KeyspaceViews:
     def whole_wait(self, intent: ZoneIntent) -> str:
         """What all partitions of the zone wait for; empty: each of them tells for itself."""
         zone_id = intent.zone.zone_id
+        unreadable = self.zone_unreadable(zone_id)
+        if unreadable is not None:
+            return unreadable.cause
         data_nodes = self.data_nodes(zone_id)
         if data_nodes is not None and not data_nodes.nodes:
             return "NO_DATA_NODES"
-        value = self._mirror.value(self._keyspace.target_pointer(zone_id))
-        if value is None or data_nodes is None:
-            return "PLACEMENT_NOT_COMPUTED"
-        is_placed = is_target_of(TargetPointer.decode(value), intent, data_nodes)
-        return "" if is_placed else "PLACEMENT_NOT_COMPUTED"
+        pointer = readable(self._mirror.get(self._keyspace.target_pointer(zone_id)), TargetPointer.decode)
+        if pointer is not None and data_nodes is not None and is_target_of(pointer, intent, data_nodes):
+            return ""
+        halting = (read(self._mirror.get(self._keyspace.epoch), EpochRecord.decode),)
+        unreadable = unreadable_among(
+            (*halting, read(self._mirror.get(self._keyspace.topology), Topology.decode))
+        )
+        return unreadable.cause if unreadable is not None else "PLACEMENT_NOT_COMPUTED"
 
     def _progress_of_drop(self, zone_id: ZoneId, intent: ZoneIntent) -> Json:
-        alive = frozenset(self.live_records())
-        left = [each for each in self._members(self._keyspace.zone_members(zone_id)) if each[1] in alive]
+        alive = self.alive()
+        left = [each for each in self._member_keys(self._keyspace.zone_members(zone_id)) if each[1] in alive]
         busy = {partition for partition, _, _ in left}
         causes = Counter(f"CLEAN_UP: {node}" for _, node, _ in left)
         total = intent.zone.partitions
@@ -232,38 +293,67 @@ class KeyspaceViews:
         }
 
     def placed(self, zone_id: ZoneId) -> PlacedZone | None:
-        """The zone's newest target, decoded once for each pointer."""
+        """The zone's newest target, decoded once for each pointer. None, too, where it cannot be read."""
         item = self._mirror.get(self._keyspace.target_pointer(zone_id))
         if item is None:
             return None
         cached = self._decoded.get(zone_id)
         if cached is not None and cached[0] == item.mod_revision:
             return cached[1]
-        pointer = TargetPointer.decode(item.value)
+        pointer = read(item, TargetPointer.decode)
+        if isinstance(pointer, Unreadable):
+            return None
         below = self._mirror.below(self._keyspace.target(zone_id, pointer.event_revision))
         target = StoredTarget(pointer, tuple(chunk.value for chunk in below))
-        placed = PlacedZone(target, target.rows())
+        try:
+            placed = PlacedZone(target, target.rows())
+        except ValueError:
+            # A chunk is being replaced, or is not what was stored.
+            return None
         self._decoded[zone_id] = (item.mod_revision, placed)
         return placed
 
     def view(self, partition: PartitionId, placed: PlacedZone | None) -> tuple[PartitionView, int | None]:
         """All that is known of a partition, and the event revision that it has processed."""
-        keys = self._keyspace.partition(partition)
-        trigger_value = self._mirror.value(keys.trigger)
-        trigger = decode_trigger(trigger_value) if trigger_value is not None else None
-        configuration = self._mirror.value(keys.configuration)
-        stable = _assignments(self._mirror.value(keys.stable))
+        keys, get = self._keyspace.partition(partition), self._mirror.get
+        found = _Found([])
+        trigger = found.record(get(keys.trigger), decode_trigger)
+        stable = found.record(get(keys.stable), Assignments.decode)
+        pending = found.record(get(keys.pending), Assignments.decode)
+        planned = found.record(get(keys.planned), Assignments.decode)
+        found.record(get(keys.lock), decode_lock)
+        found.record(get(keys.group), GroupRecord.decode)
+        prefix = self._keyspace.member(partition, "")
+        members = {
+            item.key.removeprefix(prefix): record
+            for item in self._mirror.below(prefix)
+            if (record := found.record(item, MemberRecord.decode)) is not None
+        }
+        configuration = found.record(get(keys.configuration), ConfigurationRecord.decode)
         view = PartitionView(
-            target=placed.target(partition.partition, stable) if placed else None,
+            target=self._target(placed, partition, stable, found),
             stable=stable,
-            pending=_assignments(self._mirror.value(keys.pending)),
-            planned=_assignments(self._mirror.value(keys.planned)),
+            pending=pending,
+            planned=planned,
             processed=placed is not None and trigger is not None and trigger >= placed.pointer.event_revision,
-            members=self.members(partition),
-            configuration=ConfigurationRecord.decode(configuration) if configuration is not None else None,
+            members=members,
+            configuration=configuration,
             recovered=placed is not None and trigger is not None and trigger > placed.pointer.event_revision,
+            unreadable=found.unreadable[0].cause if found.unreadable else "",
         )
         return self._with_admission(partition, view), trigger
+
+    @staticmethod
+    def _target(
+        placed: PlacedZone | None, partition: PartitionId, stable: Assignments | None, found: _Found
+    ) -> Assignments | None:
+        if placed is None or partition.partition >= len(placed.rows):
+            return None
+        try:
+            return placed.target(partition.partition, stable)
+        except RecordNotReadableError as error:
+            found.unreadable.append(Unreadable(error.key or str(partition), error.reason))
+            return None
 
     def reset_view(self, partition: PartitionId, event_revision: int, processed: int) -> PartitionView:
         """A partition as a reset of ``event_revision`` sees it: where it rests is where it was to go."""
@@ -285,8 +375,9 @@ class KeyspaceViews:
         return replace(view, admission=cause)
 
     def members(self, partition: PartitionId) -> dict[str, MemberRecord]:
-        prefix = self._keyspace.member(partition, "")
-        return {node: record for _, node, record in self._members(prefix)}
+        found = self._member_keys(self._keyspace.member(partition, ""))
+        records = ((node, read(item, MemberRecord.decode)) for _, node, item in found)
+        return {node: record for node, record in records if not isinstance(record, Unreadable)}
 
     def restarting(self, partition: PartitionId) -> list[str]:
         """Nodes whose members were asked to restart and did not yet."""
@@ -295,7 +386,7 @@ class KeyspaceViews:
 
     def held_by(self, node: str) -> Iterator[PartitionId]:
         """Partitions of which the node has a member, in key order."""
-        for partition, name, _ in self._members(self._keyspace.members):
+        for partition, name, _ in self._member_keys(self._keyspace.members):
             if name == node:
                 yield partition
 
@@ -327,25 +418,30 @@ class KeyspaceViews:
                 "left_by": operation_id(partition.zone_id, record.event),
             }
             for item in self._mirror.below(prefix)
-            for record in (KeptRecord.decode(item.value),)
+            for record in (read(item, KeptRecord.decode),)
+            if not isinstance(record, Unreadable)
         ]
 
-    def _members(self, prefix: str) -> Iterator[tuple[PartitionId, str, MemberRecord]]:
+    def _member_keys(self, prefix: str) -> Iterator[tuple[PartitionId, str, KeyValue]]:
         for item in self._mirror.below(prefix):
             parsed = self._keyspace.parse_member(item.key)
             if parsed is not None:
-                yield (*parsed, MemberRecord.decode(item.value))
+                yield (*parsed, item)
 
     def _data_nodes_of_all_zones(self) -> Iterator[str]:
         for item in self._mirror.below(self._keyspace.all_data_nodes):
-            yield from DataNodes.decode(item.value).nodes
+            found = read(item, _data_nodes)
+            if not isinstance(found, Unreadable):
+                yield from found.nodes
 
     @staticmethod
-    def _node(name: str, record: NodeRecord | None, members: int, drain: Drain | None) -> Json:
+    def _node(
+        name: str, record: NodeRecord | None, members: int, drain: Drain | None, *, is_alive: bool
+    ) -> Json:
         node = record.node if record else None
         return {
             "name": name,
-            "alive": record is not None,
+            "alive": is_alive,
             "attributes": dict(node.attributes) if node else {},
             "profiles": list(node.profiles) if node else [],
             "member_limit": node.member_limit if node else None,
@@ -375,8 +471,18 @@ def _data_nodes(value: bytes) -> DataNodes:
     return DataNodes.decode(value)
 
 
-def _assignments(value: bytes | None) -> Assignments | None:
-    return Assignments.decode(value) if value is not None else None
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Adds to ``unreadable`` what cannot be read, and leaves it out."""
+
+    unreadable: list[Unreadable]
+
+    def record(self, item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:
+        found = read(item, decode)
+        if isinstance(found, Unreadable):
+            self.unreadable.append(found)
+            return None
+        return found
 
 
 def roles(assignments: Assignments | None) -> Json | None:

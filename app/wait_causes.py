@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits, Loads, Rooms, load_of
 from rebalance.core.assignments import Assignments, nodes_of
-from rebalance.core.bandwidth import buckets_of
+from rebalance.core.bandwidth import AdmissionRecord, buckets_of
 from rebalance.core.keys import Keyspace
 from rebalance.core.operation import Operation
+from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import NodeRecord
 from rebalance.metastore.mirror import KeyspaceCopy
 
@@ -33,13 +35,14 @@ class WaitCauses:
 
     def rooms(self) -> Rooms | None:
         """What may begin now; None: no limits hold."""
-        value, now_ms = self._mirror.value(self._keyspace.limits), self._now_ms()
-        if value is None:
+        item, now_ms = self._mirror.get(self._keyspace.limits), self._now_ms()
+        if item is None:
             return None
+        value = item.value
         asked, at_ms = self._asked
         if asked != value or not 0 <= now_ms - at_ms < COUNTED_ANEW_MS:
             self._asked = value, now_ms
-            self._rooms = self._rooms_of(Limits.decode(value), now_ms)
+            self._rooms = self._rooms_of(Limits.of(item), now_ms)
         return self._rooms
 
     def _rooms_of(self, limits: Limits, now_ms: int) -> Rooms | None:
@@ -47,17 +50,28 @@ class WaitCauses:
             return None
         if self._counted_revision != self._mirror.revision:
             self._loads, self._counted_revision = self._count(), self._mirror.revision
-        records = (NodeRecord.decode(item.value) for item in self._mirror.below(self._keyspace.nodes))
-        member_limits = {record.node.name: record.node.member_limit for record in records}
         first = self._first() if limits.one_operation else None
-        buckets = buckets_of(self._mirror.value(self._keyspace.admissions))
-        return Rooms(limits, self._loads, member_limits, now_ms, first, buckets)
+        admission = read(self._mirror.get(self._keyspace.admissions), AdmissionRecord.decode)
+        if isinstance(admission, Unreadable):
+            limits, admission = replace(limits, unreadable=admission.cause), None
+        buckets = buckets_of(admission)
+        return Rooms(limits, self._loads, self._member_limits(), now_ms, first, buckets)
+
+    def _member_limits(self) -> dict[str, int]:
+        """A node whose record cannot be read takes no more members."""
+        prefix, found = self._keyspace.nodes, {}
+        for item in self._mirror.below(prefix):
+            record = read(item, NodeRecord.decode)
+            limit = 0 if isinstance(record, Unreadable) else record.node.member_limit
+            found[item.key.removeprefix(prefix)] = limit
+        return found
 
     def _first(self) -> tuple[ZoneId, str] | None:
         """The operation that goes first where only one may, as the controllers choose it."""
-        parsed = (Operation.decode(item.value) for item in self._mirror.below(self._keyspace.operations))
+        parsed = (read(item, Operation.decode) for item in self._mirror.below(self._keyspace.operations))
+        known = (each for each in parsed if not isinstance(each, Unreadable))
         found = min(
-            (each for each in parsed if each.kind.moves_data and not each.is_over),
+            (each for each in known if each.kind.moves_data and not each.is_over),
             key=lambda each: (each.event_revision, each.zone_id),
             default=None,
         )
@@ -71,13 +85,11 @@ class WaitCauses:
             parsed = keys.parse_partition(item.key)
             if parsed is None:
                 continue
-            names, stable = keys.partition(parsed[0]), _decoded(item.value)
-            pending, planned = (
-                _decoded(value) if value is not None else None
-                for value in (self._mirror.value(names.pending), self._mirror.value(names.planned))
-            )
+            names, get = keys.partition(parsed[0]), self._mirror.get
+            read_keys = [read(each, _decoded) for each in (item, get(names.pending), get(names.planned))]
+            stable, pending, planned = (None if isinstance(each, Unreadable) else each for each in read_keys)
             loads.members.update(nodes_of(stable, pending, planned))
-            if pending is not None:
+            if stable is not None and pending is not None:
                 loads.add(parsed[0].zone_id, load_of(stable, pending, planned))
         return loads
 

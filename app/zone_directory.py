@@ -1,7 +1,7 @@
 """Zone names to zones, without a catalog read on the data path.
 
-Answers from the intents in the keyspace mirror; a name that is not there yet (its intent is still on the way)
-is looked up in the catalog.
+Answers from the intents in the keyspace mirror; a name that is not there (its intent is still on the way, or
+cannot be read) is looked up in the catalog.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneIntent
 from rebalance.core.keys import Keyspace
+from rebalance.core.readable import read
 from rebalance.metastore.mirror import KeyspaceMirror
 
 
@@ -50,7 +51,6 @@ class ZoneDirectory:
             # A renamed zone's old name may belong to another zone by now.
             if before is not None and self._by_name.get(before.name) is before:
                 del self._by_name[before.name]
-            value = self._mirror.value(key)
-            intent = ZoneIntent.decode(value) if value is not None else None
-            if intent is not None and not intent.dropped:
+            intent = read(self._mirror.get(key), ZoneIntent.decode)
+            if isinstance(intent, ZoneIntent) and not intent.dropped:
                 self._by_key[key] = self._by_name[intent.zone.name] = intent.zone

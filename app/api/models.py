@@ -261,6 +261,7 @@ class Readiness(BaseModel):
     ready: bool
     catalog: str
     metastore: str
+    unreadable: list[str] = Field(description="keys of the whole cluster that cannot be read, with the reason")
     nodes: int = Field(description="nodes that are alive")
     spark: Literal["starting", "ready", "down", "unknown"]
     spark_message: str

@@ -80,7 +80,7 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
     def check(drained: frozenset[str]) -> None:
         stored = ((zones[zone_id], services.views.data_nodes(zone_id)) for zone_id in zones)
         data_nodes = [(zone, found.nodes) for zone, found in stored if found is not None]
-        living = frozenset(services.views.live_records())
+        living = services.views.alive()
         stranded = left_without(data_nodes, living, drained)
         if stranded:
             raise RefusedError(ErrorKind.DRAIN_LEAVES_NO_DATA_NODE, _stranded(node, stranded))

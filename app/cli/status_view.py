@@ -40,6 +40,8 @@ def print_status(
     print(f"{url}: {'ready' if ready['ready'] else 'not ready'}")
     stores = f"catalog {ready.get('catalog')}, metastore {ready.get('metastore')}"
     print(f"{stores}, spark {ready.get('spark')}{message}")
+    for cause in ready.get("unreadable") or ():
+        print(cause)
     for line in summary(limits) if limits else ():
         print(line)
     if nodes:

@@ -25,6 +25,7 @@ from app.console.zone_grid import ZoneGrid
 from app.views import KeyspaceViews, PlacedZone
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.readable import Unreadable, read
 from rebalance.core.target import INDEX_BYTES, TargetPointer
 from rebalance.metastore.mirror import KeyspaceCopy, KeyspaceMirror
 
@@ -180,7 +181,9 @@ class PartitionFeed:
         known = self._placed.get(zone_id)
         pointer = self._mirror.get(prefixes[0])
         if pointer is not None and (known is None or known[0] != pointer.mod_revision):
-            prefixes.append(keys.target(zone_id, TargetPointer.decode(pointer.value).event_revision))
+            named = read(pointer, TargetPointer.decode)
+            if not isinstance(named, Unreadable):
+                prefixes.append(keys.target(zone_id, named.event_revision))
         for number in numbers:
             prefixes += (
                 f"{keys.zone_partitions(zone_id)}{number}/",
@@ -194,9 +197,12 @@ class PartitionFeed:
         """Zones that are new, changed or gone."""
         while self._zones_dirty:
             zone_id = self._zones_dirty.pop()
-            value = self._mirror.value(self._keyspace.intent(zone_id))
-            intent = ZoneIntent.decode(value) if value is not None else None
+            intent = read(self._mirror.get(self._keyspace.intent(zone_id)), ZoneIntent.decode)
             self.version += 1
+            if isinstance(intent, Unreadable):
+                # What was known of the zone is shown; its pages tell why it waits.
+                self._note(zone_id, range(self.grids[zone_id].partitions if zone_id in self.grids else 0))
+                continue
             if intent is None or intent.dropped:
                 for known in (self.grids, self.intents, self._dirty, self._placed):
                     known.pop(zone_id, None)
@@ -209,15 +215,16 @@ class PartitionFeed:
             self._dirty[zone_id] = set(range(grid.partitions))
 
     def _seed(self, zone_id: ZoneId, grid: ZoneGrid) -> None:
-        value = self._mirror.value(self._keyspace.target_pointer(zone_id))
-        if value is None:
+        pointer = read(self._mirror.get(self._keyspace.target_pointer(zone_id)), TargetPointer.decode)
+        if not isinstance(pointer, TargetPointer):
             return
-        pointer = TargetPointer.decode(value)
         chunks = self._mirror.below(self._keyspace.target(zone_id, pointer.event_revision))
         raw = b"".join(item.value for item in chunks)
         fits = pointer.partitions == grid.partitions
         if fits and len(raw) == pointer.partitions * pointer.replicas * INDEX_BYTES:
             matrix = np.frombuffer(raw, dtype="<i4").reshape(pointer.partitions, pointer.replicas)
+            if matrix.min() < 0 or matrix.max() >= len(pointer.nodes):
+                return
             grid.seed(pointer.nodes, matrix.astype(np.int32), pointer.consensus)
 
     def _adopt_nodes(self) -> None:
@@ -245,20 +252,22 @@ class PartitionFeed:
     def _published_zones(self) -> Iterator[ZoneId]:
         prefix = self._keyspace.intents
         for item in self._mirror.below(prefix):
-            yield ZoneId(int(item.key.removeprefix(prefix)))
+            zone_id = self._keyspace.parse_intent(item.key)
+            if zone_id is not None:
+                yield zone_id
 
     def _on_change(self, changed: frozenset[str]) -> None:
         keys = self._keyspace
         whole_zones = (keys.intents, keys.pointers, keys.all_data_nodes)
         topics: set[Topic] = set()
         for key in changed:
-            if key.startswith(keys.partitions):
-                self._note_key(key.removeprefix(keys.partitions))
-            elif key.startswith(keys.members):
-                self._note_key(key.removeprefix(keys.members))
+            if key.startswith((keys.partitions, keys.members)):
+                self._note_key(key)
             elif key.startswith(whole_zones):
                 topics.add(Topic.ZONES)
-                self._zones_dirty.add(ZoneId(int(key.rpartition("/")[2])))
+                zone_id = keys.parse_intent(keys.intents + key.rpartition("/")[2])
+                if zone_id is not None:
+                    self._zones_dirty.add(zone_id)
             elif key.startswith((keys.nodes, keys.drains)):
                 topics.add(Topic.NODES)
                 self._nodes_dirty |= key.startswith(keys.nodes)
@@ -270,12 +279,11 @@ class PartitionFeed:
         if time.monotonic() < self._watched_until:
             self._wanted.set()
 
-    def _note_key(self, rest: str) -> None:
-        """``rest``: ``zone/partition/...``; other keys of the same prefix are of no partition."""
-        zone, _, below = rest.partition("/")
-        number = below.partition("/")[0]
-        if zone.isdigit() and number.isdigit():
-            zone_id = ZoneId(int(zone))
+    def _note_key(self, key: str) -> None:
+        """Some keys below the prefixes are of no partition."""
+        parsed = self._keyspace.parse_partition(key) or self._keyspace.parse_member(key)
+        if parsed is not None:
+            zone_id, number = parsed[0].zone_id, parsed[0].partition
             grid = self.grids.get(zone_id)
-            if grid is not None and int(number) < grid.partitions:
-                self._dirty.setdefault(zone_id, set()).add(int(number))
+            if grid is not None and number < grid.partitions:
+                self._dirty.setdefault(zone_id, set()).add(number)

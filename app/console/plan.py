@@ -127,7 +127,7 @@ def make_plan(asked: Asked, snapshot: SystemSnapshot) -> Plan:
     changed = _changed_zone(statement, snapshot) if statement else None
     zones = snapshot.catalog.zones if changed is None else (changed,)
     presence = _presence(asked, snapshot)
-    batch_size = Limits.decode(snapshot.keys.value(snapshot.keyspace.limits)).batch_size
+    batch_size = Limits.of(snapshot.keys.get(snapshot.keyspace.limits)).batch_size
     make = partial(_zone_plan, presence=presence, snapshot=snapshot, batch_size=batch_size)
     plans = tuple(found for zone in zones if (found := make(zone)) is not None)
     return Plan(asked, statement, snapshot.catalog.version, plans, batch_size, stamp_of(snapshot))

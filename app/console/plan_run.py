@@ -9,6 +9,7 @@ from app.console.shared import Site
 from app.console.sql_script import with_reason
 from catalog.core.errors import ErrorKind, RefusedError
 from rebalance.core.operation import Operation
+from rebalance.core.readable import Unreadable, read
 
 BEGUN_S = 15.0
 """A controller names the operation when the placement is computed; later the list of operations shows it."""
@@ -39,8 +40,9 @@ async def _address(site: Site, plan: Plan, revision: int) -> str:
 
     def begun() -> list[str]:
         newer = (item for item in mirror.below(prefix) if item.create_revision > revision)
-        found = (Operation.decode(item.value) for item in newer)
-        return [each.operation_id for each in found if each.zone_id in zones]
+        found = (read(item, Operation.decode) for item in newer)
+        known = (each for each in found if not isinstance(each, Unreadable))
+        return [each.operation_id for each in known if each.zone_id in zones]
 
     if len(zones) != 1:
         return link("operations", show="open")

@@ -47,7 +47,7 @@ class Recount:
         self._limits = self._mirror.value(self._keyspace.limits)
         self._revision = self._mirror.revision
         begun = time.monotonic()
-        if Limits.decode(self._limits).holds(now_ms()):
+        if Limits.of(self._mirror.get(self._keyspace.limits)).holds(now_ms()):
             causes = WaitCauses(self._mirror.copy(), self._keyspace, now_ms)
             await asyncio.to_thread(causes.rooms)
             self.causes = causes

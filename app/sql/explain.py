@@ -21,8 +21,10 @@ from catalog.core.snapshot import Change
 from catalog.core.zone import TIMER_OFF, DistributionAlgorithm, Zone, ZoneIntent
 from catalog.core.zone_options import strategy_text
 from catalog.filters.json_path import JSON_PATH
+from rebalance.controllers.targets import matrix_of
 from rebalance.core.data_nodes import DataNodes, compute_data_nodes, replica_counts
-from rebalance.core.target import INDEX_BYTES, TargetPointer, surplus_of_others
+from rebalance.core.readable import RecordNotReadableError, read, readable
+from rebalance.core.target import StoredTarget, TargetPointer, surplus_of_others
 from rebalance.kernels.assessment import renumbered
 from rebalance.kernels.transfers import NOBODY, totals, transfers
 from rebalance.ports.placement import PlacementRequest, PreviousPlacement
@@ -158,24 +160,26 @@ def parameters_of(zone: Zone | None, data_nodes: DataNodes | None) -> Mapping[st
 
 
 def stored_placement(zone: Zone, snapshot: SystemSnapshot) -> Placement:
-    """The zone's newest stored target; NOWHERE when there is none yet."""
+    """The zone's newest stored target; NOWHERE when there is none yet. Raises RecordNotReadableError."""
     keys, keyspace = snapshot.keys, snapshot.keyspace
-    value = keys.value(keyspace.target_pointer(zone.zone_id))
-    if value is None:
+    pointer = readable(keys.get(keyspace.target_pointer(zone.zone_id)), TargetPointer.decode)
+    if pointer is None:
         return NOWHERE
-    pointer = TargetPointer.decode(value)
-    raw = b"".join(item.value for item in keys.below(keyspace.target(zone.zone_id, pointer.event_revision)))
-    if len(raw) != pointer.partitions * pointer.replicas * INDEX_BYTES:
+    below = keys.below(keyspace.target(zone.zone_id, pointer.event_revision))
+    try:
+        matrix = matrix_of(StoredTarget(pointer, tuple(item.value for item in below)))
+    except RecordNotReadableError:
+        raise
+    except ValueError:
         return NOWHERE
-    matrix = np.frombuffer(raw, dtype="<i4").reshape(pointer.partitions, pointer.replicas)
-    return Placement(pointer.nodes, matrix.astype(np.int32), pointer.consensus)
+    return Placement(pointer.nodes, matrix, pointer.consensus)
 
 
 def _other_targets(zone: Zone, snapshot: SystemSnapshot) -> Iterator[TargetPointer]:
     for other in snapshot.catalog.zones:
-        value = snapshot.keys.value(snapshot.keyspace.target_pointer(other.zone_id))
-        if value is not None and other.zone_id != zone.zone_id:
-            yield TargetPointer.decode(value)
+        found = read(snapshot.keys.get(snapshot.keyspace.target_pointer(other.zone_id)), TargetPointer.decode)
+        if isinstance(found, TargetPointer) and other.zone_id != zone.zone_id:
+            yield found
 
 
 def wanted_placement(

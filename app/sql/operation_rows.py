@@ -9,7 +9,8 @@ from typing import Any
 from app.operation_views import OperationFilter, OperationViews, history_of
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.zone import ZoneId, ZoneIntent
-from rebalance.core.operation import Operation
+from rebalance.core.operation import Operation, operation_id
+from rebalance.core.readable import Unreadable, read
 from rebalance.core.target import TargetPointer
 
 Row = tuple[Any, ...]
@@ -24,7 +25,9 @@ def operation_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
         yield from _progress(snapshot, snapshot.views.progress(zone.zone_id, version, zone), zone.name)
     lives = {zone.zone_id for zone in snapshot.catalog.zones}
     for item in snapshot.keys.below(snapshot.keyspace.intents):
-        intent = ZoneIntent.decode(item.value)
+        intent = read(item, ZoneIntent.decode)
+        if isinstance(intent, Unreadable):
+            continue
         if intent.dropped and intent.zone.zone_id not in lives:
             snapshot.checkpoint()
             progress = snapshot.views.progress(intent.zone.zone_id, intent.version)
@@ -89,13 +92,12 @@ def _progress(snapshot: SystemSnapshot, progress: dict[str, Any], name: str) -> 
 
 def _of_record(snapshot: SystemSnapshot, zone_id: ZoneId) -> Row:
     """Id, kind, state, who asked and since when, of the operation of the zone's newest target."""
-    value = snapshot.keys.value(snapshot.keyspace.target_pointer(zone_id))
-    if value is None:
+    pointer = read(snapshot.keys.get(snapshot.keyspace.target_pointer(zone_id)), TargetPointer.decode)
+    if not isinstance(pointer, TargetPointer):
         return NOT_PLACED
-    name = f"{zone_id}-{TargetPointer.decode(value).event_revision}"
-    found = snapshot.keys.value(snapshot.keyspace.operation(name))
-    if found is None:
+    name = operation_id(zone_id, pointer.event_revision)
+    operation = read(snapshot.keys.get(snapshot.keyspace.operation(name)), Operation.decode)
+    if not isinstance(operation, Operation):
         return NOT_PLACED
-    operation = Operation.decode(found)
     state, by = operation.state.value, operation.by or None
     return operation.operation_id, operation.kind.value, state, by, operation.started_ms

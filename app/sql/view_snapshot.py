@@ -27,8 +27,9 @@ from rebalance.core.data_nodes import DataNodes
 from rebalance.core.drain import Drain
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import PartitionView
+from rebalance.core.readable import read
 from rebalance.core.records import ConfigurationRecord, NodeRecord
-from rebalance.core.topology import Topology, observe
+from rebalance.core.topology import Topology, living, observe
 from rebalance.metastore.mirror import KeyspaceCopy
 
 
@@ -88,9 +89,10 @@ class SystemSnapshot:
     @cached_property
     def presence(self) -> Topology:
         """Living nodes with their times, and those that left: the record, and what is not recorded yet."""
-        value = self.keys.value(self.keyspace.topology)
-        recorded = Topology.decode(value) if value is not None else Topology()
-        return observe(recorded, self.live.values(), self.taken_at_ms, drained=self.drains)
+        found = read(self.keys.get(self.keyspace.topology), Topology.decode)
+        recorded = found if isinstance(found, Topology) else Topology()
+        live, _ = living(self.keys.below(self.keyspace.nodes), self.keyspace.nodes, recorded)
+        return observe(recorded, live, self.taken_at_ms, drained=self.drains)
 
     def data_nodes(self, zone_id: ZoneId) -> DataNodes | None:
         return self.views.data_nodes(zone_id)
@@ -129,9 +131,10 @@ class SystemSnapshot:
         sizes = np.zeros(zone.partitions, dtype=np.int64)
         for number in range(zone.partitions):
             self.checkpoint()
-            value = self.keys.value(self.keyspace.partition(PartitionId(zone.zone_id, number)).configuration)
-            if value is not None:
-                sizes[number] = ConfigurationRecord.decode(value).size_bytes
+            item = self.keys.get(self.keyspace.partition(PartitionId(zone.zone_id, number)).configuration)
+            found = read(item, ConfigurationRecord.decode)
+            if isinstance(found, ConfigurationRecord):
+                sizes[number] = found.size_bytes
         return sizes
 
     @cached_property

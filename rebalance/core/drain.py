@@ -51,8 +51,12 @@ def losses(view: PartitionView, node: str, alive: frozenset[str]) -> Iterator[tu
     """What the partition would lose if ``node`` stopped now, explained; nothing if it does not matter.
 
     Voters are those of the committed configuration, before there is one those of stable. A member counts while
-    its node lives and its process runs. A member that the group does not list is no copy.
+    its node lives and its process runs. A member that the group does not list is no copy. Of a partition that
+    cannot be read nobody can tell, so it is taken to lose its majority.
     """
+    if view.unreadable:
+        yield Loss.MAJORITY, view.unreadable
+        return
     configuration = view.configuration
     if configuration is not None and configuration.members:
         listed = frozenset(configuration.members)

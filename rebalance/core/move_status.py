@@ -46,10 +46,14 @@ class PartitionView:
     recovered: bool = False
     """A recovery has written assignments of its own after the newest target: they hold until the next event."""
     admission: str = ""
+    unreadable: str = ""
+    """Why nothing is decided about the partition: a key of it cannot be read. Here it is left out."""
 
 
 def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
     """``alive`` are the nodes whose lease lives now."""
+    if view.unreadable:
+        return MoveStatus(MoveState.WAITING, view.unreadable)
     if view.target is None:
         return MoveStatus(MoveState.WAITING, "PLACEMENT_NOT_COMPUTED")
     if not view.processed or view.stable is None:

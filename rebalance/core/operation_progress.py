@@ -50,6 +50,8 @@ def step_of(number: int, view: PartitionView, alive: frozenset[str], copies: int
     the operation is left then.
     """
     size = view.configuration.size_bytes if view.configuration is not None else 0
+    if view.unreadable:
+        return PartitionStep(number, MoveState.WAITING, view.unreadable, copies * size)
     at_rest = view.pending is None and view.planned is None
     untouched = not view.processed and not view.recovered
     if view.recovered and at_rest:

@@ -140,8 +140,8 @@ _TOPOLOGY = Codec(
 def living(
     items: Iterable[KeyValue], prefix: str, before: Topology
 ) -> tuple[list[NodeRecord], tuple[Unreadable, ...]]:
-    """The nodes whose keys below ``prefix`` are there. One whose record cannot be read lives, and is what it was
-    ``before``; if it was not there then it has not joined yet."""
+    """The nodes whose keys below ``prefix`` are there. One whose record cannot be read lives, and is what it
+    was ``before``; if it was not there then it has not joined yet."""
     known = {each.node.name: each for each in before.nodes if not each.has_left}
     live, unreadable = [], []
     for item in items:

@@ -44,8 +44,13 @@ def range_end(prefix: str) -> bytes:
     raise ValueError("an empty prefix has no end")
 
 
+def key_text(key: bytes) -> str:
+    """Ours are UTF-8. Others are nobody's, and must end nobody: they are shown with escapes."""
+    return key.decode(errors="backslashreplace")
+
+
 def key_value(kv: Any) -> KeyValue:
-    return KeyValue(kv.key.decode(), kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease)
+    return KeyValue(key_text(kv.key), kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease)
 
 
 def txn_request(txn: Txn) -> Any:
@@ -129,7 +134,7 @@ def watch_request(prefix: str, start_revision: int) -> Any:
 def watch_batch(reply: Any) -> WatchBatch:
     events = tuple(
         KeyEvent(
-            event.kv.key.decode(),
+            key_text(event.kv.key),
             None if event.type == rpc.Event.DELETE else key_value(event.kv),
             event.kv.mod_revision,
         )

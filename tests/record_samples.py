@@ -18,9 +18,12 @@ from catalog.core.zone import (
 )
 from rebalance.core.admission import Limits, Pause
 from rebalance.core.assignments import Assignments
+from rebalance.core.bandwidth import AdmissionRecord, TokenBuckets
+from rebalance.core.change_lock import decode_lock, encode_lock
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.drain import Drain
 from rebalance.core.epoch import EpochRecord
+from rebalance.core.guarded_write import decode_trigger, encode_trigger
 from rebalance.core.node_history import DataNodesHistory, HistoryEntry
 from rebalance.core.operation import Note, Operation, OperationKind, OperationState
 from rebalance.core.operation_progress import Tally
@@ -221,4 +224,15 @@ KINDS = (
         (ZoneMapPointer(TopologyVersion(6, 1), 4, "c1", 1, 100, 1, 2, 3),),
     ),
     Kind("epoch", EpochRecord.decode, (EpochRecord(), EpochRecord(3, "the stores differ"))),
+    Kind(
+        "admission",
+        AdmissionRecord.decode,
+        (AdmissionRecord(3), AdmissionRecord(3, TokenBuckets(5, 1.5, {"n1": 2.5}))),
+    ),
 )
+
+REVISIONS: tuple[tuple[str, Callable[[bytes], int], bytes], ...] = (
+    ("trigger", decode_trigger, encode_trigger(12)),
+    ("lock", decode_lock, encode_lock(12)),
+)
+"""Records of one number; the tuple is name, reader and a value."""

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Engine, text
 
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.store.engine import WRITES, available, open_engine, parse_url, reading, writer_lock
+from catalog.store.schema_writers import oldest_writer
 
 ADVISORY_LOCK = 0x5A6F6E654B  # any number that no other application of the database uses
 
@@ -23,7 +24,8 @@ def migrate(url: str) -> tuple[str | None, str]:
     """Upgrades to the newest revision: (before, after); before is None for an empty database.
 
     One transaction: an interrupted migration leaves the old schema. Several processes may call it at once; one
-    works, the others find nothing left to do. Raises StoreError for a database newer than this build.
+    works, the others find nothing left to do. A newer database that this build can write stays as it is; raises
+    StoreError for one that it cannot.
     """
     parsed = parse_url(url)
     lock = writer_lock(parsed)
@@ -42,16 +44,20 @@ def migrate(url: str) -> tuple[str | None, str]:
 
 
 def require_current(engine: Engine) -> None:
-    """Raises StoreError unless the database has exactly this build's schema."""
+    """Raises StoreError unless the database has this build's schema, or a newer one that it can write."""
+    config = _config()
     with reading(engine) as connection:
         found = _revision(connection)
-    wanted = _head(_config())
+        is_newer = found is not None and found not in _known(config)
+        if is_newer and _is_writer(connection, config):
+            return
+    wanted = _head(config)
     if found == wanted:
         return
     if found is None:
         message = "the catalog's database is empty: run `zonectl migrate`"
-    elif found not in _known(_config()):
-        message = f"the catalog's database has schema {found}, which is newer than this build's {wanted}"
+    elif is_newer:
+        message = _too_new(found, wanted)
     else:
         message = f"the catalog's database has schema {found}, this build needs {wanted}: run `zonectl migrate`"
     raise StoreError(ErrorKind.CATALOG_UNAVAILABLE, message)
@@ -61,13 +67,24 @@ def _upgrade(connection: Connection) -> tuple[str | None, str]:
     config = _config()
     before = _revision(connection)
     if before is not None and before not in _known(config):
-        message = (
-            f"the catalog's database has schema {before}, which is newer than this build's {_head(config)}"
-        )
-        raise StoreError(ErrorKind.CATALOG_UNAVAILABLE, message)
+        if _is_writer(connection, config):
+            return before, before
+        raise StoreError(ErrorKind.CATALOG_UNAVAILABLE, _too_new(before, _head(config)))
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
     return before, _head(config)
+
+
+def _is_writer(connection: Connection, config: Config) -> bool:
+    """Whether a schema that this build does not know names it, or an earlier build, as able to write."""
+    return oldest_writer(connection) in _known(config)
+
+
+def _too_new(found: str, ours: str) -> str:
+    return (
+        f"the catalog's database has schema {found}, which is newer than this build's {ours} and cannot be "
+        "written by it: use a newer build"
+    )
 
 
 def _config() -> Config:

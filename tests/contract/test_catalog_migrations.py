@@ -21,7 +21,7 @@ from catalog.store.engine import parse_url
 from catalog.store.migrate import _config, migrate
 from catalog.store.tables import METADATA
 
-HEAD = "0006"
+HEAD = "0007"
 
 
 def test_from_nothing_and_again(empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,9 +85,37 @@ def test_open_refuses_what_is_not_migrated(empty_url: str) -> None:
 def test_a_newer_schema_is_left_alone(catalog_url: str) -> None:
     engine = create_engine(parse_url(catalog_url), poolclass=NullPool)
     with engine.begin() as connection:
+        connection.execute(text("DROP TABLE schema_writers"))
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     for refused in (CatalogStore.open, migrate):
         with pytest.raises(StoreError, match=rf"schema 9999, which is newer than this build's {HEAD}"):
+            refused(catalog_url)
+
+
+def test_a_newer_schema_that_names_this_build_is_written(catalog_url: str) -> None:
+    """A later build has added what this one does not know and need not: both run side by side."""
+    engine = create_engine(parse_url(catalog_url), poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text("ALTER TABLE catalog_versions ADD COLUMN later_field INTEGER"))
+        connection.execute(text("CREATE TABLE later_table (id INTEGER PRIMARY KEY)"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0099'"))
+    assert migrate(catalog_url) == ("0099", "0099")
+    store = CatalogStore.open(catalog_url)
+    try:
+        StatementRunner(CatalogService(store.unit_of_work)).run("CREATE ZONE a", (Node("n1"), Node("n2")))
+        assert [zone.name for zone in store.unit_of_work.snapshot().zones] == ["A"]
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("change", ["SET oldest = '0099'", "SET oldest = ''"])
+def test_a_newer_schema_for_newer_builds_only_is_refused(catalog_url: str, change: str) -> None:
+    engine = create_engine(parse_url(catalog_url), poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(text(f"UPDATE schema_writers {change}"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0099'"))
+    for refused in (CatalogStore.open, migrate):
+        with pytest.raises(StoreError, match=r"schema 0099, .* use a newer build"):
             refused(catalog_url)
 
 

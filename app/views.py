@@ -38,6 +38,7 @@ from rebalance.core.records import (
     MemberRole,
     MirrorRecord,
     NodeRecord,
+    RestartRecord,
     Stage,
 )
 from rebalance.core.target import StoredTarget, TargetPointer, available_target, is_target_of
@@ -330,6 +331,10 @@ class KeyspaceViews:
             if (record := found.record(item, MemberRecord.decode)) is not None
         }
         configuration = found.record(get(keys.configuration), ConfigurationRecord.decode)
+        for item in self._mirror.below(self._keyspace.restarts(partition)):
+            found.record(item, RestartRecord.decode)
+        for item in self._mirror.below(self._keyspace.kept_copies(partition)):
+            found.record(item, KeptRecord.decode)
         view = PartitionView(
             target=self._target(placed, partition, stable, found),
             stable=stable,

@@ -147,7 +147,7 @@ def _fuzz(chance: random.Random, values: int) -> tuple[int, int]:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_random_values_are_read_or_refused(seed: int) -> None:
     read, refused = _fuzz(random.Random(seed), VALUES_MAX)
-    assert read > VALUES_MAX // 20
+    assert read > VALUES_MAX // 50
     assert refused > VALUES_MAX // 4
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,8 +97,14 @@ class World:
     def pids(self) -> dict[str, int]:
         """Of the server with its controllers, the nodes and etcd, and of the groups' members."""
         children = json.loads((self.installation.directory / "run.json").read_text())["children"]
-        members = {f"member {each.pid}": each.pid for each in self.installation.processes("--initial-cluster")}
+        founded = self.installation.processes("--initial-cluster", f"{self.zone_id}-")
+        members = {f"member {each.pid}": each.pid for each in founded if self._is_ours(each.cmdline())}
         return {**children, **members}
+
+    def _is_ours(self, command: Sequence[str]) -> bool:
+        """Of the damaged zone: the other one's members come and go."""
+        tokens = [word for word in command if f"{self.zone_id}-0-" in word or f"{self.zone_id}-1-" in word]
+        return bool(tokens)
 
     def progress(self) -> Any:
         return self.installation.get(f"/api/v1/progress/{self.zone_id}")
@@ -120,8 +126,8 @@ class World:
         return self.progress()["state"] == "CONVERGED" and CAUSE not in self.causes()
 
     def decided(self) -> dict[str, int]:
-        """Keys of the damaged zone on which data depends, with their revisions. What a node tells of its members
-        and what a leader publishes may be written anew."""
+        """Keys of the damaged zone on which data depends, with their revisions. What a leader publishes may be
+        written anew."""
         prefix = f"partition/{self.zone_id}/"
         names = {
             name: each for name, each in self.store.below(PREFIX.encode()).items() if name.startswith(prefix)

@@ -24,6 +24,10 @@ class NamedTarget:
     fences: tuple[Compare, ...] = ()
 
 
+class TargetIncompleteError(ValueError):
+    """Parts of a stored target are not there: it was replaced while it was read."""
+
+
 class TargetStore:
     """Targets of all zones in the metastore."""
 
@@ -32,10 +36,13 @@ class TargetStore:
         self._keyspace = keyspace
 
     async def read(self, zone_id: ZoneId, pointer: KeyValue) -> StoredTarget:
-        """The target that ``pointer`` names. Raises ValueError when it was replaced meanwhile."""
+        """The target that ``pointer`` names. Raises TargetIncompleteError when it was replaced meanwhile."""
         named = TargetPointer.decode(pointer.value)
         snapshot = await self._metastore.range(self._keyspace.target(zone_id, named.event_revision))
-        return StoredTarget(named, tuple(item.value for item in snapshot.items))
+        try:
+            return StoredTarget(named, tuple(item.value for item in snapshot.items))
+        except ValueError as error:
+            raise TargetIncompleteError(f"zone {zone_id}: {error}") from error
 
     async def write(
         self,

@@ -24,6 +24,7 @@ from pathlib import Path
 import structlog
 
 from rebalance.core.backoff import Backoff
+from rebalance.hosting.background import Background, describe
 from rebalance.hosting.child import MissingToolError, spawn
 from rebalance.ports.placement import EngineState, EngineStatus
 from spark import frames
@@ -80,8 +81,9 @@ class Endpoint:
 
 
 class DriverSupervisor:
-    def __init__(self, config: DriverConfig) -> None:
+    def __init__(self, config: DriverConfig, background: Background | None = None) -> None:
         self._config = config
+        self._background = background or Background()
         self._generation = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -106,7 +108,7 @@ class DriverSupervisor:
             return
         self._usable_at = time.monotonic()
         self._enter(EngineState.STARTING, "Spark is starting")
-        self._task = asyncio.get_running_loop().create_task(self._keep_alive(), name="spark-supervisor")
+        self._task = asyncio.create_task(self._background.keep("Spark's driver", self._keep_alive))
 
     async def close(self) -> None:
         """Kill the driver and wait for its end. Placements under way lose it and run locally."""
@@ -168,6 +170,9 @@ class DriverSupervisor:
         reason = "closed"
         try:
             reason = await self._follow(process)
+        except Exception as error:
+            reason = f"its supervisor failed: {describe(error)}"
+            raise
         finally:
             _kill_group(process)
             await asyncio.shield(_reap(process))

@@ -11,7 +11,7 @@ def status(
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Show whether the stores answer, whether Spark is up, the limits of moves, the nodes and the zones.
+    """Show what is not in order, the state of each part, the limits of moves, the nodes and the zones.
 
     A zone with learners says what they, or its other replicas, wait for.
 
@@ -33,4 +33,4 @@ def status(
         zones = [with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
         limits = client.limits() if ready["ready"] else None
     print_status(client.address.url, ready, nodes, zones, limits, form)
-    return ExitCode.OK if ready["ready"] else ExitCode.FAILED
+    return ExitCode.OK if ready["ready"] and ready["metastore"] == "ok" else ExitCode.FAILED

@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 from collections.abc import Mapping
-from dataclasses import asdict
 
 import structlog
 
@@ -34,6 +33,7 @@ from rebalance.core.txn import Put, Txn
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.trouble_report import TroubleReport
 from rebalance.ports.metastore import Metastore, MetastoreError
 from rebalance.ports.placement import PlacementEngine, PlacementError
 
@@ -100,6 +100,9 @@ class ControllerRuntime:
         self._seen_revision = 0
         self._queue = KeyedQueue[ZoneId](RETRY, random.Random(name))
         self._leadership = Leadership(metastore, keyspace, name, lease_s)
+        self._report = TroubleReport(
+            metastore, keyspace.process(name), "controller", lambda: self._leadership.lease, self._background
+        )
         self._late: tuple[tuple[ZoneId, float], int] | None = None
         self._clock = clock = clock or WallClock()
         self._due = DueTimes(clock)
@@ -117,7 +120,9 @@ class ControllerRuntime:
                 lambda: self._topology.known.topology,
                 map_period_s,
             )
-        self._operations = OperationKeeper(metastore, keyspace, clock, lambda: self._admission.limits)
+        self._operations = OperationKeeper(
+            metastore, keyspace, clock, lambda: self._admission.limits, self._background
+        )
         self._operations.listen(self._look_at_turn)
         self._admission = MoveAdmission(
             metastore, keyspace, clock, self._member_limits, self._rewrite, self._first_operation
@@ -174,7 +179,7 @@ class ControllerRuntime:
         if self._intents.revision < self._seen_revision:
             self._wait_for_servers()
         self._seen_revision = self._intents.revision
-        for key in changed:
+        for key in sorted(changed):
             self._queue.add(ZoneId(int(key.removeprefix(self._keyspace.intents))))
 
     def _wait_for_servers(self) -> None:
@@ -235,6 +240,7 @@ class ControllerRuntime:
             "leader: due resets": lambda: self._resets.due.run(self._reset_due),
             "leader: resync": self._resync,
             "leader: state": self._publish_state,
+            "leader: report": self._report.run,
         }
         if self._maps is not None:
             maps = self._maps
@@ -308,7 +314,7 @@ class ControllerRuntime:
         await maps.run()
 
     async def _publish_state(self) -> None:
-        """Spark's state and the leader's own for every server's /readyz, under the leader's lease."""
+        """Spark's state, and what has waited for long, for every server's /readyz, under the leader's lease."""
         published = b""
         while True:
             value, lease = self._state(), self._leadership.lease
@@ -322,15 +328,13 @@ class ControllerRuntime:
 
     def _state(self) -> bytes:
         """Differs only when something has happened: it is written then."""
-        status, background = self._engine.status(), self._background
+        status = self._engine.status()
         document = {
             "v": 1,
             "state": status.state.value,
             "message": status.message,
             "driver_pid": status.driver_pid,
             "waiting": self._longest_wait(),
-            "troubles": [asdict(trouble) for trouble in background.troubles()],
-            "defects": background.defects,
         }
         return json.dumps(document).encode()
 

@@ -22,6 +22,7 @@ from catalog.core.zone import ZoneIntent
 from rebalance.core.epoch import FIRST_EPOCH, Divergence, EpochRecord, MetastoreTruth, find_divergence
 from rebalance.core.keys import Keyspace
 from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
+from rebalance.hosting.background import Background
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Condition, Metastore, MetastoreCondition, MetastoreError
 
@@ -80,7 +81,9 @@ class StoreGuard:
         mirror: KeyspaceMirror,
         keyspace: Keyspace,
         publish: Callable[[], Awaitable[int]],
+        background: Background | None = None,
     ) -> None:
+        self._background = background or Background(restarts=False)
         self._marks = marks
         self._metastore = metastore
         self._keyspace = keyspace
@@ -129,7 +132,7 @@ class StoreGuard:
             except (MetastoreError, StoreError) as error:
                 log.info("the stores were not compared", error=str(error))
             except Exception as error:
-                log.warning("the stores were not compared", error=repr(error))
+                self._background.defect("the stores' comparison", error)
             try:
                 async with asyncio.timeout(CHECK_S):
                     await self._wake.wait()

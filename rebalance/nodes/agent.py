@@ -27,6 +27,7 @@ from rebalance.groups.etcd_api import CallFailedError
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.trouble_report import TroubleReport
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
@@ -112,6 +113,13 @@ class NodeAgent:
         self._registration = Registration(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation)
         self._copies: MirrorHost = mirrors or NoMirrors()
         self._safe_times = safe_times
+        self._report = TroubleReport(
+            metastore,
+            keyspace.process(node.name),
+            "node",
+            lambda: self._registration.lease,
+            self._background,
+        )
         records = OwnRecords(node.name, metastore, self.mirrors)
         removals = RemovalJudge(metastore, keyspace, self._registration)
         self._members = MemberDuties(node.name, metastore, keyspace, host, records, removals, self._full)
@@ -200,6 +208,7 @@ class NodeAgent:
                 self._epochs.listen(self._on_epoch)
                 keep("epoch", self._epochs.run)
                 keep("limits", self._limits_key.run)
+                keep("report", self._report.run)
                 await mirrors.loaded()
                 await self._epochs.loaded()
                 mirrors.partitions.listen(self._on_partition_keys)

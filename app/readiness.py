@@ -74,7 +74,7 @@ class Readiness:
                 "zone_oldest_seconds": _age_s(waiting),
                 "zone_id": waiting.get("zone_id"),
             },
-            "background": {"tasks": len(self._background), "processes": processes},
+            "background": {"tasks": self._background.tasks, "processes": processes},
         }
         causes = judge(Observed.of(body))
         degraded = [{"part": each.part.value, "cause": each.cause} for each in causes]

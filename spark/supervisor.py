@@ -172,6 +172,7 @@ class DriverSupervisor:
             reason = await self._follow(process)
         except Exception as error:
             reason = f"its supervisor failed: {describe(error)}"
+            self._enter(EngineState.DOWN, reason)
             raise
         finally:
             _kill_group(process)

@@ -29,8 +29,9 @@ def status(
         raise UsageError("status has three tables, csv holds one: choose json or jsonl")
     with connected(url, data_dir, form) as client:
         ready = client.readiness()
+        answers = ready["ready"] and ready["metastore"] == "ok"
         nodes = client.nodes() if ready["ready"] else ()
         zones = [with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
-        limits = client.limits() if ready["ready"] else None
+        limits = client.limits() if answers else None
     print_status(client.address.url, ready, nodes, zones, limits, form)
-    return ExitCode.OK if ready["ready"] and ready["metastore"] == "ok" else ExitCode.FAILED
+    return ExitCode.OK if answers else ExitCode.FAILED

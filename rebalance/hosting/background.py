@@ -58,7 +58,8 @@ class Background:
         self._tasks: dict[str, _Task] = {}
         self._chance = random.Random()
 
-    def __len__(self) -> int:
+    @property
+    def tasks(self) -> int:
         """Tasks that are kept now."""
         return len(self._tasks)
 

@@ -48,11 +48,11 @@ def test_a_task_that_ends_is_told_and_started_again(error: Exception | None) -> 
         assert background.troubles() == (Trouble("mirror", 3, cause, runs=True),)
         await asyncio.sleep(STEADY_S)
         assert background.troubles() == ()
-        assert len(background) == 1
+        assert background.tasks == 1
         kept.cancel()
         await asyncio.gather(kept, return_exceptions=True)
         assert kept.cancelled()
-        assert len(background) == 0
+        assert background.tasks == 0
 
     with capture_logs() as lines:
         run_virtually(main())
@@ -100,7 +100,7 @@ def test_a_final_error_ends_it() -> None:
         run_virtually(
             background.keep("registration", Flaky(1, error=GivenUpError()).run, final=(GivenUpError,))
         )
-    assert len(background) == 0
+    assert background.tasks == 0
 
 
 @pytest.mark.parametrize("error", [ValueError("broken"), None])

@@ -69,6 +69,20 @@ class Settings(BaseSettings):
     query_timeout_s: float = Field(10.0, gt=0, description="time limit of a query, seconds")
     query_rows_max: int = Field(100_000, ge=1, description="most rows of a query's result")
 
+    up_server_silence_s: float = Field(
+        20.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="`up` restarts a server that has not answered for so long, seconds; 0: it never does",
+    )
+    up_node_silence_s: float = Field(
+        60.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="`up` restarts a node that has not answered for so long, seconds; its members restart with "
+        "it; 0: it never does",
+    )
+
     node_name: str | None = Field(None, description="name of this data node")
     node_attributes: str = Field("{}", description='JSON object of attributes, as {"region": "EU"}')
     node_profiles: str = Field(

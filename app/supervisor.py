@@ -25,7 +25,7 @@ INTERRUPTED = 130
 @dataclass(frozen=True, slots=True)
 class UpOptions:
     """``port`` 0: the earlier one, or a free one. ``demo``: run it once the API answers; ``leave_after_demo``:
-    and end with its exit code."""
+    and end with its exit code. ``..._silence_s``: ``ChildSpec``."""
 
     data_dir: Path
     nodes: Sequence[NodeSpec]
@@ -34,6 +34,8 @@ class UpOptions:
     member_limit: int = 100
     demo: bool = False
     leave_after_demo: bool = False
+    server_silence_s: float = 20.0
+    node_silence_s: float = 60.0
 
     @property
     def probe_host(self) -> str:
@@ -71,6 +73,8 @@ def up(options: UpOptions) -> int:
             etcd=etcd.path,
             host=options.host,
             member_limit=options.member_limit,
+            server_silence_s=options.server_silence_s,
+            node_silence_s=options.node_silence_s,
         )
         names = ", ".join(node.name for node in options.nodes)
         say(f"starting etcd {'.'.join(map(str, etcd.version))}, the server and {names} in {directory.path}")

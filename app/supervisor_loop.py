@@ -14,13 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+from app.hang_watch import Action, HangWatch, Sight, Step
 from app.supervisor_plan import ChildSpec
+from rebalance.core.backoff import Backoff
 from rebalance.hosting.child import spawn
+from rebalance.hosting.heartbeat import DUMP_SIGNAL, Pulse
 
 POLL_S = 0.05
-FIRST_DELAY_S = 0.2
-# With a poll and the start itself on top, a child is back within 2 s of its death.
-LONGEST_DELAY_S = 1.6
+# With a poll and the start itself on top, a child is back within 2 s of its death. No jitter: nothing else on
+# this machine retries at the same time.
+RESTART = Backoff(0.2, 1.6, jitter=0.0)
 # A child that lived this long is healthy: its next death is a first one again.
 STEADY_S = 10.0
 # A child that keeps dying is reported often at first, then now and then.
@@ -30,11 +33,6 @@ LOG_BYTES_MAX = 8 * 1024 * 1024
 LOGS_KEPT = 3
 
 Say = Callable[[str], None]
-
-
-def restart_delay(deaths: int) -> float:
-    """Seconds to wait before the restart after the ``deaths``-th death in a row (1, 2, ...)."""
-    return min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0 ** min(deaths - 1, 8))
 
 
 def rotate_log(path: Path, bytes_max: int = LOG_BYTES_MAX, kept: int = LOGS_KEPT) -> None:
@@ -58,6 +56,8 @@ class Child:
         self._started_at = 0.0
         self._restart_at: float | None = 0.0
         self._deaths = 0
+        self._restart = RESTART
+        self._pulse: Pulse | None = None
 
     @property
     def pid(self) -> int | None:
@@ -89,6 +89,16 @@ class Child:
         if self.pid is not None and self._process is not None:
             self._process.kill()
 
+    def sight(self) -> Sight:
+        """What it showed of itself since the last call."""
+        return Sight(self.spec.silence_s, self.pid or 0, self._pulse is not None and self._pulse.heard())
+
+    def dump(self) -> None:
+        """Its stacks go to its log; a child that is stopped goes on for that, with the dump first."""
+        if self.pid is not None and self._process is not None:
+            self._process.send_signal(DUMP_SIGNAL)
+            self._process.send_signal(signal.SIGCONT)
+
     def has_ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
 
@@ -98,19 +108,39 @@ class Child:
         if self.spec.log is not None:
             rotate_log(self.spec.log)
         try:
-            self._process = spawn(self.spec.argv, log=self.spec.log, env=self.spec.env)
+            self._process = self._spawn()
         except OSError as error:
             self._on_death(f"cannot start: {error}", now)
             return False
         return True
 
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        spec, self._pulse = self.spec, None
+        if not spec.silence_s:
+            return spawn(spec.argv, log=spec.log, env=spec.env)
+        pulse = Pulse()
+        try:
+            env = {**spec.env, **pulse.environment}
+            process = spawn(spec.argv, log=spec.log, env=env, pass_fds=(pulse.given,))
+        except BaseException:
+            pulse.close()
+            raise
+        finally:
+            pulse.keep()
+        self._pulse = pulse
+        return process
+
     def _on_death(self, how: int | str, now: float) -> None:
+        if self._pulse is not None:
+            self._pulse.close()
+            self._pulse = None
         if self.spec.log is None:
             return
         if now - self._started_at >= STEADY_S:
-            self._deaths = 0
+            self._deaths, self._restart = 0, RESTART
         self._deaths += 1
-        delay = restart_delay(self._deaths)
+        self._restart = self._restart.failed()
+        delay = self._restart.delay_s(0.0)
         self._restart_at = now + delay
         if self._deaths <= REPORTED_DEATHS or self._deaths % REPORT_EVERY == 0:
             times = "" if self._deaths == 1 else f", {self._deaths} times in a row"
@@ -145,6 +175,7 @@ class Supervisor:
         self._watch = watch
         self._signals: list[int] = []
         self._stopping = False
+        self._hangs = HangWatch()
 
     def run(self) -> signal.Signals | None:
         """Returns the signal that ended it (None: ``stop``), with every child gone, whatever happened."""
@@ -173,7 +204,24 @@ class Supervisor:
         changed = [child.tick(now) for child in self._children]
         if any(changed):
             self._on_change({child.spec.name: child.pid for child in self._children if child.pid is not None})
+        self._look_for_hangs(now)
         self._watch()
+
+    def _look_for_hangs(self, now: float) -> None:
+        watched = {child.spec.name: child for child in self._children if child.spec.silence_s}
+        sights = {name: child.sight() for name, child in watched.items()}
+        self._hangs, action = self._hangs.turn(now, sights)
+        if action is not None:
+            self._act(action, watched.get(action.child))
+
+    def _act(self, action: Action, child: Child | None) -> None:
+        if child is not None and action.step is Step.DUMP:
+            self._say(f"{action.reason}: restarting it; its stack goes to {child.spec.log}")
+            child.dump()
+        elif child is not None and action.step is Step.KILL:
+            child.kill()
+        else:
+            self._say(action.reason)
 
     def _end_all(self) -> None:
         """Rank by rank: SIGTERM, a bounded wait, SIGKILL. A second signal cuts the waiting short."""

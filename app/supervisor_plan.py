@@ -6,7 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,8 @@ class ChildSpec:
     log: Path | None
     env: Mapping[str, str] = field(default_factory=dict)
     grace_s: float = 5.0
+    silence_s: float = 0.0
+    """Restarted when its event loop has not run for so long (``hang_watch``); 0: however long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ def plan_children(
     etcd: str,
     host: str,
     member_limit: int,
+    server_silence_s: float = 0.0,
+    node_silence_s: float = 0.0,
 ) -> tuple[ChildSpec, ...]:
     """Every child that is restarted when it dies, in the order in which they start."""
     logs = directory / "logs"
@@ -116,6 +120,7 @@ def plan_children(
         ),
         rank=StopRank.SERVER,
         log=logs / "server.log",
+        silence_s=server_silence_s,
     )
     metastore = ChildSpec(
         "etcd", etcd_command(etcd, directory / "etcd", ports), StopRank.METASTORE, logs / "etcd.log"
@@ -123,7 +128,7 @@ def plan_children(
     agents = (
         _node_child(node, directory, endpoint, ports.nodes[node.name], member_limit, logs) for node in nodes
     )
-    return (metastore, server, *agents)
+    return (metastore, server, *(replace(each, silence_s=node_silence_s) for each in agents))
 
 
 def zonectl(*arguments: str) -> tuple[str, ...]:

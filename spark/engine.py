@@ -19,6 +19,7 @@ from typing import TypeVar
 import pyarrow as pa
 import structlog
 
+from rebalance.hosting.background import Background
 from rebalance.ports.placement import (
     Engine,
     EngineState,
@@ -74,8 +75,10 @@ class SparkPlacementEngine:
     ``start`` and ``place`` belong to one event loop, that of the main thread.
     """
 
-    def __init__(self, config: DriverConfig, spark_wait_s: float = SPARK_WAIT_S) -> None:
-        self._supervisor = DriverSupervisor(config)
+    def __init__(
+        self, config: DriverConfig, spark_wait_s: float = SPARK_WAIT_S, background: Background | None = None
+    ) -> None:
+        self._supervisor = DriverSupervisor(config, background)
         self._silence_limit_s = config.silence_limit_s
         self._spark_wait_s = spark_wait_s
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="placement")

@@ -2,7 +2,7 @@
 
 ::
 
-    PlacementError            a request that no engine can place; names the zone
+    PlacementError            a request that no engine can place; names the zone (of the port)
     SparkUnavailableError     not raised to callers of an engine: the kernel runs locally instead
     +-- DriverLostError       the driver ended, or went silent, while a request was with it
     +-- SparkStalledError     the driver lives but its cluster gives it no executor
@@ -13,16 +13,17 @@
 
 from __future__ import annotations
 
-from catalog.core.zone import ZoneId
+from rebalance.ports.placement import PlacementError
 
-
-class PlacementError(ValueError):
-    """One zone's request cannot be placed, on Spark or elsewhere; trying again will not help."""
-
-    def __init__(self, zone_id: ZoneId, reason: str) -> None:
-        super().__init__(f"zone {zone_id} cannot be placed: {reason}")
-        self.zone_id = zone_id
-        self.reason = reason
+__all__ = [
+    "DriverLostError",
+    "JavaMissingError",
+    "JobFailedError",
+    "PlacementError",
+    "SessionError",
+    "SparkStalledError",
+    "SparkUnavailableError",
+]
 
 
 class SparkUnavailableError(RuntimeError):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -22,6 +23,8 @@ from pathlib import Path
 
 import structlog
 
+from rebalance.core.backoff import Backoff
+from rebalance.hosting.background import Background, describe
 from rebalance.hosting.child import MissingToolError, spawn
 from rebalance.ports.placement import EngineState, EngineStatus
 from spark import frames
@@ -32,7 +35,7 @@ WARM_UP_LIMIT_S = 300.0
 STEADY_S = 20.0
 PAUSE_STEADY_S = 0.1
 PAUSE_SHAKY_S = 1.0
-PAUSE_MAX_S = 30.0
+NEVER_READY = Backoff(PAUSE_SHAKY_S, 30.0)
 """Before the next driver: after one that was ready for STEADY_S, for less, and, doubling up to the maximum,
 after each one that never was."""
 
@@ -78,8 +81,9 @@ class Endpoint:
 
 
 class DriverSupervisor:
-    def __init__(self, config: DriverConfig) -> None:
+    def __init__(self, config: DriverConfig, background: Background | None = None) -> None:
         self._config = config
+        self._background = background or Background()
         self._generation = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -91,6 +95,7 @@ class DriverSupervisor:
         self._ready_s = 0.0
         self._restarted_because = ""
         self._socket_dir: Path | None = None
+        self._random = random.Random()
 
     def status(self) -> EngineStatus:
         alive = self._process is not None and not _has_ended(self._process)
@@ -103,7 +108,7 @@ class DriverSupervisor:
             return
         self._usable_at = time.monotonic()
         self._enter(EngineState.STARTING, "Spark is starting")
-        self._task = asyncio.get_running_loop().create_task(self._keep_alive(), name="spark-supervisor")
+        self._task = asyncio.create_task(self._background.keep("Spark's driver", self._keep_alive))
 
     async def close(self) -> None:
         """Kill the driver and wait for its end. Placements under way lose it and run locally."""
@@ -138,7 +143,7 @@ class DriverSupervisor:
                 _kill_group(self._process)
 
     async def _keep_alive(self) -> None:
-        failures = 0
+        never_ready = NEVER_READY
         while True:
             self._ready_s = 0.0
             try:
@@ -146,14 +151,14 @@ class DriverSupervisor:
             except (OSError, MissingToolError) as error:
                 reason = f"the Spark driver could not be spawned: {error}"
             if self._ready_s > 0.0:
-                failures = 0
+                never_ready = NEVER_READY
                 pause_s = PAUSE_STEADY_S if self._ready_s >= STEADY_S else PAUSE_SHAKY_S
             else:
                 self._enter(EngineState.DOWN, reason)
-                pause_s = min(PAUSE_MAX_S, PAUSE_SHAKY_S * 2.0**failures)
-                failures += 1
+                never_ready = never_ready.failed()
+                pause_s = never_ready.delay_s(self._random.random())
             ready_s = round(self._ready_s, 1)
-            _log.warning("spark.driver_ended", reason=reason, was_ready_s=ready_s, next_in_s=pause_s)
+            _log.warning("spark.driver_ended", reason=reason, was_ready_s=ready_s, next_in_s=round(pause_s, 1))
             await asyncio.sleep(pause_s)
 
     async def _one_driver(self) -> str:
@@ -165,6 +170,10 @@ class DriverSupervisor:
         reason = "closed"
         try:
             reason = await self._follow(process)
+        except Exception as error:
+            reason = f"its supervisor failed: {describe(error)}"
+            self._enter(EngineState.DOWN, reason)
+            raise
         finally:
             _kill_group(process)
             await asyncio.shield(_reap(process))

@@ -19,6 +19,10 @@ async def healthz() -> Response:
 
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
 async def readyz(services: ServicesOf) -> Response:
-    """Catalog and metastore answer. Spark is told but not required: placement runs locally without it."""
+    """Whether statements can be taken, with a field for each part; `degraded` names what is not in order.
+
+    Statements are also taken without a leading controller, without Spark and while the metastore is silent;
+    what they ask for is done later.
+    """
     found = await services.readiness()
     return JSONResponse(found, status_code=200 if found["ready"] else 503)

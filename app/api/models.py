@@ -257,13 +257,66 @@ class Health(BaseModel):
     status: Literal["ok"]
 
 
+class Degraded(BaseModel):
+    part: Literal["catalog", "metastore", "controller", "spark", "nodes", "queue", "background"]
+    cause: str = Field(
+        description="a word and a colon, then what is known: CATALOG_UNAVAILABLE, METASTORE_UNAVAILABLE, "
+        "NO_LEADER, SPARK_DOWN, NO_NODE, OUTBOX_LATE, ZONE_LATE, TASK_ENDED",
+        examples=["NO_LEADER: no controller leads, so nothing is placed or moved"],
+    )
+
+
+class QueueBody(BaseModel):
+    outbox_oldest_seconds: float = Field(
+        description="for how long this server has not been able to publish a catalog version; 0: none waits"
+    )
+    zone_oldest_seconds: float = Field(
+        description="for how long the controller has not been able to place a zone; 0: none waits for more "
+        "than 5 s"
+    )
+    zone_id: int | None = Field(description="the zone that waits for longest")
+
+
+class TaskTrouble(BaseModel):
+    task: str
+    ends: int = Field(description="how often it has ended")
+    cause: str = Field(description="of its last end")
+    runs: bool = Field(description="it was started again, and has not run for a minute yet")
+
+
+class ProcessBody(BaseModel):
+    process: str = Field(description='"server" is the one that answers; a node or controller by its name')
+    role: Literal["server", "controller", "node", ""]
+    troubles: list[TaskTrouble] = Field(description="background tasks that ended and are not in order yet")
+    defects: int = Field(
+        description="unexpected failures since the process started; each is logged as an error"
+    )
+    last_defect: str
+
+
+class BackgroundBody(BaseModel):
+    tasks: int = Field(description="background tasks of the server that answers")
+    processes: list[ProcessBody] = Field(
+        description="the server that answers, the leading controller and the nodes; of the latter two only "
+        "those in which something has gone wrong"
+    )
+
+
 class Readiness(BaseModel):
-    ready: bool
-    catalog: str
-    metastore: str
+    state: Literal["ready", "degraded", "not ready"]
+    ready: bool = Field(description="statements can be taken; answered with 200, else with 503")
+    degraded: list[Degraded] = Field(description="parts that are not in order; empty: all are")
+    catalog: str = Field(description='"ok", or what is wrong')
+    metastore: str = Field(
+        description='"ok", or what is wrong; while it is silent statements are taken and published later'
+    )
     unreadable: list[str] = Field(description="keys of the whole cluster that cannot be read, with the reason")
     nodes: int = Field(description="nodes that are alive")
-    spark: Literal["starting", "ready", "down", "unknown"]
+    controller: str | None = Field(description="the controller that leads; null: none does, as far as is known")
+    spark: Literal["starting", "ready", "down", "unknown"] = Field(
+        description="placements are computed by the same kernel without it"
+    )
     spark_message: str
     spark_driver_pid: int | None
-    controller: str | None = Field(description="the controller that leads")
+    queue: QueueBody
+    background: BackgroundBody

@@ -13,6 +13,7 @@ from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.keys import Keyspace
 from rebalance.core.topology import HoldRule
 from rebalance.core.zone_map import MAP_PERIOD_S
+from rebalance.hosting.background import Background
 from rebalance.ports.metastore import Metastore
 from spark.engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
@@ -26,13 +27,15 @@ async def control(settings: Settings) -> None:
     configure("controller")
     async with AsyncExitStack() as stack:
         metastore = open_metastore(settings, stack)
-        await open_controllers(settings, metastore, stack).run()
+        await open_controllers(settings, metastore, stack, Background()).run()
 
 
-def open_controllers(settings: Settings, metastore: Metastore, stack: AsyncExitStack) -> ControllerRuntime:
+def open_controllers(
+    settings: Settings, metastore: Metastore, stack: AsyncExitStack, background: Background
+) -> ControllerRuntime:
     """Controllers with a Spark driver of their own, which starts when they lead; closed with ``stack``."""
     config = DriverConfig(settings.spark_master, settings.data_dir / "spark")
-    engine = SparkPlacementEngine(config, settings.spark_wait_s)
+    engine = SparkPlacementEngine(config, settings.spark_wait_s, background)
     stack.push_async_callback(engine.close)
     name = f"{platform.node()}/{os.getpid()}"
     keyspace = Keyspace(settings.metastore_prefix)
@@ -48,4 +51,5 @@ def open_controllers(settings: Settings, metastore: Metastore, stack: AsyncExitS
         strategy=settings.rebalance_strategy,
         reset_delay_ms=round(1_000 * settings.ha_reset_s),
         map_period_s=MAP_PERIOD_S,
+        background=background,
     )

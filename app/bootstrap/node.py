@@ -16,6 +16,7 @@ from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_mirror import EtcdMirrorHost
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.safe_time import SafeTimeWriter
+from rebalance.hosting.background import Background
 from rebalance.nodes.agent import NodeAgent
 
 
@@ -46,5 +47,6 @@ async def run_node(settings: Settings) -> None:
             safe_times=SafeTimeWriter(tls=settings.tls),
             lease_ttl_s=settings.node_lease_s,
             map_period_s=MAP_PERIOD_S,
+            background=Background(),
         )
         await agent.run()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from functools import partial
 
 from app.audit import Audit
 from app.bootstrap.stores import open_metastore
@@ -39,6 +39,7 @@ from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.router import Router
+from rebalance.hosting.background import Background, Work
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
@@ -65,8 +66,9 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         catalog = CatalogExecutor(
             settings.catalog, ZoneDefaults(partitions=settings.default_partitions), _member_counts(views)
         )
-        relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed)
-        guard = StoreGuard(catalog, metastore, mirror, keyspace, relay.relay_once)
+        background = Background()
+        relay = OutboxRelay(catalog, metastore, keyspace, lambda: guard.is_agreed, background)
+        guard = StoreGuard(catalog, metastore, mirror, keyspace, relay.relay_once, background)
         catalog.guard(guard.require_writable, views.may_rebalance)
         await catalog.open(relay.wake)
         stack.push_async_callback(catalog.close)
@@ -93,7 +95,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             change_plan=engine.change_plan,
             check_plan=engine.check_plan,
             snapshot=catalog.snapshot,
-            readiness=Readiness(catalog.snapshot, metastore, mirror, keyspace, guard).report,
+            readiness=Readiness(catalog.snapshot, metastore, mirror, keyspace, guard, relay, background).report,
             zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),
             views=views,
             mirror=mirror,
@@ -118,25 +120,35 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             # After the first answer can be given; before somebody waits for a query.
             asyncio.get_running_loop().call_later(SANDBOX_WARM_UP_S, sandbox.warm)
 
-        console = Console() if settings.console else None
+        console = Console(background=background) if settings.console else None
         app = build_app(services, settings.identity_header, console)
         api = serve_http(app, listener, started)
-        work = [mirror.run(), guard.run(), relay.run(), jobs.run(), api]
+        works: dict[str, Work] = {
+            "keyspace mirror": mirror.run,
+            "store guard": guard.run,
+            "outbox relay": relay.run,
+            "statement log": jobs.run,
+        }
         if console is not None:
-            work.append(console.run(services))
+            works["console"] = partial(console.run, services)
         if controllers:
-            work.append(_control(settings, metastore, stack, served))
-        await _run_together(work)
+            works["controllers"] = partial(_control, settings, metastore, background, served)
+        # When the API itself ends the process does, to be started anew.
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(api, name="API")
+            for name, work in works.items():
+                tasks.create_task(background.keep(name, work), name=name)
 
 
 async def _control(
-    settings: Settings, metastore: Metastore, stack: AsyncExitStack, served: asyncio.Event
+    settings: Settings, metastore: Metastore, background: Background, served: asyncio.Event
 ) -> None:
     """The controllers begin when the API is served: Spark's start must not hold the first answer up."""
     await served.wait()
     from app.bootstrap.controllers import open_controllers
 
-    await open_controllers(settings, metastore, stack).run()
+    async with AsyncExitStack() as stack:
+        await open_controllers(settings, metastore, stack, background).run()
 
 
 def _member_counts(views: KeyspaceViews) -> MemberCounts:
@@ -145,10 +157,3 @@ def _member_counts(views: KeyspaceViews) -> MemberCounts:
         return found.nodes if found is not None else ()
 
     return MemberCounts(stored_nodes)
-
-
-async def _run_together(work: list[Coroutine[Any, Any, None]]) -> None:
-    """All of it until cancelled; when one part breaks the process ends, to be started anew."""
-    async with asyncio.TaskGroup() as tasks:
-        for each in work:
-            tasks.create_task(each)

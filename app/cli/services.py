@@ -25,6 +25,7 @@ from app.cli.options import (
     SparkOption,
     make_settings,
 )
+from rebalance.hosting.heartbeat import Heart, dump_on_signal
 
 
 class RebalanceStrategy(StrEnum):
@@ -268,6 +269,7 @@ def _one_line() -> Iterator[None]:
 
 def _run_until_stopped(service: Coroutine[object, object, None]) -> int:
     """SIGTERM ends a service in order with exit code 0, Ctrl-C with 130."""
+    dump_on_signal()
     ended_by: list[ExitCode] = []
 
     async def main() -> None:
@@ -282,6 +284,7 @@ def _run_until_stopped(service: Coroutine[object, object, None]) -> int:
 
         loop.add_signal_handler(signal.SIGTERM, end, ExitCode.OK)
         loop.add_signal_handler(signal.SIGINT, end, ExitCode.INTERRUPTED)
+        Heart().start()
         _collect_garbage_less_often()
         await service
 

@@ -11,7 +11,7 @@ def status(
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Show whether the stores answer, whether Spark is up, the limits of moves, the nodes and the zones.
+    """Show what is not in order, the state of each part, the limits of moves, the nodes and the zones.
 
     A zone with learners says what they, or its other replicas, wait for.
 
@@ -29,8 +29,9 @@ def status(
         raise UsageError("status has three tables, csv holds one: choose json or jsonl")
     with connected(url, data_dir, form) as client:
         ready = client.readiness()
+        answers = ready["ready"] and ready["metastore"] == "ok"
         nodes = client.nodes() if ready["ready"] else ()
         zones = [with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
-        limits = client.limits() if ready["ready"] else None
+        limits = client.limits() if answers else None
     print_status(client.address.url, ready, nodes, zones, limits, form)
-    return ExitCode.OK if ready["ready"] else ExitCode.FAILED
+    return ExitCode.OK if answers else ExitCode.FAILED

@@ -37,11 +37,15 @@ def print_status(
         print(json.dumps(body, ensure_ascii=False, indent=indent))
         return
     message = f" ({ready['spark_message']})" if ready.get("spark_message") else ""
-    print(f"{url}: {'ready' if ready['ready'] else 'not ready'}")
+    print(f"{url}: {ready.get('state') or ('ready' if ready['ready'] else 'not ready')}")
     stores = f"catalog {ready.get('catalog')}, metastore {ready.get('metastore')}"
-    print(f"{stores}, spark {ready.get('spark')}{message}")
-    for cause in ready.get("unreadable") or ():
-        print(cause)
+    leader = f"controller {ready.get('controller') or 'none'}"
+    print(f"{stores}, {leader}, spark {ready.get('spark')}{message}")
+    for each in ready.get("degraded") or ():
+        print(f"{each['part']}: {each['cause']}")
+    for line in map(_defects, (ready.get("background") or {}).get("processes") or ()):
+        if line:
+            print(line)
     for line in summary(limits) if limits else ():
         print(line)
     if nodes:
@@ -50,6 +54,14 @@ def print_status(
     if zones:
         print()
         print_rows(("zone", "parameters", "waits for"), [_zone_row(zone) for zone in zones])
+
+
+def _defects(process: JsonObject) -> str:
+    """Empty for a process that has met none."""
+    count = process.get("defects") or 0
+    if not count:
+        return ""
+    return f"defects in {process['process']}: {count}, the last: {process.get('last_defect')}; see its log"
 
 
 def _node_row(node: JsonObject) -> tuple[str, ...]:

@@ -47,8 +47,10 @@ def up(
 ) -> int:
     """Run everything on this machine until Ctrl-C: etcd, the server with Spark, and data nodes.
 
-    Children that die are restarted within 2 s. Whatever ends this process ends
-    them too; the next `up` on the same data directory continues where it stopped.
+    Children that die are restarted within 2 s. A server that has not answered for 20 s and
+    a node that has not for 60 s are restarted too; their stacks are in their logs. Whatever
+    ends this process ends them all; the next `up` on the same data directory continues
+    where it stopped.
 
     \b
     Examples:
@@ -72,6 +74,8 @@ def up(
         member_limit=settings.node_member_limit,
         demo=demo,
         leave_after_demo=leave,
+        server_silence_s=settings.up_server_silence_s,
+        node_silence_s=settings.up_node_silence_s,
     )
     try:
         return run_up(options)

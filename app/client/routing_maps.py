@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import dataclass, field, replace
 
 import httpx
@@ -15,13 +16,14 @@ from app.client.resources import routing_path
 from app.client.routing_map import RoutingMap
 from app.client.servers import ServerFailedError, Servers
 from catalog.core.zone import ZoneId
+from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 
 log = structlog.get_logger(__name__)
 
 FETCH_LIMIT_S = 5.0
 RETRY_S, RETRY_MAX_S = 0.05, 1.0
-PAUSE_S, PAUSE_MAX_S = 0.05, 1.0
+PAUSE = Backoff(0.05, 1.0)
 """Between two fetches of a map that turned out to be the same; grows, and starts anew with each new map."""
 VERSION_HEADER = "Zonekeeper-Map-Version"
 
@@ -29,12 +31,12 @@ VERSION_HEADER = "Zonekeeper-Map-Version"
 @dataclass(slots=True)
 class _Zone:
     """``fetch``: the only one under way. ``answered`` is set, and replaced, when it ends. ``not_before``: the
-    earliest start of the next one, ``pause_s`` after the last."""
+    earliest start of the next one, a ``pause`` after the last."""
 
     name: str
     map: RoutingMap | None = None
     fetch: asyncio.Task[None] | None = None
-    pause_s: float = PAUSE_S
+    pause: Backoff = PAUSE
     not_before: float = 0.0
     answered: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -48,6 +50,7 @@ class RoutingMaps:
         self._time_limit_s = time_limit_s
         self._zones: dict[str, _Zone] = {}
         self._by_id: dict[ZoneId, tuple[_Zone, RoutingMap]] = {}
+        self._random = random.Random()
 
     async def of(self, zone: str) -> RoutingMap:
         """The map that is held, or a new one. Raises ServersUnavailableError, RefusedByServerError."""
@@ -122,8 +125,8 @@ class RoutingMaps:
             zone.map = None
             raise
         is_new = self._take(zone, response)
-        zone.pause_s = PAUSE_S if is_new else min(2 * zone.pause_s, PAUSE_MAX_S)
-        zone.not_before = clock() + zone.pause_s
+        zone.pause = (PAUSE if is_new else zone.pause).failed()
+        zone.not_before = clock() + zone.pause.delay_s(self._random.random())
 
     def _take(self, zone: _Zone, response: httpx.Response) -> bool:
         """True for another map. An answer of a server whose view is older than the one held is left aside."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -110,7 +110,7 @@ class Frame:
     async def _newest(self) -> Hashable:
         """What the page would be drawn from now."""
         readiness = await self.site.readiness()
-        return self._of(), self.site.services.mirror.is_loaded, *readiness.values()
+        return self._of(), self.site.services.mirror.is_loaded, *_lasting(readiness)
 
     async def _tick(self) -> None:
         self.site.feed.watch()
@@ -124,7 +124,7 @@ class Frame:
     async def _tell_status(self) -> None:
         readiness = await self.site.readiness()
         feed, revision = self.site.feed, self.site.services.mirror.revision
-        known = (revision, feed.unread, *readiness.values())
+        known = (revision, feed.unread, *_lasting(readiness))
         if known == self._told:
             return
         self._told = known
@@ -139,6 +139,11 @@ class Frame:
             ],
         )
         self._status.set_content(found)
+
+
+def _lasting(readiness: Mapping[str, Any]) -> tuple[object, ...]:
+    """Without ages, which differ in each answer."""
+    return tuple(value for name, value in readiness.items() if name not in ("queue", "degraded"))
 
 
 @contextmanager

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rebalance.hosting.background import Background
+
 if TYPE_CHECKING:
     from app.services import Services
 
-    Serving = Callable[[Services], AbstractAsyncContextManager[ASGIApp]]
+    Serving = Callable[[Services, Background], AbstractAsyncContextManager[ASGIApp]]
 
 PATH = "/console"
 START_S = 20.0
@@ -28,7 +30,8 @@ class Console:
     """An ASGI application; ``run`` must run beside the server. ``rest_s``: seconds after the keyspace was read,
     in which only a visitor starts the pages."""
 
-    def __init__(self, rest_s: float = REST_S) -> None:
+    def __init__(self, rest_s: float = REST_S, background: Background | None = None) -> None:
+        self._background = background or Background()
         self._rest_s = rest_s
         self._wanted = asyncio.Event()
         self._started = asyncio.Event()
@@ -39,7 +42,7 @@ class Console:
         await self._visited(services)
         # Half a second of imports, which other requests need not wait for.
         serving = await asyncio.to_thread(_serving)
-        async with serving(services) as application:
+        async with serving(services, self._background) as application:
             self._pages = application
             self._started.set()
             await asyncio.get_running_loop().create_future()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 from fastapi import FastAPI
 from nicegui import ui
@@ -30,6 +31,7 @@ from app.console.fragments import load_templates
 from app.console.shared import Site
 from app.services import Services
 from catalog.core.errors import StatementError
+from rebalance.hosting.background import Background
 
 FAVICON = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" '
@@ -58,7 +60,7 @@ PAGES = (
 
 
 @asynccontextmanager
-async def serving(services: Services) -> AsyncIterator[ASGIApp]:
+async def serving(services: Services, background: Background) -> AsyncIterator[ASGIApp]:
     """The application, as long as the context is entered. Once a process: NiceGUI's own is a global."""
     site = Site(services, PartitionFeed(services.mirror, services.views.keyspace))
     for page in PAGES:
@@ -77,8 +79,8 @@ async def serving(services: Services) -> AsyncIterator[ASGIApp]:
         show_welcome_message=False,
         gzip_middleware_factory=lambda app: GZipMiddleware(app, compresslevel=COMPRESSION),
     )
-    feeding = asyncio.create_task(site.feed.run())
-    warming = asyncio.create_task(_warm_up(site))
+    feeding = asyncio.create_task(background.keep("console feed", site.feed.run))
+    warming = asyncio.create_task(background.attempt("the console's warm-up", partial(_warm_up, site)))
     try:
         async with application.router.lifespan_context(application):
             yield application

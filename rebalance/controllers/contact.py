@@ -38,7 +38,9 @@ class Contact:
 
     async def run(self) -> None:
         """Until cancelled; without a grace period there is nothing to notice."""
-        while self._limit_s:
+        if not self._limit_s:
+            await asyncio.get_running_loop().create_future()
+        while True:
             if self._answered_s is None:
                 self._answered_s = asyncio.get_running_loop().time()
             try:

@@ -41,6 +41,11 @@ class DueTimes:
         while True:
             self._changed.clear()
             for zone_id in self.due(self._clock.now_ms()):
-                self._due_ms.pop(zone_id, None)
-                await act(zone_id)
+                due_ms = self._due_ms.pop(zone_id)
+                try:
+                    await act(zone_id)
+                except Exception:
+                    # Still due, for whoever starts this again.
+                    self._due_ms.setdefault(zone_id, due_ms)
+                    raise
             await sleep_unless(self._clock, min(self._due_ms.values(), default=None), self._changed)

@@ -41,11 +41,17 @@ class Leadership:
                 continue
             self.lease = lease
             log.info("leading", controller=self._name)
+            failure: MetastoreError | None = None
             try:
                 await self._lead_while_held(lease, lead)
+            except MetastoreError as error:
+                failure = error
             finally:
                 self.lease = None
                 await self._give_back(lease)
+            if failure is not None:
+                log.info("cannot lead", controller=self._name, error=str(failure))
+                await asyncio.sleep(RETRY_S)
 
     async def _campaign(self) -> int:
         while True:

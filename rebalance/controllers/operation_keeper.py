@@ -31,6 +31,7 @@ from rebalance.core.readable import RecordNotReadableError, Unreadable, read, re
 from rebalance.core.target import StoredTarget, TargetPointer, available_target
 from rebalance.core.txn import KeyValue, Put, Txn, unchanged
 from rebalance.core.withdrawal import decide_on_withdrawal
+from rebalance.hosting.background import Background
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError, Newest
@@ -76,7 +77,9 @@ class OperationKeeper:
         keyspace: Keyspace,
         clock: Clock,
         limits: Callable[[], Limits],
+        background: Background | None = None,
     ) -> None:
+        self._background = background or Background(restarts=False)
         self._metastore = metastore
         self._keyspace = keyspace
         self._clock = clock
@@ -163,7 +166,7 @@ class OperationKeeper:
             log.info("operation not looked at", operation=key, error=str(error))
         except Exception as error:
             # One that cannot be read must not keep the others from being looked at.
-            log.warning("operation not looked at", operation=key, error=repr(error))
+            self._background.defect("an operation's look", error, operation=key)
         self._due_s[key] = _elapsed_s() + LOOK_S + LOOK_PARTITION_S * operation.tally.total
 
     async def _newest(self, zone_id: ZoneId) -> tuple[Newest, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
+from collections.abc import Mapping
 
 import structlog
 
@@ -17,27 +19,43 @@ from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.leadership import Leadership
 from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partition_map import PartitionMapKeeper
+from rebalance.controllers.partitions import ContendedError, StaleTargetError
+from rebalance.controllers.targets import TargetIncompleteError
 from rebalance.controllers.topology import TopologyKeeper
-from rebalance.controllers.work_queue import WorkQueue
 from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Strategy
+from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.records import NodeRecord
 from rebalance.core.topology import HoldRule
 from rebalance.core.txn import Put, Txn
+from rebalance.hosting.background import Background, Work
+from rebalance.hosting.keyed_queue import KeyedQueue
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.trouble_report import TroubleReport
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
-from rebalance.ports.placement import PlacementEngine
+from rebalance.ports.placement import PlacementEngine, PlacementError
 
 log = structlog.get_logger(__name__)
 
 RESYNC_S = 30.0
 ENGINE_POLL_S = 0.5
 WENT_BACK_S = 3.0
+LATE_S = 5.0
 RESET_DELAY_MS = 10_000
+RETRY = Backoff(0.2, 10.0)
+EXPECTED = (
+    NotYetError,
+    MetastoreError,
+    PlacementError,
+    StaleTargetError,
+    ContendedError,
+    TargetIncompleteError,
+)
+"""What a zone's step may end with; anything else is a defect."""
 HOLD = HoldRule(lease_ms=5_000, grace_ms=10_000)
 
 
@@ -70,8 +88,10 @@ class ControllerRuntime:
         strategy: Strategy = Strategy.QUEUE,
         reset_delay_ms: int = RESET_DELAY_MS,
         map_period_s: float | None = None,
+        background: Background | None = None,
     ) -> None:
-        """``reset_delay_ms``: ``AutomaticReset``."""
+        """``reset_delay_ms``: ``AutomaticReset``. ``background`` None: a task that ends ends all."""
+        self._background = background or Background(restarts=False)
         self._metastore = metastore
         self._keyspace = keyspace
         self._engine = engine
@@ -83,9 +103,13 @@ class ControllerRuntime:
         self._open = asyncio.Event()
         self._waits_for_servers = False
         self._seen_revision = 0
-        self._queue = WorkQueue()
+        self._queue = KeyedQueue[ZoneId](RETRY, random.Random(name))
         self._leadership = Leadership(metastore, keyspace, name, lease_s)
-        clock = clock or WallClock()
+        self._report = TroubleReport(
+            metastore, keyspace.process(name), "controller", lambda: self._leadership.lease, self._background
+        )
+        self._late: tuple[tuple[ZoneId, float], int] | None = None
+        self._clock = clock = clock or WallClock()
         self._due = DueTimes(clock)
         self._contact = Contact(metastore, keyspace, clock, hold)
         self._topology = TopologyKeeper(metastore, keyspace, clock, hold, self._contact.silent_ms)
@@ -101,7 +125,9 @@ class ControllerRuntime:
                 lambda: self._topology.known.topology,
                 map_period_s,
             )
-        self._operations = OperationKeeper(metastore, keyspace, clock, lambda: self._admission.limits)
+        self._operations = OperationKeeper(
+            metastore, keyspace, clock, lambda: self._admission.limits, self._background
+        )
         self._operations.listen(self._look_at_turn)
         self._admission = MoveAdmission(
             metastore, keyspace, clock, self._member_limits, self._rewrite, self._first_operation
@@ -122,15 +148,23 @@ class ControllerRuntime:
         self._nodes.listen(self._topology.notice)
         self._nodes.listen(lambda _changed: self._admission.look_again())
         self._drains.listen(lambda _changed: self._topology.notice())
+        await self._keep_all(
+            {
+                "controllers: epoch": self._epochs.run,
+                "controllers: intents": self._intents.run,
+                "controllers: nodes": self._nodes.run,
+                "controllers: drains": self._drains.run,
+                "controllers: contact": self._contact.run,
+                "controllers: limits": self._admission.follow,
+                "controllers: operations": self._operations.follow,
+                "controllers: leadership": lambda: self._leadership.run(self._lead),
+            }
+        )
+
+    async def _keep_all(self, works: Mapping[str, Work]) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._epochs.run())
-            tasks.create_task(self._intents.run())
-            tasks.create_task(self._nodes.run())
-            tasks.create_task(self._drains.run())
-            tasks.create_task(self._contact.run())
-            tasks.create_task(self._admission.follow())
-            tasks.create_task(self._operations.follow())
-            tasks.create_task(self._leadership.run(self._lead))
+            for name, work in works.items():
+                tasks.create_task(self._background.keep(name, work), name=name)
 
     def _on_epoch(self, _changed: frozenset[str]) -> None:
         """While the stores do not agree nothing is written. Afterwards all zones come up."""
@@ -151,7 +185,7 @@ class ControllerRuntime:
         if self._intents.revision < self._seen_revision:
             self._wait_for_servers()
         self._seen_revision = self._intents.revision
-        for key in changed:
+        for key in sorted(changed):
             self._enqueue(key)
 
     def _enqueue(self, intent_key: str) -> None:
@@ -216,45 +250,60 @@ class ControllerRuntime:
         self._resets.due.clear()
         await self._topology.record()
         self._enqueue_all()
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._work())
-            tasks.create_task(self._admission.run())
-            tasks.create_task(self._keep_operations())
-            tasks.create_task(self._topology.run(self._enqueue_all, self._settle_due))
-            tasks.create_task(self._due.run(self._on_due))
-            tasks.create_task(self._resets.due.run(self._reset_lost))
-            tasks.create_task(self._resync())
-            tasks.create_task(self._publish_engine())
-            if self._maps is not None:
-                tasks.create_task(self._publish_maps(self._maps))
+        works: dict[str, Work] = {
+            "leader: zones": self._work,
+            "leader: admission": self._admission.run,
+            "leader: operations": self._keep_operations,
+            "leader: topology": lambda: self._topology.run(self._enqueue_all, self._settle_due),
+            "leader: due zones": lambda: self._due.run(self._on_due),
+            "leader: due resets": lambda: self._resets.due.run(self._reset_due),
+            "leader: resync": self._resync,
+            "leader: state": self._publish_state,
+            "leader: report": self._report.run,
+        }
+        if self._maps is not None:
+            maps = self._maps
+            works["leader: partition maps"] = lambda: self._publish_maps(maps)
+        await self._keep_all(works)
 
     async def _work(self) -> None:
-        while True:
-            await self._open.wait()
-            batch = await self._queue.take()
-            failures = await self._zones.reconcile(batch)
-            for zone_id in batch:
-                error = failures.get(zone_id)
-                if error is None:
-                    self._unreadable.goes_on(zone_id)
-                    self._queue.succeeded(zone_id)
-                    await self._reset_lost(zone_id)
-                    continue
-                delay_s = self._queue.failed(zone_id)
-                if isinstance(error, RecordNotReadableError):
-                    self._unreadable.waits(zone_id, error)
-                    continue
-                expected = isinstance(error, NotYetError | MetastoreError)
-                report = log.info if expected else log.warning
-                report("zone not reconciled", zone=zone_id, error=repr(error), again_in_s=delay_s)
+        """All that is due is one batch, in the order of zones."""
+        try:
+            while True:
+                await self._open.wait()
+                batch = sorted(await self._queue.take())
+                failures = await self._zones.reconcile(batch)
+                for zone_id in batch:
+                    error = failures.get(zone_id) or await self._reset_lost(zone_id)
+                    if error is None:
+                        self._unreadable.goes_on(zone_id)
+                        self._queue.done(zone_id)
+                    else:
+                        self._note_failure(zone_id, error, self._queue.failed(zone_id))
+        finally:
+            self._queue.give_back()
 
-    async def _reset_lost(self, zone_id: ZoneId) -> None:
+    def _note_failure(self, zone_id: ZoneId, error: Exception, delay_s: float) -> None:
+        if isinstance(error, RecordNotReadableError):
+            self._unreadable.waits(zone_id, error)
+        elif isinstance(error, EXPECTED):
+            log.info("zone not reconciled", zone=zone_id, error=repr(error), again_in_s=round(delay_s, 1))
+        else:
+            self._background.defect("a zone's round", error, zone=zone_id, again_in_s=round(delay_s, 1))
+
+    async def _reset_lost(self, zone_id: ZoneId) -> Exception | None:
+        """What went wrong with it."""
         if not self._open.is_set():
-            return
+            return None
         try:
             await self._resets.look(zone_id)
-        except MetastoreError as error:
-            log.info("zone not looked at", zone=zone_id, error=str(error))
+        except Exception as error:
+            return error
+        return None
+
+    async def _reset_due(self, zone_id: ZoneId) -> None:
+        if await self._reset_lost(zone_id) is not None:
+            # Its round looks again, and reports what goes wrong then.
             self._queue.add(zone_id)
 
     async def _resync(self) -> None:
@@ -280,7 +329,7 @@ class ControllerRuntime:
         except (NotYetError, MetastoreError) as error:
             log.info("data nodes not written", zone=zone_id, error=repr(error))
         except Exception as error:
-            log.warning("data nodes not written", zone=zone_id, error=repr(error))
+            self._background.defect("a zone's data nodes", error, zone=zone_id)
         self._queue.add(zone_id)
 
     async def _publish_maps(self, maps: PartitionMapKeeper) -> None:
@@ -288,23 +337,38 @@ class ControllerRuntime:
         await self._open.wait()
         await maps.run()
 
-    async def _publish_engine(self) -> None:
-        """Spark's state for every server's /readyz, under the leader's lease."""
+    async def _publish_state(self) -> None:
+        """Spark's state, and what has waited for long, for every server's /readyz, under the leader's lease."""
         published = b""
         while True:
-            status = self._engine.status()
-            document = {
-                "v": 1,
-                "state": status.state.value,
-                "message": status.message,
-                "driver_pid": status.driver_pid,
-            }
-            value = json.dumps(document).encode()
-            lease = self._leadership.lease
+            value, lease = self._state(), self._leadership.lease
             if value != published and lease is not None:
                 try:
                     await self._metastore.commit(Txn((), (Put(self._keyspace.engine_status, value, lease),)))
                     published = value
                 except MetastoreError as error:
-                    log.info("engine state not published", error=str(error))
+                    log.info("state not published", error=str(error))
             await asyncio.sleep(ENGINE_POLL_S)
+
+    def _state(self) -> bytes:
+        """Differs only when something has happened: it is written then."""
+        status = self._engine.status()
+        document = {
+            "v": 1,
+            "state": status.state.value,
+            "message": status.message,
+            "driver_pid": status.driver_pid,
+            "waiting": self._longest_wait(),
+        }
+        return json.dumps(document).encode()
+
+    def _longest_wait(self) -> dict[str, int] | None:
+        """The zone that has wanted a round for longest, and since when; None: none has for ``LATE_S``."""
+        found, elapsed_s = self._queue.longest_wait(), asyncio.get_running_loop().time()
+        if found is None or elapsed_s - found[1] < LATE_S:
+            self._late = None
+            return None
+        if self._late is None or self._late[0] != found:
+            # Its wall-clock time is taken once: the two clocks do not run alike.
+            self._late = found, self._clock.now_ms() - round(1_000 * (elapsed_s - found[1]))
+        return {"zone_id": found[0], "since_ms": self._late[1]}

@@ -23,6 +23,7 @@ from rebalance.core.epoch import FIRST_EPOCH, Divergence, EpochRecord, Metastore
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
+from rebalance.hosting.background import Background
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Condition, Metastore, MetastoreCondition, MetastoreError
@@ -88,7 +89,9 @@ class StoreGuard:
         mirror: KeyspaceMirror,
         keyspace: Keyspace,
         publish: Callable[[], Awaitable[int]],
+        background: Background | None = None,
     ) -> None:
+        self._background = background or Background(restarts=False)
         self._marks = marks
         self._metastore = metastore
         self._keyspace = keyspace
@@ -141,7 +144,7 @@ class StoreGuard:
             except (MetastoreError, StoreError) as error:
                 log.info("the stores were not compared", error=str(error))
             except Exception as error:
-                log.warning("the stores were not compared", error=repr(error))
+                self._background.defect("the stores' comparison", error)
             try:
                 async with asyncio.timeout(CHECK_S):
                     await self._wake.wait()

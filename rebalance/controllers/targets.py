@@ -12,7 +12,7 @@ from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.target import INDEX_BYTES, StoredTarget, TargetPointer, cut_into_chunks
+from rebalance.core.target import StoredTarget, TargetPointer, cut_into_chunks
 from rebalance.core.txn import Compare, DeleteRange, Get, KeyValue, Operation, Put, Txn, absent, unchanged
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult
@@ -28,12 +28,17 @@ class NamedTarget:
     fences: tuple[Compare, ...] = ()
 
 
+class TargetIncompleteError(ValueError):
+    """Parts of a stored target are not there: it was replaced while it was read."""
+
+
 def matrix_of(stored: StoredTarget) -> npt.NDArray[np.int32]:
-    """Partitions x replicas, indexes into the pointer's nodes. Raises ValueError when chunks are missing, and
-    RecordNotReadableError for an index of no node."""
+    """Partitions x replicas, indexes into the pointer's nodes. Raises TargetIncompleteError when chunks are
+    missing, and RecordNotReadableError for an index of no node."""
     pointer, raw = stored.pointer, b"".join(stored.chunks)
-    if len(raw) != INDEX_BYTES * pointer.partitions * pointer.replicas:
-        raise ValueError(f"target {pointer.event_revision} is incomplete: {len(stored.chunks)} chunks")
+    if not stored.is_whole:
+        message = f"target {pointer.event_revision} is incomplete: {len(stored.chunks)} chunks"
+        raise TargetIncompleteError(message)
     matrix = np.frombuffer(raw, dtype="<i4").astype(np.int32).reshape(pointer.partitions, pointer.replicas)
     if matrix.size and not 0 <= matrix.min() <= matrix.max() < len(pointer.nodes):
         raise RecordNotReadableError(f"the stored target of event {pointer.event_revision} names no node")
@@ -48,10 +53,14 @@ class TargetStore:
         self._keyspace = keyspace
 
     async def read(self, zone_id: ZoneId, pointer: KeyValue) -> StoredTarget:
-        """The target that ``pointer`` names. Raises ValueError when it was replaced meanwhile."""
+        """The target that ``pointer`` names. Raises TargetIncompleteError when it was replaced meanwhile."""
         named = readable(pointer, TargetPointer.decode)
         snapshot = await self._metastore.range(self._keyspace.target(zone_id, named.event_revision))
-        return StoredTarget(named, tuple(item.value for item in snapshot.items))
+        stored = StoredTarget(named, tuple(item.value for item in snapshot.items))
+        if not stored.is_whole:
+            message = f"zone {zone_id}: target {named.event_revision} has {len(stored.chunks)} chunks"
+            raise TargetIncompleteError(f"{message}, and they are not all")
+        return stored
 
     async def write(
         self,

@@ -168,6 +168,10 @@ class TopologyKeeper:
             except MetastoreError as error:
                 log.info("topology not recorded", error=str(error))
                 until_ms = self._clock.now_ms() + RETRY_MS
+            except Exception:
+                # Not recorded yet, for whoever starts this again.
+                self._wake.set()
+                raise
 
     async def _merge(self) -> None:
         """Waits for the end of a burst."""

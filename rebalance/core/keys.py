@@ -124,6 +124,14 @@ class Keyspace:
     def engine_status(self) -> str:
         return f"{self.prefix}leader/engine"
 
+    @property
+    def processes(self) -> str:
+        return f"{self.prefix}processes/"
+
+    def process(self, name: str) -> str:
+        """What goes wrong inside that process."""
+        return f"{self.processes}{name}"
+
     def node(self, name: str) -> str:
         return f"{self.nodes}{name}"
 

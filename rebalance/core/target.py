@@ -125,10 +125,15 @@ class StoredTarget:
     pointer: TargetPointer
     chunks: Sequence[bytes]
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether no chunk is missing."""
+        return sum(map(len, self.chunks)) == INDEX_BYTES * self.pointer.replicas * self.pointer.partitions
+
     def rows(self) -> list[bytes]:
         """The matrix, a partition each, for ``assignments_of``. Raises ValueError when chunks are missing."""
         pointer, size = self.pointer, self.pointer.replicas * INDEX_BYTES
-        if sum(map(len, self.chunks)) != size * pointer.partitions:
+        if not self.is_whole:
             raise ValueError(f"target {pointer.event_revision} is incomplete: {len(self.chunks)} chunks")
         return [chunk[start : start + size] for chunk in self.chunks for start in range(0, len(chunk), size)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import shutil
 import subprocess
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import structlog
 
+from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import LogPosition
 from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdMemberEntry, EtcdStatus
@@ -33,8 +35,7 @@ from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberUnavailabl
 
 log = structlog.get_logger(__name__)
 
-RESTART_DELAY_S = 0.5
-RESTART_DELAY_MAX_S = 15.0
+RESTART = Backoff(0.5, 15.0)
 STUCK_AFTER_S = 0.6
 DISK_FREE_MIN = 8 << 20
 """A member with less than this is said to have ended for want of it."""
@@ -69,7 +70,8 @@ class EtcdMember:
         self._api: EtcdApi | None = None
         self._exit_code: int | None = None
         self._started_at = 0.0
-        self._crashes = 0
+        self._random = random.Random()
+        self._restart = RESTART
         self._not_before = 0.0
         self._names: dict[int, str] = {}
         self._unstuck = False
@@ -247,15 +249,15 @@ class EtcdMember:
         self._exit_code = code
         ran_s = time.monotonic() - self._started_at
         self.errors = (0 if ran_s > HEALTHY_AFTER_S else self.errors) + (code > 0)
-        self._crashes = 1 if ran_s > HEALTHY_AFTER_S else self._crashes + 1
-        delay_s = min(RESTART_DELAY_S * 2 ** (self._crashes - 1), RESTART_DELAY_MAX_S)
+        self._restart = (RESTART if ran_s > HEALTHY_AFTER_S else self._restart).failed()
+        delay_s = self._restart.delay_s(self._random.random())
         self._not_before = time.monotonic() + delay_s
         log.warning(
             "member process ended",
             partition=str(self.partition),
             code=code,
             ran_s=round(ran_s, 1),
-            retry_s=delay_s,
+            retry_s=round(delay_s, 1),
         )
 
     def _life_without_process(self) -> tuple[MemberLife, str]:

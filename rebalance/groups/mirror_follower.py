@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import shutil
 from collections.abc import Sequence
 
 import structlog
 
+from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import Beat, decode_time
 from rebalance.core.source_revisions import SourceRevision, batches, still_to_repeat
@@ -31,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 PAUSE_S = 0.1
 LOST_PAUSE_MAX_S = 1.0
-FAILED_PAUSE_MAX_S = 10.0
+RETRY = Backoff(2 * PAUSE_S, 10.0)
 START_LIMIT_S = 30.0
 LOOK_S = 0.05
 TAKE_S = 0.5
@@ -72,6 +74,7 @@ class MirrorFollower:
         self._following = ""
         self._failure = ""
         self._waits_for = ""
+        self._random = random.Random()
 
     def start(self) -> None:
         if self._task is None or self._task.done():
@@ -107,7 +110,7 @@ class MirrorFollower:
         )
 
     async def _run(self) -> None:
-        pause_s = PAUSE_S
+        retry = RETRY
         while True:
             before = self._revision
             try:
@@ -122,8 +125,9 @@ class MirrorFollower:
                 log.warning("mirror does not go on", partition=str(self.partition), error=str(failed))
                 if self._member.errors >= ERRORS_MAX:
                     await self._throw_away(f"the store ended {self._member.errors} times: {failed}")
-            pause_max_s = FAILED_PAUSE_MAX_S if self._failure else LOST_PAUSE_MAX_S
-            pause_s = PAUSE_S if self._revision > before else min(2 * pause_s, pause_max_s)
+            retry = retry.fresh() if self._revision > before else retry.failed()
+            bounded = retry if self._failure else retry.up_to(LOST_PAUSE_MAX_S)
+            pause_s = max(bounded.delay_s(self._random.random()), PAUSE_S)
             # A store that runs on must not end leases while it is not followed.
             until_leases_s = self._leases_due - asyncio.get_running_loop().time()
             await asyncio.sleep(min(pause_s, max(until_leases_s, PAUSE_S)))

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
+from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint, revision_to_read
 from rebalance.groups.data_client import Connections, PartitionClient, WrongGroupError
@@ -22,8 +23,7 @@ from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import EndpointSource, ReplicaBehindError, RevisionGoneError
 
 CALL_LIMIT_S = 1.0
-POLL_S = 0.005
-POLL_MAX_S = 0.1
+POLL = Backoff(0.005, 0.1)
 NOW = ReadPoint()
 """Linearizable: the leader is asked for its revision, nothing else of it."""
 
@@ -78,7 +78,7 @@ class ReplicaReader:
         for a revision that none of them keeps any more; OutcomeUnknownError when the leader did not tell its
         revision.
         """
-        deadline, pause_s = time.monotonic() + time_limit_s, POLL_S
+        deadline, poll = time.monotonic() + time_limit_s, POLL
         if point == NOW:
             point = ReadPoint(revision=await self._current_revision(partition))
         while True:
@@ -91,8 +91,8 @@ class ReplicaReader:
                 )
             if not passed.seen or time.monotonic() >= deadline:
                 raise ReplicaBehindError(_complaint(partition, point, choice, passed, time_limit_s))
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, POLL_MAX_S)
+            poll = poll.failed()
+            await asyncio.sleep(poll.delay_s(self._random.random()))
 
     async def close(self) -> None:
         await self._connections.close()

@@ -15,6 +15,7 @@ from typing import TypeVar
 import structlog
 
 from catalog.core.zone import ZoneId
+from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
 from rebalance.groups.data_client import Connections, Datum, PartitionClient, WrongGroupError
@@ -32,8 +33,7 @@ TIME_LIMIT_S = 15.0
 READ_AT_LIMIT_S = 5.0
 ATTEMPT_LIMITS_S = (0.5, 1.0, 2.0)
 """The first attempts are short: most failures are a member that is gone. A repeated put does no harm."""
-PAUSE_S = 0.02
-PAUSE_MAX_S = 0.25
+RETRY = Backoff(0.02, 0.25, jitter=0.5)
 AVOIDED_S = 1.0
 """A member that failed is asked last for this long."""
 
@@ -131,6 +131,7 @@ class Router:
     ) -> tuple[T, int]:
         whole_s = self._time_limit_s if whole_s is None else whole_s
         deadline = time.monotonic() + whole_s
+        retry = RETRY
         attempts, reason = 0, "no member of the group is known"
         while (remaining_s := deadline - time.monotonic()) > 0:
             urls = self._source.endpoints(partition)
@@ -148,8 +149,8 @@ class Router:
                 self._note_failure(partition, url, attempts, failed)
             # Another member is asked at once; when all have failed, a pause lets an election end.
             if attempts >= len(urls):
-                pause_s = min(PAUSE_S * 2 ** (attempts - len(urls)), PAUSE_MAX_S)
-                pause_s = min(pause_s * self._random.uniform(0.5, 1.5), max(deadline - time.monotonic(), 0))
+                retry = retry.failed()
+                pause_s = min(retry.delay_s(self._random.random()), max(deadline - time.monotonic(), 0))
                 await self._source.wait_for_change(partition, urls, pause_s)
         raise OutcomeUnknownError(
             f"partition {partition}: no answer within {whole_s:.3g} s after {attempts} attempts; last: {reason}"

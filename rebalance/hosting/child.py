@@ -41,6 +41,7 @@ def spawn(
     log: Path | IO[bytes] | None = None,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start ``argv`` as a guarded child; stdout and stderr are appended to ``log`` (None: inherited)."""
     full_env = {**os.environ, **(env or {})}
@@ -48,12 +49,16 @@ def spawn(
     if isinstance(log, Path):
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as stream:
-            return _popen(command, stream, full_env, cwd)
-    return _popen(command, log, full_env, cwd)
+            return _popen(command, stream, full_env, cwd, pass_fds)
+    return _popen(command, log, full_env, cwd, pass_fds)
 
 
 def _popen(
-    command: list[str], stream: IO[bytes] | None, env: Mapping[str, str], cwd: Path | None
+    command: list[str],
+    stream: IO[bytes] | None,
+    env: Mapping[str, str],
+    cwd: Path | None,
+    pass_fds: Sequence[int],
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command,
@@ -62,6 +67,7 @@ def _popen(
         stderr=subprocess.STDOUT if stream is not None else None,
         env=env,
         cwd=cwd,
+        pass_fds=pass_fds,
         start_new_session=True,
     )
 

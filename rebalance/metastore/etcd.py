@@ -10,12 +10,14 @@ answers does not cost a lease.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import structlog
 from aetcd import rpc
 
+from rebalance.core.backoff import Backoff
 from rebalance.core.txn import OPERATIONS_MAX, KeyValue, Txn, TxnResult, operation_count
 from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore import etcd_messages
@@ -37,7 +39,7 @@ PAGE_KEYS = 20_000
 KEYS_PER_SLICE = 2_000
 """Translated without a pause for the event loop."""
 RECONNECT_DELAY_S = 0.1
-RECONNECT_DELAY_MAX_S = 1.0
+RECONNECT = Backoff(RECONNECT_DELAY_S, 1.0)
 RETRYABLE = frozenset(
     (
         rpc.StatusCode.UNAVAILABLE,
@@ -75,6 +77,7 @@ class EtcdMetastore:
         self._tls = tls
         self._channels: dict[str, Any] = {}
         self._current = 0
+        self._random = random.Random()
 
     async def get(self, key: str) -> KeyValue | None:
         reply = await self._read(rpc.RangeRequest(key=key.encode()), small=True)
@@ -120,7 +123,7 @@ class EtcdMetastore:
         return etcd_messages.txn_result(txn, reply)
 
     async def watch(self, prefix: str) -> AsyncIterator[WatchReset | WatchBatch]:
-        delay_s = RECONNECT_DELAY_S
+        reconnect = RECONNECT
         revision = 0
         while True:
             try:
@@ -129,7 +132,7 @@ class EtcdMetastore:
                     revision = snapshot.revision
                     yield WatchReset(snapshot)
                 async for batch in self._watch_from(prefix, revision + 1):
-                    delay_s = RECONNECT_DELAY_S
+                    reconnect = reconnect.fresh()
                     if batch is None:
                         revision = 0  # compacted: the gap can only be closed by a new snapshot
                         break
@@ -137,8 +140,8 @@ class EtcdMetastore:
                     yield batch
             except (MetastoreError, rpc.AioRpcError) as error:
                 log.info("watch interrupted", prefix=prefix, revision=revision, error=_describe(error))
-                await asyncio.sleep(delay_s)
-                delay_s = min(delay_s * 2, RECONNECT_DELAY_MAX_S)
+                reconnect = reconnect.failed()
+                await asyncio.sleep(reconnect.delay_s(self._random.random()))
 
     async def grant_lease(self, ttl_s: int) -> int:
         request = rpc.LeaseGrantRequest(TTL=ttl_s)

@@ -54,9 +54,15 @@ class KeyspaceMirror(KeyspaceCopy):
         self._loaded = asyncio.Event()
 
     async def run(self) -> None:
+        # A run before this one may have ended before every listener heard of what it had read.
+        untold = frozenset(self._items)
         async for change in self._metastore.watch(self.prefix):
             self._copy = None
-            changed = self._reset(change) if isinstance(change, WatchReset) else self._apply(change)
+            if isinstance(change, WatchReset):
+                changed = self._reset(change) | untold
+                untold = frozenset()
+            else:
+                changed = self._apply(change)
             self._loaded.set()
             for listener in self._listeners:
                 listener(changed)

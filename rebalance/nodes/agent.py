@@ -19,12 +19,17 @@ import structlog
 from catalog.core.zone import Node
 from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
+from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import GroupRecord, KeptRecord
 from rebalance.core.txn import Get, KeyValue, Txn
+from rebalance.groups.etcd_api import CallFailedError
+from rebalance.hosting.background import Background, Work
+from rebalance.hosting.keyed_queue import KeyedQueue, work_each
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.trouble_report import TroubleReport
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.fences import why_fenced
@@ -36,10 +41,10 @@ from rebalance.nodes.mirror_duties import MirrorDuties
 from rebalance.nodes.no_mirrors import NoMirrors
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import Mirrors, PartitionView
-from rebalance.nodes.registration import Registration
+from rebalance.nodes.registration import NodeNameTakenError, Registration
 from rebalance.nodes.removal import RemovalJudge
-from rebalance.nodes.work_queue import KeyedQueue
 from rebalance.ports.groups import (
+    GroupError,
     GroupHost,
     MemberLife,
     MemberStatus,
@@ -58,6 +63,9 @@ FOLLOWING_S = 0.15
 HALTED_S = 1.0
 ASK_FIRST_S = 1.5
 CONCURRENCY = 24
+RETRY = Backoff(0.2, 2.0)
+EXPECTED = (MetastoreError, GroupError, CallFailedError, OSError)
+"""What a partition's round may end with; anything else is a defect."""
 
 
 def log_failure(partition: PartitionId, failure: ReconfigurationFailure) -> None:
@@ -77,7 +85,7 @@ class NodeAgent:
     without the latter the node can only vote. ``safe_times`` tells the groups that it leads the time.
     ``failure_handler`` hears once of each partition that is told as failed (I3-057, ``CopyRules`` of the
     limits); the attempts go on. ``map_period_s``: how often the node's partition map may be written; None: it
-    is not.
+    is not. ``background`` None: a task that ends ends all.
     """
 
     def __init__(
@@ -94,6 +102,7 @@ class NodeAgent:
         failure_handler: FailureHandler = log_failure,
         incarnation: str = "",
         map_period_s: float | None = None,
+        background: Background | None = None,
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
@@ -104,10 +113,18 @@ class NodeAgent:
         self._keyspace = keyspace
         self._metastore = metastore
         self._host = host
-        self._queue = KeyedQueue[PartitionId](self._round, CONCURRENCY)
+        self._background = background or Background(restarts=False)
+        self._queue = KeyedQueue[PartitionId](RETRY, random.Random(node.name))
         self._registration = Registration(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation)
         self._copies: MirrorHost = mirrors or NoMirrors()
         self._safe_times = safe_times
+        self._report = TroubleReport(
+            metastore,
+            keyspace.process(node.name),
+            "node",
+            lambda: self._registration.lease,
+            self._background,
+        )
         records = OwnRecords(node.name, metastore, self.mirrors)
         removals = RemovalJudge(metastore, keyspace, self._registration)
         self._members = MemberDuties(node.name, metastore, keyspace, host, records, removals, self._full)
@@ -196,25 +213,41 @@ class NodeAgent:
         mirrors = self.mirrors
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._registration.keep(), name="keep node registered")
-                tasks.create_task(mirrors.run(), name="mirrors")
+
+                def keep(name: str, work: Work) -> None:
+                    kept = self._background.keep(name, work, final=(NodeNameTakenError,))
+                    tasks.create_task(kept, name=name)
+
+                keep("registration", self._registration.keep)
+                keep("mirrors", mirrors.run)
                 self._epochs.listen(self._on_epoch)
-                tasks.create_task(self._epochs.run(), name="epoch")
-                tasks.create_task(self._limits_key.run(), name="limits")
+                keep("epoch", self._epochs.run)
+                keep("limits", self._limits_key.run)
+                keep("report", self._report.run)
                 await mirrors.loaded()
                 await self._epochs.loaded()
                 mirrors.partitions.listen(self._on_partition_keys)
                 mirrors.members.listen(self._on_member_keys)
                 self._add_everything()
-                tasks.create_task(self._queue.run(), name="partition rounds")
+                keep("rounds", self._work)
                 if self._safe_times is not None:
-                    beats = self._safe_times.run(self._leader.led_with_learners)
-                    tasks.create_task(beats, name="safe times")
+                    safe_times = self._safe_times
+                    keep("safe times", lambda: safe_times.run(self._leader.led_with_learners))
                 if self._maps is not None:
-                    tasks.create_task(self._maps.run(), name="partition map")
+                    keep("partition map", self._maps.run)
         except BaseExceptionGroup as group:
             # One cause is enough for the caller, who wants to tell a taken name from a defect.
             raise group.exceptions[0] from group
+
+    async def _work(self) -> None:
+        await work_each(self._queue, self._round, CONCURRENCY, self._note_failure)
+
+    def _note_failure(self, partition: PartitionId, error: Exception, delay_s: float) -> None:
+        if isinstance(error, EXPECTED):
+            again_in_s = round(delay_s, 1)
+            log.info("round failed", partition=str(partition), error=repr(error), again_in_s=again_in_s)
+        else:
+            self._background.defect("a partition's round", error, partition=str(partition))
 
     def _add_everything(self) -> None:
         for item in self.mirrors.partitions.below(self._keyspace.partitions):

@@ -13,14 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from rebalance.core.admission import Limits
+from rebalance.core.backoff import Backoff
 from rebalance.core.move_status import COPY_FAILED
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 
 COPY_ATTEMPTS = 3
 COPY_S = 10 * 24 * 60 * 60
-RETRY_S = 0.2
-RETRY_GROWTH = 1.5
 RETRY_MAX_S = 2.0
+RETRY = Backoff(0.2, RETRY_MAX_S, growth=1.5)
 FAILED_RETRY_S = 10.0
 
 ORDINARY = frozenset((FailureCode.UNHEALTHY_CLUSTER, FailureCode.SUPERSEDED, FailureCode.CANCELLED))
@@ -50,10 +50,10 @@ Circumstances = tuple[int, int, frozenset[str]]
 class CopyAttempts:
     """Those of one led group since its member list last changed. Times are the event loop's, in seconds.
 
-    ``failures`` makes the delay grow, ``counted`` are those that count, ``failure`` is the last one.
+    ``counted`` are those that count, ``failure`` is the last one.
     """
 
-    failures: int = 0
+    retry: Backoff = RETRY
     counted: int = 0
     since_s: float | None = None
     """When the copy that goes on was begun, as far as this leader knows."""
@@ -76,29 +76,30 @@ class CopyAttempts:
             return replace(self, circumstances=circumstances, since_s=since_s)
         return replace(self, circumstances=circumstances, counted=0, since_s=now_s, not_before_s=0.0)
 
-    def after_failure(self, failure: ReconfigurationFailure, now_s: float, rules: CopyRules) -> CopyAttempts:
-        """``failure`` ended the attempt that ran."""
+    def after_failure(
+        self, failure: ReconfigurationFailure, now_s: float, rules: CopyRules, chance: float = 0.0
+    ) -> CopyAttempts:
+        """``failure`` ended the attempt that ran. ``chance``: ``Backoff.delay_s``."""
         since_s = now_s if self.since_s is None else self.since_s
         counted = self.counted
         out_of_time = now_s - since_s > rules.copy_s
         if out_of_time or failure.code not in {*ORDINARY, FailureCode.CATCH_UP_TIMEOUT}:
             counted, since_s = counted + 1, now_s
+        retry = self.retry.failed()
+        pause_s = FAILED_RETRY_S
+        if counted < rules.attempts_max:
+            # A group becomes healthy 5 s after its members have connected: worth asking a little more often.
+            is_early = failure.code is FailureCode.UNHEALTHY_CLUSTER
+            pause_s = retry.up_to(RETRY_MAX_S / 2 if is_early else RETRY_MAX_S).delay_s(chance)
         return replace(
             self,
-            failures=min(self.failures + 1, 1_000),
+            retry=retry,
             counted=counted,
             since_s=since_s,
-            not_before_s=now_s + self._delay_s(failure.code, is_failed=counted >= rules.attempts_max),
+            not_before_s=now_s + pause_s,
             failure=failure,
         )
 
     def told(self, cause: str, rules: CopyRules) -> str:
         """``cause`` as it is published: of what has failed with the number of attempts."""
         return f"{COPY_FAILED}: {self.counted} attempts: {cause}" if self.is_failed(rules) else cause
-
-    def _delay_s(self, code: FailureCode, *, is_failed: bool) -> float:
-        if is_failed:
-            return FAILED_RETRY_S
-        # A group becomes healthy 5 s after its members have connected: worth asking a little more often.
-        longest_s = RETRY_MAX_S / 2 if code is FailureCode.UNHEALTHY_CLUSTER else RETRY_MAX_S
-        return min(RETRY_S * RETRY_GROWTH ** min(self.failures, 20), longest_s)

@@ -9,6 +9,7 @@ those moments a change that runs needs the metastore only to publish.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -110,6 +111,7 @@ class LeaderDuties:
         self._drives: dict[PartitionId, _Drive] = {}
         self._written = RecentWrites()
         self._leadership = Leadership(node, host)
+        self._random = random.Random(node)
 
     def forget(self, partition: PartitionId) -> None:
         """The member no longer leads, or is gone."""
@@ -224,7 +226,7 @@ class LeaderDuties:
             return
         drive = self._drives.setdefault(partition, _Drive())
         before, rules = drive.attempts, self._rules()
-        drive.attempts = before.after_failure(failure, _now_s(), rules)
+        drive.attempts = before.after_failure(failure, _now_s(), rules, self._random.random())
         if drive.attempts.becomes_failed(before, rules):
             self._failure_handler(partition, failure)
         self._wake(partition)

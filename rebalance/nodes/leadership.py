@@ -11,10 +11,12 @@ group itself sees nothing wrong with it, so another voter's agent takes the lead
 from __future__ import annotations
 
 import asyncio
+import random
 from dataclasses import dataclass
 
 import structlog
 
+from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole, MemberState
 from rebalance.nodes.partition_view import PartitionView
@@ -24,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 REST_S = 3.0
 """At rest for so long: a further move often follows at once, and decides anew who leads."""
-AGAIN_S, AGAIN_MAX_S = 30.0, 600.0
+AGAIN = Backoff(30.0, 600.0)
 """A preferred primary that does not keep the lead gets it less and less often."""
 TAKE_AGAIN_S = 2.0
 
@@ -59,7 +61,7 @@ def _could_lead(view: PartitionView, node: str) -> bool:
 class _Watched:
     rests_since: float | None = None
     not_before: float = 0.0
-    pause_s: float = AGAIN_S
+    again: Backoff = AGAIN
 
 
 class Leadership:
@@ -68,6 +70,7 @@ class Leadership:
     def __init__(self, node: str, host: GroupHost) -> None:
         self._node = node
         self._host = host
+        self._random = random.Random(node)
         self._watched: dict[PartitionId, _Watched] = {}
         self._not_taken_before: dict[PartitionId, float] = {}
 
@@ -89,8 +92,8 @@ class Leadership:
             watched.rests_since = now
         if now < max(watched.rests_since + REST_S, watched.not_before):
             return
-        watched.not_before, watched.rests_since = now + watched.pause_s, None
-        watched.pause_s = min(2 * watched.pause_s, AGAIN_MAX_S)
+        watched.again, watched.rests_since = watched.again.failed(), None
+        watched.not_before = now + watched.again.delay_s(self._random.random())
         if await self._host.transfer_leadership(view.partition, successor):
             log.info("leadership handed over", partition=str(view.partition), to=successor)
 

@@ -86,6 +86,11 @@ class Registration:
         self.epoch = past.epoch
         self.incarnation = incarnation or uuid.uuid4().hex[:12]
 
+    @property
+    def lease(self) -> int:
+        """0 before the first registration."""
+        return self._lease
+
     async def register(self) -> None:
         """Waits for the metastore as long as it takes. Raises NodeNameTakenError."""
         deadline = 0.0

@@ -14,6 +14,15 @@ from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 
 
+class PlacementError(ValueError):
+    """One zone's request cannot be placed, on Spark or elsewhere; trying again will not help."""
+
+    def __init__(self, zone_id: ZoneId, reason: str) -> None:
+        super().__init__(f"zone {zone_id} cannot be placed: {reason}")
+        self.zone_id = zone_id
+        self.reason = reason
+
+
 @dataclass(frozen=True, slots=True)
 class PreviousPlacement:
     """``matrix`` int32 [partitions, replicas]: indexes into ``nodes``; the first ``consensus`` columns vote."""

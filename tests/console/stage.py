@@ -34,6 +34,7 @@ from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.router import Router
+from rebalance.hosting.background import Background
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
 from tests.console.scenes import SCENES, kill_node, touch
@@ -59,7 +60,13 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             check_plan=world.engine.check_plan,
             snapshot=world.catalog.snapshot,
             readiness=Readiness(
-                world.catalog.snapshot, world.metastore, world.mirror, world.keyspace, guard
+                world.catalog.snapshot,
+                world.metastore,
+                world.mirror,
+                world.keyspace,
+                guard,
+                world.relay,
+                Background(),
             ).report,
             zones=ZoneDirectory(world.mirror, world.keyspace, world.catalog.snapshot),
             views=views,

@@ -18,6 +18,8 @@ def watched(connection: socket.socket, behaviour: str) -> None:
         frames.send(connection, Frame(Kind.STATE, {"state": "failed", "message": "install Java 99"}))
         time.sleep(0.1)
         os._exit(3)
+    if behaviour == "babbles":
+        frames.send(connection, Frame(Kind.STATE, {"state": "of a later build", "message": ""}))
     while True:
         frames.send(connection, Frame(Kind.STATE, {"state": "ready", "message": behaviour}))
         time.sleep(0.1 if behaviour != "silent" else 600)

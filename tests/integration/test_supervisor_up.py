@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -33,7 +33,7 @@ ENDED_WITHIN_S = 120.0
 class Up:
     """One ``zonectl up`` and what it printed."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str, env: Mapping[str, str]) -> None:
         self.directory = directory
         self.log = directory.with_name(f"{directory.name}.out")
         with self.log.open("w") as out:
@@ -41,7 +41,7 @@ class Up:
                 [*ZONECTL, "up", "--data-dir", str(directory), *options],
                 cwd=ROOT,
                 # Placement does not wait for Spark, which starts all the same.
-                env={**os.environ, "ZONEKEEPER_SPARK_WAIT_S": "0"},
+                env={**os.environ, "ZONEKEEPER_SPARK_WAIT_S": "0", **env},
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
@@ -114,13 +114,14 @@ def start() -> Iterator[Callable[..., Up]]:
     folder = Path(tempfile.mkdtemp(prefix="zonekeeper-up-"))
     started: list[Up] = []
 
-    def run(*options: str) -> Up:
-        started.append(Up(folder / "data", *options))
+    def run(*options: str, **env: str) -> Up:
+        started.append(Up(folder / "data", *options, env=env))
         return started[-1]
 
     yield run
     for each in started:
         if each.process.poll() is None:
+            each.process.send_signal(signal.SIGCONT)
             each.process.terminate()
             each.process.wait(ENDED_WITHIN_S)
     # Spark's JVM may still write there while it dies.
@@ -195,3 +196,39 @@ def test_a_port_that_is_taken_is_refused_at_once(start: Callable[..., Up]) -> No
         assert up.process.wait(ENDED_WITHIN_S) == 1
     assert f"port {port} is taken" in up.printed()
     assert "Traceback" not in up.printed()
+
+
+def test_what_hangs_is_restarted_and_a_stopped_supervisor_restarts_nobody(start: Callable[..., Up]) -> None:
+    """With a tenth of the limits or so; the server and a node are stopped as a debugger would stop them."""
+    limits = {"ZONEKEEPER_UP_SERVER_SILENCE_S": "8", "ZONEKEEPER_UP_NODE_SILENCE_S": "10"}
+    up = start("--nodes", "1", **limits).served()
+    until(lambda: "node registered" in _log(up, "n1"), SERVED_WITHIN_S, up.printed)
+    children = [up.pid_of(name) for name in ("server", "n1")]
+
+    for pid in (up.process.pid, *children):
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(12.0)  # longer than both limits
+    os.kill(up.process.pid, signal.SIGCONT)
+    until(lambda: "stood still for" in up.printed(), SERVED_WITHIN_S, up.printed)
+    for pid in children:
+        os.kill(pid, signal.SIGCONT)
+    until(up.healthy, SERVED_WITHIN_S, up.printed)
+    assert [up.pid_of(name) for name in ("server", "n1")] == children
+    assert "has not answered" not in up.printed()
+
+    for name, limit_s in (("server", 8), ("n1", 10)):
+        before, registered = up.pid_of(name), _log(up, "n1").count("node registered")
+        os.kill(before, signal.SIGSTOP)
+        until(lambda name=name, before=before: up.pid_of(name) not in (0, before), SERVED_WITHIN_S, up.printed)
+        said = re.search(
+            rf"{name} has not answered for (\d+) s \(limit {limit_s} s\): restarting it", up.printed()
+        )
+        assert said is not None, up.printed()
+        assert int(said[1]) >= limit_s
+        assert "most recent call first" in _log(up, name)
+        until(up.healthy, SERVED_WITHIN_S, up.printed)
+    until(lambda: _log(up, "n1").count("node registered") > registered, SERVED_WITHIN_S, up.printed)
+
+
+def _log(up: Up, child: str) -> str:
+    return (up.directory / "logs" / f"{child}.log").read_text()

@@ -54,11 +54,11 @@ async def test_the_failure_handler_hears_once() -> None:
 
 
 async def test_delays_grow_to_two_seconds() -> None:
-    """I3-053: the first retry after 200 ms, then later and later."""
+    """I3-053: the first retry after 200 ms, then later and later; chance takes a fifth off at most."""
     told = Told(attempts_max=100)
     delays = [await told.fail(FailureCode.TIMED_OUT) for _ in range(12)]
-    assert delays[0] == pytest.approx(0.2, abs=0.05)
-    assert delays[-1] == pytest.approx(2.0, abs=0.05)
+    assert delays[0] == pytest.approx(0.18, abs=0.05)
+    assert delays[-1] == pytest.approx(1.8, abs=0.25)
 
 
 async def test_a_leader_that_stepped_down_does_not_retry() -> None:

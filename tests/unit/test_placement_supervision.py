@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from catalog.core.zone import ZoneId
+from rebalance.hosting.background import Background
 from rebalance.ports.placement import Engine, EngineState, PlacementRequest
 from spark.engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
@@ -135,3 +137,20 @@ async def test_closing_at_any_moment_leaves_no_driver(started: Starter, tmp_path
     await engine.close()
     assert engine.status().driver_pid is None
     assert pid is None or not Path(f"/proc/{pid}").exists()
+
+
+async def test_what_the_supervisor_does_not_understand_does_not_end_it(tmp_path: Path) -> None:
+    """It fails, is reported, and starts the next driver: Spark does not stay away for good."""
+    background = Background()
+    config = DriverConfig("babbles", tmp_path, module="tests.data.placement_fake_driver")
+    engine = SparkPlacementEngine(config, 5.0, background)
+    with capture_logs() as lines:
+        await engine.start()
+        await until(lambda: any(each.ends >= 2 for each in background.troubles()))
+        (trouble,) = background.troubles()
+        assert trouble.task == "Spark's driver"
+        assert trouble.cause == "ValueError: 'of a later build' is not a valid DriverState"
+        assert "its supervisor failed" in engine.status().message
+        await engine.close()
+    assert {line["log_level"] for line in lines if line["event"] == "background task ended"} == {"error"}
+    assert background.tasks == 0

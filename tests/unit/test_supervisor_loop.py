@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.supervisor_loop import REPORTED_DEATHS, restart_delay, rotate_log
+from app.supervisor_loop import REPORTED_DEATHS, RESTART, rotate_log
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
@@ -109,7 +109,10 @@ def alive(pid: int) -> bool:
 
 
 def test_delays_start_short_and_stay_below_two_seconds() -> None:
-    delays = [restart_delay(deaths) for deaths in range(1, 50)]
+    restart, delays = RESTART, []
+    for _ in range(2_000):
+        restart = restart.failed()
+        delays.append(restart.delay_s(1.0))
     assert delays[0] == 0.2
     assert delays == sorted(delays)
     assert delays[-1] < 1.8

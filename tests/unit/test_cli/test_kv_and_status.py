@@ -110,7 +110,8 @@ def test_status(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.answers["GET /api/v1/rebalance/limits"] = (200, PAUSED)
     assert main(["status"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == [f"{api.url}: ready", "catalog ok, metastore ok, spark starting (JVM)"]
+    stores = "catalog ok, metastore ok, controller none, spark starting (JVM)"
+    assert lines[:2] == [f"{api.url}: ready", stores]
     assert lines[2:5] == ["limits of moves: cluster_moves 8", *PAUSE_LINES]
     assert "n1    NO     8/100    region=EU   default" in lines
     assert "ORDERS  partitions=8 replicas=3" in lines
@@ -143,3 +144,44 @@ def test_status_of_what_is_not_ready_is_1(api: ApiStub, capsys: pytest.CaptureFi
     )
     assert main(["status"]) == 1
     assert "metastore no answer" in capsys.readouterr().out
+
+
+def test_status_names_what_is_degraded(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    ready = {
+        "state": "degraded",
+        "ready": True,
+        "degraded": [{"part": "controller", "cause": "NO_LEADER: no controller leads"}],
+        "catalog": "ok",
+        "metastore": "ok",
+        "controller": None,
+        "spark": "unknown",
+        "background": {"processes": [{"process": "n2", "defects": 3, "last_defect": "round: KeyError: 'x'"}]},
+    }
+    api.answers["GET /readyz"] = (200, ready)
+    api.answers["GET /api/v1/rebalance/limits"] = (200, PAUSED)
+    api.answers["GET /api/v1/nodes"] = (200, {"nodes": []})
+    api.answers["GET /api/v1/zones"] = (200, {"zones": []})
+    assert main(["status"]) == 0
+    assert capsys.readouterr().out.splitlines()[:4] == [
+        f"{api.url}: degraded",
+        "catalog ok, metastore ok, controller none, spark unknown",
+        "controller: NO_LEADER: no controller leads",
+        "defects in n2: 3, the last: round: KeyError: 'x'; see its log",
+    ]
+
+
+def test_status_of_a_silent_metastore_is_1_and_shows_the_rest(
+    api: ApiStub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Statements are taken meanwhile."""
+    api.answers["GET /readyz"] = (
+        200,
+        {"state": "degraded", "ready": True, "catalog": "ok", "metastore": "no answer within 1 s"},
+    )
+    api.answers["GET /api/v1/rebalance/limits"] = (200, PAUSED)
+    api.answers["GET /api/v1/nodes"] = (200, {"nodes": [{"name": "n1", "alive": True}]})
+    api.answers["GET /api/v1/zones"] = (200, {"zones": []})
+    assert main(["status"]) == 1
+    shown = capsys.readouterr().out
+    assert "metastore no answer within 1 s" in shown
+    assert "n1" in shown

@@ -1,0 +1,95 @@
+"""Which parts of an installation are degraded, and why: a pure function of what was observed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Self
+
+LATE_S = 30.0
+"""What has waited this long is told: a placement on Spark takes seconds, its start up to twenty."""
+
+
+class Part(Enum):
+    CATALOG = "catalog"
+    METASTORE = "metastore"
+    CONTROLLER = "controller"
+    SPARK = "spark"
+    NODES = "nodes"
+    QUEUE = "queue"
+    BACKGROUND = "background"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """``cause``: a word, and after a colon what is known of it."""
+
+    part: Part
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """``catalog`` and ``metastore``: "ok" or what is wrong. ``tasks``: process, task and cause of each
+    background task that is in trouble."""
+
+    catalog: str
+    metastore: str
+    controller: str | None
+    spark: str
+    spark_message: str
+    nodes: int
+    outbox_s: float
+    zone_s: float
+    zone_id: int | None
+    tasks: tuple[tuple[str, str, str], ...]
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Self:
+        """From the body of ``/readyz``."""
+        queue = body["queue"]
+        tasks = (
+            (process["process"], str(each.get("task")), str(each.get("cause")))
+            for process in body["background"]["processes"]
+            for each in process["troubles"]
+        )
+        return cls(
+            body["catalog"],
+            body["metastore"],
+            body["controller"],
+            body["spark"],
+            body["spark_message"],
+            body["nodes"],
+            queue["outbox_oldest_seconds"],
+            queue["zone_oldest_seconds"],
+            queue["zone_id"],
+            tuple(tasks),
+        )
+
+
+def judge(observed: Observed) -> tuple[Cause, ...]:
+    """Empty: all is well. A part that cannot be seen because the metastore is silent is not named beside it."""
+    return tuple(_causes(observed))
+
+
+def _causes(observed: Observed) -> Iterator[Cause]:
+    if observed.catalog != "ok":
+        yield Cause(Part.CATALOG, f"CATALOG_UNAVAILABLE: {observed.catalog}")
+    if observed.metastore != "ok":
+        yield Cause(Part.METASTORE, f"METASTORE_UNAVAILABLE: {observed.metastore}")
+    else:
+        if observed.controller is None:
+            yield Cause(Part.CONTROLLER, "NO_LEADER: no controller leads, so nothing is placed or moved")
+        elif observed.spark == "down":
+            message = f"SPARK_DOWN: {observed.spark_message}; placements are computed without it"
+            yield Cause(Part.SPARK, message)
+        if not observed.nodes:
+            yield Cause(Part.NODES, "NO_NODE: no node is alive")
+    if observed.outbox_s >= LATE_S:
+        yield Cause(Part.QUEUE, f"OUTBOX_LATE: a version has not been published for {observed.outbox_s:.0f} s")
+    if observed.zone_s >= LATE_S:
+        waits = f"zone {observed.zone_id} has waited for its placement for {observed.zone_s:.0f} s"
+        yield Cause(Part.QUEUE, f"ZONE_LATE: {waits}")
+    for process, task, cause in observed.tasks:
+        yield Cause(Part.BACKGROUND, f"TASK_ENDED: {process}, {task}: {cause}")

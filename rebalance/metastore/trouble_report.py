@@ -1,0 +1,63 @@
+"""What goes wrong inside a process, for every server's /readyz: a key of its own, under the process's lease."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+
+import structlog
+
+from rebalance.core.txn import Put, Txn
+from rebalance.hosting.background import Background
+from rebalance.ports.metastore import Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+LOOK_S = 2.0
+
+
+class TroubleReport:
+    """Written when it changes, and not at all by a process in which nothing ever went wrong. ``lease``: 0 or
+    None while the process holds none."""
+
+    def __init__(
+        self, metastore: Metastore, key: str, role: str, lease: Callable[[], int | None], background: Background
+    ) -> None:
+        self._metastore = metastore
+        self._key = key
+        self._role = role
+        self._lease = lease
+        self._background = background
+        self._written: tuple[int, bytes] | None = None
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                await self.write_if_changed()
+            except MetastoreError as error:
+                log.info("process not reported", error=str(error))
+            await asyncio.sleep(LOOK_S)
+
+    async def write_if_changed(self) -> bool:
+        """Whether it was. Raises MetastoreError."""
+        lease, background = self._lease(), self._background
+        troubles = background.troubles()
+        if not lease or not (troubles or background.defects or self._written):
+            return False
+        value = json.dumps(
+            {
+                "v": 1,
+                "role": self._role,
+                "troubles": [asdict(trouble) for trouble in troubles],
+                "defects": background.defects,
+                "last_defect": background.last_defect,
+            }
+        ).encode()
+        if (lease, value) == self._written:
+            return False
+        await self._metastore.commit(Txn((), (Put(self._key, value, lease),)))
+        self._written = lease, value
+        return True

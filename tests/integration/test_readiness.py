@@ -1,0 +1,90 @@
+"""``/readyz`` of a real server: without a leader, and while its etcd stands still; a real controller leads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from rebalance.core.keys import Keyspace
+from tests.api_server import ApiServer, serving
+from tests.conftest import EtcdServer
+
+pytestmark = pytest.mark.timeout(600)
+
+WAIT_S = 120.0
+
+
+def answer(server: ApiServer) -> tuple[int, dict[str, Any]]:
+    found = httpx.get(f"{server.url}/readyz", trust_env=False, timeout=30)
+    body: dict[str, Any] = found.json()
+    return found.status_code, body
+
+
+def parts(server: ApiServer) -> list[str]:
+    return [each["part"] for each in answer(server)[1]["degraded"]]
+
+
+def until(condition: Callable[[], bool], tell: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, tell()
+        time.sleep(0.1)
+
+
+def create_zone(server: ApiServer, name: str) -> int:
+    body = {"sql": f"CREATE ZONE {name} (PARTITIONS 2)"}
+    return httpx.post(f"{server.url}/api/v1/statements", json=body, trust_env=False, timeout=60).status_code
+
+
+@contextmanager
+def controlling(directory: Path, etcd: EtcdServer, keyspace: Keyspace) -> Iterator[None]:
+    command = [sys.executable, "-m", "app.cli", "controller", "--data-dir", str(directory / "controller")]
+    settings = {"METASTORE": etcd.endpoint, "METASTORE_PREFIX": keyspace.prefix, "SPARK_WAIT_S": "0"}
+    environment = {**os.environ, **{f"ZONEKEEPER_{name}": value for name, value in settings.items()}}
+    with (directory / "controller.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(WAIT_S)
+
+
+def test_what_is_degraded_is_named(own_etcd: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> None:
+    """200 throughout: statements are taken without a leader, and while etcd is silent."""
+    url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
+    with serving(tmp_path, own_etcd, keyspace, url) as (server,):
+        until(lambda: answer(server)[0] == 200, lambda: answer(server))
+        status, body = answer(server)
+        assert (status, body["state"], body["ready"], body["controller"]) == (200, "degraded", True, None)
+        cause = "NO_LEADER: no controller leads, so nothing is placed or moved"
+        assert body["degraded"] == [{"part": "controller", "cause": cause}]
+        assert create_zone(server, "orders") == 200
+
+        with controlling(tmp_path, own_etcd, keyspace):
+            until(lambda: "controller" not in parts(server), lambda: answer(server))
+            assert answer(server)[1]["controller"].endswith(tuple("0123456789"))
+        until(lambda: parts(server) == ["controller"], lambda: answer(server))
+
+        own_etcd.process.send_signal(signal.SIGSTOP)
+        try:
+            until(lambda: parts(server) == ["metastore"], lambda: answer(server))
+            status, body = answer(server)
+            assert (status, body["state"], body["ready"]) == (200, "degraded", True)
+            assert body["degraded"][0]["cause"] == "METASTORE_UNAVAILABLE: no answer within 1 s"
+            assert create_zone(server, "later") == 200
+            until(lambda: answer(server)[1]["queue"]["outbox_oldest_seconds"] > 0, lambda: answer(server))
+        finally:
+            own_etcd.process.send_signal(signal.SIGCONT)
+        until(lambda: parts(server) == ["controller"], lambda: answer(server))
+        until(lambda: answer(server)[1]["queue"]["outbox_oldest_seconds"] == 0, lambda: answer(server))

@@ -1,0 +1,226 @@
+"""What counts as degraded, and what a server says of itself over its real parts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from app.api.models import Readiness as Body
+from app.readiness import Readiness
+from app.readiness_judge import LATE_S, Observed, Part, judge
+from catalog.core.errors import ErrorKind, StoreError
+from catalog.core.snapshot import CatalogSnapshot
+from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.store_guard import StoreGuard
+from rebalance.core.txn import Delete, Put, Txn
+from rebalance.hosting.background import Background
+from rebalance.metastore.trouble_report import TroubleReport
+from tests.unit.sql_world import World, opened
+
+WELL = Observed("ok", "ok", "c1", "ready", "", 3, 0.0, 0.0, None, ())
+
+
+@pytest.mark.parametrize(
+    ("change", "part", "cause"),
+    [
+        ({"catalog": "no answer within 1 s"}, Part.CATALOG, "CATALOG_UNAVAILABLE: no answer within 1 s"),
+        ({"metastore": "loading"}, Part.METASTORE, "METASTORE_UNAVAILABLE: loading"),
+        (
+            {"controller": None},
+            Part.CONTROLLER,
+            "NO_LEADER: no controller leads, so nothing is placed or moved",
+        ),
+        (
+            {"spark": "down", "spark_message": "no Java"},
+            Part.SPARK,
+            "SPARK_DOWN: no Java; placements are computed without it",
+        ),
+        ({"nodes": 0}, Part.NODES, "NO_NODE: no node is alive"),
+        (
+            {"outbox_s": LATE_S},
+            Part.QUEUE,
+            "OUTBOX_LATE: a version has not been published for 30 s",
+        ),
+        (
+            {"zone_s": 61.2, "zone_id": 7},
+            Part.QUEUE,
+            "ZONE_LATE: zone 7 has waited for its placement for 61 s",
+        ),
+        (
+            {"tasks": (("n2", "mirrors", "ValueError: x"),)},
+            Part.BACKGROUND,
+            "TASK_ENDED: n2, mirrors: ValueError: x",
+        ),
+    ],
+)
+def test_one_part_one_cause(change: dict[str, Any], part: Part, cause: str) -> None:
+    assert judge(WELL) == ()
+    fields = {name: getattr(WELL, name) for name in Observed.__slots__}
+    (found,) = judge(Observed(**{**fields, **change}))
+    assert (found.part, found.cause) == (part, cause)
+
+
+@pytest.mark.parametrize(
+    "change", [{"spark": "starting"}, {"outbox_s": LATE_S - 1}, {"zone_s": LATE_S - 1, "zone_id": 7}]
+)
+def test_what_is_ordinary_is_not_degraded(change: dict[str, Any]) -> None:
+    fields = {name: getattr(WELL, name) for name in Observed.__slots__}
+    assert judge(Observed(**{**fields, **change})) == ()
+
+
+def test_a_silent_metastore_is_one_cause() -> None:
+    """Who leads and who lives cannot be seen then."""
+    seen = Observed("ok", "no answer", None, "unknown", "", 0, 0.0, 0.0, None, ())
+    assert [each.part for each in judge(seen)] == [Part.METASTORE]
+
+
+class Reporting:
+    """A server's readiness over a catalog and a metastore in memory."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.background = Background()
+        self.guard = StoreGuard(
+            world.catalog, world.metastore, world.mirror, world.keyspace, world.relay.relay_once
+        )
+        self.readiness = self.over(world.relay)
+
+    def over(self, relay: OutboxRelay) -> Readiness:
+        world = self.world
+        return Readiness(
+            self.snapshot,
+            world.metastore,
+            world.mirror,
+            world.keyspace,
+            self.guard,
+            relay,
+            self.background,
+        )
+
+    catalog_error: Exception | None = None
+
+    async def snapshot(self) -> CatalogSnapshot:
+        if self.catalog_error is not None:
+            raise self.catalog_error
+        return await self.world.catalog.snapshot()
+
+    async def report(self) -> dict[str, Any]:
+        """Read by the model that documents it."""
+        found = await self.readiness.report()
+        assert Body.model_validate(found).model_dump() == found
+        return found
+
+    async def put(self, key: str, value: bytes) -> None:
+        await self.world.metastore.commit(Txn((), (Put(key, value),)))
+        assert await self.world.mirror.wait_until(lambda: self.world.mirror.value(key) == value, 30.0)
+
+    async def remove(self, key: str) -> None:
+        await self.world.metastore.commit(Txn((), (Delete(key),)))
+        assert await self.world.mirror.wait_until(lambda: self.world.mirror.value(key) is None, 30.0)
+
+    async def lead(self) -> None:
+        keys = self.world.keyspace
+        await self.put(keys.controller_leader, b"c1")
+        status = {"v": 1, "state": "ready", "message": "local", "driver_pid": 7, "waiting": None}
+        await self.put(keys.engine_status, json.dumps(status).encode())
+
+
+@asynccontextmanager
+async def reporting(directory: Path) -> AsyncIterator[Reporting]:
+    async with opened(directory) as world:
+        found = Reporting(world)
+        await found.guard.check()
+        await found.lead()
+        yield found
+
+
+async def test_all_is_well(tmp_path: Path) -> None:
+    async with reporting(tmp_path) as found:
+        body = await found.report()
+        assert (body["state"], body["ready"], body["degraded"]) == ("ready", True, [])
+        assert (body["controller"], body["spark"], body["spark_driver_pid"]) == ("c1", "ready", 7)
+
+
+async def test_without_a_leader_it_is_degraded_and_takes_statements(tmp_path: Path) -> None:
+    async with reporting(tmp_path) as found:
+        await found.remove(found.world.keyspace.controller_leader)
+        body = await found.report()
+        assert (body["state"], body["ready"], body["controller"]) == ("degraded", True, None)
+        assert [each["part"] for each in body["degraded"]] == ["controller"]
+        await found.put(found.world.keyspace.controller_leader, b"c2")
+        assert (await found.report())["controller"] == "c2"
+
+
+async def test_without_a_catalog_it_is_not_ready(tmp_path: Path) -> None:
+    async with reporting(tmp_path) as found:
+        found.catalog_error = StoreError(ErrorKind.CATALOG_UNAVAILABLE, "gone")
+        body = await found.report()
+        assert (body["state"], body["ready"]) == ("not ready", False)
+        assert [each["part"] for each in body["degraded"]] == ["catalog"]
+
+
+async def test_a_zone_that_waits_is_told_with_its_age(tmp_path: Path) -> None:
+    async with reporting(tmp_path) as found:
+        status = {"v": 1, "state": "ready", "message": "", "waiting": {"zone_id": 4, "since_ms": 1_000}}
+        await found.put(found.world.keyspace.engine_status, json.dumps(status).encode())
+        body = await found.report()
+        assert body["state"] == "degraded"
+        assert body["queue"]["zone_id"] == 4
+        assert body["queue"]["zone_oldest_seconds"] > 1e9
+        assert body["degraded"][0]["cause"].startswith("ZONE_LATE: zone 4 ")
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff", b"[]", b"7", b'{"waiting": 3, "state": "ready"}'])
+async def test_what_it_cannot_read_is_no_error(tmp_path: Path, value: bytes) -> None:
+    async with reporting(tmp_path) as found:
+        await found.put(found.world.keyspace.engine_status, value)
+        await found.put(found.world.keyspace.process("n1"), value)
+        assert (await found.report())["ready"]
+
+
+async def test_a_background_task_that_ended_is_told_until_it_is_steady(tmp_path: Path) -> None:
+    async with reporting(tmp_path) as found:
+
+        async def broken() -> None:
+            raise ValueError("no such key")
+
+        with capture_logs():
+            kept = asyncio.create_task(found.background.keep("keyspace mirror", broken))
+            async with asyncio.timeout(30):
+                while not found.background.troubles():
+                    await asyncio.sleep(0)
+        body = await found.report()
+        assert body["state"] == "degraded"
+        assert body["degraded"][0]["cause"] == "TASK_ENDED: server, keyspace mirror: ValueError: no such key"
+        kept.cancel()
+        await asyncio.gather(kept, return_exceptions=True)
+        assert (await found.report())["state"] == "ready"
+
+
+async def test_what_goes_wrong_in_another_process_is_told_here(tmp_path: Path) -> None:
+    async with reporting(tmp_path) as found:
+        world, background = found.world, Background()
+        lease = await world.metastore.grant_lease(60)
+        key = world.keyspace.process("n2")
+        report = TroubleReport(world.metastore, key, "node", lambda: lease, background)
+        assert not await report.write_if_changed()
+        with capture_logs():
+            background.defect("a partition's round", KeyError("x"))
+        assert await report.write_if_changed()
+        assert not await report.write_if_changed()
+        assert await world.mirror.wait_until(lambda: world.mirror.value(key) is not None, 30.0)
+        body = await found.report()
+        assert body["state"] == "ready"
+        assert [
+            (each["process"], each["role"], each["defects"]) for each in body["background"]["processes"]
+        ] == [
+            ("server", "server", 0),
+            ("n2", "node", 1),
+        ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 
 from hypothesis import given, settings
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import RATES, Limits, Loads, Move, Rooms, admit
-from rebalance.core.bandwidth import BURST_S, ByteRates, TokenBuckets, buckets_of
+from rebalance.core.bandwidth import BURST_S, AdmissionRecord, ByteRates, TokenBuckets, buckets_of
 
 NODES = ("n1", "n2")
 Z = ZoneId(1)
@@ -42,7 +41,7 @@ def test_rates_hold_and_nothing_starves(
     """Looked at whenever a bucket opens and at any other time: between any two beginnings the bytes are at most
     rate * (time + burst) and the last move's more; and everything begins in a bounded number of looks."""
     waiting = dict(enumerate(line))
-    stored: bytes | None = None
+    stored: AdmissionRecord | None = None
     now_ms, begun = 0, []
     for _ in range(3 * len(line) + 1):
         buckets = buckets_of(stored)
@@ -54,7 +53,7 @@ def test_rates_hold_and_nothing_starves(
             taken.take(move.donors, move.receivers, size)
             begun.append((now_ms, bytes_of(move, size)))
         assert all(rooms.cause(Z, move).startswith("BANDWIDTH: ") for move, _ in waiting.values())
-        stored = json.dumps({"v": 1, "partitions": 0, "buckets": taken.document()}).encode()
+        stored = AdmissionRecord.decode(AdmissionRecord(0, taken).encode())
         if not waiting:
             break
         opens_ms = taken.next_open_ms(limits.rates)

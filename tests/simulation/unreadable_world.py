@@ -1,4 +1,4 @@
-"""Real controllers, agents and server views over a store in memory and in virtual time; garbage in its keys."""
+"""Real controllers, agents and server views over a store in memory and in virtual time, and garbage in keys."""
 
 from __future__ import annotations
 

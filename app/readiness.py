@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import platform
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
@@ -21,6 +23,11 @@ from rebalance.ports.metastore import Metastore
 
 TIME_LIMIT_S = 1.0
 OWN = "server"
+
+
+def controller_name() -> str:
+    """Of a controller in this process, which may be a server's."""
+    return f"{platform.node()}/{os.getpid()}"
 
 
 class Readiness:
@@ -108,9 +115,11 @@ class Readiness:
         yield self._own()
         prefix = self._keyspace.processes
         for item in self._mirror.below(prefix):
-            told = _document(item.value)
+            name, told = item.key.removeprefix(prefix), _document(item.value)
+            if name == controller_name():
+                continue
             yield {
-                "process": item.key.removeprefix(prefix),
+                "process": name,
                 "role": str(told.get("role", "")),
                 "troubles": [each for each in told.get("troubles", ()) if isinstance(each, dict)],
                 "defects": told.get("defects", 0),

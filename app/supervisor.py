@@ -15,6 +15,7 @@ from app.supervisor_loop import Child, Supervisor
 from app.supervisor_plan import ChildSpec, NodeSpec, StopRank, plan_children, zonectl
 from app.supervisor_state import DataDirectory, Ports, choose_ports, load_ports, require_readable, save_state
 from rebalance.hosting.etcd_binary import find_etcd
+from rebalance.hosting.heartbeat import dump_on_signal
 
 PROBE_TIMEOUT_S = 0.5
 SLOW_START_S = 30.0
@@ -50,6 +51,7 @@ def say(line: str) -> None:
 
 def up(options: UpOptions) -> int:
     """Runs until a signal or the demo's end; the exit code. Raises UpError when it cannot start."""
+    dump_on_signal()
     _forget_etcd_environment()
     with DataDirectory(options.data_dir) as directory:
         etcd = find_etcd()

@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from rebalance.hosting.heartbeat import dump_on_signal
 from spark.board import Board, DriverState, ExitCode
 from spark.cluster import Cluster
 from spark.errors import SessionError
@@ -30,6 +31,7 @@ REPORT_LIMIT_S = 10.0
 
 
 def main(arguments: Sequence[str]) -> int:
+    dump_on_signal()
     options = _parse(arguments)
     board = Board()
     server = DriverServer(options.socket, board)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from contextlib import AsyncExitStack
 
 from app.bootstrap.stores import open_metastore
 from app.logs import configure
+from app.readiness import controller_name
 from app.settings import Settings
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.keys import Keyspace
@@ -37,7 +36,7 @@ def open_controllers(
     config = DriverConfig(settings.spark_master, settings.data_dir / "spark")
     engine = SparkPlacementEngine(config, settings.spark_wait_s, background)
     stack.push_async_callback(engine.close)
-    name = f"{platform.node()}/{os.getpid()}"
+    name = controller_name()
     keyspace = Keyspace(settings.metastore_prefix)
     lease_ms = 1_000 * settings.node_lease_s
     hold = HoldRule(lease_ms, GRACE_LEASES * lease_ms)

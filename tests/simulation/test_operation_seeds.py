@@ -45,7 +45,7 @@ def test_progress_is_what_is_so(seed: int) -> None:
     "wanted",
     [
         *(Simulation(seed, partitions=16, events=10, cluster_moves=2) for seed in range(2)),
-        Simulation(4, partitions=16, events=12, strategy="update", cluster_moves=3),
+        Simulation(3, partitions=16, events=12, strategy="update", cluster_moves=3),
         Simulation(2, partitions=24, events=10, cluster_moves=6),
         Simulation(105, nodes=12, partitions=400, events=10, bulk=True, cluster_moves=40),
     ],

@@ -193,3 +193,8 @@ def remember_name(name: str) -> None:
 def go(url: str) -> None:
     """To another address of the console; the browser's back button leads back."""
     call("(url) => { window.location.href = url; }", url)
+
+
+def replace_page(url: str) -> None:
+    """To the address that this one stood for; the browser's back button does not lead here."""
+    call("(url) => { window.location.replace(url); }", url)

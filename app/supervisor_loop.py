@@ -98,7 +98,9 @@ class Child:
         if self.spec.log is not None:
             rotate_log(self.spec.log)
         try:
-            self._process = spawn(self.spec.argv, log=self.spec.log, env=self.spec.env)
+            self._process = spawn(
+                self.spec.argv, log=self.spec.log, inherited=self.spec.inherited, env=self.spec.env
+            )
         except OSError as error:
             self._on_death(f"cannot start: {error}", now)
             return False

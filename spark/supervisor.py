@@ -23,6 +23,7 @@ from pathlib import Path
 import structlog
 
 from rebalance.hosting.child import MissingToolError, spawn
+from rebalance.hosting.environment import SPARK
 from rebalance.ports.placement import EngineState, EngineStatus
 from spark import frames
 from spark.board import DriverState, ExitCode
@@ -179,7 +180,7 @@ class DriverSupervisor:
         self._config.work_dir.mkdir(parents=True, exist_ok=True)
         _turn_over(self._config.log)
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        return spawn(command, log=self._config.log, env=environment)
+        return spawn(command, log=self._config.log, inherited=SPARK, env=environment)
 
     async def _follow(self, process: subprocess.Popen[bytes]) -> str:
         """Read the driver's state frames until they end, stop coming, or say that it could not start."""

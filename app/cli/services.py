@@ -67,6 +67,7 @@ def serve(
         spark_master=spark_master,
         data_dir=data_dir,
     )
+    _keep_private(data_dir)
     if migrate_first:
         _migrate(settings.catalog, data_dir)
     from app.bootstrap.server import serve as serve_api
@@ -128,6 +129,7 @@ def controller(
         ha_reset_s=ha_reset_s,
         data_dir=data_dir,
     )
+    _keep_private(data_dir)
     return _run_until_stopped(control(settings))
 
 
@@ -230,6 +232,7 @@ def node(
         member_ports(settings)
     except ValueError as error:
         raise UsageError(f"zonectl node: {error}") from error
+    _keep_private(data_dir)
     return _run_until_stopped(run_node(settings))
 
 
@@ -241,6 +244,7 @@ def migrate(catalog_url: CatalogOption = None, data_dir: DataDirOption = DEFAULT
       zonectl migrate --catalog-url postgresql+psycopg://zonekeeper@db/zonekeeper
     """
     settings = make_settings(catalog_url=catalog_url, data_dir=data_dir)
+    _keep_private(data_dir)
     _migrate(settings.catalog, data_dir)
     return ExitCode.OK
 
@@ -255,14 +259,22 @@ def _migrate(url: str, data_dir: Path) -> None:
     print(f"catalog schema {change}", flush=True)
 
 
+def _keep_private(data_dir: Path) -> None:
+    from app.privacy import keep_private
+
+    for failure in keep_private(data_dir):
+        print(f"zonectl: warning: others can read {failure}", file=sys.stderr)
+
+
 @contextmanager
 def _one_line() -> Iterator[None]:
     """What people can act on, an address that is taken or a catalog that cannot be opened, is no traceback."""
     from catalog.core.errors import StatementError
+    from rebalance.hosting.etcd_binary import EtcdVersionError
 
     try:
         yield
-    except (OSError, StatementError) as error:
+    except (OSError, StatementError, EtcdVersionError) as error:
         raise CliError(ExitCode.FAILED, f"zonectl: {error}") from error
 
 

@@ -70,6 +70,9 @@ def up(
         host=settings.host,
         port=settings.port,
         member_limit=settings.node_member_limit,
+        etcd=settings.etcd,
+        spark_master=settings.spark_master,
+        console=settings.console,
         demo=demo,
         leave_after_demo=leave,
     )

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -33,7 +33,7 @@ ENDED_WITHIN_S = 120.0
 class Up:
     """One ``zonectl up`` and what it printed."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str, environment: Mapping[str, str] | None = None) -> None:
         self.directory = directory
         self.log = directory.with_name(f"{directory.name}.out")
         with self.log.open("w") as out:
@@ -41,7 +41,7 @@ class Up:
                 [*ZONECTL, "up", "--data-dir", str(directory), *options],
                 cwd=ROOT,
                 # Placement does not wait for Spark, which starts all the same.
-                env={**os.environ, "ZONEKEEPER_SPARK_WAIT_S": "0"},
+                env={**os.environ, "ZONEKEEPER_SPARK_WAIT_S": "0", **(environment or {})},
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
@@ -55,6 +55,11 @@ class Up:
         )
         assert "API at" in self.printed()
         return self
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(ENDED_WITHIN_S)
 
     def run_file(self) -> dict[str, object]:
         found: dict[str, object] = json.loads((self.directory / "run.json").read_text())
@@ -114,15 +119,13 @@ def start() -> Iterator[Callable[..., Up]]:
     folder = Path(tempfile.mkdtemp(prefix="zonekeeper-up-"))
     started: list[Up] = []
 
-    def run(*options: str) -> Up:
-        started.append(Up(folder / "data", *options))
+    def run(*options: str, environment: Mapping[str, str] | None = None) -> Up:
+        started.append(Up(folder / "data", *options, environment=environment))
         return started[-1]
 
     yield run
     for each in started:
-        if each.process.poll() is None:
-            each.process.terminate()
-            each.process.wait(ENDED_WITHIN_S)
+        each.stop()
     # Spark's JVM may still write there while it dies.
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -109,7 +109,7 @@ def faults(source: str, file: str = "") -> list[str]:
             causes = faults_of_dict(node)
         elif isinstance(node, ast.Subscript):
             causes = faults_of_prop(node)
-        found += [f"line {node.lineno}: {cause}" for cause in causes]
+        found += [f"line {getattr(node, 'lineno', 0)}: {cause}" for cause in causes]
     return found
 
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -67,7 +68,7 @@ def serve(
         spark_master=spark_master,
         data_dir=data_dir,
     )
-    _keep_private(data_dir)
+    _keep_private(data_dir, catalog_url)
     if migrate_first:
         _migrate(settings.catalog, data_dir)
     from app.bootstrap.server import serve as serve_api
@@ -129,7 +130,7 @@ def controller(
         ha_reset_s=ha_reset_s,
         data_dir=data_dir,
     )
-    _keep_private(data_dir)
+    _keep_private(data_dir, catalog_url)
     return _run_until_stopped(control(settings))
 
 
@@ -244,7 +245,7 @@ def migrate(catalog_url: CatalogOption = None, data_dir: DataDirOption = DEFAULT
       zonectl migrate --catalog-url postgresql+psycopg://zonekeeper@db/zonekeeper
     """
     settings = make_settings(catalog_url=catalog_url, data_dir=data_dir)
-    _keep_private(data_dir)
+    _keep_private(data_dir, catalog_url)
     _migrate(settings.catalog, data_dir)
     return ExitCode.OK
 
@@ -259,8 +260,15 @@ def _migrate(url: str, data_dir: Path) -> None:
     print(f"catalog schema {change}", flush=True)
 
 
-def _keep_private(data_dir: Path) -> None:
+def _keep_private(data_dir: Path, catalog_url: str | None = None) -> None:
     from app.privacy import keep_private
+
+    if catalog_url and urlsplit(catalog_url).password and any(catalog_url in each for each in sys.argv):
+        print(
+            "zonectl: warning: everybody on this machine can read the password in --catalog-url: "
+            "give the URL in ZONEKEEPER_CATALOG_URL",
+            file=sys.stderr,
+        )
 
     for failure in keep_private(data_dir):
         print(f"zonectl: warning: others can read {failure}", file=sys.stderr)

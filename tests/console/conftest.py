@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, Dialog, Page, Request, expect, sync_playwright
 
 ROOT = Path(__file__).parents[2]
-WAIT_MS = 12_000
+WAIT_MS = 90_000
 START_MS = 180_000
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM_FLAGS = ("--no-sandbox",)

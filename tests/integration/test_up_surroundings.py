@@ -9,7 +9,9 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import psutil
@@ -19,7 +21,7 @@ from sqlalchemy import make_url
 from rebalance.hosting.environment import ETCD
 from rebalance.hosting.etcd_binary import BUNDLED, dotted, find_etcd
 from tests.e2e.installation import without_spark
-from tests.integration.test_supervisor_up import ENDED_WITHIN_S, SERVED_WITHIN_S, Up, start, until
+from tests.integration.test_supervisor_up import ENDED_WITHIN_S, SERVED_WITHIN_S, ZONECTL, Up, start, until
 
 __all__ = ["start"]
 pytestmark = pytest.mark.timeout(600)
@@ -35,14 +37,28 @@ OF_THE_SHELL = {"PWD", "OLDPWD", "SHLVL", "_"}
 WORKERS = ("etcd", "java", "app.sql.sandbox", "spark.driver", "pyspark.daemon", " serve ", " node ")
 
 
-def line_of(process: psutil.Process) -> str:
-    return " ".join(process.cmdline())
+@dataclass(frozen=True)
+class Told:
+    """A process as /proc shows it to whoever may look."""
+
+    pid: int
+    line: str
+    variables: Mapping[str, str]
 
 
-def told_to(process: psutil.Process) -> dict[str, str]:
-    """Read from /proc, as whoever may look at the process does."""
-    raw = Path(f"/proc/{process.pid}/environ").read_bytes().decode()
-    return dict(each.split("=", 1) for each in raw.split("\0") if "=" in each)
+def told_to(up: Up) -> list[Told]:
+    """Of every descendant that lives; what is ending has nothing to show any more."""
+    found = []
+    for process in up.tree():
+        try:
+            line = " ".join(process.cmdline())
+            raw = Path(f"/proc/{process.pid}/environ").read_bytes().decode()
+        except (psutil.Error, OSError):
+            continue
+        found.append(
+            Told(process.pid, line, dict(each.split("=", 1) for each in raw.split("\0") if "=" in each))
+        )
+    return found
 
 
 def open_to_others(directory: Path) -> list[str]:
@@ -56,7 +72,7 @@ def open_to_others(directory: Path) -> list[str]:
 
 def is_whole(up: Up) -> bool:
     """Every kind of process is there: Spark's workers, too, and the sandbox of queries."""
-    lines = [line_of(each) for each in up.tree() if each.is_running()]
+    lines = [each.line for each in told_to(up)]
     return all(any(word in line for line in lines) for word in WORKERS)
 
 
@@ -66,12 +82,11 @@ def test_nothing_of_an_installation_is_open_to_others(start: Callable[..., Up], 
     until(lambda: up.ctl("status").stdout.count(" yes ") == 2, SERVED_WITHIN_S, up.printed)
     created = up.ctl("sql", "-e", "CREATE ZONE kept (PARTITIONS 2); SELECT 1", "--wait", "--timeout", "90")
     assert created.returncode == 0, created.stderr
-    until(lambda: is_whole(up), SERVED_WITHIN_S, lambda: str([line_of(each) for each in up.tree()]))
+    until(lambda: is_whole(up), SERVED_WITHIN_S, lambda: str([each.line for each in told_to(up)]))
 
-    tree = up.tree()
     server = up.pid_of("server")
-    for process in tree:
-        line, given = line_of(process), told_to(process)
+    for process in told_to(up):
+        line, given = process.line, process.variables
         assert CANARY not in line, line
         assert PASSWORD not in line, line
         assert [name for name, value in given.items() if CANARY in value] == [], line
@@ -157,3 +172,21 @@ def test_a_directory_is_closed_and_remembers_its_etcd(start: Callable[..., Up], 
             f"zonectl up: {refused.directory} was written by etcd 3.5.1 (bundled), which etcd"
         )
         assert "put etcd 3.5 or later on PATH, name it in ZONEKEEPER_ETCD" in line
+
+
+def test_a_password_on_a_command_line_is_warned_of(tmp_path: Path) -> None:
+    """Nobody answers there: what counts is what is said before."""
+    url = f"postgresql+psycopg://me:{PASSWORD}@127.0.0.1:9/catalog"
+    command = [*ZONECTL, "migrate", "--data-dir", str(tmp_path)]
+    for arguments, variables, warns in (
+        (["--catalog-url", url], {}, True),
+        ([f"--catalog-url={url}"], {}, True),
+        ([], {"ZONEKEEPER_CATALOG_URL": url}, False),
+    ):
+        environment = {**os.environ, **variables}
+        done = subprocess.run(
+            [*command, *arguments], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert ("can read the password in --catalog-url" in done.stderr) is warns
+        assert PASSWORD not in done.stdout + done.stderr

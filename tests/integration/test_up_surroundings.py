@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -34,6 +35,7 @@ SECRETS = {
 }
 OF_THE_SHELL = {"PWD", "OLDPWD", "SHLVL", "_"}
 """What /bin/sh adds on the way to a child."""
+READ_OR_WRITE = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 WORKERS = ("etcd", "java", "app.sql.sandbox", "spark.driver", "pyspark.daemon", " serve ", " node ")
 
 
@@ -62,12 +64,16 @@ def told_to(up: Up) -> list[Told]:
 
 
 def open_to_others(directory: Path) -> list[str]:
-    found = [directory, *directory.rglob("*")]
-    return [
-        f"{path} {stat.S_IMODE(path.lstat().st_mode):o}"
-        for path in found
-        if not path.is_symlink() and path.exists() and path.lstat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-    ]
+    """Directories that others may enter or list, files that they may read or write. Spark makes the code that it
+    hands out executable for all, below directories that nobody else enters."""
+    found = []
+    for path in (directory, *directory.rglob("*")):
+        with suppress(FileNotFoundError):
+            mode = path.lstat().st_mode
+            bits = stat.S_IRWXG | stat.S_IRWXO if stat.S_ISDIR(mode) else READ_OR_WRITE
+            if not stat.S_ISLNK(mode) and mode & bits:
+                found.append(f"{path} {stat.S_IMODE(mode):o}")
+    return found
 
 
 def is_whole(up: Up) -> bool:

@@ -64,8 +64,8 @@ def told_to(up: Up) -> list[Told]:
 
 
 def open_to_others(directory: Path) -> list[str]:
-    """Directories that others may enter or list, files that they may read or write. Spark makes the code that it
-    hands out executable for all, below directories that nobody else enters."""
+    """Directories that others may enter or list, files that they may read or write. Spark makes the code that
+    it hands out executable for all, below directories that nobody else enters."""
     found = []
     for path in (directory, *directory.rglob("*")):
         with suppress(FileNotFoundError):

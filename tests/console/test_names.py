@@ -15,6 +15,8 @@ from tests.console.test_pages import _CELL, settled, type_into_editor
 pytestmark = pytest.mark.timeout(600)
 
 ZONES = (*NASTY_ZONES, *STORED_ZONES)
+IN_ADDRESSES = ZONES[:-1]
+"""A line break in a path is refused by the router before any page is asked."""
 NODE = f"n1{NASTY_NODE}"
 PAGES = ("", "zones", "operations", "rebalance", "nodes", "audit", "sql?text=" + quote("SELECT 1 AS ':x'"))
 OF_A_ZONE = (
@@ -68,7 +70,7 @@ def test_pages_of_everything_take_no_name_for_markup(named: Visit, path: str) ->
     assert_nothing_is_injected(page)
 
 
-@pytest.mark.parametrize("zone", ZONES, ids=("props", "tags", "scripts", "bidi", "lines"))
+@pytest.mark.parametrize("zone", IN_ADDRESSES, ids=("props", "tags", "scripts", "bidi"))
 def test_pages_of_a_zone_take_no_name_for_markup(named: Visit, zone: str) -> None:
     for path in OF_A_ZONE:
         page = named.open(path.format(zone=quote(zone, safe="")))
@@ -106,7 +108,7 @@ def answer(page: Page, word: str) -> None:
     assert_nothing_is_injected(page)
 
 
-@pytest.mark.parametrize("zone", [NASTY_ZONES[0], NASTY_ZONES[2], *STORED_ZONES])
+@pytest.mark.parametrize("zone", [NASTY_ZONES[0], NASTY_ZONES[2], STORED_ZONES[0]])
 def test_a_zone_is_paused_and_resumed_by_its_name(named: Visit, zone: str) -> None:
     page = named.open(f"zones/{quote(zone, safe='')}")
     page.get_by_role("button", name="Pause moves").click()

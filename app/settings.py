@@ -24,6 +24,10 @@ class Settings(BaseSettings):
     )
     metastore: str = Field("127.0.0.1:2379", description="etcd endpoints, host:port, comma-separated")
     metastore_prefix: str = Field("zonekeeper/", description="prefix of every key in etcd; ends in a slash")
+    etcd: Path | None = Field(
+        None,
+        description="etcd that `up` and `node` run; default: the one on PATH, else the bundled one",
+    )
     metastore_timeout_s: float = Field(5.0, gt=0, description="time limit of one metastore call, seconds")
 
     tls_ca: Path | None = Field(

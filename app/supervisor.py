@@ -11,10 +11,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.privacy import keep_private
 from app.supervisor_loop import Child, Supervisor
-from app.supervisor_plan import ChildSpec, NodeSpec, StopRank, plan_children, zonectl
-from app.supervisor_state import DataDirectory, Ports, choose_ports, load_ports, require_readable, save_state
-from rebalance.hosting.etcd_binary import find_etcd
+from app.supervisor_plan import DEMO_INHERITS, ChildSpec, NodeSpec, StopRank, plan_children, zonectl
+from app.supervisor_state import (
+    Addresses,
+    DataDirectory,
+    Ports,
+    choose_etcd,
+    choose_ports,
+    load_ports,
+    save_state,
+)
+from rebalance.hosting.etcd_binary import dotted, remember
 from rebalance.hosting.heartbeat import dump_on_signal
 
 PROBE_TIMEOUT_S = 0.5
@@ -33,6 +42,9 @@ class UpOptions:
     host: str = "127.0.0.1"
     port: int = 0
     member_limit: int = 100
+    etcd: Path | None = None
+    spark_master: str = "local[*]"
+    console: bool = True
     demo: bool = False
     leave_after_demo: bool = False
     server_silence_s: float = 20.0
@@ -52,13 +64,13 @@ def say(line: str) -> None:
 def up(options: UpOptions) -> int:
     """Runs until a signal or the demo's end; the exit code. Raises UpError when it cannot start."""
     dump_on_signal()
-    _forget_etcd_environment()
+    for failure in keep_private(options.data_dir):
+        say(f"warning: others can read {failure}")
     with DataDirectory(options.data_dir) as directory:
-        etcd = find_etcd()
+        earlier = load_ports(directory.path)
+        etcd = choose_etcd(directory.path, options.etcd)
         if etcd.warning:
             say(f"warning: {etcd.warning}")
-        earlier = load_ports(directory.path)
-        require_readable(directory.path, etcd.version)
         ports = choose_ports(
             earlier,
             [node.name for node in options.nodes],
@@ -66,7 +78,8 @@ def up(options: UpOptions) -> int:
             api_port=options.port,
             member_limit=options.member_limit,
         )
-        save_state(directory.path, ports, etcd.version)
+        save_state(directory.path, ports)
+        remember(directory.path, etcd)
         _say_what_differs(earlier, ports, options)
         children = plan_children(
             directory.path,
@@ -79,7 +92,7 @@ def up(options: UpOptions) -> int:
             node_silence_s=options.node_silence_s,
         )
         names = ", ".join(node.name for node in options.nodes)
-        say(f"starting etcd {'.'.join(map(str, etcd.version))}, the server and {names} in {directory.path}")
+        say(f"starting etcd {dotted(etcd.version)}, the server and {names} in {directory.path}")
         return _Run(options, directory, ports, children).run()
 
 
@@ -92,6 +105,7 @@ class _Run:
         self._options = options
         self._directory = directory
         self._url = f"http://{options.probe_host}:{ports.api}"
+        self._addresses = _addresses(self._url, ports, options)
         self._port = ports.api
         self._started = time.monotonic() - _age_of_this_process()
         self._served = False
@@ -110,7 +124,7 @@ class _Run:
         return self._exit_code
 
     def _on_change(self, pids: Mapping[str, int]) -> None:
-        self._directory.write_run(self._url, pids)
+        self._directory.write_run(self._addresses, pids)
 
     def _watch(self) -> None:
         if not self._served:
@@ -124,9 +138,12 @@ class _Run:
             self._served = True
             say(f"API at {self._url} after {seconds:.1f} s")
             if self._options.demo:
-                spec = ChildSpec("demo", zonectl("demo", "--url", self._url), StopRank.CLIENT, None)
+                command = zonectl("demo", "--url", self._url)
+                spec = ChildSpec("demo", command, StopRank.CLIENT, None, DEMO_INHERITS)
                 self._demo = self._supervisor.add(spec)
             else:
+                for line in self._addresses.lines():
+                    say(line)
                 say("Ctrl-C stops everything")
         elif seconds > SLOW_START_S and not self._slow_said:
             self._slow_said = True
@@ -154,6 +171,17 @@ def answers(host: str, port: int) -> bool:
         connection.close()
 
 
+def _addresses(url: str, ports: Ports, options: UpOptions) -> Addresses:
+    blocks = {node.name: ports.nodes[node.name] for node in options.nodes}
+    return Addresses(
+        api=url,
+        console=f"{url}/console" if options.console else "",
+        etcd=f"127.0.0.1:{ports.etcd_client}",
+        nodes={name: f"127.0.0.1:{block.start}-{block.stop - 1}" for name, block in blocks.items()},
+        spark=options.spark_master,
+    )
+
+
 def _say_what_differs(earlier: Ports | None, ports: Ports, options: UpOptions) -> None:
     if earlier is None:
         return
@@ -162,12 +190,6 @@ def _say_what_differs(earlier: Ports | None, ports: Ports, options: UpOptions) -
         say(f"not started, though an earlier run had them: {', '.join(idle)}; what they hold waits for them")
     if not options.port and ports.api != earlier.api:
         say(f"port {earlier.api} of the earlier run is taken: the API moves to {ports.api}")
-
-
-def _forget_etcd_environment() -> None:
-    """etcd refuses to start when a variable says what a flag says; the user's own are for other servers."""
-    for name in [name for name in os.environ if name.startswith("ETCD_") and name != "ETCD_UNSUPPORTED_ARCH"]:
-        del os.environ[name]
 
 
 def _age_of_this_process() -> float:

@@ -117,11 +117,11 @@ class Child:
     def _spawn(self) -> subprocess.Popen[bytes]:
         spec, self._pulse = self.spec, None
         if not spec.silence_s:
-            return spawn(spec.argv, log=spec.log, env=spec.env)
+            return spawn(spec.argv, log=spec.log, inherited=spec.inherited, env=spec.env)
         pulse = Pulse()
         try:
             env = {**spec.env, **pulse.environment}
-            process = spawn(spec.argv, log=spec.log, env=env, pass_fds=(pulse.given,))
+            process = spawn(spec.argv, log=spec.log, inherited=spec.inherited, env=env, pass_fds=(pulse.given,))
         except BaseException:
             pulse.close()
             raise

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from app.node_profiles import profiles_of
+from app.settings import Settings
 from app.supervisor_state import PORTS_PER_MEMBER, Ports, UpError
+from rebalance.hosting.environment import ETCD, PYTHON, SPARK, SYSTEM
 
 REGIONS = ("EU", "US")
 DEFAULT_PROFILES = ("default", "ssd")
@@ -20,6 +22,14 @@ NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 # 4 GiB: twice etcd's own default, half of what its authors call the most.
 QUOTA_BYTES = 4 * 1024**3
 COMPACT_AFTER = "10m"
+
+
+SETTINGS = frozenset(f"ZONEKEEPER_{name.upper()}" for name in Settings.model_fields)
+# The server starts Spark. libpq has variables of its own, also for the catalog's password.
+SERVER_INHERITS = (*SPARK, *sorted(SETTINGS), "PG*")
+# Every setting but the catalog's URL, which may hold a password and is none of a node's business.
+NODE_INHERITS = (*PYTHON, *ETCD, *sorted(SETTINGS - {"ZONEKEEPER_CATALOG_URL"}))
+DEMO_INHERITS = (*PYTHON, "ZONEKEEPER_DEMO_*", "ZONEKEEPER_TIMEOUT", "TERM", "COLUMNS", "NO_COLOR")
 
 
 class StopRank(IntEnum):
@@ -39,6 +49,7 @@ class ChildSpec:
     argv: tuple[str, ...]
     rank: StopRank
     log: Path | None
+    inherited: tuple[str, ...] = SYSTEM
     env: Mapping[str, str] = field(default_factory=dict)
     grace_s: float = 5.0
     silence_s: float = 0.0
@@ -121,12 +132,13 @@ def plan_children(
         rank=StopRank.SERVER,
         log=logs / "server.log",
         silence_s=server_silence_s,
+        inherited=SERVER_INHERITS,
     )
     metastore = ChildSpec(
-        "etcd", etcd_command(etcd, directory / "etcd", ports), StopRank.METASTORE, logs / "etcd.log"
+        "etcd", etcd_command(etcd, directory / "etcd", ports), StopRank.METASTORE, logs / "etcd.log", ETCD
     )
     agents = (
-        _node_child(node, directory, endpoint, ports.nodes[node.name], member_limit, logs) for node in nodes
+        _node_child(node, directory, endpoint, ports.nodes[node.name], member_limit, etcd) for node in nodes
     )
     return (metastore, server, *(replace(each, silence_s=node_silence_s) for each in agents))
 
@@ -151,7 +163,7 @@ def etcd_command(binary: str, data: Path, ports: Ports) -> tuple[str, ...]:
 
 
 def _node_child(
-    node: NodeSpec, directory: Path, endpoint: str, block: range, member_limit: int, logs: Path
+    node: NodeSpec, directory: Path, endpoint: str, block: range, member_limit: int, etcd: str
 ) -> ChildSpec:
     # A block chosen under a smaller limit stays as it is (its ports are in memberships): it sets the limit.
     limit = min(member_limit, len(block) // PORTS_PER_MEMBER)
@@ -165,7 +177,10 @@ def _node_child(
             *("--data-dir", str(directory / "nodes" / node.name)),
         ),
         rank=StopRank.NODE,
-        log=logs / f"{node.name}.log",
+        log=directory / "logs" / f"{node.name}.log",
+        inherited=NODE_INHERITS,
+        # The same for all: members of one group must not differ in their minor version.
+        env={"ZONEKEEPER_ETCD": etcd},
         # Its members stop one after another where there are many.
         grace_s=8.0,
     )

@@ -5,7 +5,8 @@
 | ``up.lock`` | held while an ``up`` runs; the kernel releases it however that process ends |
 | ``up.pid`` | whose lock it is, for the line that refuses a second ``up`` |
 | ``state.json`` | the ports, chosen once |
-| ``run.json`` | URL and pids, while it runs: clients find the API by it |
+| ``etcd.json`` | which etcd has written the directory |
+| ``run.json`` | addresses and pids, while it runs: clients find the API by it |
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import json
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
+from rebalance.hosting.etcd_binary import BUNDLED, MEMORY_FILE, EtcdBinary, EtcdVersionError, choose, remember
 from rebalance.hosting.free_ports import free_block, is_free
 
 STATE_FORMAT = 1
@@ -58,12 +60,38 @@ class DataDirectory:
         self.forget_run()
         self._lock.release()
 
-    def write_run(self, url: str, pids: Mapping[str, int]) -> None:
-        body = {"url": url, "pid": os.getpid(), "children": dict(pids)}
+    def write_run(self, addresses: Addresses, pids: Mapping[str, int]) -> None:
+        body = {
+            "url": addresses.api,
+            "addresses": addresses.as_json(),
+            "pid": os.getpid(),
+            "children": dict(pids),
+        }
         write_file(self.path / "run.json", json.dumps(body, indent=2))
 
     def forget_run(self) -> None:
         (self.path / "run.json").unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where everything can be reached while it runs. ``console`` empty: none is served. ``nodes``: host and
+    ports of each node's members. ``spark`` is the master that the driver connects to."""
+
+    api: str
+    console: str
+    etcd: str
+    nodes: Mapping[str, str]
+    spark: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "nodes": dict(self.nodes)}
+
+    def lines(self) -> list[str]:
+        """For people: what ``up`` says once the API is served."""
+        members = ", ".join(f"{name} {where}" for name, where in self.nodes.items())
+        console = [f"console at {self.console}"] if self.console else []
+        return [*console, f"etcd at {self.etcd}", f"members at {members}", f"Spark at {self.spark}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,22 +165,26 @@ def choose_ports(
     return Ports(api, client, peer, blocks)
 
 
-def save_state(directory: Path, ports: Ports, etcd: tuple[int, int, int]) -> None:
-    """The ports, and the etcd version that writes the directory from now on."""
-    body = {**ports.as_json(), "etcd_version": list(etcd)}
-    write_file(directory / "state.json", json.dumps(body, indent=2))
+def save_state(directory: Path, ports: Ports) -> None:
+    write_file(directory / "state.json", json.dumps(ports.as_json(), indent=2))
 
 
-def require_readable(directory: Path, etcd: tuple[int, int, int]) -> None:
-    """Raises UpError when the directory was written by a newer minor version of etcd: an older one refuses to
-    open it, and the groups' members would, too. (A trial on the bundled 3.5, then a system's 3.4.)"""
+def choose_etcd(directory: Path, asked: Path | None) -> EtcdBinary:
+    """Which etcd runs in the directory: one that can open what is there. Raises UpError when none can."""
+    if not (directory / MEMORY_FILE).exists() and (wrote := _etcd_of_earlier_release(directory)) is not None:
+        remember(directory, wrote)
+    try:
+        return choose(directory, asked)
+    except EtcdVersionError as error:
+        raise UpError(str(error)) from error
+
+
+def _etcd_of_earlier_release(directory: Path) -> EtcdBinary | None:
+    """It wrote the version beside the ports, and not where the etcd was; the bundled one has a version that no
+    distribution ships."""
     text = _read_text(directory / "state.json")
-    wrote = tuple((json.loads(text) if text else {}).get("etcd_version", ()))
-    if wrote[:2] > etcd[:2]:
-        raise UpError(
-            f"{directory} was written by etcd {_dotted(wrote)}, which etcd {_dotted(etcd)} cannot read: "
-            "put that version on PATH, or choose another --data-dir"
-        )
+    version = tuple((json.loads(text) if text else {}).get("etcd_version", ()))
+    return EtcdBinary("", version, version == BUNDLED) if version else None
 
 
 def write_file(path: Path, text: str) -> None:
@@ -163,10 +195,6 @@ def write_file(path: Path, text: str) -> None:
         stream.flush()
         os.fsync(stream.fileno())
     temporary.replace(path)
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(map(str, version))
 
 
 def _keep(port: int | None, host: str, avoid: Sequence[range], patience_s: float) -> int:

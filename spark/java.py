@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rebalance.hosting.environment import SPARK, environment
 from spark.errors import JavaMissingError
 
 JAVA_MAJOR_MIN = 17
@@ -48,7 +49,12 @@ def find_java(environment: Mapping[str, str] = os.environ) -> JavaRuntime:
 def _checked_version(path: Path) -> str:
     try:
         asked = subprocess.run(
-            [str(path), "-version"], capture_output=True, text=True, timeout=ANSWER_LIMIT_S, check=False
+            [str(path), "-version"],
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_LIMIT_S,
+            check=False,
+            env=environment(SPARK),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaMissingError(f"{path} does not run ({error}): {_ADVICE}") from error

@@ -24,6 +24,7 @@ import catalog
 import rebalance
 import spark
 from rebalance.hosting.child import guarded_command
+from rebalance.hosting.environment import SPARK, environment
 from spark.errors import SessionError
 from spark.placement_job import ROWS_PER_BATCH_MAX
 
@@ -61,7 +62,9 @@ def launch_jvm(config: SessionConfig) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         guarded_command([str(submit), *_submit_options(config), "pyspark-shell"]),
         stdin=subprocess.PIPE,
-        env={**os.environ, **_environment(config), "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_info)},
+        env=environment(
+            SPARK, {**_environment(config), "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_info)}
+        ),
     )
     deadline = time.monotonic() + JVM_START_LIMIT_S
     # The import takes a second; the JVM starts meanwhile.

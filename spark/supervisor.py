@@ -26,6 +26,7 @@ import structlog
 from rebalance.core.backoff import Backoff
 from rebalance.hosting.background import Background, describe
 from rebalance.hosting.child import MissingToolError, spawn
+from rebalance.hosting.environment import SPARK
 from rebalance.ports.placement import EngineState, EngineStatus
 from spark import frames
 from spark.board import DriverState, ExitCode
@@ -188,7 +189,7 @@ class DriverSupervisor:
         self._config.work_dir.mkdir(parents=True, exist_ok=True)
         _turn_over(self._config.log)
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        return spawn(command, log=self._config.log, env=environment)
+        return spawn(command, log=self._config.log, inherited=SPARK, env=environment)
 
     async def _follow(self, process: subprocess.Popen[bytes]) -> str:
         """Read the driver's state frames until they end, stop coming, or say that it could not start."""

@@ -17,16 +17,22 @@ from rebalance.groups.etcd_mirror import EtcdMirrorHost
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.safe_time import SafeTimeWriter
 from rebalance.hosting.background import Background
+from rebalance.hosting.etcd_binary import choose
 from rebalance.nodes.agent import NodeAgent
 
 
 async def run_node(settings: Settings) -> None:
-    """Until cancelled. Raises ValueError for settings that name no node or no ports."""
+    """Until cancelled. Raises ValueError for settings that name no node or no ports, and EtcdVersionError or
+    FileNotFoundError without an etcd that can open the data directory."""
     node = node_of(settings)
     configure(node.name)
     async with AsyncExitStack() as stack:
         metastore = open_metastore(settings, stack)
-        tuning = EtcdTuning(quota_bytes=settings.node_member_quota_mb << 20, tls=settings.tls)
+        tuning = EtcdTuning(
+            quota_bytes=settings.node_member_quota_mb << 20,
+            etcd=choose(settings.data_dir, settings.etcd),
+            tls=settings.tls,
+        )
         host = EtcdGroupHost(
             settings.data_dir,
             own_ports(node, member_ports(settings), DEFAULT_ENGINE),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from app.cli.exits import CliError, ExitCode
 
@@ -35,6 +36,16 @@ def find_address(url: str | None, data_dir: Path) -> Address:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CliError(ExitCode.UNREACHABLE, f"{path} names no server ({error}); use --url.") from error
     return Address(str(found), f"as written in {path}")
+
+
+def addresses_of(url: str, data_dir: Path) -> dict[str, Any] | None:
+    """What the `up` of the data directory says of itself; None when it is not the one at ``url``."""
+    try:
+        body = json.loads((data_dir / RUN_FILE).read_text())
+        found = body["addresses"] if body["url"] == url else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _with_scheme(url: str) -> str:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.output import print_rows
-from app.cli.placement_files import read_nodes, read_previous, read_replicas
+from app.cli.placement_files import read_nodes, read_previous, read_replicas, warn_of_surplus
 from app.settings import Settings
 from catalog.core.zone import ZoneId
 from rebalance.kernels.assessment import held, level_counts, renumbered
@@ -65,6 +65,7 @@ def _request(wanted: Wanted) -> PlacementRequest:
     if wanted.previous is not None and not balanced:
         raise UsageError("--previous is for --algorithm balanced: rendezvous does not look at what was before")
     replicas = read_replicas(wanted.replicas)
+    warn_of_surplus(len(nodes), replicas, wanted.consensus)
     domains = tuple(node.domain for node in nodes)
     if any(domains) and not all(domains):
         raise UsageError(f"{wanted.nodes}: either every node has a domain or none")

@@ -37,9 +37,26 @@ def read_replicas(text: str, what: str = "--replicas") -> int:
     return int(text)
 
 
+def warn_of_surplus(nodes: int, replicas: int, consensus: int | None = None, where: str = "") -> None:
+    """On stderr: more was asked for than there are nodes, or than there are replicas to vote."""
+    before = f"{where}: " if where else ""
+    if nodes < replicas != ALL_REPLICAS:
+        told = f"{replicas} replicas on {nodes} {'node' if nodes == 1 else 'nodes'}: a partition gets {nodes}"
+        print(f"zonectl: warning: {before}{told}", file=sys.stderr)
+    most = min(nodes, replicas)
+    if consensus is not None and consensus > most:
+        print(
+            f"zonectl: warning: {before}{consensus} voters of {most} replicas: all of them vote",
+            file=sys.stderr,
+        )
+
+
 def read_nodes(path: Path) -> list[PlacedNode]:
-    """A file of names or of objects. Raises UsageError."""
-    return nodes_of(read_json(path), str(path))
+    """A file of names or of objects, at least one. Raises UsageError."""
+    found = nodes_of(read_json(path), str(path))
+    if not found:
+        raise UsageError(f"{path}: there is no node to place replicas on: name at least one")
+    return found
 
 
 def nodes_of(found: object, path: str) -> list[PlacedNode]:
@@ -66,13 +83,15 @@ def _node(path: str, at: int, found: object) -> PlacedNode:
 
 
 def read_previous(path: Path, partitions: int | None = None) -> PreviousPlacement:
-    """Assignments of ``partitions``, None: of any number of them. Raises UsageError."""
+    """Assignments of ``partitions``, None: of any number of them. Raises UsageError, also for none at all."""
     found = read_json(path)
     rows = found.get("assignments") if isinstance(found, dict) else None
     if not isinstance(rows, list) or partitions not in (None, len(rows)):
         count = f"{len(rows)} of them" if isinstance(rows, list) else "none"
         wanted = "" if partitions is None else f" of {partitions} partitions"
         raise UsageError(f'{path}: expected "assignments"{wanted}, found {count}')
+    if not any(rows):
+        raise UsageError(f'{path}: "assignments" has no replica: there is nothing to compare')
     try:
         names = [[str(each["node"]) for each in row] for row in rows]
         voters = {sum(bool(each["peer"]) for each in row) for row in rows}
@@ -103,6 +122,8 @@ def read_copies(path: Path) -> list[Copy]:
     found = read_json(path)
     if not isinstance(found, list):
         raise UsageError(f"{path}: expected a JSON list of copies, found {_kind(found)}")
+    if not found:
+        raise UsageError(f"{path}: there is no copy to compare")
     names = ", ".join(COPY_FIELDS)
     copies = []
     for at, each in enumerate(found, start=1):

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -68,6 +69,7 @@ def serve(
         spark_master=spark_master,
         data_dir=data_dir,
     )
+    _keep_private(data_dir, catalog_url)
     if migrate_first:
         _migrate(settings.catalog, data_dir)
     from app.bootstrap.server import serve as serve_api
@@ -129,6 +131,7 @@ def controller(
         ha_reset_s=ha_reset_s,
         data_dir=data_dir,
     )
+    _keep_private(data_dir, catalog_url)
     return _run_until_stopped(control(settings))
 
 
@@ -231,6 +234,7 @@ def node(
         member_ports(settings)
     except ValueError as error:
         raise UsageError(f"zonectl node: {error}") from error
+    _keep_private(data_dir)
     return _run_until_stopped(run_node(settings))
 
 
@@ -242,6 +246,7 @@ def migrate(catalog_url: CatalogOption = None, data_dir: DataDirOption = DEFAULT
       zonectl migrate --catalog-url postgresql+psycopg://zonekeeper@db/zonekeeper
     """
     settings = make_settings(catalog_url=catalog_url, data_dir=data_dir)
+    _keep_private(data_dir, catalog_url)
     _migrate(settings.catalog, data_dir)
     return ExitCode.OK
 
@@ -256,14 +261,29 @@ def _migrate(url: str, data_dir: Path) -> None:
     print(f"catalog schema {change}", flush=True)
 
 
+def _keep_private(data_dir: Path, catalog_url: str | None = None) -> None:
+    from app.privacy import keep_private
+
+    if catalog_url and urlsplit(catalog_url).password and any(catalog_url in each for each in sys.argv):
+        print(
+            "zonectl: warning: everybody on this machine can read the password in --catalog-url: "
+            "give the URL in ZONEKEEPER_CATALOG_URL",
+            file=sys.stderr,
+        )
+
+    for failure in keep_private(data_dir):
+        print(f"zonectl: warning: others can read {failure}", file=sys.stderr)
+
+
 @contextmanager
 def _one_line() -> Iterator[None]:
     """What people can act on, an address that is taken or a catalog that cannot be opened, is no traceback."""
     from catalog.core.errors import StatementError
+    from rebalance.hosting.etcd_binary import EtcdVersionError
 
     try:
         yield
-    except (OSError, StatementError) as error:
+    except (OSError, StatementError, EtcdVersionError) as error:
         raise CliError(ExitCode.FAILED, f"zonectl: {error}") from error
 
 

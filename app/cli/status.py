@@ -13,7 +13,9 @@ def status(
 ) -> int:
     """Show what is not in order, the state of each part, the limits of moves, the nodes and the zones.
 
-    A zone with learners says what they, or its other replicas, wait for.
+    Of the `zonectl up` that runs in the data directory it shows all addresses, also
+    those of etcd and of each node's members. A zone with learners says what they, or
+    its other replicas, wait for.
 
     Exit code 1 when catalog or metastore do not answer.
 
@@ -22,6 +24,7 @@ def status(
       zonectl status
       zonectl status --format json | jq .nodes
     """
+    from app.cli.address import addresses_of
     from app.cli.connection import connected
     from app.cli.status_view import print_status, with_progress
 
@@ -33,5 +36,6 @@ def status(
         nodes = client.nodes() if ready["ready"] else ()
         zones = [with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
         limits = client.limits() if answers else None
-    print_status(client.address.url, ready, nodes, zones, limits, form)
+    addresses = addresses_of(client.address.url, data_dir)
+    print_status(client.address.url, ready, nodes, zones, limits, form, addresses)
     return ExitCode.OK if answers else ExitCode.FAILED

@@ -29,11 +29,20 @@ def print_status(
     zones: Sequence[JsonObject],
     limits: JsonObject | None,
     form: OutputFormat,
+    addresses: JsonObject | None = None,
 ) -> None:
-    """``json`` and ``jsonl`` print one object with ``ready``, ``nodes``, ``zones`` and ``limits``."""
+    """``json`` and ``jsonl`` print one object with ``ready``, ``nodes``, ``zones``, ``limits``, ``addresses``
+    (null: not known here)."""
     if form is not OutputFormat.TABLE:
         indent = 2 if form is OutputFormat.JSON else None
-        body = {"url": url, "ready": ready, "nodes": list(nodes), "zones": list(zones), "limits": limits}
+        body = {
+            "url": url,
+            "ready": ready,
+            "nodes": list(nodes),
+            "zones": list(zones),
+            "limits": limits,
+            "addresses": addresses,
+        }
         print(json.dumps(body, ensure_ascii=False, indent=indent))
         return
     message = f" ({ready['spark_message']})" if ready.get("spark_message") else ""
@@ -46,6 +55,11 @@ def print_status(
     for line in map(_defects, (ready.get("background") or {}).get("processes") or ()):
         if line:
             print(line)
+    if addresses:
+        members = ", ".join(f"{name} {where}" for name, where in addresses["nodes"].items())
+        print(f"etcd at {addresses['etcd']}, members at {members}")
+        if addresses["console"]:
+            print(f"console at {addresses['console']}")
     for line in summary(limits) if limits else ():
         print(line)
     if nodes:

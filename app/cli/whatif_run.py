@@ -10,7 +10,14 @@ from typing import Any
 from app.cli.exits import ExitCode, UsageError
 from app.cli.output import print_rows
 from app.cli.place_run import answered
-from app.cli.placement_files import PlacedNode, nodes_of, read_json, read_previous, read_replicas
+from app.cli.placement_files import (
+    PlacedNode,
+    nodes_of,
+    read_json,
+    read_previous,
+    read_replicas,
+    warn_of_surplus,
+)
 from app.settings import Settings
 from catalog.core.zone import ZoneId
 from rebalance.ports.placement import PlacementRequest, PreviousPlacement
@@ -53,6 +60,9 @@ def _candidate(found: object, where: str, before: PreviousPlacement, algorithm: 
     consensus = found.get("consensus", min(before.consensus, replicas))
     if isinstance(consensus, bool) or not isinstance(consensus, int) or consensus < 0:
         raise UsageError(f"{where}: consensus: a number from 0 on, not {consensus!r}")
+    if not nodes:
+        raise UsageError(f"{where}: no node is left")
+    warn_of_surplus(len(nodes), replicas, consensus if "consensus" in found else None, where)
     domains = tuple(node.domain for node in nodes)
     if any(domains) and not all(domains):
         raise UsageError(f"{where}: either every node has a domain or none")

@@ -8,10 +8,11 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
+from app.console.browser import Fragment, html
 from app.console.controls import button
 from app.console.feed import Topic
 from app.console.fragments import link, render
-from app.console.frame import Fragment, console_page, go, page_frame
+from app.console.frame import console_page, go, page_frame
 from app.console.shared import Site
 
 FIELDS = {
@@ -29,7 +30,7 @@ def register(site: Site) -> None:
         asked = {"subject": subject, "by": by, "action": action}
         with page_frame(site, request, "Audit", "audit") as frame:
             note = "Who changed what, when, why, and which way the request came. The newest is first."
-            ui.html(render("title", title="Audit", note=note), sanitize=False)
+            html(render("title", title="Audit", note=note))
             with ui.row().classes("tools"):
                 fields = {
                     name: ui.input(title, value=asked[name], placeholder=hint).props("outlined dense clearable")

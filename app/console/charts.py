@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 SCROLLED_FROM = 40
+_PROPERTY = re.compile(r"--[a-z][a-z0-9-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +20,23 @@ class Bars:
     side_by_side: bool = False
 
 
+def copies_of(nodes: Sequence[tuple[str, int, int, int]]) -> Bars:
+    """What each (node, voters, leaders, learners) holds, stacked. Who leads votes too, and is one copy."""
+    return Bars(
+        tuple(name for name, *_ in nodes),
+        (
+            ("leads", tuple(leaders for _, _, leaders, _ in nodes)),
+            ("votes", tuple(voters - leaders for _, voters, leaders, _ in nodes)),
+            ("learns", tuple(learners for *_, learners in nodes)),
+        ),
+    )
+
+
 def css(name: str) -> str:
-    """A script that reads a colour of the style sheet, with the theme that is on."""
+    """A script that reads a colour of the style sheet, with the theme that is on. Raises ValueError for what is
+    no name of such a colour, because it becomes a part of the script."""
+    if not _PROPERTY.fullmatch(name):
+        raise ValueError(f"{name!r} is no property of the style sheet")
     return f"getComputedStyle(document.body).getPropertyValue('{name}').trim()"
 
 

@@ -8,6 +8,7 @@ import structlog
 from nicegui import ui
 
 from app.actor import acting
+from app.console.browser import html
 from app.console.controls import Kind, button
 from app.console.fragments import render
 from app.console.frame import Frame, remember_name
@@ -22,8 +23,8 @@ Act = Callable[[str, str], Awaitable[str]]
 def confirm(frame: Frame, title: str, consequence: str, action: str, act: Act, *, danger: bool = False) -> None:
     """Opens a dialog. What ``act`` refuses (StatementError) is shown in it, and nothing is lost."""
     with ui.dialog().props("persistent") as dialog, ui.card().classes("ask"):
-        dialog.props(f'aria-label="{title}"')
-        ui.html(render("heading", title=title), sanitize=False)
+        dialog.props["aria-label"] = title
+        html(render("heading", title=title))
         ui.label(consequence).classes("consequence")
         by = ui.input("Your name", value=frame.actor.name).props("outlined dense maxlength=100").classes("wide")
         by.enabled = not frame.actor.verified

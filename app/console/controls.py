@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from nicegui import ui
 
+from app.console.browser import html
 from app.console.fragments import render
 
 
@@ -21,12 +22,12 @@ class Kind(StrEnum):
 
 def action_link(text: str, url: str) -> None:
     """A link that looks like a button. NiceGUI's own would put the console's path before ``url`` once more."""
-    ui.html(render("action", text=text, url=url), sanitize=False)
+    html(render("action", text=text, url=url))
 
 
 def button(
     text: str, act: Callable[[], Awaitable[None]] | Callable[[], None], kind: Kind = Kind.PLAIN
 ) -> ui.button:
     """Without the framework's colours, which are too pale to be read on all of ours."""
-    flat = "flat" if kind in (Kind.QUIET, Kind.PLAIN) else "unelevated"
-    return ui.button(text, on_click=act, color=None).props(f"{flat} no-caps").classes(kind.value)
+    made = ui.button(text, on_click=act, color=None).props("no-caps").classes(kind.value)
+    return made.props("flat" if kind in (Kind.QUIET, Kind.PLAIN) else "unelevated")

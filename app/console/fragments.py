@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from app.console.mount import PATH
 
@@ -98,5 +99,5 @@ def load_templates() -> None:
     style_sheet()
 
 
-def render(template: str, **model: object) -> str:
-    return _environment().get_template(f"{template}.html").render(**model)
+def render(template: str, **model: object) -> Markup:
+    return Markup(_environment().get_template(f"{template}.html").render(**model))

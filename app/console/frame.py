@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,9 +11,11 @@ from urllib.parse import quote, unquote
 
 import structlog
 from fastapi import Request
+from markupsafe import Markup
 from nicegui import ui
 
 from app.actor import current_actor
+from app.console.browser import EMPTY, call, fill, html
 from app.console.fragments import link, render, style_sheet
 from app.console.mount import PATH
 from app.console.shared import Site
@@ -63,7 +64,7 @@ class Frame:
     """Who looks, as a proxy has checked or as they said last time."""
     _status: ui.html
     _problem: ui.html
-    _missing: str = ""
+    _missing: Markup = EMPTY
     _draw: Callable[[], Awaitable[None]] | None = None
     _of: Callable[[], Hashable] = field(default=lambda: None)
     _shown: Hashable = None
@@ -84,7 +85,7 @@ class Frame:
     def miss(self, error: StatementError) -> None:
         """The page shows the error and its frame alone."""
         self._missing = _told(error)
-        self._problem.set_content(self._missing)
+        fill(self._problem, self._missing)
         ui.timer(TICK_S, self._tick)
 
     async def redraw(self) -> None:
@@ -102,7 +103,7 @@ class Frame:
             log.exception("a page of the console cannot be drawn")
             detail = f"{type(error).__name__}: see the server's log"
             problem = render("problem", title="The page cannot be drawn", detail=detail, action="Reload it.")
-        self._problem.set_content(problem)
+        fill(self._problem, problem)
         await self._tell_status()
         now = time.monotonic()
         self._due_at = now + min(max(REDRAW_S, PACE * (now - begun)), REDRAW_S_MAX)
@@ -138,7 +139,7 @@ class Frame:
                 f"{store}: {readiness[store]}" for store in ("catalog", "metastore") if readiness[store] != "ok"
             ],
         )
-        self._status.set_content(found)
+        fill(self._status, found)
 
 
 def _lasting(readiness: Mapping[str, Any]) -> tuple[object, ...]:
@@ -155,15 +156,15 @@ def page_frame(site: Site, request: Request, title: str, active: str) -> Iterato
     if theme in ("light", "dark"):
         ui.dark_mode(theme == "dark")
     with ui.header(bordered=False).classes("bar"):
-        ui.html(render("brand", home=link()), sanitize=False, tag="div").classes("brand")
+        html(render("brand", home=link())).classes("brand")
         pages = [(name, link(step) if step else link(""), step == active) for name, step in NAVIGATION]
-        ui.html(render("navigation", pages=pages), sanitize=False, tag="nav").props('aria-label="Pages"')
-        status = ui.html("", sanitize=False).classes("status").props('role="status"')
+        html(render("navigation", pages=pages), tag="nav").props('aria-label="Pages"')
+        status = html().classes("status").props('role="status"')
         button = ui.button("Theme", color=None).props("flat dense no-caps").classes("theme")
         button.props('aria-label="Switch between light and dark"').on("click", js_handler=_TOGGLE_THEME)
     with ui.element("div").classes("page") as main:
         ui.skip_link("Skip to the page", target=main)
-        problem = ui.html("", sanitize=False).props('role="alert"').classes("problem-place")
+        problem = html().props('role="alert"').classes("problem-place")
         frame = Frame(site, _actor_of(request), status, problem)
         try:
             yield frame
@@ -178,7 +179,7 @@ def _actor_of(request: Request) -> Actor:
     return actor.named(unquote(request.cookies.get(NAME_COOKIE, "")))
 
 
-def _told(error: StatementError) -> str:
+def _told(error: StatementError) -> Markup:
     row = error.kind.value
     return render("problem", title=row.title, detail=error.message, action=row.action)
 
@@ -188,25 +189,17 @@ def console_page(path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]
     return ui.page(path, response_timeout=RESPONSE_S)
 
 
-class Fragment:
-    """HTML that is sent again only when it has changed."""
-
-    def __init__(self, classes: str = "") -> None:
-        self._html = ui.html("", sanitize=False).classes(classes)
-        self._content = ""
-
-    def show(self, content: str) -> None:
-        if content != self._content:
-            self._content = content
-            self._html.set_content(content)
-
-
 def remember_name(name: str) -> None:
     """The browser keeps it for the next form."""
     cookie = f"{NAME_COOKIE}={quote(name, safe='')};path={PATH};max-age={YEAR_S};samesite=strict"
-    ui.run_javascript(f"document.cookie = {json.dumps(cookie)}")
+    call("(cookie) => { document.cookie = cookie; }", cookie)
 
 
 def go(url: str) -> None:
     """To another address of the console; the browser's back button leads back."""
-    ui.run_javascript(f"window.location.href = {json.dumps(url)}")
+    call("(url) => { window.location.href = url; }", url)
+
+
+def replace_page(url: str) -> None:
+    """To the address that this one stood for; the browser's back button does not lead here."""
+    call("(url) => { window.location.replace(url); }", url)

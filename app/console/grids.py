@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from nicegui import ui
+
+from app.console.browser import call, set_height
 
 COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "minWidth": 90}
 ROW_PX, HEADER_PX = 38, 42
@@ -24,13 +25,13 @@ def number_column(field: str, title: str) -> dict[str, Any]:
     }
 
 
-def live_grid(columns: list[dict[str, Any]], key: str, label: str) -> ui.aggrid:
-    """Rows are told apart by their ``key``."""
+def live_grid(columns: list[dict[str, Any]], label: str) -> ui.aggrid:
+    """Rows are told apart by their ``name``."""
     grid = ui.aggrid(
         {
             "columnDefs": columns,
             "rowData": [],
-            ":getRowId": f"(p) => String(p.data.{key})",
+            ":getRowId": "(p) => String(p.data.name)",
             "rowHeight": ROW_PX,
             "headerHeight": HEADER_PX,
             "animateRows": False,
@@ -40,31 +41,32 @@ def live_grid(columns: list[dict[str, Any]], key: str, label: str) -> ui.aggrid:
         theme="quartz",
         auto_size_columns=False,
     )
-    return grid.classes("grid").props(f'aria-label="{label}" role="region"')
+    grid.props["aria-label"] = label
+    return grid.classes("grid").props('role="region"')
 
 
-def show_rows(grid: ui.aggrid, rows: list[dict[str, Any]], key: str = "name") -> None:
+def show_rows(grid: ui.aggrid, rows: list[dict[str, Any]]) -> None:
     """Sends the rows that differ from what is shown; all of them when some have come or gone."""
     shown = grid.options["rowData"]
     if rows == shown:
         return
     # Not through the options' own update, which builds the grid anew.
     dict.__setitem__(grid.options, "rowData", rows)
-    if [row[key] for row in rows] == [row[key] for row in shown]:
+    if [row["name"] for row in rows] == [row["name"] for row in shown]:
         changed = [row for row, before in zip(rows, shown, strict=True) if row != before]
         grid.run_grid_method("applyTransaction", {"update": changed})
         return
-    grid.style(f"height: {HEADER_PX + ROW_PX * min(max(len(rows), 1), ROWS_SEEN_MAX) + 4}px")
+    set_height(grid, HEADER_PX + ROW_PX * min(max(len(rows), 1), ROWS_SEEN_MAX) + 4)
     grid.run_grid_method("setGridOption", "rowData", rows)
 
 
-_PATCH = """(() => {
-  const chart = getElement(ELEMENT)?.chart;
+_PATCH = """(element, changed, cells, description) => {
+  const chart = getElement(element)?.chart;
   if (!chart) return;
-  const columns = new Set(COLUMNS);
+  const columns = new Set(changed);
   const data = chart.getOption().series[0].data.filter((cell) => !columns.has(cell[0]));
-  chart.setOption({series: [{data: data.concat(CELLS)}], aria: {label: {description: TOLD}}});
-})()"""
+  chart.setOption({series: [{data: data.concat(cells)}], aria: {label: {description}}});
+}"""
 
 
 def patch_cells(chart: ui.echart, options: dict[str, Any], columns: Sequence[int]) -> None:
@@ -73,16 +75,8 @@ def patch_cells(chart: ui.echart, options: dict[str, Any], columns: Sequence[int
     dict.clear(chart.options)
     dict.update(chart.options, options)
     wanted = set(columns)
-    parts = {
-        "ELEMENT": chart.id,
-        "COLUMNS": sorted(wanted),
-        "CELLS": [cell for cell in series["data"] if cell[0] in wanted],
-        "TOLD": options["aria"]["label"]["description"],
-    }
-    script = _PATCH
-    for name, value in parts.items():
-        script = script.replace(name, json.dumps(value))
-    ui.run_javascript(script)
+    cells = [cell for cell in series["data"] if cell[0] in wanted]
+    call(_PATCH, chart.id, sorted(wanted), cells, options["aria"]["label"]["description"])
 
 
 def show_chart(chart: ui.echart, options: dict[str, Any]) -> None:

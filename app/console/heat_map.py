@@ -242,23 +242,34 @@ def legend(found: HeatMap) -> tuple[tuple[Colour, str, str], ...]:
 
 
 _TOOLTIP = """(p) => {
+  const {xAxis, yAxis} = getElement(document.querySelector('.map')).options;
+  const escaped = (text) => text.replace(/[&<>]/g, (c) => '&#' + c.charCodeAt(0) + ';');
   const [x, y, , replicas, leaders, learners, leaving, joining, troubled] = p.value;
-  const told = [[replicas, 'replicas'], [leaders, 'led here'], [learners, 'learners'],
+  const counts = [[replicas, 'replicas'], [leaders, 'led here'], [learners, 'learners'],
     [leaving, 'leaving'], [joining, 'joining'], [troubled, 'down or broken']];
-  const parts = told.filter(([n]) => n).map(([n, word]) => n.toLocaleString('en') + ' ' + word);
-  const where = RANGES[x].includes('–') ? 'partitions ' : 'partition ';
-  return '<b>' + echartsEscape(NODES[y]) + '</b><br>' + where + RANGES[x] + '<br>' + parts.join('<br>');
+  const parts = counts.filter(([n]) => n).map(([n, word]) => n.toLocaleString('en') + ' ' + word);
+  const range = xAxis.data[x];
+  const where = range.includes('–') ? 'partitions ' : 'partition ';
+  return '<b>' + escaped(yAxis.data[y]) + '</b><br>' + where + range + '<br>' + parts.join('<br>');
 }"""
+"""The names of nodes are read from the chart's axes: in the script itself there is no data."""
+
+
+_WORDS = {
+    int(Colour.VOTER): "{cell|voter}",
+    int(Colour.LEADER): "{leader|leader}",
+    int(Colour.LEARNER): "{cell|learner}",
+    int(Colour.LEAVING): "{cell|leaving}",
+    int(Colour.JOINING): "{joining|joining}",
+    int(Colour.TROUBLE): "{trouble|down}",
+}
+"""Each in a style of its own: no ink can be read on all of the colours."""
+_LABEL = f"(p) => ({json.dumps(_WORDS)})[p.value[2]] ?? ''"
 
 
 def chart_options(found: HeatMap) -> dict[str, Any]:
     """ECharts options; colours are the style sheet's, read in the browser."""
     names = [each.label for each in found.ranges]
-    tooltip = (
-        _TOOLTIP.replace("RANGES", _js(names))
-        .replace("NODES", _js(found.nodes))
-        .replace("echartsEscape", "((s) => s.replace(/[&<>]/g, (c) => '&#' + c.charCodeAt(0) + ';'))")
-    )
     label = {":color": css("--ink")}
     axis = {
         "type": "category",
@@ -271,7 +282,7 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
         "animation": False,
         "aria": {"enabled": True, "label": {"description": summary(found)}},
         "tooltip": {
-            ":formatter": tooltip,
+            ":formatter": _TOOLTIP,
             ":backgroundColor": css("--panel"),
             "textStyle": {":color": css("--ink")},
             ":borderColor": css("--line"),
@@ -294,7 +305,7 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
                 "itemStyle": {":borderColor": css("--panel"), "borderWidth": 1 if len(names) <= 48 else 0},
                 "label": {
                     "show": found.is_labelled,
-                    ":formatter": f"(p) => ({_js(_WORDS)})[p.value[2]] ?? ''",
+                    ":formatter": _LABEL,
                     "fontSize": 11,
                     "rich": {
                         style: {":color": css(f"--map-on-{style}"), "fontSize": 11}
@@ -307,17 +318,6 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
     }
 
 
-_WORDS = {
-    int(Colour.VOTER): "{cell|voter}",
-    int(Colour.LEADER): "{leader|leader}",
-    int(Colour.LEARNER): "{cell|learner}",
-    int(Colour.LEAVING): "{cell|leaving}",
-    int(Colour.JOINING): "{joining|joining}",
-    int(Colour.TROUBLE): "{trouble|down}",
-}
-"""Each in a style of its own: no ink can be read on all of the colours."""
-
-
 def summary(found: HeatMap) -> str:
     """For those who do not see the colours."""
     troubled = sum(cell[8] for cell in found.cells)
@@ -326,8 +326,3 @@ def summary(found: HeatMap) -> str:
         f"{found.selected:,} of {found.total:,} partitions on {len(found.nodes)} nodes; "
         f"{joining:,} copies are joining, {troubled:,} are down or broken."
     )
-
-
-def _js(value: object) -> str:
-    """As a literal in a script; names of nodes and zones come from outside."""
-    return json.dumps(value, ensure_ascii=True).replace("<", "\\u003c")

@@ -7,6 +7,7 @@ from typing import Any
 from nicegui import ui
 
 from app.console import actions
+from app.console.browser import html
 from app.console.confirm import confirm
 from app.console.controls import Kind, button
 from app.console.fragments import render
@@ -64,12 +65,13 @@ class LimitsForm:
         self._limits: dict[str, Any] = {}
         self._tag = ""
         with ui.element("section").classes("panel"):
-            ui.html(render("heading", title="Limits"), sanitize=False)
+            html(render("heading", title="Limits"))
             ui.label("Empty: no limit. What moves already goes on; what would begin beyond a limit waits.")
             with ui.element("div").classes("limits"):
                 self._numbers = {name: self._number(name) for name in NUMBERS}
                 title, hint = WORDS["windows"]
-                self._windows = ui.input(title).props(f'outlined dense clearable hint="{hint}"')
+                self._windows = ui.input(title).props("outlined dense clearable")
+                self._windows.props["hint"] = hint
             self._switches = {name: ui.checkbox(", ".join(WORDS[name])) for name in SWITCHES}
             with ui.row().classes("buttons start"):
                 button("Set limits", self._ask, Kind.PRIMARY)
@@ -77,9 +79,9 @@ class LimitsForm:
 
     def _number(self, name: str) -> ui.number:
         title, hint = WORDS[name]
-        return ui.number(title, min=1, precision=0, format="%d").props(
-            f'outlined dense clearable hint="{hint}"'
-        )
+        field = ui.number(title, min=1, precision=0, format="%d").props("outlined dense clearable")
+        field.props["hint"] = hint
+        return field
 
     def show(self, limits: dict[str, Any], tag: str) -> None:
         if tag != self._tag:

@@ -10,11 +10,12 @@ import numpy as np
 from fastapi import Request
 from nicegui import events, ui
 
+from app.console.browser import EMPTY, Fragment, html, set_height
 from app.console.cells import Move
 from app.console.controls import button
 from app.console.feed import Topic
 from app.console.fragments import link, render
-from app.console.frame import Fragment, console_page, go, page_frame
+from app.console.frame import console_page, go, page_frame
 from app.console.grids import patch_cells, show_chart
 from app.console.heat_map import (
     HeatMap,
@@ -95,7 +96,7 @@ class _Map:
             self._legend = Fragment()
             self._empty = Fragment()
             self._chart = ui.echart({}, on_point_click=self._clicked).classes("map")
-            self._summary = Fragment("note")
+            self._summary = ui.label("").classes("note")
         self._list = Fragment("panel")
 
     def _address(self, **changed: str | int | None) -> str:
@@ -168,7 +169,7 @@ class _Map:
             return False
         if anew != found:
             self._found = anew
-            self._summary.show(summary(anew))
+            self._summary.text = summary(anew)
             patch_cells(self._chart, chart_options(anew), columns.tolist())
         return True
 
@@ -187,11 +188,11 @@ class _Map:
                 address=lambda each: self._address(from_=each.first, to=each.last),
             )
         )
-        self._empty.show("" if found.selected else render("nothing_here", shown=CHOICES[self._shown.value]))
+        self._empty.show(EMPTY if found.selected else render("nothing_here", shown=CHOICES[self._shown.value]))
         self._chart.visible = bool(found.selected and found.nodes)
         self._legend.show(render("map_legend", legend=legend(found)))
-        self._summary.show(summary(found))
-        self._chart.style(f"height: {chart_height(len(found.nodes))}px")
+        self._summary.text = summary(found)
+        set_height(self._chart, chart_height(len(found.nodes)))
         show_chart(self._chart, chart_options(found))
 
 
@@ -203,12 +204,12 @@ def register(site: Site) -> None:
         first = request.query_params.get("from", "0")
         with page_frame(site, request, "Partition map", "map") as frame:
             note = "Who holds what, and how it is. Select a column to look closer, a partition to see why."
-            ui.html(render("title", title="Partition map", note=note), sanitize=False)
+            html(render("title", title="Partition map", note=note))
             catalog = await site.catalog()
             if not zone and catalog.zones:
                 zone = max(catalog.zones, key=lambda each: each.zone_id).name
             if not zone:
-                ui.html(render("empty", what="zone", example=NEW_ZONE, target=link("sql")), sanitize=False)
+                html(render("empty", what="zone", example=NEW_ZONE, target=link("sql")))
                 await frame.live(_nothing, lambda: site.feed.seen(Topic.ZONES))
                 return
             found = await site.services.zones.find(zone)

@@ -9,12 +9,13 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
-from app.console.charts import Bars, bar_options
+from app.console.browser import EMPTY, Fragment, html
+from app.console.charts import Bars, bar_options, copies_of
 from app.console.confirm import confirm
 from app.console.controls import button
 from app.console.feed import Topic
 from app.console.fragments import link, render
-from app.console.frame import Fragment, Frame, console_page, go, page_frame
+from app.console.frame import Frame, console_page, go, page_frame
 from app.console.grids import COLUMN, live_grid, number_column, show_chart, show_rows
 from app.console.nodes_model import node_rows
 from app.console.plan import Wish
@@ -22,6 +23,7 @@ from app.console.shared import Site
 from app.console.zone_states import node_loads
 
 CHARTED_MAX = 120
+LEVELS = ("name", "voters", "leaders", "learners")
 
 COLUMNS: list[dict[str, Any]] = [
     {**COLUMN, "field": "name", "headerName": "Node", "cellClass": "link", "flex": 1},
@@ -99,23 +101,21 @@ def register(site: Site) -> None:
     async def nodes(request: Request) -> None:
         with page_frame(site, request, "Nodes", "nodes") as frame:
             note = "What each node holds of all zones. Open one to drain it, or to see what would be lost."
-            ui.html(render("title", title="Nodes", note=note), sanitize=False)
+            html(render("title", title="Nodes", note=note))
             empty = Fragment()
             with ui.element("section").classes("panel"):
                 heading = Fragment()
                 chart = ui.echart(bar_options(Bars((), ()))).classes("chart")
-            grid = live_grid(COLUMNS, "name", "Nodes")
+            grid = live_grid(COLUMNS, "Nodes")
             grid.on("cellClicked", lambda event: go(link("nodes", event.args["data"]["name"])), ["data"])
 
             async def draw() -> None:
                 rows = await _rows(site)
                 heading.show(render("heading", title="Replicas of each node"))
-                empty.show("" if rows else render("loading", what="No node has registered yet."))
+                empty.show(EMPTY if rows else render("loading", what="No node has registered yet."))
                 show_rows(grid, rows)
-                bars = rows[:CHARTED_MAX]
-                levels = (("leads", "leaders"), ("votes", "followers"), ("learns", "learners"))
-                series = tuple((word, tuple(_level(row, field) for row in bars)) for word, field in levels)
-                options = bar_options(Bars(tuple(row["name"] for row in bars), series))
+                held = [tuple(row[level] for level in LEVELS) for row in rows[:CHARTED_MAX]]
+                options = bar_options(copies_of(held))
                 show_chart(chart, options)
 
             await frame.live(draw, lambda: (site.feed.version, site.feed.seen(Topic.NODES)))
@@ -123,7 +123,7 @@ def register(site: Site) -> None:
     @console_page("/nodes/{node}")
     async def node_of(request: Request, node: str) -> None:
         with page_frame(site, request, node, "nodes") as frame:
-            ui.html(render("title", title=node, note="A node, with all that it holds."), sanitize=False)
+            html(render("title", title=node, note="A node, with all that it holds."))
             panel = _NodePanel(site, frame, node)
 
             async def draw() -> None:
@@ -131,7 +131,3 @@ def register(site: Site) -> None:
                 panel.show(next((row for row in rows if row["name"] == node), None))
 
             await frame.live(draw, lambda: (site.feed.version, site.feed.seen(Topic.NODES)))
-
-
-def _level(row: dict[str, Any], field: str) -> int:
-    return int(row["voters"] - row["leaders"] if field == "followers" else row[field])

@@ -11,11 +11,12 @@ from nicegui import ui
 
 from app.api.operation_models import StateName
 from app.console import actions
+from app.console.browser import Fragment, html
 from app.console.confirm import confirm
 from app.console.controls import button
 from app.console.feed import Topic
 from app.console.fragments import link, render
-from app.console.frame import Fragment, Frame, console_page, go, page_frame
+from app.console.frame import Frame, console_page, go, page_frame
 from app.console.operation_model import grid_of, plan_of, told_by
 from app.console.shared import Site
 from rebalance.controllers.operation_control import not_found
@@ -125,7 +126,7 @@ def register(site: Site) -> None:
     async def operations(request: Request, zone: str = "", show: str = "all") -> None:
         with page_frame(site, request, "Operations", "operations") as frame:
             note = "Every change that moves data: who asked, how far it is, and how it ended."
-            ui.html(render("title", title="Operations", note=note), sanitize=False)
+            html(render("title", title="Operations", note=note))
             with ui.row().classes("tools"):
                 catalog = await site.catalog()
                 names = {"": "every zone", **{each.name: each.name for each in catalog.zones}}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from fastapi import Request
 from nicegui import ui
 
+from app.console.browser import Fragment, html
 from app.console.feed import Topic
 from app.console.fragments import render
-from app.console.frame import Fragment, console_page, page_frame
+from app.console.frame import console_page, page_frame
 from app.console.overview import health_bar, stuck, tiles, unsettled
 from app.console.shared import Site
 from app.console.zone_states import zone_states
@@ -19,9 +20,7 @@ def register(site: Site) -> None:
     @console_page("/")
     async def overview(request: Request) -> None:
         with page_frame(site, request, "Overview", "") as frame:
-            ui.html(
-                render("title", title="Overview", note="How the whole installation is, now."), sanitize=False
-            )
+            html(render("title", title="Overview", note="How the whole installation is, now."))
             health = Fragment("panel")
             with ui.element("div").classes("two"):
                 moving, waiting = Fragment("panel"), Fragment("panel")

@@ -10,9 +10,10 @@ from nicegui import ui
 
 from app.api.zones import get_partition
 from app.console.actions import body
+from app.console.browser import Fragment
 from app.console.feed import Topic
 from app.console.fragments import render
-from app.console.frame import Fragment, console_page, page_frame
+from app.console.frame import console_page, page_frame
 from app.console.plan import quoted
 from app.console.shared import Site
 from app.sql.results import ResultSet

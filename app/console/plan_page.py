@@ -7,11 +7,12 @@ import asyncio
 from fastapi import Request
 from nicegui import ui
 
+from app.console.browser import EMPTY, Fragment, html
 from app.console.confirm import confirm
 from app.console.controls import Kind, button
 from app.console.feed import Topic
 from app.console.fragments import link, render
-from app.console.frame import Fragment, Frame, console_page, go, page_frame
+from app.console.frame import Frame, console_page, go, page_frame
 from app.console.plan import Asked, Plan, Wish, make_plan
 from app.console.plan_run import run_plan
 from app.console.shared import Site
@@ -103,8 +104,8 @@ class _Shown:
         try:
             return await asyncio.to_thread(make_plan, self._asked, snapshot)
         except Exception:
-            self._told.show("")
-            self._units.show("")
+            self._told.show(EMPTY)
+            self._units.show(EMPTY)
             raise
 
     def _ask(self) -> None:
@@ -138,7 +139,7 @@ def register(site: Site) -> None:
     ) -> None:
         with page_frame(site, request, "Plan", "plan") as frame:
             note = "Say what should change, see what would move, then run it and follow the operation."
-            ui.html(render("title", title="Plan a rebalance", note=note), sanitize=False)
+            html(render("title", title="Plan a rebalance", note=note))
             zones = sorted(each.name for each in (await site.catalog()).zones)
             chosen = Wish(wish) if wish in WISHES else Wish.REPLICAS
             asked = Asked(chosen, zone, replicas, read_names(nodes))

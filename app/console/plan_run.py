@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from app.console import actions
+from app.console import actions, begun_page
 from app.console.fragments import link
 from app.console.plan import Plan, Wish, stamp_of
 from app.console.shared import Site
 from app.console.sql_script import with_reason
 from catalog.core.errors import ErrorKind, RefusedError
-from rebalance.core.operation import Operation
-from rebalance.core.readable import Unreadable, read
-
-BEGUN_S = 15.0
-"""A controller names the operation when the placement is computed; later the list of operations shows it."""
 
 
 async def run_plan(site: Site, plan: Plan, by: str, reason: str) -> str:
@@ -30,23 +25,6 @@ async def run_plan(site: Site, plan: Plan, by: str, reason: str) -> str:
             await actions.drain(site, node, by, reason)
         else:
             await actions.undrain(site, node)
-    return await _address(site, plan, revision)
-
-
-async def _address(site: Site, plan: Plan, revision: int) -> str:
-    """Of the operation of the one zone that moves; of several zones, the list of operations that go on."""
-    zones = {each.zone_id: each.answer.zone for each in plan.zones}
-    mirror, prefix = site.services.mirror, site.services.views.keyspace.operations
-
-    def begun() -> list[str]:
-        newer = (item for item in mirror.below(prefix) if item.create_revision > revision)
-        found = (read(item, Operation.decode) for item in newer)
-        known = (each for each in found if not isinstance(each, Unreadable))
-        return [each.operation_id for each in known if each.zone_id in zones]
-
-    if len(zones) != 1:
-        return link("operations", show="open")
-    if await mirror.wait_until(lambda: bool(begun()), BEGUN_S):
-        return link("operations", begun()[-1])
-    (zone,) = zones.values()
-    return link("operations", zone=zone)
+    zones = [each.answer.zone for each in plan.zones]
+    # Of several zones, the list of operations that go on; nobody waits here for a controller to name them.
+    return begun_page.address(zones[0], revision) if len(zones) == 1 else link("operations", show="open")

@@ -8,11 +8,12 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
+from app.console.browser import Fragment, html
 from app.console.confirm import confirm
 from app.console.controls import button
 from app.console.feed import Topic
 from app.console.fragments import render
-from app.console.frame import Fragment, Frame, console_page, page_frame
+from app.console.frame import Frame, console_page, page_frame
 from app.console.limits_form import LimitsForm
 from app.console.overview import stuck, unsettled
 from app.console.shared import Site
@@ -64,7 +65,7 @@ def register(site: Site) -> None:
     async def rebalance(request: Request) -> None:
         with page_frame(site, request, "Rebalance", "rebalance") as frame:
             note = "What moves now, what holds it back, and how much may move at once."
-            ui.html(render("title", title="Rebalance", note=note), sanitize=False)
+            html(render("title", title="Rebalance", note=note))
             with ui.element("div").classes("two"):
                 moving, waiting = Fragment("panel"), Fragment("panel")
             pause, limits = _Pause(site, frame), LimitsForm(site, frame)

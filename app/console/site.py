@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from app.console import (
     audit_page,
+    begun_page,
     map_page,
     nodes_page,
     operations_page,
@@ -50,6 +51,8 @@ PAGES = (
     map_page,
     partition_page,
     nodes_page,
+    # Before the page of any operation, whose address would be read as its name.
+    begun_page,
     operations_page,
     rebalance_page,
     plan_page,

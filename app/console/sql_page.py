@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
+from app.console.browser import EMPTY, call, fill, html, set_height
 from app.console.confirm import confirm
 from app.console.controls import Kind, button
 from app.console.fragments import link, render
@@ -46,11 +47,11 @@ EXAMPLES = (
 )
 
 
-_LABEL_EDITOR = """(function label() {
+_LABEL_EDITOR = """function label() {
   const editor = document.querySelector('.cm-content');
   if (editor) editor.setAttribute('aria-labelledby', 'editor-label');
   else setTimeout(label, 50);
-})()"""
+}"""
 
 
 class _Editor:
@@ -67,12 +68,12 @@ class _Editor:
                 on_change=self._clear_mark,
                 keymap={"Mod-Enter": self.run},
             ).classes("code")
-            self._refusal = ui.html("", sanitize=False).props('role="alert"')
+            self._refusal = html().props('role="alert"')
             with ui.row().classes("tools"):
                 run = button("Run", self.run, Kind.PRIMARY)
                 run.tooltip("Ctrl+Enter")
                 button("Explain", self.explain)
-                ui.html(render("sql_examples", examples=EXAMPLES), sanitize=False)
+                html(render("sql_examples", examples=EXAMPLES))
         self._answers = (
             ui.element("section").classes("answers").props('aria-live="polite" aria-label="Results"')
         )
@@ -80,8 +81,8 @@ class _Editor:
     async def settle_theme(self) -> None:
         """The editor's colours are its own: the browser says which theme is on."""
         # The editable part is what assistive software reads, and the element has no property for its name.
-        ui.run_javascript(_LABEL_EDITOR)
-        dark = await ui.run_javascript("document.body.classList.contains('body--dark')", timeout=5)
+        call(_LABEL_EDITOR)
+        dark = await call("() => document.body.classList.contains('body--dark')")
         if dark:
             self._editor.set_theme("vscodeDark")
 
@@ -136,7 +137,7 @@ class _Editor:
             ui.navigate.history.replace(link("sql", text=text))
 
     def _refuse(self, found: Failure) -> None:
-        self._refusal.set_content(render("sql_refusal", failure=found))
+        fill(self._refusal, render("sql_refusal", failure=found))
         text = self._text
         if found.line is None or found.column is None or not text:
             return
@@ -149,7 +150,7 @@ class _Editor:
         self._editor.reveal_line(min(found.line, lines))
 
     def _clear_mark(self) -> None:
-        self._refusal.set_content("")
+        fill(self._refusal, EMPTY)
         if self._editor.decorations:
             self._editor.decorations = []
 
@@ -167,16 +168,14 @@ class _Editor:
         rows = len(result["data"]) if has_rows(result) else 0
         with ui.element("article").classes("panel"):
             what = "" if has_rows(result) else told(result)
-            ui.html(
-                render("sql_result", result=result, told=what, rows=rows, cut=max(0, rows - ROWS_SHOWN_MAX)),
-                sanitize=False,
-            )
+            cut = max(0, rows - ROWS_SHOWN_MAX)
+            html(render("sql_result", result=result, told=what, rows=rows, cut=cut))
             if not has_rows(result):
                 return
             if rows:
                 height = 60 + GRID_ROW_PX * min(rows + 1, GRID_ROWS_MAX)
                 grid = ui.aggrid(grid_options(result), theme="quartz", auto_size_columns=False)
-                grid.classes("grid").style(f"height: {height}px")
+                set_height(grid.classes("grid"), height)
             with ui.row().classes("tools"):
                 button("Download CSV", lambda: self._download_csv(result))
                 button("Download JSON", lambda: self._download_one(result))
@@ -197,7 +196,7 @@ def register(site: Site) -> None:
     async def sql(request: Request, text: str = "SHOW ZONES") -> None:
         with page_frame(site, request, "SQL", "sql") as frame:
             note = "Every statement of the API and of SQL clients. Errors are marked where they are."
-            ui.html(render("title", title="SQL", note=note), sanitize=False)
+            html(render("title", title="SQL", note=note))
             editor = _Editor(site, frame, text)
             await frame.live(_nothing, lambda: None)
             ui.timer(0, editor.settle_theme, once=True)

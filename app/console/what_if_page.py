@@ -7,11 +7,12 @@ import asyncio
 from fastapi import Request
 from nicegui import ui
 
+from app.console.browser import Fragment, html
 from app.console.charts import Bars, bar_options
 from app.console.controls import Kind, button
 from app.console.feed import Topic
 from app.console.fragments import link, render
-from app.console.frame import Fragment, console_page, go, page_frame
+from app.console.frame import console_page, go, page_frame
 from app.console.grids import show_chart
 from app.console.shared import Site
 from app.console.what_if import Answer, Question, compare, read_names
@@ -41,7 +42,7 @@ def register(site: Site) -> None:
     ) -> None:
         with page_frame(site, request, "What-if", "what-if") as frame:
             note = "What would move, and how even it would be. Nothing is done."
-            ui.html(render("title", title="What if?", note=note), sanitize=False)
+            html(render("title", title="What if?", note=note))
             catalog = await site.catalog()
             names = sorted(each.name for each in catalog.zones)
             with ui.element("section").classes("panel"), ui.row().classes("tools form"):
@@ -64,7 +65,7 @@ def register(site: Site) -> None:
             question = Question(read_names(add), read_names(remove), replicas)
             verdict = Fragment()
             with ui.element("section").classes("panel") as shares:
-                ui.html(render("heading", title="Replicas of each node"), sanitize=False)
+                html(render("heading", title="Replicas of each node"))
                 chart = ui.echart(bar_options(Bars((), ()))).classes("chart")
             details = Fragment()
             shares.visible = False

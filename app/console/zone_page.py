@@ -10,15 +10,17 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
-from app.console.charts import Bars, bar_options
+from app.console.browser import Fragment
+from app.console.charts import Bars, bar_options, copies_of
 from app.console.confirm import confirm
 from app.console.controls import action_link, button
 from app.console.feed import Topic
 from app.console.fragments import link, natural, render
-from app.console.frame import Fragment, Frame, console_page, page_frame
+from app.console.frame import Frame, console_page, page_frame
 from app.console.grids import show_chart
 from app.console.plan import quoted
 from app.console.shared import Event, Site
+from app.console.zone_grid import NodeLoad
 from app.console.zone_states import ZoneState, skew_of, zone_state
 from app.sql.explain import parameters_of
 from catalog.core.zone import Zone
@@ -96,15 +98,9 @@ class _ZoneView:
         self._skew.show(render("zone_skew", skew=skew, nodes=len(told["data_nodes"])))
         held_on = {name for name, load in loads.items() if load.replicas}
         names = tuple(sorted({*told["data_nodes"], *held_on}, key=natural))
-        levels = ("leaders", "voters", "learners")
-        bars = Bars(
-            names,
-            tuple(
-                (level, tuple(getattr(loads[n], level) if n in loads else 0 for n in names)) for level in levels
-            ),
-        )
-        options = bar_options(bars)
-        show_chart(self._chart, options)
+        held = [(name, loads.get(name, NodeLoad())) for name in names]
+        bars = copies_of([(name, load.voters, load.leaders, load.learners) for name, load in held])
+        show_chart(self._chart, bar_options(bars))
 
     def _ask_pause(self) -> None:
         name, site = self._name, self._site

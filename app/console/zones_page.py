@@ -9,10 +9,11 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console.actions import limits
+from app.console.browser import EMPTY, Fragment, html
 from app.console.controls import action_link
 from app.console.feed import Topic
 from app.console.fragments import link, render
-from app.console.frame import Fragment, console_page, go, page_frame
+from app.console.frame import console_page, go, page_frame
 from app.console.grids import COLUMN, live_grid, number_column, show_rows
 from app.console.shared import NEW_ZONE, Site
 from app.console.zone_states import ZoneState, skew_of, zone_state
@@ -71,12 +72,12 @@ def register(site: Site) -> None:
     async def zones(request: Request, q: str = "") -> None:
         with page_frame(site, request, "Zones", "zones") as frame:
             note = "Where data lives. Open one for its parameters, its skew and its history."
-            ui.html(render("title", title="Zones", note=note), sanitize=False)
+            html(render("title", title="Zones", note=note))
             with ui.row().classes("tools"):
                 search = ui.input("Search", value=q).props("outlined dense clearable").classes("search")
                 action_link("New zone in the SQL editor", link("sql", text=NEW_ZONE))
             empty = Fragment()
-            grid = live_grid(COLUMNS, "name", "Zones")
+            grid = live_grid(COLUMNS, "Zones")
             grid.on("cellClicked", lambda event: go(link("zones", event.args["data"]["name"])), ["data"])
             grid.run_grid_method("setGridOption", "quickFilterText", q)
 
@@ -93,7 +94,7 @@ def register(site: Site) -> None:
                 rows = await _rows(site, paused)
                 grid.visible = bool(rows)
                 target = link("sql", text=NEW_ZONE)
-                empty.show("" if rows else render("empty", what="zone", example=NEW_ZONE, target=target))
+                empty.show(EMPTY if rows else render("empty", what="zone", example=NEW_ZONE, target=target))
                 show_rows(grid, rows)
 
             await frame.live(draw, lambda: (site.feed.version, site.changes, site.feed.seen(Topic.LIMITS)))

@@ -23,6 +23,7 @@ from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.messages import Position
 from parser.select import PreparedQuery
 from rebalance.hosting.child import guarded_command
+from rebalance.hosting.environment import environment
 
 log = structlog.get_logger(__name__)
 
@@ -101,7 +102,7 @@ class _Sandbox:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=ENVIRONMENT,
+            env=environment((), ENVIRONMENT),
             start_new_session=True,
         )
         self.is_ready = False

@@ -26,7 +26,7 @@ from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupCalls, GroupMemberProcess, ReservationBook
 from rebalance.groups.reservations import Reservations
-from rebalance.hosting.etcd_binary import find_etcd
+from rebalance.hosting.etcd_binary import find_etcd, remember
 from rebalance.ports.groups import (
     CancelAnswer,
     ChangeAnswer,
@@ -321,17 +321,20 @@ class EtcdGroupHost(SteppedGroupHost):
         tuning: EtcdTuning | None = None,
     ) -> None:
         tuning = tuning or EtcdTuning()
+        self._data_dir = data_dir
         self._directories = Reservations(data_dir, ports, host, scheme="https" if tuning.tls else "http")
         super().__init__(self._directories, member_limit, tuning)
         self._starts = asyncio.Semaphore(self._tuning.starts_at_once)
         self._binary = ""
 
     def open(self, node: str, listener: GroupListener) -> None:
-        binary = find_etcd()
-        if binary.warning:
-            log.warning(binary.warning)
-        self._binary = binary.path
+        etcd = self._tuning.etcd or find_etcd()
+        if etcd.warning:
+            log.warning(etcd.warning)
+        self._binary = etcd.path
         super().open(node, listener)
+        # Not before the directory is ours alone.
+        remember(self._data_dir, etcd)
 
     def mirror_places(self) -> Reservations:
         """What this node's mirrors are kept in: beside its members, with ports from the same range."""

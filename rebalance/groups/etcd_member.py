@@ -30,6 +30,8 @@ from rebalance.groups.etcd_tuning import (
 from rebalance.groups.reservations import Reservation, Reservations
 from rebalance.groups.snapshot_flush import flush_while
 from rebalance.hosting import child
+from rebalance.hosting.environment import ETCD
+from rebalance.hosting.etcd_binary import EtcdBinary
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberUnavailableError
 
@@ -228,6 +230,10 @@ class EtcdMember:
         await self._spawn()
 
     @property
+    def etcd(self) -> EtcdBinary | None:
+        return self._tuning.etcd
+
+    @property
     def tls(self) -> TlsFiles | None:
         return self._tuning.tls
 
@@ -302,7 +308,7 @@ class EtcdMember:
         async with self._starts:
             bound_log(self.log_path)
             await self._close_api()
-            self._process = child.spawn(command, log=self.log_path, env=MEMBER_ENVIRONMENT)
+            self._process = child.spawn(command, log=self.log_path, inherited=ETCD, env=MEMBER_ENVIRONMENT)
             self._started_at = time.monotonic()
             self._exit_code = None
             self._api = EtcdApi(held.endpoints.client_url, self._tuning.tls)

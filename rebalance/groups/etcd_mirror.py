@@ -41,7 +41,7 @@ class EtcdMirrorHost:
 
     def open(self, node: str) -> None:
         """Raises FileNotFoundError, naming what to install, without etcd."""
-        self._node, self._binary = node, find_etcd().path
+        self._node, self._binary = node, (self._tuning.etcd or find_etcd()).path
         self._book.open()
 
     def partitions(self) -> frozenset[PartitionId]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rebalance.hosting.etcd_binary import EtcdBinary
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import MemberEndpoints
 
@@ -30,6 +31,8 @@ class EtcdTuning:
     announce_s: float = 0.15
     """Between publishing a member as leaving and removing it: clients turn away in this time."""
     starts_at_once: int = 4
+    etcd: EtcdBinary | None = None
+    """What members run on; None: the one that is found."""
     tls: TlsFiles | None = None
     """Members of groups speak TLS with each other and with clients. Not to be changed for members that exist:
     their addresses are in their groups' membership."""

@@ -19,6 +19,7 @@ from rebalance.groups.etcd_tuning import bound_log, last_log_line
 from rebalance.groups.mirror_source import MirrorSource
 from rebalance.groups.reservations import Reservation, Reservations
 from rebalance.hosting import child
+from rebalance.hosting.environment import ETCD
 
 log = structlog.get_logger(__name__)
 
@@ -53,7 +54,7 @@ async def fetch_copy(
         }
         command = [*tool, str(snapshot), *(f"--{name}={value}" for name, value in arguments.items())]
         bound_log(tool_log)
-        code = await _finished(child.spawn(command, log=tool_log, env={"ETCDCTL_API": "3"}))
+        code = await _finished(child.spawn(command, log=tool_log, inherited=ETCD, env={"ETCDCTL_API": "3"}))
         if code != 0:
             raise CopyFailedError(f"RESTORE {code}: {last_log_line(tool_log)}")
         held = book.prepare(partition, group, {node: peer_url}, "new", copy=os.urandom(8).hex())

@@ -166,7 +166,7 @@ class MirrorFollower:
             await source.check(self._identity)
             # Looked for only now: a node without the tool serves its members, and its mirrors say what is
             # missing.
-            tool = find_restore()
+            tool = find_restore(self._member.etcd)
             await fetch_copy(self.partition, self._node, self.group, source, self._book, tool)
         self._revision, self._beat = 0, Beat()
 

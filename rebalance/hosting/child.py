@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from rebalance.hosting.environment import SYSTEM, environment
+
 ORPHAN_CHECK = 'test "$PPID" = "$0" && exec "$@"'
 
 
@@ -39,12 +41,14 @@ def spawn(
     argv: Sequence[str],
     *,
     log: Path | IO[bytes] | None = None,
+    inherited: Sequence[str] = SYSTEM,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start ``argv`` as a guarded child; stdout and stderr are appended to ``log`` (None: inherited)."""
-    full_env = {**os.environ, **(env or {})}
+    """Start ``argv`` as a guarded child; stdout and stderr are appended to ``log`` (None: inherited). Of our
+    variables it gets those that ``inherited`` names (``environment``), and ``env``."""
+    full_env = environment(inherited, env)
     command = guarded_command(argv)
     if isinstance(log, Path):
         log.parent.mkdir(parents=True, exist_ok=True)

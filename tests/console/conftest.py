@@ -13,7 +13,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, Dialog, Page, Request, expect, sync_playwright
 
 ROOT = Path(__file__).parents[2]
 WAIT_MS = 90_000
@@ -122,7 +122,7 @@ class Visit:
 
 @contextmanager
 def visiting(browser: Browser, url: str, theme: Theme = "light") -> Iterator[Visit]:
-    """Fails afterwards when a request left the host, or a script broke."""
+    """Fails afterwards when a request left the host, or a script broke or opened a dialog."""
     context = browser.new_context(color_scheme=theme, viewport={"width": 1440, "height": 900})
     context.set_default_timeout(WAIT_MS)
     visit = Visit(context.new_page(), url)
@@ -133,7 +133,14 @@ def visiting(browser: Browser, url: str, theme: Theme = "light") -> Iterator[Vis
             visit.outside.append(request.url)
 
     visit.page.on("request", note)
+
+    def note_script(dialog: Dialog) -> None:
+        visit.errors.append(f"{dialog.type}: {dialog.message}")
+        dialog.dismiss()
+
     visit.page.on("pageerror", lambda error: visit.errors.append(str(error)))
+    # No page of the console asks in this way, so a script does that came with some data.
+    visit.page.on("dialog", note_script)
     yield visit
     context.close()
     assert visit.outside == []

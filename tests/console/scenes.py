@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from app.actor import acting
 from catalog.core.audit import Actor, Channel
-from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry
+from catalog.core.snapshot import EntryKind, ZoneEntry
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.ports import StatementStamp
 from rebalance.core.admission import Limits, Pause
@@ -34,6 +34,15 @@ LARGE_PARTITIONS, LARGE_NODES, LARGE_REPLICAS = 65_000, 100, 3
 AT_MS = 1_795_000_000_000
 WRITES_MAX = 100
 SEEN_S = 60.0
+
+NASTY_ZONES = (
+    'y" :data-x="alert(1)" b="',
+    "<img src=x onerror=alert(1)>",
+    ":onclick='alert(1)' {{7*7}} `${alert(1)}` \\'-alert(1)-'",
+)
+STORED_ZONES = ("\u202eevil\u2066\u200b", "two\nlines")
+NASTY_NODE = """"><img:onclick='alert(1)'>"""
+NASTY_PERSON = """"><img src=x onerror=alert(1)>"""
 
 Scene = Callable[[World], Awaitable[None]]
 
@@ -89,10 +98,7 @@ async def large(world: World) -> None:
     await _lead(world)
     names = tuple(each.name for each in nodes)
     zone = Zone(ZoneId(1), "LARGE", LARGE_PARTITIONS, LARGE_REPLICAS, None, ("default",))
-    entries = (ZoneEntry(EntryKind.WRITTEN, zone),)
-    world.catalog._store.unit_of_work.commit(
-        CatalogSnapshot(), entries, StatementStamp("x" * 32, "CREATE ZONE large")
-    )
+    await _store_zone(world, zone)
     matrix = place(names, range(LARGE_PARTITIONS), LARGE_REPLICAS)
     keys, pointer = world.keyspace, _pointer(names)
     data_nodes = DataNodes(names, 2, LARGE_REPLICAS)
@@ -106,6 +112,33 @@ async def large(world: World) -> None:
         writes += at_rest(keys, PartitionId(zone.zone_id, number), [names[at] for at in row])
     writes.append(Put(keys.target_pointer(zone.zone_id), pointer.encode()))
     await _write(world, writes)
+
+
+async def _store_zone(world: World, zone: Zone) -> None:
+    """Past the statement and its checks: as an earlier release, or somebody with the database, wrote it."""
+    stamp = StatementStamp(f"{zone.zone_id:032x}", f"CREATE ZONE {zone.name}")
+    entries = (ZoneEntry(EntryKind.WRITTEN, zone),)
+    world.catalog._store.unit_of_work.commit(await world.catalog.snapshot(), entries, stamp)
+
+
+async def names(world: World) -> None:
+    """Names that would be markup, props or scripts if anything took them for such. Those that a statement may
+    not give any more are stored."""
+    await world.set_nodes(*(replace(each, name=f"{each.name}{NASTY_NODE}") for each in SMALL_NODES[:3]))
+    await _lead(world)
+    for zone in NASTY_ZONES:
+        with acting(Actor(NASTY_PERSON, False, Channel.SQL)):
+            sql = f'CREATE ZONE "{zone.replace(chr(34), 2 * chr(34))}" (PARTITIONS 2, REPLICAS 2)'
+            result = await world.run(f"{sql} STORAGE PROFILES ['default']")
+        assert result.zone_id is not None
+        await world.serve(result.zone_id, 2)
+    for number, name in enumerate(STORED_ZONES, start=len(NASTY_ZONES) + 1):
+        await _store_zone(world, Zone(ZoneId(number), name, 2, 2, None, ("default",)))
+        await world.relay.relay_once()
+        assert await world.zones.reconcile([ZoneId(number)]) == {}
+        await world.serve(number, 2)
+    paused = Pause(NASTY_PERSON, NASTY_PERSON, AT_MS)
+    await world.put(world.keyspace.limits, Limits(zone_pauses={ZoneId(2): paused}).encode())
 
 
 def _pointer(names: tuple[str, ...]) -> TargetPointer:
@@ -196,4 +229,4 @@ async def _write(world: World, writes: list[Operation]) -> None:
     assert await world.mirror.wait_until(lambda: world.mirror.revision >= revision, SEEN_S)
 
 
-SCENES: dict[str, Scene] = {"empty": empty, "small": small, "large": large}
+SCENES: dict[str, Scene] = {"empty": empty, "small": small, "large": large, "names": names}

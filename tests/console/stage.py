@@ -2,7 +2,8 @@
 
 ``python -m tests.console.stage --scene small --port 8000``. Lines on standard input change what is shown:
 ``touch 100`` has as many partitions change their leader, ``down n3`` ends a node, ``sql CREATE ZONE ...`` runs
-a statement and the controllers' work after it. Each is answered by a line.
+a statement and the controllers' work after it, ``reconcile`` does that work for what pages have changed. Each
+is answered by a line.
 """
 
 from __future__ import annotations
@@ -99,8 +100,18 @@ async def _obey(world: World, line: str) -> None:
         await kill_node(world, rest)
     elif word == "sql":
         await world.run(rest)
+    elif word == "reconcile":
+        await _reconcile(world)
     else:
-        raise ValueError(f"{line!r} is not known: touch, down, sql")
+        raise ValueError(f"{line!r} is not known: touch, down, sql, reconcile")
+
+
+async def _reconcile(world: World) -> None:
+    """What a controller does for all zones when it comes."""
+    await world.relay.relay_once()
+    zones = [each.zone_id for each in (await world.catalog.snapshot()).zones]
+    assert await world.zones.reconcile(zones) == {}
+    await world.settle()
 
 
 async def _play(scene: str, port: int) -> None:

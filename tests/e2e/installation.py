@@ -19,7 +19,8 @@ from typing import Any
 import httpx
 import psutil
 
-MARK = "ZK_TEST_MARK"
+MARK = "LC_ZK_TEST_MARK"
+"""Of the family that every child inherits; no program knows this one."""
 ANSWER_S = 60.0
 """For one request: far more than a server may take by itself, also on a machine that is busy."""
 ZONECTL = (sys.executable, "-m", "app.cli")

@@ -21,7 +21,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_mirror import EtcdMirrorHost
 from rebalance.hosting.child import spawn
-from rebalance.hosting.etcd_binary import find_etcd, find_restore
+from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.hosting.free_ports import is_free
 from rebalance.ports.groups import MemberLife, NoPlaceError
 from rebalance.ports.mirrors import MirrorStatus
@@ -284,12 +284,8 @@ async def test_a_missing_tool_is_named(rig: MirrorRig, tmp_path: Path, monkeypat
     (alone / "setpriv").symlink_to(str(shutil.which("setpriv")))
     with monkeypatch.context() as patched:
         patched.setenv("PATH", str(alone))
-        for found in (find_etcd, find_restore):
-            found.cache_clear()
         await rig.follow("a")
         await until_failed(rig, "not found: install it (Debian: apt-get install etcd-client)")
-    for found in (find_etcd, find_restore):
-        found.cache_clear()
     await rig.check_equal("a", oldest=2)
 
 

@@ -33,7 +33,7 @@ ENDED_WITHIN_S = 120.0
 class Up:
     """One ``zonectl up`` and what it printed."""
 
-    def __init__(self, directory: Path, *options: str, env: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, *options: str, environment: Mapping[str, str] | None = None) -> None:
         self.directory = directory
         self.log = directory.with_name(f"{directory.name}.out")
         with self.log.open("w") as out:
@@ -41,7 +41,7 @@ class Up:
                 [*ZONECTL, "up", "--data-dir", str(directory), *options],
                 cwd=ROOT,
                 # Placement does not wait for Spark, which starts all the same.
-                env={**os.environ, "ZONEKEEPER_SPARK_WAIT_S": "0", **env},
+                env={**os.environ, "ZONEKEEPER_SPARK_WAIT_S": "0", **(environment or {})},
                 stdout=out,
                 stderr=subprocess.STDOUT,
             )
@@ -55,6 +55,12 @@ class Up:
         )
         assert "API at" in self.printed()
         return self
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            self.process.wait(ENDED_WITHIN_S)
 
     def run_file(self) -> dict[str, object]:
         found: dict[str, object] = json.loads((self.directory / "run.json").read_text())
@@ -114,16 +120,13 @@ def start() -> Iterator[Callable[..., Up]]:
     folder = Path(tempfile.mkdtemp(prefix="zonekeeper-up-"))
     started: list[Up] = []
 
-    def run(*options: str, **env: str) -> Up:
-        started.append(Up(folder / "data", *options, env=env))
+    def run(*options: str, environment: Mapping[str, str] | None = None) -> Up:
+        started.append(Up(folder / "data", *options, environment=environment))
         return started[-1]
 
     yield run
     for each in started:
-        if each.process.poll() is None:
-            each.process.send_signal(signal.SIGCONT)
-            each.process.terminate()
-            each.process.wait(ENDED_WITHIN_S)
+        each.stop()
     # Spark's JVM may still write there while it dies.
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -201,7 +204,7 @@ def test_a_port_that_is_taken_is_refused_at_once(start: Callable[..., Up]) -> No
 def test_what_hangs_is_restarted_and_a_stopped_supervisor_restarts_nobody(start: Callable[..., Up]) -> None:
     """With a tenth of the limits or so; the server and a node are stopped as a debugger would stop them."""
     limits = {"ZONEKEEPER_UP_SERVER_SILENCE_S": "8", "ZONEKEEPER_UP_NODE_SILENCE_S": "10"}
-    up = start("--nodes", "1", **limits).served()
+    up = start("--nodes", "1", environment=limits).served()
     until(lambda: "node registered" in _log(up, "n1"), SERVED_WITHIN_S, up.printed)
     children = [up.pid_of(name) for name in ("server", "n1")]
 

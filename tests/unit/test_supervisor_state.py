@@ -13,12 +13,13 @@ import pytest
 
 from app.supervisor_plan import StopRank, default_topology, plan_children, read_topology
 from app.supervisor_state import (
+    Addresses,
     DataDirectory,
     Ports,
     UpError,
+    choose_etcd,
     choose_ports,
     load_ports,
-    require_readable,
     save_state,
 )
 from rebalance.hosting.free_ports import first_ephemeral_port, free_block, free_port
@@ -35,7 +36,7 @@ def taken(port: int) -> Iterator[None]:
 
 def test_ports_are_kept_across_runs(tmp_path: Path) -> None:
     first = choose_ports(None, ["n1", "n2"], member_limit=10)
-    save_state(tmp_path, first, (3, 5, 1))
+    save_state(tmp_path, first)
     again = choose_ports(load_ports(tmp_path), ["n1", "n2", "n3"], member_limit=10)
     assert (again.api, again.etcd_client, again.etcd_peer) == (first.api, first.etcd_client, first.etcd_peer)
     assert {name: again.nodes[name] for name in ("n1", "n2")} == first.nodes
@@ -79,13 +80,15 @@ def test_free_block_avoids_what_is_promised() -> None:
         free_block(2, avoid=[range(0, top + 1)])
 
 
-def test_an_older_etcd_is_refused_a_newer_one_is_not(tmp_path: Path) -> None:
-    require_readable(tmp_path, (3, 4, 23))
-    save_state(tmp_path, choose_ports(None, [], member_limit=1), (3, 5, 1))
-    for version in ((3, 5, 0), (3, 5, 1), (3, 6, 0)):
-        require_readable(tmp_path, version)
-    with pytest.raises(UpError, match=r"written by etcd 3\.5\.1, which etcd 3\.4\.23 cannot read"):
-        require_readable(tmp_path, (3, 4, 23))
+def test_what_an_earlier_release_remembered_of_its_etcd_still_counts(tmp_path: Path) -> None:
+    """It kept the version with the ports."""
+    ports = choose_ports(None, [], member_limit=1).as_json()
+    (tmp_path / "state.json").write_text(json.dumps({**ports, "etcd_version": [9, 9, 0]}))
+    with pytest.raises(UpError, match=r"written by etcd 9\.9\.0, which etcd .*: put etcd 9\.9 or later"):
+        choose_etcd(tmp_path, None)
+    (tmp_path / "etcd.json").unlink()
+    (tmp_path / "state.json").write_text(json.dumps({**ports, "etcd_version": [3, 4, 0]}))
+    assert choose_etcd(tmp_path, None).version >= (3, 4, 0)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"v": 2}', '{"v": 1, "api": 1}'])
@@ -97,9 +100,17 @@ def test_a_damaged_state_is_refused(text: str, tmp_path: Path) -> None:
 
 def test_a_directory_has_one_owner(tmp_path: Path) -> None:
     with DataDirectory(tmp_path / "data") as directory:
-        directory.write_run("http://127.0.0.1:1", {"etcd": 7})
+        addresses = Addresses("http://127.0.0.1:1", "", "127.0.0.1:2", {"n1": "127.0.0.1:3-4"}, "local[*]")
+        directory.write_run(addresses, {"etcd": 7})
         body = json.loads((tmp_path / "data" / "run.json").read_text())
-        assert body == {"url": "http://127.0.0.1:1", "pid": os.getpid(), "children": {"etcd": 7}}
+        assert (body["url"], body["pid"], body["children"]) == (addresses.api, os.getpid(), {"etcd": 7})
+        assert body["addresses"] == {
+            "api": "http://127.0.0.1:1",
+            "console": "",
+            "etcd": "127.0.0.1:2",
+            "nodes": {"n1": "127.0.0.1:3-4"},
+            "spark": "local[*]",
+        }
         with pytest.raises(UpError, match=rf"pid {os.getpid()}\b"), DataDirectory(tmp_path / "data"):
             pass
         assert (tmp_path / "data" / "run.json").exists()

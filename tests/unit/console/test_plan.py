@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from app.actor import acting
+from app.console.begun_page import begun
 from app.console.feed import PartitionFeed
 from app.console.plan import Asked, Plan, Wish, make_plan, statement_of
 from app.console.plan_run import run_plan
@@ -138,22 +139,25 @@ async def test_a_plan_that_would_be_another_now_is_not_run(tmp_path: Path) -> No
 
 
 async def test_running_leads_to_the_operation(tmp_path: Path) -> None:
-    """The second button: the statement is run with name and reason, and its operation is found (VOL-009)."""
+    """The second button: the statement is run with name and reason, and its operation is found (VOL-009). The
+    address is known at once, while no controller has named the operation yet."""
     async with planned(tmp_path) as (world, site):
         plan = await made(site, Asked(Wish.REPLICAS, "A", 3))
-        version = (await site.catalog()).version
         with acting(Actor("ada", False, Channel.CONSOLE)):
-            running = asyncio.create_task(run_plan(site, plan, "ada", "more copies"))
-        while (await site.catalog()).version == version:
-            await asyncio.sleep(0.01)
+            address = urlsplit(await run_plan(site, plan, "ada", "more copies"))
+        assert address.path == "/console/operations/begun"
+        query = parse_qs(address.query)
+        assert query["zone"] == ["A"]
+        after = int(query["after"][0])
+        assert begun(site, ZoneId(1), after) == ""
         await world.relay.relay_once()
         assert await world.zones.reconcile([ZoneId(1)]) == {}
-        address = await running
-        operation = address.rpartition("/")[2]
+        await world.settle()
+        operation = begun(site, ZoneId(1), after)
         found = world.mirror.get(world.keyspace.operation(operation))
         assert found is not None
         assert operation.startswith("1-")
-        begun = Operation.decode(found.value)
-        assert statement_of(plan.asked).removeprefix("ALTER") in begun.statement
-        assert begun.by == "ada"
-        assert "more copies" in begun.statement
+        opened = Operation.decode(found.value)
+        assert statement_of(plan.asked).removeprefix("ALTER") in opened.statement
+        assert opened.by == "ada"
+        assert "more copies" in opened.statement

@@ -223,10 +223,11 @@ def test_columns_grow_with_the_nodes() -> None:
     assert all(load.replicas == 1 for load in grid.loads().values())
 
 
-def test_names_cannot_end_the_script_of_the_tooltip() -> None:
+def test_names_are_no_part_of_the_script_of_the_tooltip() -> None:
     name = "</script><b>'\"x"
     grid = grid_of(PartitionReading(((name, 18),), Move.DONE, Health.AVAILABLE))
     drawn = heat_map(grid, chosen(grid, Shown.EVERY))
-    formatter = chart_options(drawn)["tooltip"][":formatter"]
-    assert "</script>" not in formatter
+    options = chart_options(drawn)
+    assert "script>" not in options["tooltip"][":formatter"]
+    assert options["yAxis"]["data"] == [name]
     assert "1 of 1 partitions on 1 nodes" in summary(drawn)

@@ -30,6 +30,10 @@ def test_every_golden_vector(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     for line in FILE.read_text(encoding="utf-8").splitlines():
         case = json.loads(line)
         path = nodes_file(tmp_path, case["nodes"])
+        if not case["nodes"]:
+            # The kernel answers with nothing; a command that was given nothing says so.
+            assert main(["place", "--nodes", str(path), "--partitions", "1", "--replicas", "3"]) == 64
+            continue
         found = placed(
             capsys, "--nodes", path, "--partitions", case["partitions"], "--replicas", case["replicas"],
             "--consensus", case["consensus"],
@@ -108,3 +112,90 @@ def test_nodes_that_are_named_twice(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert main(["place", "--nodes", str(path), "--partitions", "4", "--replicas", "2",
                      "--algorithm", algorithm]) == 1  # fmt: skip
         assert "cannot be placed: nodes are named twice: 'a'" in capsys.readouterr().err
+
+
+def test_no_node_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = nodes_file(tmp_path, [])
+    for form in ("table", "json"):
+        command = ["place", "--nodes", str(path), "--partitions", "4", "--replicas", "3", "--format", form]
+        assert main(command) == 64
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err == f"{path}: there is no node to place replicas on: name at least one\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "warnings"),
+    [
+        (("--replicas", "2"), []),
+        (("--replicas", "ALL"), []),
+        (("--replicas", "ALL", "--consensus", "2"), []),
+        (("--replicas", "3"), ["3 replicas on 2 nodes: a partition gets 2"]),
+        (("--replicas", "2", "--consensus", "3"), ["3 voters of 2 replicas: all of them vote"]),
+        (
+            ("--replicas", "5", "--consensus", "3"),
+            ["5 replicas on 2 nodes: a partition gets 2", "3 voters of 2 replicas: all of them vote"],
+        ),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["rendezvous", "balanced"])
+def test_more_than_there_are_nodes_is_warned_of(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    warnings: list[str],
+    algorithm: str,
+) -> None:
+    """On stderr: the answer itself can be read by a program as before."""
+    path = nodes_file(tmp_path, ["a", "b"])
+    command = ["place", "--nodes", str(path), "--partitions", "2", "--algorithm", algorithm, *options]
+    assert main([*command, "--format", "json"]) == 0
+    printed = capsys.readouterr()
+    assert all(len(row) == 2 for row in json.loads(printed.out)["assignments"])
+    assert printed.err.splitlines() == [f"zonectl: warning: {each}" for each in warnings]
+
+
+@pytest.mark.parametrize("rows", [[], [[]], [[], []]])
+def test_commands_that_compare_refuse_what_is_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: list[list[str]]
+) -> None:
+    path, candidates = tmp_path / "placed.json", tmp_path / "candidates.json"
+    path.write_text(json.dumps({"assignments": rows}))
+    candidates.write_text('[{"name": "more", "add": ["b"]}]')
+    for command in (
+        ["skew", "--assignments", str(path)],
+        ["transfers", "--before", str(path), "--after", str(path)],
+        ["whatif", "--assignments", str(path), "--candidates", str(candidates)],
+    ):
+        assert main(command) == 64
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err == f'{path}: "assignments" has no replica: there is nothing to compare\n'
+
+
+def test_no_copy_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "copies.json"
+    path.write_text("[]")
+    assert main(["copies", "--copies", str(path)]) == 64
+    assert capsys.readouterr().err == f"{path}: there is no copy to compare\n"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "code", "told"),
+    [
+        ({"remove": ["a", "b"]}, 64, "no node is left"),
+        ({"nodes": []}, 64, "no node is left"),
+        ({"replicas": 3}, 0, "3 replicas on 2 nodes: a partition gets 2"),
+        ({"add": ["c"], "replicas": 3, "consensus": 5}, 0, "5 voters of 3 replicas: all of them vote"),
+    ],
+)
+def test_candidates_are_refused_and_warned_of_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], candidate: dict[str, Any], code: int, told: str
+) -> None:
+    path, candidates = tmp_path / "placed.json", tmp_path / "candidates.json"
+    row = [{"node": "a", "peer": True}, {"node": "b", "peer": True}]
+    path.write_text(json.dumps({"assignments": [row, row[::-1]]}))
+    candidates.write_text(json.dumps([{"name": "other", **candidate}]))
+    assert main(["whatif", "--assignments", str(path), "--candidates", str(candidates)]) == code
+    warning = "zonectl: warning: " if code == 0 else ""
+    assert capsys.readouterr().err == f"{warning}{candidates}: candidate 1 (other): {told}\n"

@@ -1,0 +1,19 @@
+"""The data directory is its owner's alone: what is written from now on, and what is there already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rebalance.hosting.private_files import tighten, write_privately
+
+OURS = (
+    *("up.lock", "up.pid", "state.json*", "run.json*", "logs", "etcd", "nodes", "spark", "catalog.sqlite*"),
+    *("etcd.json*", "node.json*", "node.lock", "members", "mirrors", "engines"),
+)
+"""What any of our processes keeps in its data directory."""
+
+
+def keep_private(directory: Path) -> list[str]:
+    """Call it before anything is written. Returns what stays open to others, with the reason."""
+    write_privately()
+    return tighten(directory, OURS) if directory.is_dir() else []

@@ -1,0 +1,65 @@
+"""Files that only their owner can read: those that will be written, and those that are there already."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def write_privately() -> None:
+    """From now on: directories 0700 and files 0600, of this process and of its children."""
+    os.umask(OTHERS)
+
+
+def tighten(directory: Path, ours: Sequence[str]) -> list[str]:
+    """Take from others what they may do with the entries of ``directory`` that a pattern of ``ours`` names, and
+    with the directory itself when nothing else is in it. One that holds other things is not ours to close,
+    nor is one that everybody may write to, as /tmp.
+
+    Links are not followed. What is closed already is not looked into, so a second time costs next to nothing.
+    Returns what could not be closed, with the reason.
+    """
+    failures: list[str] = []
+    try:
+        names = os.listdir(directory)
+        is_shared = bool(os.stat(directory).st_mode & stat.S_ISVTX)
+    except OSError as error:
+        return [f"{directory}: {error.strerror or error}"]
+    known = [name for name in names if any(fnmatchcase(name, each) for each in ours)]
+    for name in known:
+        _close(os.path.join(directory, name), failures)
+    if len(known) == len(names) and not is_shared:
+        _close_one(os.fspath(directory), failures)
+    return failures
+
+
+def _close(path: str, failures: list[str]) -> None:
+    """A directory after all that is in it: one that is found closed was closed to the end."""
+    try:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISLNK(mode) or not mode & OTHERS:
+            return
+        if stat.S_ISDIR(mode):
+            for name in os.listdir(path):
+                _close(os.path.join(path, name), failures)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        failures.append(f"{path}: {error.strerror or error}")
+    _close_one(path, failures)
+
+
+def _close_one(path: str, failures: list[str]) -> None:
+    try:
+        mode = stat.S_IMODE(os.lstat(path).st_mode)
+        if mode & OTHERS:
+            os.chmod(path, mode & ~OTHERS)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        failures.append(f"{path}: {error.strerror or error}")

@@ -1,0 +1,198 @@
+"""What ``zonectl up`` leaves open on its machine: files, environments, command lines; which etcd it runs, and
+what it tells of its addresses. Real processes, each looked at through /proc."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import psutil
+import pytest
+from sqlalchemy import make_url
+
+from rebalance.hosting.environment import ETCD
+from rebalance.hosting.etcd_binary import BUNDLED, dotted, find_etcd
+from tests.e2e.installation import without_spark
+from tests.integration.test_supervisor_up import ENDED_WITHIN_S, SERVED_WITHIN_S, ZONECTL, Up, start, until
+
+__all__ = ["start"]
+pytestmark = pytest.mark.timeout(600)
+
+CANARY, PASSWORD = "canary-5e1f", "password-7a3c"
+SECRETS = {
+    "AWS_SECRET_ACCESS_KEY": CANARY,
+    "HTTPS_PROXY": f"http://me:{CANARY}@127.0.0.1:9",
+    "ETCD_INITIAL_CLUSTER": CANARY,
+}
+OF_THE_SHELL = {"PWD", "OLDPWD", "SHLVL", "_"}
+"""What /bin/sh adds on the way to a child."""
+READ_OR_WRITE = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+WORKERS = ("etcd", "java", "app.sql.sandbox", "spark.driver", "pyspark.daemon", " serve ", " node ")
+
+
+@dataclass(frozen=True)
+class Told:
+    """A process as /proc shows it to whoever may look."""
+
+    pid: int
+    line: str
+    variables: Mapping[str, str]
+
+
+def told_to(up: Up) -> list[Told]:
+    """Of every descendant that lives; what is ending has nothing to show any more."""
+    found = []
+    for process in up.tree():
+        try:
+            line = " ".join(process.cmdline())
+            raw = Path(f"/proc/{process.pid}/environ").read_bytes().decode()
+        except (psutil.Error, OSError):
+            continue
+        found.append(
+            Told(process.pid, line, dict(each.split("=", 1) for each in raw.split("\0") if "=" in each))
+        )
+    return found
+
+
+def open_to_others(directory: Path) -> list[str]:
+    """Directories that others may enter or list, files that they may read or write. Spark makes the code that
+    it hands out executable for all, below directories that nobody else enters."""
+    found = []
+    for path in (directory, *directory.rglob("*")):
+        with suppress(FileNotFoundError):
+            mode = path.lstat().st_mode
+            bits = stat.S_IRWXG | stat.S_IRWXO if stat.S_ISDIR(mode) else READ_OR_WRITE
+            if not stat.S_ISLNK(mode) and mode & bits:
+                found.append(f"{path} {stat.S_IMODE(mode):o}")
+    return found
+
+
+def is_whole(up: Up) -> bool:
+    """Every kind of process is there: Spark's workers, too, and the sandbox of queries."""
+    lines = [each.line for each in told_to(up)]
+    return all(any(word in line for line in lines) for word in WORKERS)
+
+
+def test_nothing_of_an_installation_is_open_to_others(start: Callable[..., Up], empty_postgres: str) -> None:
+    url = make_url(empty_postgres).set(password=PASSWORD).render_as_string(hide_password=False)
+    up = start("--nodes", "2", environment={**SECRETS, "ZONEKEEPER_CATALOG_URL": url}).served()
+    until(lambda: up.ctl("status").stdout.count(" yes ") == 2, SERVED_WITHIN_S, up.printed)
+    created = up.ctl("sql", "-e", "CREATE ZONE kept (PARTITIONS 2); SELECT 1", "--wait", "--timeout", "90")
+    assert created.returncode == 0, created.stderr
+    until(lambda: is_whole(up), SERVED_WITHIN_S, lambda: str([each.line for each in told_to(up)]))
+
+    server = up.pid_of("server")
+    for process in told_to(up):
+        line, given = process.line, process.variables
+        assert CANARY not in line, line
+        assert PASSWORD not in line, line
+        assert [name for name, value in given.items() if CANARY in value] == [], line
+        holders = [name for name, value in given.items() if PASSWORD in value]
+        assert holders == (["ZONEKEEPER_CATALOG_URL"] if process.pid == server else []), line
+        if Path(line.split(" ", 1)[0]).name == "etcd":
+            others = given.keys() - {"GOMAXPROCS"} - OF_THE_SHELL
+            assert [name for name in others if not any(fnmatchcase(name, each) for each in ETCD)] == []
+    assert open_to_others(up.directory) == []
+    assert PASSWORD not in "".join(path.read_text() for path in (up.directory / "logs").glob("*.log"))
+
+
+def test_every_address_is_told_and_etcdctl_can_be_called(start: Callable[..., Up], tmp_path: Path) -> None:
+    """As the README does it, with what is printed."""
+    up = start("--nodes", "2", environment=without_spark(tmp_path)).served()
+    until(lambda: up.ctl("status").stdout.count(" yes ") == 2, SERVED_WITHIN_S, up.printed)
+    created = up.ctl("sql", "-e", "CREATE ZONE kept (PARTITIONS 1, REPLICAS 2)", "--wait", "--timeout", "90")
+    assert created.returncode == 0, created.stderr
+    told = up.run_file()["addresses"]
+    assert isinstance(told, dict)
+    status = up.ctl("status")
+    assert json.loads(up.ctl("status", "--format", "json").stdout)["addresses"] == told
+    members = ", ".join(f"{name} {where}" for name, where in told["nodes"].items())
+    assert f"etcd at {told['etcd']}, members at {members}" in status.stdout
+    until(lambda: "Ctrl-C" in up.printed(), SERVED_WITHIN_S)
+    for line in (
+        f"etcd at {told['etcd']}",
+        f"members at {members}",
+        f"console at {told['console']}",
+        "Spark at",
+    ):
+        assert line in up.printed()
+    assert told["console"] == f"{up.run_file()['url']}/console"
+
+    etcdctl = shutil.which("etcdctl") or str(Path(sys.executable).with_name("etcdctl"))
+    command = [etcdctl, "--endpoints", told["etcd"], "get", "--prefix", "zonekeeper/partition/1/0/assignments"]
+    environment = {**os.environ, "ETCDCTL_API": "3"}
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert '"peers":["n' in answer.stdout, answer.stderr
+
+    ports = {name: where.partition(":")[2].split("-") for name, where in told["nodes"].items()}
+    listening = {
+        each.laddr.port
+        for process in up.tree()
+        for each in process.net_connections()
+        if each.status == "LISTEN"
+    }
+    for name, (first, last) in ports.items():
+        assert [port for port in listening if int(first) <= port <= int(last)], name
+
+
+def test_a_directory_is_closed_and_remembers_its_etcd(start: Callable[..., Up], tmp_path: Path) -> None:
+    """A trial on the wheel's etcd; then a release that closes its files, on a machine with an older etcd."""
+    environments = Path(sys.executable).parent
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "setpriv").symlink_to(str(shutil.which("setpriv")))
+    quiet = without_spark(tmp_path)
+    trial = start("--nodes", "1", environment={**quiet, "PATH": f"{environments}:{tools}"}).served()
+    assert f"warning: running etcd {dotted(BUNDLED)} (bundled), which can corrupt a cluster" in trial.printed()
+    until(lambda: trial.ctl("status").stdout.count(" yes ") == 1, SERVED_WITHIN_S, trial.printed)
+    created = trial.ctl("sql", "-e", "CREATE ZONE kept (PARTITIONS 1)", "--wait", "--timeout", "90")
+    assert created.returncode == 0, created.stderr
+    assert trial.ctl("kv", "put", "kept", "key", "value").returncode == 0
+    trial.stop()
+
+    for path in [trial.directory, *trial.directory.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    activated = {**quiet, "PATH": f"{environments}:{os.environ['PATH']}"}
+    again = start("--nodes", "1", environment=activated).served()
+    assert f"starting etcd {dotted(BUNDLED)}" in again.printed()
+    until(lambda: again.ctl("kv", "get", "kept", "key").stdout == "value\n", SERVED_WITHIN_S, again.printed)
+    assert open_to_others(again.directory) == []
+    assert (again.directory / "catalog.sqlite-wal").exists()
+    again.stop()
+
+    own = find_etcd()
+    if own.version[:2] < BUNDLED[:2]:
+        refused = start("--nodes", "1", environment={**activated, "ZONEKEEPER_ETCD": own.path})
+        assert refused.process.wait(ENDED_WITHIN_S) == 1
+        (line,) = refused.printed().splitlines()
+        assert line.startswith(
+            f"zonectl up: {refused.directory} was written by etcd 3.5.1 (bundled), which etcd"
+        )
+        assert "put etcd 3.5 or later on PATH, name it in ZONEKEEPER_ETCD" in line
+
+
+def test_a_password_on_a_command_line_is_warned_of(tmp_path: Path) -> None:
+    """Nobody answers there: what counts is what is said before."""
+    url = f"postgresql+psycopg://me:{PASSWORD}@127.0.0.1:9/catalog"
+    command = [*ZONECTL, "migrate", "--data-dir", str(tmp_path)]
+    for arguments, variables, warns in (
+        (["--catalog-url", url], {}, True),
+        ([f"--catalog-url={url}"], {}, True),
+        ([], {"ZONEKEEPER_CATALOG_URL": url}, False),
+    ):
+        environment = {**os.environ, **variables}
+        done = subprocess.run(
+            [*command, *arguments], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert ("can read the password in --catalog-url" in done.stderr) is warns
+        assert PASSWORD not in done.stdout + done.stderr

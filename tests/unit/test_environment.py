@@ -1,0 +1,119 @@
+"""What child processes are told: variables on a list, and no list of files that leaves others a way in."""
+
+from __future__ import annotations
+
+import ast
+import stat
+from pathlib import Path
+
+import pytest
+
+from app.supervisor_plan import DEMO_INHERITS, NODE_INHERITS, SERVER_INHERITS
+from rebalance.hosting.environment import ETCD, PYTHON, SPARK, SYSTEM, environment
+from rebalance.hosting.private_files import tighten
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("app", "catalog", "parser", "rebalance", "spark")
+GIVEN = {
+    "PATH": "/bin",
+    "LC_ALL": "C.UTF-8",
+    "AWS_SECRET_ACCESS_KEY": "canary",
+    "HTTPS_PROXY": "http://user:canary@proxy",
+    "ZONEKEEPER_CATALOG_URL": "postgresql://a:canary@db/z",
+    "ZONEKEEPER_METASTORE": "etcd:2379",
+    "ZONEKEEPER_NODE_LEASE_S": "7",
+    "PGPASSWORD": "canary",
+    "ETCD_INITIAL_CLUSTER": "canary",
+    "ETCD_UNSUPPORTED_ARCH": "arm",
+    "JAVA_HOME": "/java",
+    "SPARK_CONF_DIR": "/spark",
+    "PYTHONPATH": "/code",
+    "OMP_NUM_THREADS": "2",
+}
+
+
+@pytest.mark.parametrize(
+    ("inherited", "names"),
+    [
+        ((), set()),
+        (SYSTEM, {"PATH", "LC_ALL"}),
+        (ETCD, {"PATH", "LC_ALL", "ETCD_UNSUPPORTED_ARCH"}),
+        (PYTHON, {"PATH", "LC_ALL", "PYTHONPATH", "OMP_NUM_THREADS"}),
+        (SPARK, {"PATH", "LC_ALL", "PYTHONPATH", "OMP_NUM_THREADS", "JAVA_HOME", "SPARK_CONF_DIR"}),
+    ],
+)
+def test_a_child_inherits_what_is_on_its_list(inherited: tuple[str, ...], names: set[str]) -> None:
+    assert environment(inherited, source=GIVEN).keys() == names
+    assert environment(inherited, {"MORE": "x"}, GIVEN) == {"MORE": "x"} | {name: GIVEN[name] for name in names}
+
+
+def test_the_catalogs_password_goes_to_the_server_alone() -> None:
+    def secrets(inherited: tuple[str, ...]) -> set[str]:
+        return {name for name, value in environment(inherited, source=GIVEN).items() if "canary" in value}
+
+    assert secrets(SERVER_INHERITS) == {"ZONEKEEPER_CATALOG_URL", "PGPASSWORD"}
+    assert secrets(NODE_INHERITS) == secrets(DEMO_INHERITS) == set()
+    for inherited in (SERVER_INHERITS, NODE_INHERITS):
+        assert environment(inherited, source=GIVEN)["ZONEKEEPER_NODE_LEASE_S"] == "7"
+
+
+STARTS = {
+    *("subprocess.Popen", "subprocess.run", "os.system"),
+    *("asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell"),
+}
+
+
+def starts_of_processes() -> list[tuple[str, ast.Call]]:
+    paths = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    nodes = ((path, node) for path in paths for node in ast.walk(ast.parse(path.read_text())))
+    return [
+        (f"{path.relative_to(ROOT)}:{node.lineno}", node)
+        for path, node in nodes
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in STARTS
+    ]
+
+
+def test_no_process_is_started_with_the_whole_environment() -> None:
+    """Each start says its environment, and says it by the one function."""
+    starts = starts_of_processes()
+    assert len(starts) >= 5
+    for place, call in starts:
+        given = next((ast.unparse(each.value) for each in call.keywords if each.arg == "env"), "")
+        # ``spawn`` hands on what it has made by the function.
+        assert given.startswith("environment(") or (given == "env" and "hosting/child.py" in place), place
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def test_what_is_ours_is_closed_and_nothing_else(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text("")
+    data = tmp_path / "data"
+    (data / "logs" / "old").mkdir(parents=True)
+    for name in ("catalog.sqlite", "catalog.sqlite-wal", "logs/etcd.log", "logs/old/n1.log", "notes.txt"):
+        (data / name).write_text("")
+        (data / name).chmod(0o644)
+    (data / "logs" / "link").symlink_to(outside)
+    (data / "run.sh").write_text("")
+    (data / "run.sh").chmod(0o755)
+    ours = ("catalog.sqlite*", "logs", "run.sh")
+    assert tighten(data, ours) == []
+    for name in ("catalog.sqlite", "catalog.sqlite-wal", "logs/etcd.log", "logs/old/n1.log"):
+        assert mode(data / name) == 0o600, name
+    assert mode(data / "run.sh") == mode(data / "logs") == mode(data / "logs" / "old") == 0o700
+    # What is not ours stays, and so does a directory that holds it; a link leads nowhere.
+    assert mode(data / "notes.txt") == mode(outside) == 0o644
+    assert mode(data) == 0o755
+    (data / "notes.txt").unlink()
+    assert tighten(data, ours) == []
+    assert mode(data) == 0o700
+
+
+def test_a_directory_of_everybody_stays_open(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    (tmp_path / "logs").mkdir()
+    assert tighten(tmp_path, ("logs",)) == []
+    assert (mode(tmp_path), mode(tmp_path / "logs")) == (0o1777, 0o700)
+    assert len(tighten(tmp_path / "nowhere", ("logs",))) == 1

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query
+from fastapi import APIRouter, Header, Query
 from fastapi.responses import JSONResponse, Response
 from pydantic import AwareDatetime
 
+from app.api.addresses import Key, ZoneName
 from app.api.models import GetResult, PutRequest, PutResult
 from app.api.problems import documented
 from app.services import ServicesOf
@@ -31,8 +32,6 @@ from rebalance.ports.groups import (
 
 router = APIRouter(prefix="/api/v1", tags=["keys and values"])
 
-ZoneName = Annotated[str, Path(description="exactly, or as SQL reads it unquoted", examples=["ORDERS"])]
-Key = Annotated[str, Path(min_length=1, max_length=1024)]
 OperationId = Annotated[
     str | None,
     Header(
@@ -45,7 +44,9 @@ OperationId = Annotated[
 
 
 @router.put(
-    "/zones/{zone}/kv/{key:path}", response_model=PutResult, responses=documented(400, 404, 503, 504, 507)
+    "/zones/{zone:segment}/kv/{key:key}",
+    response_model=PutResult,
+    responses=documented(400, 404, 503, 504, 507),
 )
 async def put(
     zone: ZoneName, key: Key, body: PutRequest, services: ServicesOf, operation_id: OperationId = None
@@ -95,7 +96,9 @@ TimeOption = Annotated[
 
 
 @router.get(
-    "/zones/{zone}/kv/{key:path}", response_model=GetResult, responses=documented(400, 404, 410, 503, 504)
+    "/zones/{zone:segment}/kv/{key:key}",
+    response_model=GetResult,
+    responses=documented(400, 404, 410, 503, 504),
 )
 async def get(
     zone: ZoneName,

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.api.texts import Person
 from catalog.core.zone_options import PARTITIONS_MAX
 
 DAYS_MAX = 366
@@ -111,9 +112,7 @@ class Operations(BaseModel):
 class ActionRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    by: str | None = Field(
-        None, max_length=100, description="who asks, where no proxy says; null: the header's"
-    )
+    by: Person | None = Field(None, description="who asks, where no proxy says; null: the header's")
     reason: str = Field("", max_length=500)
 
 

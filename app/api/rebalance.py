@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from app.actor import current_actor
 from app.api.problems import documented
+from app.api.texts import Person
 from app.services import Services, ServicesOf
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
@@ -96,7 +97,7 @@ class LimitsBody(BaseModel):
 class PauseRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    by: str = Field(min_length=1, max_length=100, description="who pauses, to be asked")
+    by: Person = Field(min_length=1, description="who pauses, to be asked")
     reason: str = Field("", max_length=500)
     for_s: float | None = Field(
         None, gt=0, le=DAYS_MAX * 86_400, description="ends by itself after so many seconds; null: never"
@@ -109,8 +110,8 @@ class LimitsChange(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    by: str | None = Field(
-        None, max_length=100, description="who asks, where no proxy says; null: the pause's, or the header's"
+    by: Person | None = Field(
+        None, description="who asks, where no proxy says; null: the pause's, or the header's"
     )
     reason: str = Field("", max_length=500, description="why; empty: the pause's")
 

@@ -10,9 +10,9 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.actor import current_origin
+from app.api.addresses import ZoneName
 from app.api.models import Roles
 from app.api.problems import documented
-from app.api.zones import ZoneName
 from app.recovery_views import partition_states, reset_body, restart_body
 from app.services import Services, ServicesOf
 from catalog.core.audit import Action
@@ -21,7 +21,7 @@ from catalog.core.zone import Zone
 from rebalance.controllers.recovery import check_numbers
 from rebalance.ports.metastore import MetastoreError
 
-router = APIRouter(prefix="/api/v1/zones/{zone}/recovery", tags=["recovery"])
+router = APIRouter(prefix="/api/v1/zones/{zone:segment}/recovery", tags=["recovery"])
 
 T = TypeVar("T")
 Numbers = Annotated[list[int], Field(description="of partitions; empty: every one")]

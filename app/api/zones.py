@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import JSONResponse, Response
 
+from app.api.addresses import ZoneName
 from app.api.models import PartitionDetail, PartitionMap, Partitions, Progress, ZoneDetail, Zones
 from app.api.problems import documented
 from app.partition_map import MAP_MEDIA_TYPE, map_json, published_map
@@ -17,8 +18,6 @@ from rebalance.core.keys import PartitionId
 
 router = APIRouter(prefix="/api/v1", tags=["zones"])
 
-ZoneName = Annotated[str, Path(description="exactly, or as SQL reads it unquoted", examples=["ORDERS"])]
-
 
 @router.get("/zones", response_model=Zones, responses=documented(503))
 async def list_zones(services: ServicesOf) -> Response:
@@ -28,7 +27,7 @@ async def list_zones(services: ServicesOf) -> Response:
     return JSONResponse({"catalog_version": snapshot.version, "zones": zones})
 
 
-@router.get("/zones/{zone}", response_model=ZoneDetail, responses=documented(404, 503))
+@router.get("/zones/{zone:segment}", response_model=ZoneDetail, responses=documented(404, 503))
 async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
     services.require_metastore()
     found = await services.zones.find(zone)
@@ -38,7 +37,7 @@ async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
     return JSONResponse({**body, "progress": progress})
 
 
-@router.get("/zones/{zone}/partitions", response_model=Partitions, responses=documented(404, 503))
+@router.get("/zones/{zone:segment}/partitions", response_model=Partitions, responses=documented(404, 503))
 async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
     """Every partition: assignments, members, and where its move is or what it waits for."""
     services.require_metastore()
@@ -48,7 +47,9 @@ async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
 
 
 @router.get(
-    "/zones/{zone}/partitions/{partition}", response_model=PartitionDetail, responses=documented(400, 404, 503)
+    "/zones/{zone:segment}/partitions/{partition}",
+    response_model=PartitionDetail,
+    responses=documented(400, 404, 503),
 )
 async def get_partition(
     zone: ZoneName, partition: Annotated[int, Path(ge=0)], services: ServicesOf
@@ -62,7 +63,7 @@ async def get_partition(
 
 
 @router.get(
-    "/zones/{zone}/partition-map",
+    "/zones/{zone:segment}/partition-map",
     response_model=PartitionMap,
     responses={
         **documented(404, 503),

@@ -1,0 +1,41 @@
+"""Texts in JSON bodies: UTF-8, and no half of a character."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from fastapi import Request
+from pydantic import Field
+
+from catalog.core.audit import NAME_MAX
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.visible import VISIBLE_PATTERN
+
+Person = Annotated[str, Field(max_length=NAME_MAX, pattern=VISIBLE_PATTERN)]
+"""Who asks, in a body."""
+
+# The first two alternatives take what is whole, so that the third finds halves only.
+_ESCAPES = re.compile(
+    rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
+
+async def require_text(request: Request) -> None:
+    """For every route: no text of a JSON body is one that cannot be stored and sent back. Raises RefusedError."""
+    if "json" in request.headers.get("content-type", "").lower():
+        check_json(await request.body())
+
+
+def check_json(body: bytes) -> None:
+    """Raises RefusedError (TEXT_NOT_UTF8)."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        message = f"the body is not UTF-8 (byte {error.start + 1})"
+        raise RefusedError(ErrorKind.TEXT_NOT_UTF8, message) from error
+    for escape in _ESCAPES.finditer(body):
+        if escape[1] is not None:
+            message = f"\\{escape[1].decode()} (byte {escape.start() + 1} of the body) is half of a character"
+            raise RefusedError(ErrorKind.TEXT_NOT_UTF8, message)

@@ -24,7 +24,8 @@ from app.api import (
 )
 from app.api.actors import ActorMiddleware
 from app.api.addresses import AddressMiddleware
-from app.api.texts import require_text
+from app.api.bodies import require_text
+from app.api.document import DocumentedApi
 from app.console.mount import PATH, Console
 from app.services import Services
 
@@ -35,8 +36,12 @@ Errors are `application/problem+json` with `name`, `code`, `sqlState`, `line` an
 
 def build_app(services: Services, verified_header: str = "", console: Console | None = None) -> FastAPI:
     """``verified_header``: ``ActorMiddleware``. ``console`` None: no pages are served, the API alone is."""
-    app = FastAPI(
-        title="Zonekeeper", version="0.1.0", description=DESCRIPTION, dependencies=[Depends(require_text)]
+    app = DocumentedApi(
+        title="Zonekeeper",
+        version="0.1.0",
+        description=DESCRIPTION,
+        dependencies=[Depends(require_text)],
+        responses=problems.EVERYWHERE,
     )
     app.state.services = services
     app.add_middleware(ActorMiddleware, verified_header=verified_header)

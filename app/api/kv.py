@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import AwareDatetime
 
 from app.api.addresses import Key, ZoneName
+from app.api.bodies import JSON_INT_MAX
 from app.api.models import GetResult, PutRequest, PutResult
 from app.api.problems import documented
 from app.services import ServicesOf
@@ -87,7 +88,7 @@ ReadOption = Annotated[
     Query(description="learner: a standing learner; replica: a learner or a voter that does not lead"),
 ]
 RevisionOption = Annotated[
-    int | None, Query(ge=1, lt=1 << 63, description="as of this revision of the partition's group")
+    int | None, Query(ge=1, le=JSON_INT_MAX, description="as of this revision of the partition's group")
 ]
 TimeOption = Annotated[
     AwareDatetime | None,

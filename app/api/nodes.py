@@ -7,12 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from app.api.bodies import Person, RequestBody
 from app.api.metastore_calls import answered
 from app.api.models import DrainBody, Nodes
 from app.api.problems import documented
-from app.api.texts import Person
 from app.node_stop import can_stop
 from app.services import Services, ServicesOf
 from catalog.core.audit import Action
@@ -28,9 +28,7 @@ SEEN_S = 2.0
 NodeName = Annotated[str, Path(description="exactly as the node is named", examples=["n3"])]
 
 
-class DrainRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class DrainRequest(RequestBody):
     by: Person = Field(min_length=1, description="who drains, to be asked")
     reason: str = Field("", max_length=500)
 

@@ -33,7 +33,7 @@ from catalog.core.audit import Action
 from catalog.core.zone import ZoneId
 from rebalance.controllers.operation_control import checked_id, not_found
 from rebalance.core.admission import Pause
-from rebalance.core.operation import Operation, OperationKind, OperationState
+from rebalance.core.operation import OPERATION_ID, Operation, OperationKind, OperationState
 
 router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 
@@ -44,7 +44,12 @@ SEEN_S = 2.0
 """An answer waits so long for the server to see what was written."""
 
 OperationName = Annotated[
-    str, Path(max_length=64, description="zone id and event revision", examples=["3-1834"])
+    str,
+    Path(
+        description="zone id and event revision",
+        examples=["3-1834"],
+        json_schema_extra={"pattern": f"^{OPERATION_ID}$"},
+    ),
 ]
 
 

@@ -44,6 +44,10 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": "Problem", "content": content} for status in statuses}
 
 
+EVERYWHERE = documented(400, 403, 408, 413, 415)
+"""What any route may answer: the request is refused before anybody looks at what it asks for."""
+
+
 def problem_response(error: StatementError, extra: dict[str, Any] | None = None) -> Response:
     document = {**problem(error), **(extra or {})}
     return JSONResponse(document, status_code=document["status"], media_type=MEDIA_TYPE)

@@ -8,9 +8,11 @@ from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from app.api.addresses import ZoneName
+from app.api.bodies import JSON_INT_MAX, RequestBody, Whole
+from app.api.operation_models import PartitionNumber
 from app.api.problems import documented
 from app.services import Services, ServicesOf
 from catalog.core.errors import ErrorKind, RefusedError
@@ -28,22 +30,20 @@ KEYS_MAX = 10_000
 AT_ONCE = 8
 
 
-class SavedKeys(BaseModel):
-    partition: int = Field(ge=0)
+class SavedKeys(RequestBody):
+    partition: PartitionNumber
     keys: list[str] = Field(max_length=KEYS_MAX)
 
 
-class VerifyRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    partitions: list[int] | None = Field(
+class VerifyRequest(RequestBody):
+    partitions: list[PartitionNumber] | None = Field(
         None,
         min_length=1,
         max_length=PARTITIONS_MAX,
         description="null: all, of a zone that has no more than a request takes",
     )
-    samples: int = Field(SAMPLES_DEFAULT, ge=1, le=SAMPLES_MAX, description="keys of each partition")
-    seed: int = Field(0, ge=0, lt=1 << 63, description="the same seed chooses the same keys")
+    samples: Whole = Field(SAMPLES_DEFAULT, ge=1, le=SAMPLES_MAX, description="keys of each partition")
+    seed: Whole = Field(0, ge=0, le=JSON_INT_MAX, description="the same seed chooses the same keys")
     saved: list[SavedKeys] | None = Field(
         None, max_length=PARTITIONS_MAX, description="these keys instead: all of them must be there"
     )

@@ -1,4 +1,4 @@
-"""Texts in JSON bodies: UTF-8, and no half of a character."""
+"""What JSON bodies are made of: exactly the types that the document names, and texts that are UTF-8."""
 
 from __future__ import annotations
 
@@ -6,12 +6,27 @@ import re
 from typing import Annotated
 
 from fastapi import Request
-from pydantic import Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from catalog.core.audit import NAME_MAX
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.visible import VISIBLE_PATTERN
 
+
+class RequestBody(BaseModel):
+    """Nothing is read as another type, as "5" or true for a number, and nothing unknown is passed over."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _whole(value: object) -> object:
+    """JSON has one kind of numbers: 3.0 is 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+JSON_INT_MAX = (1 << 53) - 1
+"""Every JSON parser has whole numbers up to this one."""
 Person = Annotated[str, Field(max_length=NAME_MAX, pattern=VISIBLE_PATTERN)]
 """Who asks, in a body."""
 
@@ -23,7 +38,7 @@ _ESCAPES = re.compile(
 
 
 async def require_text(request: Request) -> None:
-    """For every route: no text of a JSON body is one that cannot be stored and sent back. Raises RefusedError."""
+    """For every route: each text of a JSON body can be stored and sent back. Raises RefusedError."""
     if "json" in request.headers.get("content-type", "").lower():
         check_json(await request.body())
 

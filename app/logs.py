@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from typing import Any
 
 import structlog
+
+from catalog.core.visible import visible, visible_json
 
 
 def configure(process: str) -> None:
     """Call once, at the start of a process; ``process`` is in every line."""
     person = sys.stderr.isatty()
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if person else structlog.processors.JSONRenderer(ensure_ascii=False)
+        structlog.dev.ConsoleRenderer() if person else structlog.processors.JSONRenderer(json_text)
     )
     structlog.configure(
         processors=[
@@ -20,6 +24,7 @@ def configure(process: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            *((_on_one_line,) if person else ()),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
@@ -28,3 +33,15 @@ def configure(process: str) -> None:
     )
     structlog.contextvars.bind_contextvars(process=process)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+
+
+def json_text(event: Any, **options: Any) -> str:
+    return visible_json(json.dumps(event, ensure_ascii=False, **options))
+
+
+def _on_one_line(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Texts of people forge no lines; a traceback keeps its own."""
+    return {
+        key: visible(value) if isinstance(value, str) and key != "exception" else value
+        for key, value in event.items()
+    }

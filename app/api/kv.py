@@ -22,6 +22,7 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
 from rebalance.groups.data_client import Datum
 from rebalance.groups.key_hash import partition_of
+from rebalance.groups.key_text import OPERATION_ID_PATTERN
 from rebalance.groups.replica_reads import NOW, ReplicaChoice, ReplicaDatum
 from rebalance.ports.groups import (
     GroupFullError,
@@ -37,8 +38,7 @@ OperationId = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        min_length=1,
-        max_length=128,
+        pattern=OPERATION_ID_PATTERN,
         description="a put that is sent again with the same id is stored once; default: a new one",
     ),
 ]

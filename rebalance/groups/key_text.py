@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 KEY_CHARS_MAX = 1024
+OPERATION_ID_PATTERN = "^[!-~]{1,128}$"
 
 
 def check_key(key: str) -> None:
@@ -19,3 +22,9 @@ def check_text(what: str, text: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError(f"the {what} is not UTF-8 text (character {error.start + 1})") from error
+
+
+def check_operation_id(operation_id: str) -> None:
+    """As a header takes it. Raises ValueError."""
+    if not re.fullmatch(OPERATION_ID_PATTERN, operation_id):
+        raise ValueError("an operation id has 1 to 128 letters, digits and signs of ASCII, and no blanks")

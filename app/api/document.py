@@ -44,4 +44,5 @@ def _never_null(schema: JsonObject) -> JsonObject:
     kinds = [each for each in schema.get("anyOf", ()) if each.get("type") != "null"]
     if len(kinds) != 1:
         return schema
-    return {name: value for name, value in schema.items() if name != "anyOf"} | kinds[0]
+    rest = {name: value for name, value in schema.items() if name != "anyOf"}
+    return {**rest, **kinds[0]}

@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from catalog.core.visible import visible, visible_json
+from catalog.core.visible import visible_json
 
 
 def configure(process: str) -> None:
@@ -24,7 +24,6 @@ def configure(process: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            *((_on_one_line,) if person else ()),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
@@ -37,11 +36,3 @@ def configure(process: str) -> None:
 
 def json_text(event: Any, **options: Any) -> str:
     return visible_json(json.dumps(event, ensure_ascii=False, **options))
-
-
-def _on_one_line(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Texts of people forge no lines; a traceback keeps its own."""
-    return {
-        key: visible(value) if isinstance(value, str) and key != "exception" else value
-        for key, value in event.items()
-    }

@@ -6,11 +6,11 @@ import re
 from typing import Annotated
 
 from fastapi import Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from catalog.core.audit import NAME_MAX
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.visible import VISIBLE_PATTERN
+from catalog.core.visible import VISIBLE_PATTERN, hidden_character
 
 
 class RequestBody(BaseModel):
@@ -27,7 +27,19 @@ def _whole(value: object) -> object:
 Whole = Annotated[int, BeforeValidator(_whole)]
 JSON_INT_MAX = (1 << 53) - 1
 """Every JSON parser has whole numbers up to this one."""
-Person = Annotated[str, Field(max_length=NAME_MAX, pattern=VISIBLE_PATTERN)]
+
+
+def _visible(name: str) -> str:
+    """Raises ValueError."""
+    hidden = hidden_character(name)
+    if hidden is not None:
+        raise ValueError(f"a name has no character that cannot be seen, as {hidden}")
+    return name
+
+
+Person = Annotated[
+    str, Field(max_length=NAME_MAX, json_schema_extra={"pattern": VISIBLE_PATTERN}), AfterValidator(_visible)
+]
 """Who asks, in a body."""
 
 # The first two alternatives take what is whole, so that the third finds halves only.

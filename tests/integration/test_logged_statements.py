@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -141,3 +142,25 @@ def test_results_survive_a_restart(server: ApiServer, client: httpx.Client, zone
     server.start()
     assert client.post(STATEMENTS, json=body, headers=headers).content == before.content
     assert client.get(address).json()["data"] == page["data"] == [[42]]
+
+
+@pytest.mark.parametrize("text", ["\x00", "SHOW ZONES -- \x00", "SELECT '\x00'"])
+def test_a_text_that_no_database_takes_is_refused(client: httpx.Client, text: str) -> None:
+    """PostgreSQL stores no NUL; the refusal says where it is, whichever way the statement came."""
+    for body in ({"sql": text}, {"sql": text, "wait_timeout": 30}):
+        refused = client.post(STATEMENTS, json=body)
+        assert (refused.status_code, refused.json()["name"]) == (400, "SYNTAX_ERROR"), refused.text
+        assert "U+0000" in refused.json()["detail"]
+    posted = client.post("/v1/statement", content=text, headers={"X-Trino-User": "a"})
+    assert posted.status_code == 200
+    page = posted.json()
+    while "error" not in page:
+        page = client.get(urlsplit(page["nextUri"]).path).json()
+    assert page["error"]["errorName"] == "SYNTAX_ERROR"
+    assert client.get("/api/v1/audit", params={"subject": "\x00", "by": "a\x00"}).json()["records"] == []
+
+
+def test_what_headers_of_the_protocol_hold_is_text(client: httpx.Client) -> None:
+    headers = {"X-Trino-User": "a", "X-Trino-Prepared-Statement": "p=SELECT+%ff"}
+    refused = client.post("/v1/statement", content="EXECUTE p", headers=headers)
+    assert (refused.status_code, refused.json()["name"]) == (400, "TEXT_NOT_UTF8")

@@ -76,21 +76,7 @@ def _names(count: int) -> Iterator[str]:
     chosen = random.Random(11)
     signs = "/?#%&=+;:@!$'\"()*,[]{}|\\^`~<> .-_"
     letters = "aB0éß東🙂\u0301\xa0ไ"
-    yield from (
-        "a/b?c#d",
-        "%",
-        "%2f",
-        "%00",
-        "...",
-        "kv/x",
-        "a/partitions/0",
-        "//",
-        "?",
-        " ",
-        "zones",
-        "İ",
-        "e\u0301",
-    )
+    yield from ("a/b?c#d", "%", "%2f", "%00", "...", "kv/x", "a/partitions/0", "//", "?", "zones", "İ")
     for _ in range(count):
         name = "".join(chosen.choices(signs + letters, k=chosen.randint(1, 12)))
         if name not in (".", "..") and name.strip():
@@ -210,6 +196,7 @@ async def test_who_asks_can_be_seen(api: OperationsWorld, by: str) -> None:
     ):
         answer = await api.http.request(method, path, json=body)
         assert (answer.status_code, answer.json()["name"]) == (400, "INVALID_REQUEST"), answer.text
+        assert "no character that cannot be seen" in answer.json()["detail"]
 
 
 async def test_a_name_that_is_stored_can_be_listed_renamed_and_dropped(api: OperationsWorld) -> None:

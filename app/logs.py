@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from typing import Any
 
 import structlog
+
+from catalog.core.visible import visible_json
 
 
 def configure(process: str) -> None:
     """Call once, at the start of a process; ``process`` is in every line."""
     person = sys.stderr.isatty()
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if person else structlog.processors.JSONRenderer(ensure_ascii=False)
+        structlog.dev.ConsoleRenderer() if person else structlog.processors.JSONRenderer(json_text)
     )
     structlog.configure(
         processors=[
@@ -28,3 +32,7 @@ def configure(process: str) -> None:
     )
     structlog.contextvars.bind_contextvars(process=process)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+
+
+def json_text(event: Any, **options: Any) -> str:
+    return visible_json(json.dumps(event, ensure_ascii=False, **options))

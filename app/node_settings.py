@@ -7,6 +7,8 @@ import re
 
 from app.node_profiles import profiles_of
 from app.settings import Settings
+from catalog.core.names import RESERVED
+from catalog.core.visible import hidden_character
 from catalog.core.zone import Node
 
 NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
@@ -15,14 +17,20 @@ NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 def node_of(settings: Settings) -> Node:
     """Raises ValueError, saying what would be accepted."""
     name = settings.node_name or ""
-    if not NODE_NAME.fullmatch(name):
-        raise ValueError(f"a node's name is 1 to 63 letters, digits, _ . or -, not {name!r}")
+    if not NODE_NAME.fullmatch(name) or name in RESERVED:
+        raise ValueError(
+            f"a node's name is 1 to 63 letters, digits, _ . or -, and neither . nor .., not {name!r}"
+        )
     attributes = json.loads(settings.node_attributes)
     if not isinstance(attributes, dict):
         raise ValueError(f'attributes are a JSON object as {{"region": "EU"}}, not {settings.node_attributes}')
     # The filter language reads integer-looking strings as numbers, so strings lose nothing.
     pairs = tuple(sorted((str(key), _text(value)) for key, value in attributes.items()))
     profiles, engines = profiles_of(settings.node_profiles.split(","))
+    for text in (*(text for pair in pairs for text in pair), *profiles, settings.node_failure_domain.strip()):
+        hidden = hidden_character(text)
+        if hidden is not None:
+            raise ValueError(f"{text!a} has the character {hidden}, which cannot be seen")
     return Node(
         name,
         pairs,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from app.api import (
     audit,
@@ -23,6 +23,9 @@ from app.api import (
     zones,
 )
 from app.api.actors import ActorMiddleware
+from app.api.addresses import AddressMiddleware
+from app.api.bodies import require_text
+from app.api.document import DocumentedApi
 from app.console.mount import PATH, Console
 from app.services import Services
 
@@ -33,9 +36,16 @@ Errors are `application/problem+json` with `name`, `code`, `sqlState`, `line` an
 
 def build_app(services: Services, verified_header: str = "", console: Console | None = None) -> FastAPI:
     """``verified_header``: ``ActorMiddleware``. ``console`` None: no pages are served, the API alone is."""
-    app = FastAPI(title="Zonekeeper", version="0.1.0", description=DESCRIPTION)
+    app = DocumentedApi(
+        title="Zonekeeper",
+        version="0.1.0",
+        description=DESCRIPTION,
+        dependencies=[Depends(require_text)],
+        responses=problems.EVERYWHERE,
+    )
     app.state.services = services
     app.add_middleware(ActorMiddleware, verified_header=verified_header)
+    app.add_middleware(AddressMiddleware)
     problems.install(app)
     data = (kv, verify, routing, rebalance, recovery, operations, audit)
     for module in (statements, statement_jobs, plan, zones, nodes, *data, metastore, health, trino):

@@ -8,7 +8,9 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.actor import acting
+from app.api.problems import problem_response
 from catalog.core.audit import NAME_MAX, Actor, Channel
+from catalog.core.errors import ErrorKind, RefusedError
 
 STATED = "Zonekeeper-By"
 """A client says who it asks for, percent-encoded."""
@@ -29,10 +31,17 @@ class ActorMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with acting(self._actor(scope)):
+        try:
+            actor = self._actor(scope)
+        except UnicodeDecodeError:
+            error = RefusedError(ErrorKind.TEXT_NOT_UTF8, f"the header {STATED} is not UTF-8, percent-encoded")
+            await problem_response(error)(scope, receive, send)
+            return
+        with acting(actor):
             await self._app(scope, receive, send)
 
     def _actor(self, scope: Scope) -> Actor:
+        """Raises UnicodeDecodeError."""
         headers, client = Headers(scope=scope), scope.get("client")
         address = client[0] if client else ""
         sql_user = headers.get(SQL_USER)
@@ -41,7 +50,7 @@ class ActorMiddleware:
         checked = headers.get(self._verified_header) if self._verified_header else None
         if checked:
             return Actor(_shown(checked), True, channel, address)
-        stated = sql_user if sql_user is not None else unquote(headers.get(STATED, ""))
+        stated = sql_user if sql_user is not None else unquote(headers.get(STATED, ""), errors="strict")
         return Actor(_shown(stated), False, channel, address)
 
 

@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query
+from fastapi import APIRouter, Header, Query
 from fastapi.responses import JSONResponse, Response
 from pydantic import AwareDatetime
 
+from app.api.addresses import Key, ZoneName
+from app.api.bodies import JSON_INT_MAX
 from app.api.models import GetResult, PutRequest, PutResult
 from app.api.problems import documented
 from app.services import ServicesOf
@@ -20,6 +22,7 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
 from rebalance.groups.data_client import Datum
 from rebalance.groups.key_hash import partition_of
+from rebalance.groups.key_text import OPERATION_ID_PATTERN
 from rebalance.groups.replica_reads import NOW, ReplicaChoice, ReplicaDatum
 from rebalance.ports.groups import (
     GroupFullError,
@@ -31,21 +34,20 @@ from rebalance.ports.groups import (
 
 router = APIRouter(prefix="/api/v1", tags=["keys and values"])
 
-ZoneName = Annotated[str, Path(description="exactly, or as SQL reads it unquoted", examples=["ORDERS"])]
-Key = Annotated[str, Path(min_length=1, max_length=1024)]
 OperationId = Annotated[
     str | None,
     Header(
         alias="Idempotency-Key",
-        min_length=1,
-        max_length=128,
+        pattern=OPERATION_ID_PATTERN,
         description="a put that is sent again with the same id is stored once; default: a new one",
     ),
 ]
 
 
 @router.put(
-    "/zones/{zone}/kv/{key:path}", response_model=PutResult, responses=documented(400, 404, 503, 504, 507)
+    "/zones/{zone:segment}/kv/{key:key}",
+    response_model=PutResult,
+    responses=documented(400, 404, 503, 504, 507),
 )
 async def put(
     zone: ZoneName, key: Key, body: PutRequest, services: ServicesOf, operation_id: OperationId = None
@@ -86,7 +88,7 @@ ReadOption = Annotated[
     Query(description="learner: a standing learner; replica: a learner or a voter that does not lead"),
 ]
 RevisionOption = Annotated[
-    int | None, Query(ge=1, lt=1 << 63, description="as of this revision of the partition's group")
+    int | None, Query(ge=1, le=JSON_INT_MAX, description="as of this revision of the partition's group")
 ]
 TimeOption = Annotated[
     AwareDatetime | None,
@@ -95,7 +97,9 @@ TimeOption = Annotated[
 
 
 @router.get(
-    "/zones/{zone}/kv/{key:path}", response_model=GetResult, responses=documented(400, 404, 410, 503, 504)
+    "/zones/{zone:segment}/kv/{key:key}",
+    response_model=GetResult,
+    responses=documented(400, 404, 410, 503, 504),
 )
 async def get(
     zone: ZoneName,

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
+
+from app.api.bodies import RequestBody
 
 
-class StatementRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class StatementRequest(RequestBody):
     sql: str = Field(
         description="one statement or a script", examples=["CREATE ZONE orders (REPLICAS 3)", "SHOW ZONES"]
     )
@@ -215,9 +215,7 @@ class Nodes(BaseModel):
     nodes: list[NodeBody]
 
 
-class PutRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class PutRequest(RequestBody):
     value: str
 
 

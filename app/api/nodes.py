@@ -7,8 +7,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from app.api.bodies import Person, RequestBody
 from app.api.metastore_calls import answered
 from app.api.models import DrainBody, Nodes
 from app.api.problems import documented
@@ -27,10 +28,8 @@ SEEN_S = 2.0
 NodeName = Annotated[str, Path(description="exactly as the node is named", examples=["n3"])]
 
 
-class DrainRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    by: str = Field(min_length=1, max_length=100, description="who drains, to be asked")
+class DrainRequest(RequestBody):
+    by: Person = Field(min_length=1, description="who drains, to be asked")
     reason: str = Field("", max_length=500)
 
 
@@ -66,7 +65,9 @@ async def list_nodes(services: ServicesOf) -> Response:
     return JSONResponse({"nodes": services.views.nodes()})
 
 
-@router.put("/nodes/{node}/drain", response_model=DrainResult, responses=documented(400, 404, 409, 503, 504))
+@router.put(
+    "/nodes/{node:segment}/drain", response_model=DrainResult, responses=documented(400, 404, 409, 503, 504)
+)
 async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -> Response:
     """Mark the node as leaving: at once it is a data node of no zone, whatever the timers, and serves what it
     holds until that has moved (``members`` 0). It stays so when it restarts. Refused where a zone would be left
@@ -94,7 +95,9 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
     return await _result(node, revision, services)
 
 
-@router.delete("/nodes/{node}/drain", response_model=DrainResult, responses=documented(404, 409, 503, 504))
+@router.delete(
+    "/nodes/{node:segment}/drain", response_model=DrainResult, responses=documented(404, 409, 503, 504)
+)
 async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
     """The node is not leaving any more: zones take it as one that joined when it did, by their timers; one with
     AUTO SCALE UP OFF does not take it back by itself."""
@@ -107,7 +110,7 @@ async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
     return await _result(node, revision, services)
 
 
-@router.get("/nodes/{node}/can-stop", response_model=CanStop, responses=documented(404, 503))
+@router.get("/nodes/{node:segment}/can-stop", response_model=CanStop, responses=documented(404, 503))
 async def can_stop_node(node: NodeName, services: ServicesOf) -> Response:
     """Whether the node can be stopped now, and which partitions would lose what."""
     services.require_metastore()

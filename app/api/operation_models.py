@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from app.api.bodies import Person, RequestBody, Whole
 from catalog.core.zone_options import PARTITIONS_MAX
 
 DAYS_MAX = 366
 
-PartitionNumber = Annotated[int, Field(ge=0, lt=PARTITIONS_MAX)]
+PartitionNumber = Annotated[Whole, Field(ge=0, lt=PARTITIONS_MAX)]
 
 KindName = Literal["CREATE_ZONE", "ALTER_ZONE", "NODES_CHANGED", "DRAIN", "RESET", "REVERSE", "ADOPTED"]
 StateName = Literal["WAITING", "RUNNING", "PAUSED", "DONE", "CANCELLED", "FAILED", "SUPERSEDED", "REVERSED"]
@@ -108,12 +109,8 @@ class Operations(BaseModel):
     next_page_token: str | None = Field(description="opaque; null: these were the last")
 
 
-class ActionRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    by: str | None = Field(
-        None, max_length=100, description="who asks, where no proxy says; null: the header's"
-    )
+class ActionRequest(RequestBody):
+    by: Person | None = Field(None, description="who asks, where no proxy says; null: the header's")
     reason: str = Field("", max_length=500)
 
 

@@ -33,7 +33,7 @@ from catalog.core.audit import Action
 from catalog.core.zone import ZoneId
 from rebalance.controllers.operation_control import checked_id, not_found
 from rebalance.core.admission import Pause
-from rebalance.core.operation import Operation, OperationKind, OperationState
+from rebalance.core.operation import OPERATION_ID, Operation, OperationKind, OperationState
 
 router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 
@@ -44,7 +44,12 @@ SEEN_S = 2.0
 """An answer waits so long for the server to see what was written."""
 
 OperationName = Annotated[
-    str, Path(max_length=64, description="zone id and event revision", examples=["3-1834"])
+    str,
+    Path(
+        description="zone id and event revision",
+        examples=["3-1834"],
+        json_schema_extra={"pattern": f"^{OPERATION_ID}$"},
+    ),
 ]
 
 
@@ -74,7 +79,7 @@ async def list_operations(
     return JSONResponse({"operations": shown, "next_page_token": following})
 
 
-@router.get("/{operation}", response_model=OperationDetail, responses=documented(400, 404, 503))
+@router.get("/{operation:segment}", response_model=OperationDetail, responses=documented(400, 404, 503))
 async def get_operation(
     operation: OperationName,
     services: ServicesOf,
@@ -98,7 +103,7 @@ async def get_operation(
 
 
 @router.post(
-    "/{operation}/pause", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
+    "/{operation:segment}/pause", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
 )
 async def pause_operation(operation: OperationName, body: OperationPause, services: ServicesOf) -> Response:
     """From this answer on nothing more of it begins; what moves goes on. It is a pause of its zone, so it holds
@@ -112,7 +117,7 @@ async def pause_operation(operation: OperationName, body: OperationPause, servic
 
 
 @router.post(
-    "/{operation}/resume", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
+    "/{operation:segment}/resume", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
 )
 async def resume_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
     """Ends the pause of its zone, whoever asked for it, and tries again at once what has failed (COPY_FAILED).
@@ -124,7 +129,7 @@ async def resume_operation(operation: OperationName, body: ActionRequest, servic
 
 
 @router.post(
-    "/{operation}/cancel", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
+    "/{operation:segment}/cancel", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
 )
 async def cancel_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
     """What it has not begun stays where it is; what has begun goes on to its end, and then it is ``over``. The
@@ -137,7 +142,7 @@ async def cancel_operation(operation: OperationName, body: ActionRequest, servic
 
 
 @router.post(
-    "/{operation}/partitions/cancel",
+    "/{operation:segment}/partitions/cancel",
     response_model=PartitionsCancelled,
     responses=documented(400, 404, 409, 503, 504),
 )
@@ -153,7 +158,7 @@ async def cancel_partitions(operation: OperationName, body: PartitionsCancel, se
 
 
 @router.post(
-    "/{operation}/finalise",
+    "/{operation:segment}/finalise",
     status_code=202,
     response_model=FinaliseAnswer,
     responses=documented(400, 404, 409, 503, 504),
@@ -168,7 +173,7 @@ async def finalise_operation(operation: OperationName, body: ActionRequest, serv
 
 
 @router.post(
-    "/{operation}/reverse",
+    "/{operation:segment}/reverse",
     status_code=202,
     response_model=ReverseAnswer,
     responses=documented(400, 404, 409, 503, 504),

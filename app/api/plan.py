@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
+from app.api.bodies import RequestBody
 from app.api.problems import documented, problem_response
 from app.services import Services, ServicesOf
 from app.sql.desired_state import DdlFile, DdlFileError
@@ -20,7 +21,7 @@ ATTEMPTS_MAX = 5
 NO_PLAN = {"plan_id": None, "data_nodes_revision": None, "target_revision": None}
 
 
-class PlanFile(BaseModel):
+class PlanFile(RequestBody):
     name: str = Field(description="what errors call it", examples=["zones.sql"])
     text: str = Field(description="statements that change the catalog", max_length=1_000_000)
 
@@ -36,7 +37,7 @@ PlanId = Annotated[
 ]
 
 
-class PlanRequest(BaseModel):
+class PlanRequest(RequestBody):
     """Either ``files``, which declare the whole of what they name, or ``sql``, which is run as it is."""
 
     files: list[PlanFile] | None = Field(None, description="run in this order", min_length=1, max_length=1_000)

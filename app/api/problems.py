@@ -18,6 +18,8 @@ from catalog.core.errors import ErrorKind, StatementError
 log = structlog.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+HTTP_KINDS = {404: ErrorKind.ADDRESS_NOT_FOUND, 405: ErrorKind.METHOD_NOT_ALLOWED}
+"""Of what the framework refuses by itself."""
 HTTP_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
@@ -40,6 +42,10 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The ``responses`` of a route that answers with problems of these statuses."""
     content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
     return {status: {"description": "Problem", "content": content} for status in statuses}
+
+
+EVERYWHERE = documented(400, 403, 408, 413, 415)
+"""What any route may answer: the request is refused before anybody looks at what it asks for."""
 
 
 def problem_response(error: StatementError, extra: dict[str, Any] | None = None) -> Response:
@@ -72,7 +78,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def on_http_error(request: Request, error: HTTPException) -> Response:
         where = f"{request.method} {request.url.path}: {error.detail}"
-        document = {**problem(StatementError(ErrorKind.INVALID_REQUEST, where)), "status": error.status_code}
+        kind = HTTP_KINDS.get(error.status_code, ErrorKind.INVALID_REQUEST)
+        document = {**problem(StatementError(kind, where)), "status": error.status_code}
         headers = dict(error.headers or {})
         if error.status_code == 405:
             headers["Allow"] = ", ".join(sorted(_allowed(request)))

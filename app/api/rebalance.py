@@ -10,9 +10,10 @@ from typing import Annotated, Any
 import structlog
 from fastapi import APIRouter, Header
 from fastapi.responses import JSONResponse, Response
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from app.actor import current_actor
+from app.api.bodies import Person, RequestBody, Whole
 from app.api.problems import documented
 from app.services import Services, ServicesOf
 from catalog.core.audit import Action
@@ -32,7 +33,7 @@ SETTINGS = (*CAPS, "one_operation", "operation_s", "rebalancing", "keep_copies",
 SEEN_S = 2.0
 """An answer waits so long for the server to see what was written."""
 
-Cap = Annotated[int | None, Field(ge=1, le=2_147_483_647, description="null: any number")]
+Cap = Annotated[Whole | None, Field(ge=1, le=2_147_483_647, description="null: any number")]
 
 
 def _window(text: str) -> str:
@@ -42,7 +43,7 @@ def _window(text: str) -> str:
 
 WindowText = Annotated[str, Field(max_length=60), AfterValidator(_window)]
 
-Rate = Annotated[int | None, Field(ge=1, le=1 << 50, description="null: any rate")]
+Rate = Annotated[Whole | None, Field(ge=1, le=1 << 50, description="null: any rate")]
 
 IfMatch = Annotated[
     str | None,
@@ -93,24 +94,20 @@ class LimitsBody(BaseModel):
     zone_pauses: list[ZonePauseBody]
 
 
-class PauseRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    by: str = Field(min_length=1, max_length=100, description="who pauses, to be asked")
+class PauseRequest(RequestBody):
+    by: Person = Field(min_length=1, description="who pauses, to be asked")
     reason: str = Field("", max_length=500)
     for_s: float | None = Field(
         None, gt=0, le=DAYS_MAX * 86_400, description="ends by itself after so many seconds; null: never"
     )
 
 
-class LimitsChange(BaseModel):
+class LimitsChange(RequestBody):
     """What is named is set, null takes it away, the rest stays. A pause that is named begins anew. ``by`` and
     ``reason`` go into the audit and into the history of the operations that it concerns."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    by: str | None = Field(
-        None, max_length=100, description="who asks, where no proxy says; null: the pause's, or the header's"
+    by: Person | None = Field(
+        None, description="who asks, where no proxy says; null: the pause's, or the header's"
     )
     reason: str = Field("", max_length=500, description="why; empty: the pause's")
 

@@ -7,12 +7,14 @@ from typing import Annotated, Literal, TypeVar
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from app.actor import current_origin
+from app.api.addresses import ZoneName
+from app.api.bodies import RequestBody
 from app.api.models import Roles
+from app.api.operation_models import PartitionNumber
 from app.api.problems import documented
-from app.api.zones import ZoneName
 from app.recovery_views import partition_states, reset_body, restart_body
 from app.services import Services, ServicesOf
 from catalog.core.audit import Action
@@ -21,10 +23,10 @@ from catalog.core.zone import Zone
 from rebalance.controllers.recovery import check_numbers
 from rebalance.ports.metastore import MetastoreError
 
-router = APIRouter(prefix="/api/v1/zones/{zone}/recovery", tags=["recovery"])
+router = APIRouter(prefix="/api/v1/zones/{zone:segment}/recovery", tags=["recovery"])
 
 T = TypeVar("T")
-Numbers = Annotated[list[int], Field(description="of partitions; empty: every one")]
+Numbers = Annotated[list[PartitionNumber], Field(description="of partitions; empty: every one")]
 
 
 class ReplicaState(BaseModel):
@@ -53,9 +55,7 @@ class PartitionStates(BaseModel):
     partitions: list[PartitionStateBody]
 
 
-class ResetRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class ResetRequest(RequestBody):
     partitions: Numbers = Field(default_factory=list)
     empty: bool = Field(False, description="begin without data where no living node has a copy")
     dry_run: bool = Field(False, description="only say what would be done and lost")
@@ -94,9 +94,7 @@ class Resets(BaseModel):
     partitions: list[ResetBody]
 
 
-class RestartRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
+class RestartRequest(RequestBody):
     partitions: Numbers = Field(default_factory=list)
     nodes: list[str] = Field(default_factory=list, description="empty: every living node with a replica")
     cleanup: bool = Field(False, description="with new data, copied from the others; takes one node")
@@ -119,7 +117,7 @@ class Restarts(BaseModel):
 async def recovery_states(
     zone: ZoneName,
     services: ServicesOf,
-    partition: Annotated[list[int] | None, Query(description="numbers; none: every partition")] = None,
+    partition: Annotated[list[PartitionNumber] | None, Query(description="none: every partition")] = None,
     node: Annotated[list[str] | None, Query(description="only partitions with a replica there")] = None,
 ) -> Response:
     """The state of each partition and of each of its replicas, as in the views of partition states too."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path
+from fastapi import APIRouter, Header
 from fastapi.responses import JSONResponse, Response
 
+from app.api.addresses import ZoneName
 from app.api.models import RoutingMapBody
 from app.api.problems import documented
 from app.services import ServicesOf
@@ -15,7 +16,6 @@ router = APIRouter(prefix="/api/v1", tags=["keys and values"])
 
 VERSION_HEADER = "Zonekeeper-Map-Version"
 
-ZoneName = Annotated[str, Path(description="exactly, or as SQL reads it unquoted", examples=["ORDERS"])]
 KnownTags = Annotated[
     str | None,
     Header(alias="If-None-Match", description="ETag of the map that you have: 304 while it is the same"),
@@ -23,7 +23,7 @@ KnownTags = Annotated[
 
 
 @router.get(
-    "/zones/{zone}/routing",
+    "/zones/{zone:segment}/routing",
     response_model=RoutingMapBody,
     responses={**documented(400, 404, 503), 304: {"description": "The map is the one that you have"}},
 )

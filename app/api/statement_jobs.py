@@ -60,7 +60,7 @@ async def run_logged(body: LoggedStatementRequest, key: str | None, services: Se
     )
 
 
-@router.get("/{statement_id}", response_model=LoggedStatement, responses=documented(400, 404, 503))
+@router.get("/{statement_id:segment}", response_model=LoggedStatement, responses=documented(400, 404, 503))
 async def get_statement(
     statement_id: StatementId,
     services: ServicesOf,
@@ -73,7 +73,7 @@ async def get_statement(
 
 
 @router.post(
-    "/{statement_id}/cancel",
+    "/{statement_id:segment}/cancel",
     response_model=LoggedStatement,
     responses={**documented(400, 404, 503), 202: {"model": LoggedStatement, "description": "Asked for"}},
 )
@@ -87,7 +87,7 @@ async def cancel_statement(statement_id: StatementId, services: ServicesOf) -> R
     return await _document(row, services, status=200 if row.state.is_over else 202)
 
 
-@router.delete("/{statement_id}", status_code=204, responses=documented(400, 404, 503))
+@router.delete("/{statement_id:segment}", status_code=204, responses=documented(400, 404, 503))
 async def close_statement(statement_id: StatementId, services: ServicesOf) -> Response:
     """The client is done: results are removed. One that still runs is asked to end, and its results expire."""
     row = await _row(statement_id, services)
@@ -99,7 +99,9 @@ async def close_statement(statement_id: StatementId, services: ServicesOf) -> Re
 
 
 @router.get(
-    "/{statement_id}/results/{n}/rows", response_model=ResultRows, responses=documented(400, 404, 410, 503)
+    "/{statement_id:segment}/results/{n}/rows",
+    response_model=ResultRows,
+    responses=documented(400, 404, 410, 503),
 )
 async def get_rows(
     statement_id: StatementId,

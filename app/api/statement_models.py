@@ -19,7 +19,6 @@ class LoggedStatementRequest(StatementRequest):
         None,
         ge=0,
         le=WAIT_S_MAX,
-        strict=True,
         description="seconds to wait for the end; 0: answer at once. Given, the statement is logged",
     )
     on_wait_timeout: Literal["CONTINUE", "CANCEL"] = Field(

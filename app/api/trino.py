@@ -63,18 +63,18 @@ async def head_statement() -> Response:
     return Response(status_code=200)
 
 
-@router.get("/statement/executing/{statement_id}/{token}")
+@router.get("/statement/executing/{statement_id:segment}/{token}")
 async def get_page(statement_id: str, token: int, front: FrontOf, addresses: AddressesOf) -> Response:
     return _answer(await front.get(statement_id, token, addresses))
 
 
-@router.delete("/statement/executing/{statement_id}/{token}")
+@router.delete("/statement/executing/{statement_id:segment}/{token}")
 async def delete_statement(statement_id: str, token: int, front: FrontOf) -> Response:
     await front.delete(statement_id)
     return Response(status_code=204)
 
 
-@router.delete("/query/{statement_id}")
+@router.delete("/query/{statement_id:segment}")
 async def delete_query(statement_id: str, front: FrontOf) -> Response:
     await front.delete(statement_id)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""``POST /api/v1/zones/{zone}/verify``: whether the copies of partitions agree on sample keys."""
+"""``POST /api/v1/zones/{zone:segment}/verify``: whether the copies of partitions agree on sample keys."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from app.api.kv import ZoneName
+from app.api.addresses import ZoneName
+from app.api.bodies import JSON_INT_MAX, RequestBody, Whole
+from app.api.operation_models import PartitionNumber
 from app.api.problems import documented
 from app.services import Services, ServicesOf
 from catalog.core.errors import ErrorKind, RefusedError
@@ -28,22 +30,20 @@ KEYS_MAX = 10_000
 AT_ONCE = 8
 
 
-class SavedKeys(BaseModel):
-    partition: int = Field(ge=0)
+class SavedKeys(RequestBody):
+    partition: PartitionNumber
     keys: list[str] = Field(max_length=KEYS_MAX)
 
 
-class VerifyRequest(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    partitions: list[int] | None = Field(
+class VerifyRequest(RequestBody):
+    partitions: list[PartitionNumber] | None = Field(
         None,
         min_length=1,
         max_length=PARTITIONS_MAX,
         description="null: all, of a zone that has no more than a request takes",
     )
-    samples: int = Field(SAMPLES_DEFAULT, ge=1, le=SAMPLES_MAX, description="keys of each partition")
-    seed: int = Field(0, ge=0, lt=1 << 63, description="the same seed chooses the same keys")
+    samples: Whole = Field(SAMPLES_DEFAULT, ge=1, le=SAMPLES_MAX, description="keys of each partition")
+    seed: Whole = Field(0, ge=0, le=JSON_INT_MAX, description="the same seed chooses the same keys")
     saved: list[SavedKeys] | None = Field(
         None, max_length=PARTITIONS_MAX, description="these keys instead: all of them must be there"
     )
@@ -77,7 +77,7 @@ class VerifyBody(BaseModel):
     partitions: list[CheckedPartition]
 
 
-@router.post("/zones/{zone}/verify", response_model=VerifyBody, responses=documented(400, 404, 503))
+@router.post("/zones/{zone:segment}/verify", response_model=VerifyBody, responses=documented(400, 404, 503))
 async def verify(zone: ZoneName, body: VerifyRequest, services: ServicesOf) -> Response:
     """Reads sample keys from each voter and each learner itself. A copy that is only behind is waited for, some
     3 s; a copy that cannot be read does not agree."""
@@ -115,9 +115,6 @@ def _numbers(zone: Zone, body: VerifyRequest) -> Sequence[int]:
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
     else:
         numbers = range(zone.partitions)
-    for key in (key for each in body.saved or () for key in each.keys):
-        if not key.isascii() and key != key.encode(errors="replace").decode():
-            raise RefusedError(ErrorKind.INVALID_REQUEST, f"{key!a} is no text that a key can be")
     for number in numbers:
         if not 0 <= number < zone.partitions:
             message = f"zone {zone.name} has partitions 0 to {zone.partitions - 1}, and no {number}"

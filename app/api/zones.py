@@ -7,17 +7,18 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Query
 from fastapi.responses import JSONResponse, Response
 
+from app.api.addresses import ZoneName
+from app.api.bodies import JSON_INT_MAX
 from app.api.models import PartitionDetail, PartitionMap, Partitions, Progress, ZoneDetail, Zones
 from app.api.problems import documented
 from app.partition_map import MAP_MEDIA_TYPE, map_json, published_map
 from app.services import ServicesOf
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import ZoneId
+from catalog.core.zone_options import PARTITIONS_MAX
 from rebalance.core.keys import PartitionId
 
 router = APIRouter(prefix="/api/v1", tags=["zones"])
-
-ZoneName = Annotated[str, Path(description="exactly, or as SQL reads it unquoted", examples=["ORDERS"])]
 
 
 @router.get("/zones", response_model=Zones, responses=documented(503))
@@ -28,7 +29,7 @@ async def list_zones(services: ServicesOf) -> Response:
     return JSONResponse({"catalog_version": snapshot.version, "zones": zones})
 
 
-@router.get("/zones/{zone}", response_model=ZoneDetail, responses=documented(404, 503))
+@router.get("/zones/{zone:segment}", response_model=ZoneDetail, responses=documented(404, 503))
 async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
     services.require_metastore()
     found = await services.zones.find(zone)
@@ -38,7 +39,7 @@ async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
     return JSONResponse({**body, "progress": progress})
 
 
-@router.get("/zones/{zone}/partitions", response_model=Partitions, responses=documented(404, 503))
+@router.get("/zones/{zone:segment}/partitions", response_model=Partitions, responses=documented(404, 503))
 async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
     """Every partition: assignments, members, and where its move is or what it waits for."""
     services.require_metastore()
@@ -48,21 +49,23 @@ async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
 
 
 @router.get(
-    "/zones/{zone}/partitions/{partition}", response_model=PartitionDetail, responses=documented(400, 404, 503)
+    "/zones/{zone:segment}/partitions/{partition}",
+    response_model=PartitionDetail,
+    responses=documented(400, 404, 503),
 )
 async def get_partition(
-    zone: ZoneName, partition: Annotated[int, Path(ge=0)], services: ServicesOf
+    zone: ZoneName, partition: Annotated[int, Path(ge=0, lt=PARTITIONS_MAX)], services: ServicesOf
 ) -> Response:
     services.require_metastore()
     found = await services.zones.find(zone)
     if partition >= found.partitions:
         message = f"zone {found.name} has partitions 0 to {found.partitions - 1}"
-        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+        raise RefusedError(ErrorKind.PARTITION_NOT_FOUND, message)
     return JSONResponse(services.views.partition(PartitionId(found.zone_id, partition)))
 
 
 @router.get(
-    "/zones/{zone}/partition-map",
+    "/zones/{zone:segment}/partition-map",
     response_model=PartitionMap,
     responses={
         **documented(404, 503),
@@ -95,9 +98,9 @@ async def get_partition_map(
 
 @router.get("/progress/{zone_id}", response_model=Progress, responses=documented(400, 404, 503))
 async def get_progress(
-    zone_id: Annotated[int, Path(ge=1)],
+    zone_id: Annotated[int, Path(ge=1, le=JSON_INT_MAX)],
     services: ServicesOf,
-    version: Annotated[int, Query(ge=0, description="catalog version to wait for")] = 0,
+    version: Annotated[int, Query(ge=0, le=JSON_INT_MAX, description="catalog version to wait for")] = 0,
 ) -> Response:
     """By id, because a dropped zone's progress is asked for too. CONVERGED: the zone is what this catalog
     version (or a later one) says, and nothing moves."""

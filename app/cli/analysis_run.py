@@ -12,6 +12,7 @@ from app.cli.exits import ExitCode, UsageError
 from app.cli.output import print_rows
 from app.cli.place_run import answered
 from app.cli.placement_files import read_copies, read_previous, read_sizes
+from app.cli.say import say, say_json
 from app.settings import Settings
 from rebalance.kernels.transfers import NOBODY
 from spark import copies, plan_transfers, skew
@@ -27,7 +28,7 @@ def show_skew(
     known = None if sizes is None else read_sizes(sizes, len(placed.matrix))
     found, _ = answered(skew.analysis(placed, keys, known), spark)
     if as_json:
-        print(json.dumps(_skew_told(found, len(placed.matrix)), indent=2, ensure_ascii=False))
+        say_json(_skew_told(found, len(placed.matrix)), indent=2)
     else:
         _print_skew(found)
     return ExitCode.OK
@@ -101,17 +102,17 @@ def _print_transfers(found: TransferPlan, *, sizes_known: bool) -> None:
     copied = total.stealer != NOBODY
     print_rows(["DONOR", "STEALER", "REPLICAS", *(["BYTES"] if sizes_known else [])], rows)
     size_text = f", {int(total.size.sum())} bytes" if sizes_known else ""
-    print(f"{int(total.replicas[copied].sum())} replicas are copied{size_text}; nothing was changed.")
+    say(f"{int(total.replicas[copied].sum())} replicas are copied{size_text}; nothing was changed.")
 
 
 def show_copies(path: Path, spark: Settings | None, *, as_json: bool) -> int:
     given = read_copies(path)
     found, _ = answered(copies.analysis(given), spark)
     if as_json:
-        print(json.dumps({"disagreements": [asdict(each) for each in found]}, indent=2, ensure_ascii=False))
+        say_json({"disagreements": [asdict(each) for each in found]}, indent=2)
     else:
         for each in found:
-            print(f"warning: {each.describe()}")
+            say(f"warning: {each.describe()}")
         compared = len({(each.zone, each.partition) for each in given})
-        print(f"{len(found)} of {compared} partitions have OWNING copies that differ.")
+        say(f"{len(found)} of {compared} partitions have OWNING copies that differ.")
     return ExitCode.FAILED if found else ExitCode.OK

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.exits import UsageError
+from app.cli.say import say, say_json
 from app.cli.sql_source import Script
 from app.node_profiles import profiles_of
 from app.supervisor_plan import NodeSpec, default_topology, read_topology
@@ -122,19 +123,19 @@ def _question_or(read: ReadStatement, text: str) -> ReadPiece:
 
 def print_checked(statement: CheckedStatement, script: Script, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(statement.to_json(), ensure_ascii=False))
+        say_json(statement.to_json())
         return
     head = " ".join(statement.sql.split())
     head = head if len(head) <= 72 else head[:69] + "..."
     if statement.error is None:
         op = (statement.effect or {}).get("op", "")
         done = op if statement.applied or op == "rows" else "nothing to do"
-        print(f"{statement.n}: ok ({done}): {head}")
+        say(f"{statement.n}: ok ({done}): {head}")
     else:
-        print(f"{statement.n}: refused: {head}")
+        say(f"{statement.n}: refused: {head}")
         print(_described(statement.error, script))
     for warning in statement.warnings:
-        print(f"  warning {warning.name}: {warning.message}")
+        say(f"  warning {warning.name}: {warning.message}")
 
 
 def _described(error: StatementError, script: Script) -> str:

@@ -238,7 +238,7 @@ def _identity() -> dict[str, str]:
         name = getpass.getuser()
     except (KeyError, OSError):
         return {"Zonekeeper-Via": "cli"}
-    return {"Zonekeeper-Via": "cli", "Zonekeeper-By": quote(name)}
+    return {"Zonekeeper-Via": "cli", "Zonekeeper-By": quote(name, errors="replace")}
 
 
 def _perhaps(method: str) -> str:

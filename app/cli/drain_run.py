@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from app.cli.connection import connected
 from app.cli.exits import ExitCode, UsageError
 from app.cli.options import OutputFormat, asker
 from app.cli.output import print_rows
+from app.cli.say import say, say_json
 from app.client.problem import JsonObject
 
 POLL_S = 0.5
@@ -68,7 +68,7 @@ def tell_can_stop(name: str, url: str | None, data_dir: Path, form: OutputFormat
         print_rows(("partition", "loses", "why"), rows)
         left = len(found["partitions"]) - SHOWN_MAX
         if left > 0:
-            print(f"... and {left} more (--format json)")
+            say(f"... and {left} more (--format json)")
     return ExitCode.OK if found["can_stop"] else ExitCode.FAILED
 
 
@@ -80,7 +80,7 @@ def _until_empty(client: ApiClient, name: str, found: JsonObject, timeout_s: flo
         members = node["members"] if node is not None else 0
         found = {**found, "members": members, "drain": node["drain"] if node is not None else None}
         if members != told:
-            print(f"{name}: {members} members left", file=sys.stderr, flush=True)
+            say(f"{name}: {members} members left", out=sys.stderr)
             told = members
         if not members or (timeout_s is not None and time.monotonic() - started >= timeout_s):
             return found
@@ -89,9 +89,9 @@ def _until_empty(client: ApiClient, name: str, found: JsonObject, timeout_s: flo
 
 def _print(found: JsonObject, form: OutputFormat, line: str) -> None:
     if form is OutputFormat.TABLE:
-        print(line)
+        say(line)
     else:
-        print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+        say_json(found, indent=2 if form is OutputFormat.JSON else None)
 
 
 def _one_object(form: OutputFormat) -> None:

@@ -11,6 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as Bars
 
 from app.cli.follow import Change, Progress, ProgressView
+from app.cli.say import say
+from catalog.core.visible import visible
 
 
 def choose_view(out: TextIO | None = None) -> ProgressView:
@@ -41,7 +43,7 @@ class LineView:
             self.note(line)
 
     def note(self, text: str) -> None:
-        print(text, file=self._out, flush=True)
+        say(text, out=self._out)
 
 
 class BarView:
@@ -68,14 +70,14 @@ class BarView:
     def update(self, change: Change, progress: Progress) -> None:
         if change.zone_id not in self._tasks:
             self._tasks[change.zone_id] = self._bars.add_task(
-                escape(change.zone), start=True, total=1, state=""
+                escape(visible(change.zone)), start=True, total=1, state=""
             )
         if progress.converged:
             state = "[green]converged[/green]"
         else:
             state = f"{progress.moving} moving, {progress.waiting} waiting"
             if progress.causes:
-                state += f" [yellow]{escape(progress.reasons())}[/yellow]"
+                state += f" [yellow]{escape(visible(progress.reasons()))}[/yellow]"
         # A dropped zone has no partitions left: an empty bar would look undone.
         total = max(1, progress.total)
         done = total if progress.converged else progress.done
@@ -83,4 +85,4 @@ class BarView:
         self._bars.update(task, total=total, completed=done, state=state, refresh=True)
 
     def note(self, text: str) -> None:
-        self._bars.console.print(escape(text))
+        self._bars.console.print(escape(visible(text)))

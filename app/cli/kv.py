@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from enum import Enum
 from typing import Annotated, Any
@@ -63,7 +62,7 @@ def put(
     from app.cli.client import ApiClient, NoAnswerError, ProblemError
     from app.cli.problems import render_problem
 
-    operation = operation_id or uuid4().hex
+    operation = _checked_operation(operation_id or uuid4().hex)
     text = _stdin_text() if value == "-" else value
     with ApiClient(find_address(url, data_dir)) as client:
         try:
@@ -153,9 +152,23 @@ def _read_options(read: ReadFrom, at_revision: int | None, at_time: str | None) 
 
 
 def _checked(key: str) -> str:
-    if not key:
-        raise UsageError("KEY is empty")
+    from rebalance.groups.key_text import check_key
+
+    try:
+        check_key(key)
+    except ValueError as error:
+        raise UsageError(f"KEY: {error}") from error
     return key
+
+
+def _checked_operation(operation: str) -> str:
+    from rebalance.groups.key_text import check_operation_id
+
+    try:
+        check_operation_id(operation)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return operation
 
 
 def _stdin_text() -> str:
@@ -172,10 +185,11 @@ def _again(operation: str) -> str:
 
 def _print(answer: dict[str, Any], form: OutputFormat) -> None:
     from app.cli.output import print_objects, print_rows
+    from app.cli.say import say_json
 
     if form is OutputFormat.TABLE:
         print_rows(list(answer), [[str(value) for value in answer.values()]])
     elif form is OutputFormat.CSV:
         print_objects([answer], form)
     else:
-        print(json.dumps(answer, ensure_ascii=False))
+        say_json(answer)

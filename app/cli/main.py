@@ -31,7 +31,7 @@ from app.cli import (
     verify,
     whatif,
 )
-from app.cli.exits import CliError, ExitCode
+from app.cli.exits import CliError, ExitCode, UsageError
 
 app = typer.Typer(
     name="zonectl",
@@ -95,6 +95,7 @@ def run() -> None:
 def main(arguments: list[str]) -> int:
     """Runs one command line and returns its exit code; everything that ends it early is one line on stderr."""
     try:
+        _check_texts(arguments)
         result = _command()(arguments, prog_name="zonectl", standalone_mode=False)
     except typer.TyperException as error:
         return _usage(error)
@@ -108,6 +109,16 @@ def main(arguments: list[str]) -> int:
     finally:
         _flush()
     return int(result or 0)
+
+
+def _check_texts(arguments: list[str]) -> None:
+    """Bytes that are no text are refused before anything is done. Raises UsageError."""
+    named = {name: value for name, value in os.environ.items() if name.startswith("ZONEKEEPER_")}
+    for what, text in (*((f"argument {n}", text) for n, text in enumerate(arguments, 1)), *named.items()):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{what} is not UTF-8 text: {text!a}") from error
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from app.cli.exits import ExitCode, UsageError
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
+from app.cli.say import say, say_json
 
 app = typer.Typer(
     no_args_is_help=True, help="Whether catalog and etcd belong together, and how to go on when they do not."
@@ -39,11 +39,11 @@ def status(
         found = client.metastore()
     if form is OutputFormat.TABLE:
         epoch = f"epoch {found['epoch']}, catalog version {found['catalog_version']}"
-        print(f"{found['state']}: {epoch}, etcd cluster {found['cluster_id']} at revision {found['revision']}")
+        say(f"{found['state']}: {epoch}, etcd cluster {found['cluster_id']} at revision {found['revision']}")
         if found["reason"]:
-            print(found["reason"])
+            say(found["reason"])
     else:
-        print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+        say_json(found, indent=2 if form is OutputFormat.JSON else None)
     return ExitCode.OK if found["state"] == "AGREED" else ExitCode.FAILED
 
 
@@ -79,19 +79,19 @@ def adopt(
                 _ask(found["kind"], found["reason"])
         done = client.adopt_metastore()
     if form is not OutputFormat.TABLE:
-        print(json.dumps(done, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+        say_json(done, indent=2 if form is OutputFormat.JSON else None)
     elif not done["adopted"]:
-        print(f"catalog and etcd agree (epoch {done['epoch']}): nothing was done")
+        say(f"catalog and etcd agree (epoch {done['epoch']}): nothing was done")
     else:
         dropped = f", dropped: {', '.join(done['dropped'])}" if done["dropped"] else ""
-        print(f"epoch {done['epoch']}: {done['published']} zones published again{dropped}")
+        say(f"epoch {done['epoch']}: {done['published']} zones published again{dropped}")
     return ExitCode.OK
 
 
 def _ask(kind: str, reason: str) -> None:
     if not sys.stdin.isatty():
         raise UsageError("nobody can be asked here whether it is meant: look first, then add --yes")
-    print(f"{kind}: {reason}", file=sys.stderr)
+    say(f"{kind}: {reason}", out=sys.stderr)
     typer.confirm("Publish the catalog anew, and drop zones that only etcd knows?", abort=True, err=True)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from app.cli.options import OutputFormat
 from app.cli.output import print_objects, print_rows
+from app.cli.say import say, say_json
 from app.client.problem import JsonObject
 
 UNITS_SHOWN_MAX = 20
@@ -26,16 +26,16 @@ def print_operation(found: JsonObject, form: OutputFormat) -> None:
     if _printed_as_json(found, form):
         return
     for line in _lines(found):
-        print(line)
+        say(line)
     if found.get("waiting"):
-        print()
+        say()
         rows = [
             (str(each["partitions"]), each["cause"], _numbers(each["numbers"], each["partitions"]))
             for each in found["waiting"]
         ]
         print_rows(("partitions", "wait for", "which"), rows)
     if found.get("plan"):
-        print()
+        say()
         _print_plan(found["plan"])
 
 
@@ -43,7 +43,7 @@ def print_reverse(found: JsonObject, form: OutputFormat) -> None:
     if _printed_as_json(found, form):
         return
     goes_back = found["operation_id"] or "the operation that no controller has begun yet"
-    print(f"{found['reverses']} is reversed by {goes_back}: catalog version {found['catalog_version']}")
+    say(f"{found['reverses']} is reversed by {goes_back}: catalog version {found['catalog_version']}")
 
 
 def print_cancelled_partitions(found: JsonObject, form: OutputFormat) -> None:
@@ -51,7 +51,7 @@ def print_cancelled_partitions(found: JsonObject, form: OutputFormat) -> None:
         return
     for what, numbers in (("stay where they are", found["given_up"]), ("had begun and go on", found["begun"])):
         if numbers:
-            print(f"{found['operation_id']}: {len(numbers)} {what}: {_numbers(numbers[:20], len(numbers))}")
+            say(f"{found['operation_id']}: {len(numbers)} {what}: {_numbers(numbers[:20], len(numbers))}")
 
 
 def print_finalise(found: JsonObject, form: OutputFormat) -> None:
@@ -59,13 +59,13 @@ def print_finalise(found: JsonObject, form: OutputFormat) -> None:
         return
     copies = found["copies"]
     told = f"{copies} kept copies are being deleted" if copies else "no copies were kept"
-    print(f"{found['operation_id']}: {told}")
+    say(f"{found['operation_id']}: {told}")
 
 
 def _printed_as_json(found: JsonObject, form: OutputFormat) -> bool:
     if form is OutputFormat.TABLE:
         return False
-    print(json.dumps(found, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+    say_json(found, indent=2 if form is OutputFormat.JSON else None)
     return True
 
 
@@ -124,9 +124,9 @@ def _print_plan(plan: JsonObject) -> None:
     print_rows(("from", "to", "copies", "bytes"), rows)
     left = len(plan["units"]) - UNITS_SHOWN_MAX
     if left > 0:
-        print(f"... and {left} more (--format json)")
+        say(f"... and {left} more (--format json)")
     if plan["batch_size"] is not None:
-        print(f"{plan['batches']} batches of at most {plan['batch_size']} partitions")
+        say(f"{plan['batches']} batches of at most {plan['batch_size']} partitions")
 
 
 def _who(each: JsonObject) -> str:

@@ -15,6 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from app.cli.options import OutputFormat
+from app.cli.say import say, say_json
+from catalog.core.visible import visible
 
 # A pipe has no width: wide enough that no row is ever folded.
 PIPE_WIDTH = 1_000_000
@@ -28,12 +30,12 @@ def print_rows(
     """A Rich table on a terminal; elsewhere the same columns as plain text, without colours or folding."""
     stream = out or sys.stdout
     terminal = stream.isatty()
-    table = Table(box=SIMPLE_HEAD if terminal else None, pad_edge=False, title=escape(title) or None)
+    table = Table(box=SIMPLE_HEAD if terminal else None, pad_edge=False, title=escape(visible(title)) or None)
     table.title_justify = "left"
     for column in columns:
-        table.add_column(column, no_wrap=not terminal, overflow="fold")
+        table.add_column(escape(visible(column)), no_wrap=not terminal, overflow="fold")
     for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
+        table.add_row(*(escape(visible(cell)) for cell in row))
     if terminal:
         Console(file=stream).print(table)
         return
@@ -47,9 +49,10 @@ def print_objects(objects: Sequence[Mapping[str, Any]], form: OutputFormat, out:
     """``json``: one array; ``jsonl``: an object a line; ``csv``: nested values as JSON text."""
     stream = out or sys.stdout
     if form is OutputFormat.JSON:
-        stream.write(json.dumps(list(objects), ensure_ascii=False, indent=2) + "\n")
+        say_json(list(objects), indent=2, out=stream)
     elif form is OutputFormat.JSONL:
-        stream.writelines(json.dumps(item, ensure_ascii=False) + "\n" for item in objects)
+        for item in objects:
+            say_json(item, out=stream)
     else:
         fields = list(objects[0]) if objects else []
         writer = csv.writer(stream, lineterminator="\n")
@@ -92,7 +95,7 @@ def _print_changes(results: Sequence[Mapping[str, Any]]) -> None:
 def _print_warnings(results: Sequence[Mapping[str, Any]]) -> None:
     for result in results:
         for warning in result.get("warnings") or ():
-            print(f"warning: {warning['name']}: {warning['message']}", file=sys.stderr)
+            say(f"warning: {warning['name']}: {warning['message']}", out=sys.stderr)
 
 
 def _print_answer(answer: Mapping[str, Any], form: OutputFormat) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from app.cli.exits import CliError, ExitCode
 from app.cli.follow import follow
 from app.cli.options import OutputFormat
 from app.cli.problems import render_problem
+from app.cli.say import json_text, say, say_json, say_lines
 from app.cli.sql_run import touched_zones
 from app.cli.sql_source import Script
 from app.client.problem import JsonObject
@@ -27,10 +27,10 @@ def show_plan(address: Address, files: Sequence[Script], *, prune: bool, check: 
     with ApiClient(address) as client:
         plan = _planned(client, files, prune=prune, as_json=as_json)
     if as_json:
-        print(json.dumps(plan, ensure_ascii=False, indent=2))
+        say_json(plan, indent=2)
     else:
         _print_plan(plan)
-        print(_summary(plan, "Plan: {create} to create, {change} to change, {drop} to drop."))
+        say(_summary(plan, "Plan: {create} to create, {change} to change, {drop} to drop."))
     if plan["conflicts"]:
         return ExitCode.FAILED
     return ExitCode.CHANGES if check and plan["changes"] else ExitCode.OK
@@ -63,11 +63,11 @@ def apply_files(
             plan = _planned(client, files, prune=prune, as_json=as_json)
         counts = Counter(change["action"] for change in done)
         if as_json:
-            print(json.dumps({"changes": done, "unmanaged": plan["unmanaged"]}, ensure_ascii=False, indent=2))
+            say_json({"changes": done, "unmanaged": plan["unmanaged"]}, indent=2)
         else:
             _print_unmanaged(plan)
             text = "Done: {create} created, {change} changed, {drop} dropped."
-            print(_counted(counts, text) if done else _nothing(plan))
+            say(_counted(counts, text) if done else _nothing(plan))
         if not wait:
             return ExitCode.OK
         sys.stdout.flush()
@@ -91,15 +91,15 @@ def _carried_out(
             script = Script(f"{change['kind']} {change['name']}", change["sql"])
             form = OutputFormat.JSON if as_json else OutputFormat.TABLE
             if not as_json:
-                print(f"{len(done)} done, this one refused, {left} not run: run it again when mended.")
+                say(f"{len(done)} done, this one refused, {left} not run: run it again when mended.")
                 sys.stdout.flush()
             raise CliError(error.exit_code, render_problem(error.problem, form, script)) from error
         version = result["catalog_version"]
         done.append({**change, "result": result})
         if not as_json:
-            print(f"{MARKS[change['action']]} {change['sql']}")
+            say_lines(f"{MARKS[change['action']]} {change['sql']}")
             for warning in result["warnings"]:
-                print(f"  warning {warning['name']}: {warning['message']}")
+                say(f"  warning {warning['name']}: {warning['message']}")
             sys.stdout.flush()
     return True
 
@@ -116,7 +116,7 @@ def _carried_out_as_planned(
     for change, result in zip(plan["changes"], results, strict=True):
         done.append({**change, "result": result})
         if not as_json:
-            print(f"{MARKS[change['action']]} {change['sql']}")
+            say_lines(f"{MARKS[change['action']]} {change['sql']}")
 
 
 def _planned(
@@ -135,15 +135,15 @@ def _print_plan(plan: JsonObject) -> None:
     for change in plan["changes"]:
         mark = MARKS[change["action"]]
         if change["differences"]:
-            print(f"{mark} {change['kind']} {change['name']}")
+            say(f"{mark} {change['kind']} {change['name']}")
             for each in change["differences"]:
-                print(f"    {each['property']}: {each['before'] or '(none)'} -> {each['after'] or '(none)'}")
+                say(f"    {each['property']}: {each['before'] or '(none)'} -> {each['after'] or '(none)'}")
         else:
-            print(f"{mark} {change['sql']}")
+            say_lines(f"{mark} {change['sql']}")
         for line in _moves(change):
-            print(f"    {line}")
+            say(f"    {line}")
     if plan["plan_id"]:
-        print(f"Plan id: {plan['plan_id']}")
+        say(f"Plan id: {plan['plan_id']}")
     _print_conflicts(plan)
     _print_unmanaged(plan)
 
@@ -160,18 +160,19 @@ def _moves(change: JsonObject) -> list[str]:
 def _print_conflicts(plan: JsonObject) -> None:
     for each in plan["conflicts"]:
         change = f"{each['property']}: {each['before'] or '(none)'} -> {each['after'] or '(none)'}"
-        print(f"! {each['kind']} {each['name']}\n    {change}\n    {each['reason']}")
+        for line in (f"! {each['kind']} {each['name']}", f"    {change}", f"    {each['reason']}"):
+            say(line)
 
 
 def _print_unmanaged(plan: JsonObject) -> None:
     if plan["unmanaged"]:
         names = ", ".join(f"{each['kind']} {each['name']}" for each in plan["unmanaged"])
-        print(f"In no file, kept (--prune drops): {names}")
+        say(f"In no file, kept (--prune drops): {names}")
 
 
 def _refusal(plan: JsonObject, *, as_json: bool) -> str:
     if as_json:
-        return json.dumps({"conflicts": plan["conflicts"]}, ensure_ascii=False)
+        return json_text({"conflicts": plan["conflicts"]})
     return f"{len(plan['conflicts'])} conflicts: nothing was changed"
 
 

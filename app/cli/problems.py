@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 
 from app.cli.options import OutputFormat
+from app.cli.say import json_text
 from app.cli.sql_source import Script
 from app.client.problem import Problem
+from catalog.core.visible import hidden_character
 
 _WORD = re.compile(r"\w+|\"[^\"]*\"|'[^']*'")
 TAB_STOP = 8
+HIDDEN_MARK = "\ufffd"
 
 
 def render_problem(problem: Problem, form: OutputFormat, script: Script | None = None) -> str:
     """``script`` is the text that ``line`` and ``column`` of the problem point into."""
     if form in (OutputFormat.JSON, OutputFormat.JSONL):
         file = {} if script is None else {"file": script.name}
-        return json.dumps({**problem.as_json(), **file}, ensure_ascii=False)
+        return json_text({**problem.as_json(), **file})
     return problem.headline() if script is None else describe_problem(script, problem)
 
 
@@ -32,7 +34,12 @@ def describe_problem(script: Script, problem: Problem) -> str:
     if not 1 <= problem.line <= len(lines):
         return headline
     source = lines[problem.line - 1]
-    return f"{headline}\n  {source.expandtabs(TAB_STOP)}\n  {_caret(source, column)}"
+    return f"{headline}\n  {_shown(source.expandtabs(TAB_STOP))}\n  {_caret(source, column)}"
+
+
+def _shown(source: str) -> str:
+    """As wide as it was, so that the caret stays below the spot."""
+    return "".join(HIDDEN_MARK if hidden_character(char) else char for char in source)
 
 
 def _caret(source: str, column: int) -> str:

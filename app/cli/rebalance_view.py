@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from app.cli.options import OutputFormat
 from app.cli.output import print_rows
+from app.cli.say import say, say_json
 from app.client.problem import JsonObject
 from rebalance.core.admission import RATES
 from rebalance.core.bandwidth import told_rate
@@ -21,7 +20,7 @@ CAPS = {
 
 def print_limits(limits: JsonObject, form: OutputFormat) -> None:
     if form is not OutputFormat.TABLE:
-        print(json.dumps(limits, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+        say_json(limits, indent=2 if form is OutputFormat.JSON else None)
         return
     rows = [
         (name, "none" if limits[name] is None else str(limits[name]), meaning) for name, meaning in CAPS.items()
@@ -44,7 +43,7 @@ def print_limits(limits: JsonObject, form: OutputFormat) -> None:
     rows += [("window", each, "moves begin in it, UTC") for each in limits.get("windows", ())]
     print_rows(("limit", "value", "meaning"), rows)
     for line in pause_lines(limits):
-        print(line)
+        say(line)
 
 
 def pause_lines(limits: JsonObject) -> list[str]:

@@ -14,6 +14,7 @@ from app.cli.exits import ExitCode
 from app.cli.names import fold_name
 from app.cli.options import OutputFormat
 from app.cli.output import print_objects, print_rows
+from app.cli.say import say
 from app.client.problem import JsonObject
 
 POLL_S = 0.5
@@ -98,13 +99,13 @@ def _wait(client: ApiClient, zone: str, partitions: Sequence[int], timeout_s: fl
         else:
             line = f"{zone}: {len(partitions) - len(left)}/{len(partitions)} take writes{_reasons(left)}"
             if not left:
-                print(line, file=sys.stderr, flush=True)
+                say(line, out=sys.stderr)
                 return ExitCode.OK
         if line != shown:
-            print(line, file=sys.stderr, flush=True)
+            say(line, out=sys.stderr)
             shown = line
         if deadline is not None and time.monotonic() >= deadline:
-            print(f"{zone}: not done after {timeout_s:g} s; it goes on", file=sys.stderr)
+            say(f"{zone}: not done after {timeout_s:g} s; it goes on", out=sys.stderr)
             return ExitCode.TIMED_OUT
         time.sleep(POLL_S)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from app.cli.exits import CliError, ExitCode
+from app.cli.say import say_json
 from rebalance.simulation.run import Report, Simulation, simulate
 
 
@@ -13,7 +13,7 @@ def simulate_and_print(simulation: Simulation, *, as_json: bool) -> int:
     """Raises CliError for a broken invariant, after what happened was printed."""
     report = simulate(simulation)
     if as_json:
-        print(json.dumps(_document(report), ensure_ascii=False, indent=2))
+        say_json(_document(report), indent=2)
     else:
         _print_text(report)
     if report.broken is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from app.cli.client import ApiClient
@@ -10,6 +9,7 @@ from app.cli.follow import Progress
 from app.cli.options import OutputFormat
 from app.cli.output import describe_params, print_rows
 from app.cli.rebalance_view import summary
+from app.cli.say import say, say_json
 from app.client.problem import JsonObject
 
 ZONE_COLUMNS = ("partitions", "replicas", "quorum_size", "voters", "learners", "storage_profiles")
@@ -43,30 +43,30 @@ def print_status(
             "limits": limits,
             "addresses": addresses,
         }
-        print(json.dumps(body, ensure_ascii=False, indent=indent))
+        say_json(body, indent=indent)
         return
     message = f" ({ready['spark_message']})" if ready.get("spark_message") else ""
-    print(f"{url}: {ready.get('state') or ('ready' if ready['ready'] else 'not ready')}")
+    say(f"{url}: {ready.get('state') or ('ready' if ready['ready'] else 'not ready')}")
     stores = f"catalog {ready.get('catalog')}, metastore {ready.get('metastore')}"
     leader = f"controller {ready.get('controller') or 'none'}"
-    print(f"{stores}, {leader}, spark {ready.get('spark')}{message}")
+    say(f"{stores}, {leader}, spark {ready.get('spark')}{message}")
     for each in ready.get("degraded") or ():
-        print(f"{each['part']}: {each['cause']}")
+        say(f"{each['part']}: {each['cause']}")
     for line in map(_defects, (ready.get("background") or {}).get("processes") or ()):
         if line:
-            print(line)
+            say(line)
     if addresses:
         members = ", ".join(f"{name} {where}" for name, where in addresses["nodes"].items())
-        print(f"etcd at {addresses['etcd']}, members at {members}")
+        say(f"etcd at {addresses['etcd']}, members at {members}")
         if addresses["console"]:
-            print(f"console at {addresses['console']}")
+            say(f"console at {addresses['console']}")
     for line in summary(limits) if limits else ():
-        print(line)
+        say(line)
     if nodes:
-        print()
+        say()
         print_rows(("node", "alive", "members", "attributes", "profiles"), [_node_row(node) for node in nodes])
     if zones:
-        print()
+        say()
         print_rows(("zone", "parameters", "waits for"), [_zone_row(zone) for zone in zones])
 
 

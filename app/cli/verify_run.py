@@ -13,6 +13,7 @@ from app.cli.exits import ExitCode, UsageError
 from app.cli.names import fold_name
 from app.cli.options import OutputFormat
 from app.cli.output import print_rows
+from app.cli.say import say, say_json
 from app.client.problem import JsonObject
 
 AT_ONCE = 50
@@ -49,7 +50,7 @@ def verify_zone(zone: str, options: VerifyOptions, url: str | None, data_dir: Pa
         _print(zone, checked, changed if saved is not None else None)
     else:
         body = {"zone": zone, "seed": options.seed, "agrees": agrees, "changed": changed, "partitions": checked}
-        print(json.dumps(body, ensure_ascii=False, indent=2 if form is OutputFormat.JSON else None))
+        say_json(body, indent=2 if form is OutputFormat.JSON else None)
     return ExitCode.OK if agrees else ExitCode.FAILED
 
 
@@ -91,7 +92,7 @@ def _print(zone: str, checked: Sequence[JsonObject], changed: int | None) -> Non
     since = f", {changed} values changed since they were saved" if changed is not None else ""
     empty = sum(not found["copies"] for found in checked)
     without = f", {empty} partitions without a copy" if empty else ""
-    print(f"{told}{since}{without}: " + (f"{len(rows)} copies do not agree" if rows else "all agree"))
+    say(f"{told}{since}{without}: " + (f"{len(rows)} copies do not agree" if rows else "all agree"))
 
 
 def _verdict(copy: JsonObject) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from app.cli.placement_files import (
     read_replicas,
     warn_of_surplus,
 )
+from app.cli.say import say, say_json
 from app.settings import Settings
 from catalog.core.zone import ZoneId
 from rebalance.ports.placement import PlacementRequest, PreviousPlacement
@@ -34,7 +34,7 @@ def compare(
     asked = _candidates(candidates, before, algorithm)
     found, engine = answered(analysis(before, asked), spark)
     if as_json:
-        print(json.dumps({"engine": engine.value, "candidates": [_told(each) for each in found]}, indent=2))
+        say_json({"engine": engine.value, "candidates": [_told(each) for each in found]}, indent=2)
     else:
         _print_verdicts(found)
     return ExitCode.OK if any(each.assessment for each in found) else ExitCode.FAILED
@@ -116,6 +116,6 @@ def _print_verdicts(found: list[Verdict]) -> None:
             figures = [str(seen.moved), *spreads, str(seen.lost_to_a_node), domain]
         rows.append([verdict.candidate.name, str(len(verdict.candidate.request.nodes)), *figures])
     print_rows(columns, rows)
-    print("REPLICAS, VOTERS, PRIMARIES: max - min (standard deviation) over the nodes.")
+    say("REPLICAS, VOTERS, PRIMARIES: max - min (standard deviation) over the nodes.")
     for verdict in found:
-        print(f"{verdict.candidate.name}: {verdict.reason}")
+        say(f"{verdict.candidate.name}: {verdict.reason}")

@@ -8,6 +8,8 @@ from typing import Any
 
 import httpx
 
+from catalog.core.visible import visible
+
 JsonObject = dict[str, Any]
 
 
@@ -45,7 +47,8 @@ class Problem:
     def headline(self) -> str:
         """``NAME (code, SQLSTATE): message``, without what the server did not name."""
         codes = ", ".join(str(part) for part in (self.code, self.sql_state) if part not in (None, ""))
-        return f"{self.name} ({codes}): {self.detail}" if codes else f"{self.name}: {self.detail}"
+        detail = visible(self.detail)
+        return f"{self.name} ({codes}): {detail}" if codes else f"{self.name}: {detail}"
 
     def as_json(self) -> JsonObject:
         return {

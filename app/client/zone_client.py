@@ -26,6 +26,7 @@ from app.client.problem import JsonObject, json_object
 from app.client.resources import key_path
 from app.client.routing_maps import RoutingMaps
 from app.client.servers import ServerFailedError, Servers
+from rebalance.groups.key_text import check_key, check_operation_id, check_text
 from rebalance.groups.router import TIME_LIMIT_S, Router
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import OutcomeUnknownError
@@ -103,9 +104,12 @@ class ZoneClient:
 
         ``operation_id``: give one of your own to be able to repeat the put later; for how long that is safe is
         said in ``rebalance/tech-notes/etcd-group.md``. Raises OutcomeUnknownError, ValueRefusedError and
-        ClientError.
+        ClientError; ValueError for a key of other than 1 to 1024 characters, and for what is no UTF-8.
         """
+        check_key(key)
+        check_text("value", value)
         operation = operation_id or uuid.uuid4().hex
+        check_operation_id(operation)
         if self._mode is Mode.ROUTED:
             return await self._put_by_server(zone, key, value, operation)
         deadline = _now() + self._time_limit_s
@@ -121,6 +125,7 @@ class ZoneClient:
         partition's group that is asked for. Raises ClientError."""
         if at_revision is not None and read is Read.LINEARIZABLE:
             raise ValueError("at_revision is for reads from learners; a linearizable one sees the newest")
+        check_key(key)
         if self._mode is Mode.ROUTED or read is Read.LEARNER:
             return await self._get_by_server(zone, key, read, at_revision)
         deadline = _now() + self._time_limit_s

@@ -120,7 +120,7 @@ def register(site: Site) -> None:
 
             await frame.live(draw, lambda: (site.feed.version, site.feed.seen(Topic.NODES)))
 
-    @console_page("/nodes/{node}")
+    @console_page("/nodes/{node:segment}")
     async def node_of(request: Request, node: str) -> None:
         with page_frame(site, request, node, "nodes") as frame:
             html(render("title", title=node, note="A node, with all that it holds."))

@@ -149,7 +149,7 @@ def register(site: Site) -> None:
 
             await frame.live(draw, lambda: site.feed.seen(Topic.OPERATIONS, Topic.ZONES))
 
-    @console_page("/operations/{operation}")
+    @console_page("/operations/{operation:segment}")
     async def operation_of(request: Request, operation: str) -> None:
         with page_frame(site, request, f"Operation {operation}", "operations") as frame:
             view = _Detail(site, frame, operation)

@@ -28,7 +28,7 @@ def reasons(answer: ResultSet) -> list[dict[str, Any]]:
 
 
 def register(site: Site) -> None:
-    @console_page("/zones/{zone}/partitions/{number}")
+    @console_page("/zones/{zone:segment}/partitions/{number}")
     async def partition(request: Request, zone: str, number: int) -> None:
         with page_frame(site, request, f"{zone} partition {number}", "map") as frame:
             head = Fragment()

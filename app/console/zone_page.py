@@ -122,7 +122,7 @@ class _ZoneView:
 
 
 def register(site: Site) -> None:
-    @console_page("/zones/{zone}")
+    @console_page("/zones/{zone:segment}")
     async def zone_of(request: Request, zone: str) -> None:
         with page_frame(site, request, zone, "zones") as frame:
             found = await site.services.zones.find(zone)

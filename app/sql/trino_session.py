@@ -105,4 +105,13 @@ def _pairs(values: Iterable[str]) -> Iterable[tuple[str, str]]:
         for pair in value.split(","):
             name, equals, text = pair.strip().partition("=")
             if equals:
-                yield name, unquote_plus(text)
+                yield name, _decoded(name, text)
+
+
+def _decoded(name: str, text: str) -> str:
+    """Raises RefusedError (TEXT_NOT_UTF8)."""
+    try:
+        return unquote_plus(text, errors="strict")
+    except UnicodeDecodeError as error:
+        message = f"the value of {name!a} in a header is not UTF-8, percent-encoded"
+        raise RefusedError(ErrorKind.TEXT_NOT_UTF8, message) from error

@@ -140,6 +140,16 @@ class ErrorKind(Enum):
         "The storage profiles are kept by different engines",
         "Use profiles that the same engine keeps on every node of the zone.",
     )
+    NAME_NOT_VISIBLE = ErrorRow(
+        4009,
+        "42602",
+        400,
+        "The name has a character that cannot be seen",
+        "Leave out control characters, line breaks, marks of direction and what has no width.",
+    )
+    NAME_RESERVED = ErrorRow(
+        4010, "42939", 400, "The name is reserved", "Use another name: . and .. stand for folders in addresses."
+    )
     TABLE_ALREADY_EXISTS = ErrorRow(
         4101, "42P07", 409, "The table exists already", "Use another name, or IF NOT EXISTS."
     )
@@ -374,6 +384,19 @@ class ErrorKind(Enum):
     )
     REVISION_GONE = ErrorRow(
         8010, "55000", 410, "The revision is not kept any more", "Read at a newer revision, or at a time."
+    )
+    TEXT_NOT_UTF8 = ErrorRow(
+        8201,
+        "22021",
+        400,
+        "The text is not UTF-8",
+        "Send whole characters in UTF-8, percent-encoded in addresses.",
+    )
+    METHOD_NOT_ALLOWED = ErrorRow(
+        8202, "0A000", 405, "The address does not take this method", "Use a method that Allow names."
+    )
+    ADDRESS_NOT_FOUND = ErrorRow(
+        8203, "42704", 404, "There is nothing at this address", "Look at /docs for what there is."
     )
     INTERNAL_ERROR = ErrorRow(
         9001,

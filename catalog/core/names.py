@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.messages import Name
+from catalog.core.messages import Name, Position
+from catalog.core.visible import hidden_character
 
 NAME_CHARS_MAX = 128
+RESERVED = (".", "..")
+"""Folders in an address: many clients take them out of it before they send it."""
 
 
 def check_name(name: Name, what: str = "a zone") -> None:
@@ -21,6 +24,23 @@ def check_name(name: Name, what: str = "a zone") -> None:
     if len(name.text) > NAME_CHARS_MAX:
         message = f"{what}'s name has at most {NAME_CHARS_MAX} characters, this one has {len(name.text)}"
         raise RefusedError(ErrorKind.NAME_TOO_LONG, message, name.position)
+
+
+def check_new_name(name: Name, what: str = "a zone") -> None:
+    """The name of something to be made: what was made before this rule can still be altered, renamed and
+    dropped. Raises RefusedError."""
+    check_name(name, what)
+    if name.text in RESERVED:
+        raise RefusedError(ErrorKind.NAME_RESERVED, f"{what} cannot be named {name.text}", name.position)
+    check_visible(name.text, f"{what}'s name", name.position)
+
+
+def check_visible(text: str, what: str, position: Position | None) -> None:
+    """Raises RefusedError (NAME_NOT_VISIBLE)."""
+    hidden = hidden_character(text)
+    if hidden is not None:
+        message = f"{what} has the character {hidden}, which cannot be seen"
+        raise RefusedError(ErrorKind.NAME_NOT_VISIBLE, message, position)
 
 
 def _shown(text: str) -> str:

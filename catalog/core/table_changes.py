@@ -22,7 +22,7 @@ from catalog.core.messages import (
     ProfileName,
     TableCommand,
 )
-from catalog.core.names import check_name
+from catalog.core.names import check_name, check_new_name, check_visible
 from catalog.core.table import Column, Table, TableId, type_problem, type_text
 from catalog.core.versions import (
     CatalogEntry,
@@ -133,7 +133,7 @@ def drop_table(snapshot: CatalogSnapshot, command: DropTable) -> Change:
 
 
 def _check_create(command: CreateTable) -> None:
-    check_name(command.name, "a table")
+    check_new_name(command.name, "a table")
     if command.zone:
         check_name(command.zone)
     _check_columns(command.columns)
@@ -153,11 +153,13 @@ def _check_create(command: CreateTable) -> None:
     if command.profile and not command.profile.text:
         message = "a storage profile has a name that is not blank"
         raise RefusedError(ErrorKind.STORAGE_PROFILES_EMPTY, message, command.profile.position)
+    if command.profile:
+        check_visible(command.profile.text, "the storage profile's name", command.profile.position)
 
 
 def _check_columns(columns: Sequence[ColumnClause]) -> None:
     for column in columns:
-        check_name(column.name, "a column")
+        check_new_name(column.name, "a column")
     _check_distinct([column.name for column in columns], "given")
     for column in columns:
         problem = type_problem(column.type.name, column.type.arguments)

@@ -19,7 +19,7 @@ from catalog.core.messages import (
     ZoneCommand,
     ZoneOption,
 )
-from catalog.core.names import check_name
+from catalog.core.names import check_name, check_new_name
 from catalog.core.node_filter import FilterError, NodeFilters, may_use
 from catalog.core.quorum import default_quorum
 from catalog.core.quorum_rules import check_bounds, check_data_nodes, check_stored_quorum
@@ -45,7 +45,7 @@ def data_nodes_of(zone: Zone, topology: Topology, filters: NodeFilters) -> tuple
 
 
 def create_zone(snapshot: CatalogSnapshot, command: CreateZone, surroundings: Surroundings) -> Change:
-    check_name(command.name)
+    check_new_name(command.name)
     parameters = read_options(command)
     implied = tuple(ProfileName(name, command.name.position) for name in DEFAULT_PROFILES)
     check_profiles(parameters.storage_profiles or implied, surroundings.topology)
@@ -109,7 +109,7 @@ def alter_zone(snapshot: CatalogSnapshot, command: AlterZone, surroundings: Surr
 def rename_zone(snapshot: CatalogSnapshot, command: RenameZone) -> Change:
     """Source looked up first, then the target must be free: also its own name is taken."""
     check_name(command.name)
-    check_name(command.new_name)
+    check_new_name(command.new_name)
     zone = snapshot.zone(command.name.text)
     if zone is None:
         return _missing(command, command.if_exists)

@@ -22,6 +22,7 @@ from catalog.core.messages import (
     UnknownOption,
     ZoneOption,
 )
+from catalog.core.names import check_visible
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import TIMER_OFF, ConsistencyMode, DistributionAlgorithm, Strategy, Zone
 
@@ -234,6 +235,8 @@ def _profiles(options: tuple[OptionClause, ...]) -> tuple[ProfileName, ...] | No
         if not clause.value or not all(name.text for name in clause.value):
             message = "a storage profile has a name that is not blank"
             raise _refused(ErrorKind.STORAGE_PROFILES_EMPTY, message, clause)
+        for name in clause.value:
+            check_visible(name.text, "a storage profile's name", name.position)
         return clause.value
     return None
 

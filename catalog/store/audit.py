@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, RowMapping, func, insert, select
 from catalog.core.audit import NAME_MAX, Actor, AuditEntry, AuditFilter, AuditRecord, Channel
 from catalog.store.audit_table import AUDIT_LOG
 from catalog.store.engine import WRITES, available, reading
+from catalog.store.texts import storable
 
 DETAILS_MAX = 10_000
 REASON_MAX = 1_000
@@ -37,9 +38,9 @@ class SqlAudit:
             query = query.where(table.c.number < below)
         for column, text in ((table.c.action, wanted.action), (table.c.subject, wanted.subject)):
             if text:
-                query = query.where(func.upper(column) == _storable(text).upper())
+                query = query.where(func.upper(column) == storable(text).upper())
         if wanted.by:
-            query = query.where(table.c.actor == _storable(wanted.by))
+            query = query.where(table.c.actor == storable(wanted.by))
         with reading(self._engine) as connection:
             return tuple(_record(row) for row in connection.execute(query).mappings())
 
@@ -50,23 +51,18 @@ def insert_audit(connection: Connection, entry: AuditEntry, at_us: int) -> None:
     actor = entry.actor
     row = {
         "at_us": at_us,
-        "action": _storable(entry.action)[:64],
-        "subject": _storable(entry.subject)[:SUBJECT_MAX],
-        "actor": _storable(actor.name)[:NAME_MAX],
+        "action": storable(entry.action)[:64],
+        "subject": storable(entry.subject)[:SUBJECT_MAX],
+        "actor": storable(actor.name)[:NAME_MAX],
         "verified": actor.verified,
         "channel": actor.channel.value,
-        "address": _storable(actor.address)[:64],
-        "reason": _storable(entry.reason)[:REASON_MAX],
-        "details": _storable(entry.details)[:DETAILS_MAX],
+        "address": storable(actor.address)[:64],
+        "reason": storable(entry.reason)[:REASON_MAX],
+        "details": storable(entry.details)[:DETAILS_MAX],
         "version_before": entry.version_before,
         "version_after": entry.version_after,
     }
     connection.execute(insert(AUDIT_LOG), row)
-
-
-def _storable(text: str) -> str:
-    """PostgreSQL takes no NUL, and no database half a surrogate pair."""
-    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def _record(row: RowMapping) -> AuditRecord:

@@ -29,6 +29,7 @@ from catalog.core.zone import ZoneId
 from catalog.store.engine import WRITES, available, reading
 from catalog.store.statement_tables import STATEMENT_LOG, STATEMENT_PAGES
 from catalog.store.tables import CATALOG_VERSIONS, ZONE_VERSIONS
+from catalog.store.texts import storable
 
 US_PER_S = 1_000_000
 PURGED_AT_ONCE = 500
@@ -69,7 +70,7 @@ class SqlStatementLog:
             "protocol": new.protocol,
             "idempotency_key": new.idempotency_key,
             "sql_hash": new.sql_hash,
-            "sql": new.sql,
+            "sql": storable(new.sql),
             "state": StatementState.RUNNING.value,
             "owner": owner,
             "lease_until_us": now + int(lease_s * US_PER_S),

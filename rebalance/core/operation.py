@@ -130,9 +130,12 @@ def operation_id(zone_id: ZoneId, event_revision: int) -> str:
     return f"{zone_id}-{event_revision}"
 
 
+OPERATION_ID = "([1-9][0-9]{0,17})-([1-9][0-9]{0,18})"
+
+
 def parse_operation_id(text: str) -> tuple[ZoneId, int] | None:
     """(zone, event revision); None for what is no id of an operation."""
-    match = re.fullmatch(r"([1-9][0-9]{0,17})-([1-9][0-9]{0,18})", text)
+    match = re.fullmatch(OPERATION_ID, text)
     return None if match is None else (ZoneId(int(match[1])), int(match[2]))
 
 

@@ -1,0 +1,73 @@
+"""What JSON bodies are made of: exactly the types that the document names, and texts that are UTF-8."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from fastapi import Request
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from catalog.core.audit import NAME_MAX
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.visible import VISIBLE_PATTERN, hidden_character
+
+
+class RequestBody(BaseModel):
+    """Nothing is read as another type, as "5" or true for a number, and nothing unknown is passed over."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _whole(value: object) -> object:
+    """JSON has one kind of numbers: 3.0 is 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+JSON_INT_MAX = (1 << 53) - 1
+"""Every JSON parser has whole numbers up to this one."""
+
+
+def _visible(name: str) -> str:
+    """Raises ValueError."""
+    hidden = hidden_character(name)
+    if hidden is not None:
+        raise ValueError(f"a name has no character that cannot be seen, as {hidden}")
+    return name
+
+
+Person = Annotated[
+    str, Field(max_length=NAME_MAX, json_schema_extra={"pattern": VISIBLE_PATTERN}), AfterValidator(_visible)
+]
+"""Who asks, in a body."""
+
+# Everything up to an escape that is half of a character, in one pass: what was taken is never tried again.
+_WHOLE = re.compile(
+    rb"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)*+",
+    re.DOTALL,
+)
+_PERHAPS_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+async def require_text(request: Request) -> None:
+    """For every route: each text of a JSON body can be stored and sent back. Raises RefusedError."""
+    if "json" in request.headers.get("content-type", "").lower():
+        check_json(await request.body())
+
+
+def check_json(body: bytes) -> None:
+    """Of a text that is JSON. Raises RefusedError (TEXT_NOT_UTF8)."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        message = f"the body is not UTF-8 (byte {error.start + 1})"
+        raise RefusedError(ErrorKind.TEXT_NOT_UTF8, message) from error
+    if _PERHAPS_HALF.search(body) is None:
+        return
+    whole = _WHOLE.match(body)
+    assert whole is not None, "it takes nothing, too"
+    half = body[whole.end() : whole.end() + 6]
+    if half:
+        message = f"{half.decode()} (byte {whole.end() + 1} of the body) is half of a character"
+        raise RefusedError(ErrorKind.TEXT_NOT_UTF8, message)

@@ -1,0 +1,29 @@
+"""Lines for people and JSON for programs. Whatever text is in them, it stays on its line and can be seen."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TextIO
+
+from catalog.core.visible import visible, visible_json
+
+
+def say(line: str = "", *, out: TextIO | None = None) -> None:
+    """One line, at once."""
+    print(visible(line), file=out or sys.stdout, flush=True)
+
+
+def say_lines(text: str) -> None:
+    """A text that has lines of its own, as a statement."""
+    for line in text.split("\n"):
+        say(line)
+
+
+def say_json(value: object, indent: int | None = None, *, out: TextIO | None = None) -> None:
+    """One document."""
+    print(json_text(value, indent), file=out or sys.stdout)
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    return visible_json(json.dumps(value, ensure_ascii=False, indent=indent))

@@ -1,0 +1,239 @@
+"""Names and keys of every kind on a whole installation: REST, `zonectl`, and both modes of the client."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+from collections.abc import Iterator
+from urllib.parse import quote, urlsplit
+
+import httpx
+import pytest
+
+from app.client.blocking import BlockingZoneClient
+from app.client.resources import key_path, segment
+from app.client.zone_client import Mode, Read
+from tests.e2e.installation import ANSWER_S, ZONECTL, Installation, wait_for
+
+pytestmark = pytest.mark.timeout(600)
+
+KEYS = (
+    *(
+        "a\nb",
+        "a\r\nb",
+        "a/b",
+        "/a",
+        "a/",
+        "//",
+        "%",
+        "%2f",
+        "%00",
+        "a?b",
+        "a#b",
+        "a b",
+        "+",
+        ".",
+        "..",
+        "a/../b",
+    ),
+    *(
+        "../../zones",
+        "partitions/0",
+        "kv/x",
+        "x/verify",
+        "\x00",
+        "a\x00",
+        "\x7f",
+        "\u202e",
+        "\u200b",
+        "é",
+        "e\u0301",
+    ),
+    *("東京", "\U0001f642", "\ufffd", '"', "'", "\\", "<b>", "{zone}", "k" * 1024, "\U0001f642" * 1024),
+)
+ZONES = ("a/b?c#d", "%2F..%", "kv/x/y", "\"quoted\" 'text' -- ;", "..a &=+", "<b>東京 🙂</b>")
+
+
+@pytest.fixture(scope="module")
+def zone(five_nodes: Installation) -> Iterator[str]:
+    five_nodes.execute("CREATE ZONE keyed (PARTITIONS 2, REPLICAS 4, QUORUM SIZE 2)")
+    yield "KEYED"
+    five_nodes.execute("DROP ZONE keyed")
+
+
+def raw(server: Installation, method: str, target: str, body: str | None = None) -> tuple[int, dict]:
+    """A request whose target is sent as it is."""
+    connection = http.client.HTTPConnection(urlsplit(server.url).netloc, timeout=ANSWER_S)
+    connection.request(method, target, body, {"Content-Type": "application/json"} if body else {})
+    answer = connection.getresponse()
+    told = json.loads(answer.read())
+    connection.close()
+    return answer.status, told
+
+
+def test_each_key_is_one_key_for_everybody(five_nodes: Installation, zone: str) -> None:
+    """Put over REST, read over REST, by both modes of the client and from a learner; no key is another's."""
+    servers = [five_nodes.url]
+    with httpx.Client(base_url=five_nodes.url, trust_env=False, timeout=ANSWER_S) as http_client:
+        for number, key in enumerate(KEYS):
+            answer = http_client.put(key_path(zone, key), json={"value": f"value {number}"})
+            assert (answer.status_code, answer.json()["key"]) == (200, key)
+    with BlockingZoneClient(servers) as direct, BlockingZoneClient(servers, mode=Mode.ROUTED) as routed:
+        for number, key in enumerate(KEYS):
+            for client in (direct, routed):
+                found = client.get(zone, key)
+                assert found is not None
+                assert found.value == f"value {number}"
+            newest = direct.get(zone, key)
+            assert newest is not None
+            learned = routed.get(zone, key, read=Read.LEARNER, at_revision=newest.revision)
+            assert learned == newest
+            assert direct.put(zone, key, f"again {number}").partition == newest.partition
+        for number, key in enumerate(KEYS):
+            assert routed.get(zone, key) == direct.get(zone, key)
+            status, told = raw(five_nodes, "GET", key_path(zone, key))
+            assert (status, told["key"], told["value"]) == (200, key, f"again {number}")
+
+
+def test_each_key_is_verified(five_nodes: Installation, zone: str) -> None:
+    put = [raw(five_nodes, "PUT", key_path(zone, key), json.dumps({"value": "v"}))[1] for key in KEYS]
+    saved = [
+        {"partition": number, "keys": [each["key"] for each in put if each["partition"] == number]}
+        for number in (0, 1)
+    ]
+    assert sum(len(each["keys"]) for each in saved) == len(KEYS)
+    status, told = raw(five_nodes, "POST", f"/api/v1/zones/{zone}/verify", json.dumps({"saved": saved}))
+    assert (status, told["agrees"]) == (200, True)
+    assert {each["key"] for part in told["partitions"] for each in part["keys"]} == set(KEYS)
+
+
+def test_slashes_of_a_key_need_not_be_encoded(five_nodes: Installation, zone: str) -> None:
+    for written, key in (("a/b", "a/b"), ("/x//", "/x//"), ("%6B", "k"), ("a%2fb/c", "a/b/c"), ("a+b", "a+b")):
+        target = f"/api/v1/zones/{zone}/kv/{written}"
+        status, told = raw(five_nodes, "PUT", target, json.dumps({"value": key}))
+        assert (status, told["key"]) == (200, key)
+        assert raw(five_nodes, "GET", key_path(zone, key))[1]["value"] == key
+
+
+@pytest.mark.parametrize("key", ["k%ff", "k%fe", "%ed%a0%80", "%c0%80", "k%", "k%f", "k%zz"])
+def test_what_is_no_utf8_is_no_key(five_nodes: Installation, zone: str, key: str) -> None:
+    """Two such keys would be one: U+FFFD in place of what cannot be read."""
+    target = f"/api/v1/zones/{zone}/kv/{key}"
+    for method, body in (("PUT", '{"value": "x"}'), ("GET", None)):
+        status, told = raw(five_nodes, method, target, body)
+        assert (status, told["name"], told["sqlState"]) == (400, "TEXT_NOT_UTF8", "22021")
+    assert raw(five_nodes, "GET", key_path(zone, "k\ufffd"))[0] == 404
+
+
+def test_values_are_text(five_nodes: Installation, zone: str) -> None:
+    status, told = raw(five_nodes, "PUT", key_path(zone, "half"), '{"value": "\\ud800"}')
+    assert (status, told["name"]) == (400, "TEXT_NOT_UTF8")
+    whole = "\x00 \ufffd \U0001f642 \\ud800"
+    assert raw(five_nodes, "PUT", key_path(zone, "whole"), json.dumps({"value": whole}))[0] == 200
+    assert raw(five_nodes, "GET", key_path(zone, "whole"))[1]["value"] == whole
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_the_client_refuses_what_is_no_key(five_nodes: Installation, zone: str, mode: Mode) -> None:
+    """The same in both modes, and before anything is sent."""
+    with BlockingZoneClient([five_nodes.url], mode=mode) as client:
+        for key in ("", "k" * 1025, "\udcff"):
+            with pytest.raises(ValueError, match="key"):
+                client.put(zone, key, "v")
+            with pytest.raises(ValueError, match="key"):
+                client.get(zone, key)
+        with pytest.raises(ValueError, match="value is not UTF-8"):
+            client.put(zone, "k", "\ud800")
+        with pytest.raises(ValueError, match="operation id"):
+            client.put(zone, "k", "v", "é")
+
+
+def test_zonectl_puts_and_gets_each_key(five_nodes: Installation, zone: str) -> None:
+    for number, key in enumerate(("a\nb", "a/../b", "%ff", "-", "\u202e", " ", "..")):
+        done = five_nodes.zonectl("kv", "put", zone, "--", key, f"cli {number}")
+        assert done.returncode == 0, done.stderr
+        got = five_nodes.zonectl("kv", "get", zone, "--", key)
+        assert (got.returncode, got.stdout) == (0, f"cli {number}\n"), got.stderr
+        assert len(done.stdout.splitlines()) == 2, "a key with line breaks forges no line"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (b"kv", b"put", b"keyed", b"k\xff", b"v"),
+        (b"kv", b"put", b"keyed", b"k", b"v\xff"),
+        (b"kv", b"get", b"keyed\xff", b"k"),
+        (b"kv", b"put", b"keyed", b"k", b"v", b"--operation-id", "é".encode()),
+        (b"sql", b"-e", b"SHOW ZONES -- \xff"),
+        (b"node", b"can-stop", b"n\xff"),
+        (b"operations", b"pause", b"1-1", b"--reason", b"\xff"),
+    ],
+)
+def test_zonectl_refuses_bytes_that_are_no_text(five_nodes: Installation, arguments: tuple[bytes, ...]) -> None:
+    command = [each.encode() for each in ZONECTL]
+    done = subprocess.run(
+        [*command, *arguments, b"--url", five_nodes.url.encode()], capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 64, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert b"not UTF-8 text" in done.stderr or b"operation id" in done.stderr
+
+
+@pytest.mark.parametrize("name", ZONES)
+def test_a_zone_is_reached_by_every_route_and_command(five_nodes: Installation, name: str) -> None:
+    quoted = '"' + name.replace('"', '""') + '"'
+    created = five_nodes.zonectl("sql", "-e", f"CREATE ZONE {quoted} (PARTITIONS 1, REPLICAS 2)", "--wait")
+    assert created.returncode == 0, created.stderr
+    try:
+        published = f"/api/v1/zones/{segment(name)}/partition-map"
+        wait_for("its map", lambda: five_nodes.get(published)["zone"] == name)
+        document = five_nodes.get("/openapi.json")
+        paths = {path: methods for path, methods in document["paths"].items() if "{zone}" in path}
+        assert len(paths) >= 9
+        with httpx.Client(base_url=five_nodes.url, trust_env=False, timeout=ANSWER_S) as client:
+            assert client.put(key_path(name, "k/1"), json={"value": "v"}).json()["zone"] == name
+            for path, methods in paths.items():
+                address = path.replace("{zone}", segment(name)).replace("{key}", segment("k/1"))
+                for method in set(methods) - {"put"}:
+                    body = {"dry_run": True} if "recovery" in path else {}
+                    told = client.request(
+                        method, address.replace("{partition}", "0"), json=body if method == "post" else None
+                    )
+                    answer = told.json()
+                    if answer.get("name") != "RECOVERY_NOT_NEEDED":
+                        assert told.status_code == 200, (path, told.text)
+                        assert answer.get("zone", name) == name
+            page = client.get(f"/console/zones/{quote(name, safe='')}")
+            assert page.status_code == 200
+            assert "does not exist" not in page.text
+        for command in (
+            ("kv", "get", quoted, "k/1"),
+            ("verify", quoted),
+            ("recovery", "states", quoted),
+            ("operations", "list", "--zone", quoted),
+            ("rebalance", "pause", "--zone", quoted, "--by", "me"),
+            ("rebalance", "resume", "--zone", quoted),
+        ):
+            done = five_nodes.zonectl(*command)
+            assert done.returncode == 0, (command, done.stderr)
+    finally:
+        dropped = five_nodes.zonectl("sql", "-e", f"DROP ZONE {quoted}", "--wait")
+    assert dropped.returncode == 0, dropped.stderr
+
+
+def test_what_people_write_forges_no_line(five_nodes: Installation, zone: str) -> None:
+    """A reason may have lines and signs of a terminal: tables and lists show them escaped, JSON has them."""
+    forged = "new disks\nn9  yes  \x1b[2K\u202egnirts"
+    paused = five_nodes.zonectl("rebalance", "pause", "--zone", zone, "--by", "eve", "--reason", forged)
+    assert paused.returncode == 0, paused.stderr
+    try:
+        for command in (("audit",), ("rebalance", "limits"), ("sql", "-e", "SELECT reason FROM audit")):
+            done = five_nodes.zonectl(*command)
+            assert "new disks\\nn9  yes  \\x1b[2K\\u202egnirts" in done.stdout, done.stdout
+            assert not set(done.stdout) & {"\x1b", "\u202e"}
+        as_json = five_nodes.zonectl("audit", "--format", "json").stdout
+        assert not set(as_json) & {"\x1b", "\u202e"}
+        assert forged in [each["reason"] for each in json.loads(as_json)]
+    finally:
+        five_nodes.zonectl("rebalance", "resume", "--zone", zone)

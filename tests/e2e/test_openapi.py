@@ -1,0 +1,70 @@
+"""The OpenAPI document is what the server does: schemathesis, every check, coverage phase and fuzzing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.api.problems import EVERYWHERE
+from tests.e2e.installation import ANSWER_S, Installation, without_spark
+
+pytestmark = pytest.mark.timeout(900)
+
+CONFIG = Path(__file__).parents[1] / "data" / "schemathesis.toml"
+"""Seed, number of examples, and what is expected besides the document, each with its reason."""
+SEEN_AT_LEAST = 38
+
+
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """Of this module's own: limits, drains and pauses are made at random."""
+    directory = tmp_path_factory.mktemp("openapi")
+    whole = Installation(directory / "data", 3, without_spark(directory))
+    try:
+        whole.start()
+        whole.execute("CREATE ZONE orders (PARTITIONS 2, REPLICAS 3)")
+        yield whole
+    finally:
+        whole.stop()
+
+
+def test_the_document_is_what_the_server_does(tried: Installation, tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("schemathesis")
+    done = subprocess.run(
+        [program, "--config-file", CONFIG, "run", "--no-color", f"{tried.url}/openapi.json"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=800,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-20_000:]
+    assert f"{SEEN_AT_LEAST} selected / {SEEN_AT_LEAST} total" in done.stdout
+    assert httpx.get(f"{tried.url}/healthz", trust_env=False, timeout=ANSWER_S).status_code == 200
+
+
+def test_each_operation_says_what_any_may_answer(tried: Installation) -> None:
+    """And none says what none answers: the framework's own 422, or null for a parameter."""
+    document = tried.get("/openapi.json")
+    operations = [each for methods in document["paths"].values() for each in methods.values()]
+    assert len(operations) >= SEEN_AT_LEAST
+    for operation in operations:
+        assert set(map(str, EVERYWHERE)) <= set(operation["responses"])
+        assert "application/json" not in operation["responses"].get("422", {}).get("content", {})
+        for parameter in operation.get("parameters", ()):
+            assert {"type": "null"} not in parameter["schema"].get("anyOf", ()), parameter
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+def test_what_is_not_there_has_a_code(tried: Installation) -> None:
+    missing = httpx.get(f"{tried.url}/api/v1/nothing", trust_env=False, timeout=ANSWER_S)
+    assert (missing.status_code, missing.json()["name"]) == (404, "ADDRESS_NOT_FOUND")
+    refused = httpx.delete(f"{tried.url}/api/v1/zones/x/kv/y", trust_env=False, timeout=ANSWER_S)
+    assert (refused.status_code, refused.json()["name"]) == (405, "METHOD_NOT_ALLOWED")
+    assert refused.headers["allow"] == "GET, PUT"
+    assert refused.headers["content-type"] == "application/problem+json"

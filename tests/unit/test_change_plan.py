@@ -59,6 +59,39 @@ async def test_every_way_to_ask_shows_the_same_plan(api: OperationsWorld, sql: s
     assert await api.world.dump() == before
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TABLE more (id INT PRIMARY KEY) ZONE orders",
+        "CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY) ZONE orders",
+        "ALTER TABLE t ADD COLUMN note VARCHAR",
+        "DROP TABLE t",
+        "ALTER ZONE orders RENAME TO sales",
+        "ALTER ZONE orders SET DEFAULT",
+        "ALTER ZONE orders SET (AUTO SCALE DOWN 7)",
+        "ALTER ZONE orders SET (REPLICAS 1)",
+        "DROP ZONE IF EXISTS nowhere",
+    ],
+)
+async def test_what_moves_nothing_shows_no_move(api: OperationsWorld, sql: str) -> None:
+    """And carrying it out names no target, and begins no operation."""
+    await api.run("CREATE TABLE t (id INT PRIMARY KEY) ZONE orders")
+    rows = await explained(api, sql)
+    assert [row for row in rows if row["section"] in ("MOVE", "ADD", "REMOVE", "ROLE") and row["name"]] == []
+    before = (await api.newest())["operation_id"]
+    await api.run(sql)
+    assert (await api.newest())["operation_id"] == before
+
+
+async def test_a_statement_of_a_script_follows_the_ones_before_it(api: OperationsWorld) -> None:
+    script = f"{WIDER}; ALTER ZONE orders SET (REPLICAS 1); CREATE ZONE b (PARTITIONS 2); DROP ZONE b"
+    moved = []
+    for change in (await planned(api, script))["changes"]:
+        rows = [row for row in change["effects"] if row["section"] in ("MOVE", "ADD", "REMOVE") and row["name"]]
+        moved.append({(row["section"], sum(each["replicas"] for each in rows)) for row in rows})
+    assert moved == [{("ADD", 4)}, {("REMOVE", 4)}, {("ADD", 2)}, {("REMOVE", 2)}]
+
+
 async def test_files_have_the_plan_of_their_statements(api: OperationsWorld) -> None:
     """VOL-087: with what the files compare, and the plan of the statements that lead there; where nothing is to
     be done there is no plan."""

@@ -8,10 +8,14 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.actor import acting
+from app.api.problems import problem_response
 from catalog.core.audit import NAME_MAX, Actor, Channel
+from catalog.core.errors import RefusedError
 
 STATED = "Zonekeeper-By"
 """A client says who it asks for, percent-encoded."""
+WHY = "Zonekeeper-Reason"
+"""And why, percent-encoded: for requests whose body has no place for it."""
 VIA = "Zonekeeper-Via"
 """``cli`` or ``console``; without it, REST."""
 SQL_USER = "X-Trino-User"
@@ -29,7 +33,12 @@ class ActorMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with acting(self._actor(scope)):
+        try:
+            actor = self._actor(scope).because(unquote(Headers(scope=scope).get(WHY, "")))
+        except RefusedError as error:
+            await problem_response(error)(scope, receive, send)
+            return
+        with acting(actor):
             await self._app(scope, receive, send)
 
     def _actor(self, scope: Scope) -> Actor:

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.metastore_calls import answered
-from app.api.models import DrainBody, Nodes
+from app.api.models import DrainBody, Nodes, Reason
 from app.api.problems import documented
 from app.node_stop import can_stop
 from app.services import Services, ServicesOf
@@ -31,7 +31,7 @@ class DrainRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     by: str = Field(min_length=1, max_length=100, description="who drains, to be asked")
-    reason: str = Field("", max_length=500)
+    reason: Reason = ""
 
 
 class DrainResult(BaseModel):

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.api.models import Reason
 from catalog.core.zone_options import PARTITIONS_MAX
 
 DAYS_MAX = 366
@@ -114,7 +115,7 @@ class ActionRequest(BaseModel):
     by: str | None = Field(
         None, max_length=100, description="who asks, where no proxy says; null: the header's"
     )
-    reason: str = Field("", max_length=500)
+    reason: Reason = ""
 
 
 class OperationPause(ActionRequest):

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from app.actor import current_actor
+from app.api.models import Reason
 from app.api.problems import documented
 from app.services import Services, ServicesOf
 from catalog.core.audit import Action
@@ -97,7 +98,7 @@ class PauseRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     by: str = Field(min_length=1, max_length=100, description="who pauses, to be asked")
-    reason: str = Field("", max_length=500)
+    reason: Reason = ""
     for_s: float | None = Field(
         None, gt=0, le=DAYS_MAX * 86_400, description="ends by itself after so many seconds; null: never"
     )
@@ -112,7 +113,7 @@ class LimitsChange(BaseModel):
     by: str | None = Field(
         None, max_length=100, description="who asks, where no proxy says; null: the pause's, or the header's"
     )
-    reason: str = Field("", max_length=500, description="why; empty: the pause's")
+    reason: Reason = ""
 
     cluster_moves: Cap = None
     zone_moves: Cap = None

@@ -45,10 +45,11 @@ def apply_files(
     timeout_s: float | None,
     as_json: bool,
     plan_id: str | None = None,
+    reason: str = "",
 ) -> int:
     """Raises CliError at the first refusal; what was done before it was told."""
     done: list[JsonObject] = []
-    with ApiClient(address) as client:
+    with ApiClient(address, reason) as client:
         plan = _planned(client, files, prune=prune, as_json=as_json, plan_id=plan_id)
         for attempt in range(PLANS_MAX):
             if plan_id is not None:

@@ -24,6 +24,7 @@ from catalog.core.zone import (
 )
 from catalog.ports import StatementStamp, VersionRecord
 from catalog.store.audit import insert_audit
+from catalog.store.audit_table import AUDIT_LOG
 from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
 
 _COMMENT = re.compile(r"--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -82,15 +83,19 @@ def read_version_of(connection: Connection, statement_id: str) -> int | None:
 
 
 def read_history(connection: Connection, after: int, limit: int) -> tuple[VersionRecord, ...]:
-    """Versions above ``after``, oldest first, at most ``limit``."""
-    table = CATALOG_VERSIONS
-    query = (
-        select(table.c.version, table.c.statement_id, table.c.statement, table.c.committed_at_us)
-        .where(table.c.version > after)
-        .order_by(table.c.version)
-        .limit(limit)
+    """Versions above ``after``, oldest first, at most ``limit``; who asked for each and why is in the audit."""
+    table, audit = CATALOG_VERSIONS, AUDIT_LOG
+    columns = table.c.version, table.c.statement_id, table.c.statement, table.c.committed_at_us
+    query = select(*columns).where(table.c.version > after).order_by(table.c.version).limit(limit)
+    rows = connection.execute(query).mappings().all()
+    if not rows:
+        return ()
+    made = select(audit.c.version_after, audit.c.actor, audit.c.reason).where(
+        audit.c.version_after.between(rows[0]["version"], rows[-1]["version"]),
+        audit.c.version_before < audit.c.version_after,
     )
-    return tuple(VersionRecord(**row) for row in connection.execute(query).mappings())
+    asked = {row.version_after: (row.actor, row.reason) for row in connection.execute(made)}
+    return tuple(VersionRecord(*row.values(), *asked.get(row["version"], ("", ""))) for row in rows)
 
 
 def insert_version(
@@ -136,7 +141,7 @@ def _audit_entry(version: int, entries: tuple[CatalogEntry, ...], stamp: Stateme
         action=" ".join(words).upper(),
         subject=", ".join(names),
         actor=stamp.actor,
-        reason=stamp.origin.reason if stamp.origin is not None else "",
+        reason=stamp.origin.reason if stamp.origin is not None else stamp.actor.reason,
         details=stamp.text,
         version_before=version - 1,
         version_after=version,
@@ -235,7 +240,7 @@ def _table_row(version: int, entry: TableEntry) -> dict[str, Any]:
 
 
 def _outbox_row(version: int, entry: ZoneEntry, stamp: StatementStamp) -> dict[str, Any]:
-    origin = stamp.origin or Origin(stamp.actor.name, stamp.actor.verified)
+    origin = stamp.origin or Origin(stamp.actor.name, stamp.actor.verified, stamp.actor.reason)
     origin = replace(origin, statement=stamp.text[:STATEMENT_MAX])
     intent = ZoneIntent(version, entry.zone, dropped=entry.kind is EntryKind.DROPPED, origin=origin)
     return {

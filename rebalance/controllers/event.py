@@ -24,6 +24,8 @@ class Event:
     pointer: KeyValue | None
     epoch: int
     fence: Compare
+    taken_up: bool = False
+    """Data nodes were written for the intent before, so something else asks for another target now."""
 
     @property
     def revision(self) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from catalog.core.zone import Zone, ZoneId, ZoneIntent
+from catalog.core.zone import TIMER_OFF, Zone, ZoneId, ZoneIntent
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.targets import TargetStore
 from rebalance.core.data_nodes import DataNodes
@@ -35,10 +35,13 @@ from rebalance.kernels.difference import changed_rows
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult
 
+TIMERS = ", AUTO SCALE UP "
+
 
 @dataclass(frozen=True, slots=True)
 class PlacedEvent:
-    """What a target is about to be named for: ``previous`` is the pointer that it replaces."""
+    """What a target is about to be named for: ``previous`` is the pointer that it replaces, ``taken_up`` the
+    event's."""
 
     zone_id: ZoneId
     intent: ZoneIntent
@@ -47,6 +50,7 @@ class PlacedEvent:
     event_revision: int
     previous: KeyValue | None
     is_restored: bool = False
+    taken_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +113,9 @@ class OperationLog:
     ) -> Operation:
         intent, origin = event.intent, event.intent.origin
         before = TargetPointer.decode(event.previous.value) if event.previous is not None else None
-        kind = _kind(event, before, earlier)
+        topology = await self._metastore.get(self._keyspace.topology)
+        nodes_changed = topology is not None and topology.mod_revision > event.intent_revision
+        kind = _kind(event, before, earlier, nodes_changed=nodes_changed)
         by, verified, reason = (origin.by, origin.verified, origin.reason) if origin else ("", False, "")
         statement = origin.statement if origin else ""
         if kind in (OperationKind.NODES_CHANGED, OperationKind.DRAIN, OperationKind.ADOPTED):
@@ -170,13 +176,26 @@ def _moved(stored: StoredTarget, result: PlacementResult) -> int:
 
 
 def parameters_of(zone: Zone) -> str:
-    """What of a zone decides where its data is."""
+    """What of a zone decides where its data is, and when that follows the nodes."""
     replicas = "ALL" if zone.all_replicas else str(zone.replicas)
     quorum = f", QUORUM SIZE {zone.quorum_size}" if zone.quorum_size is not None else ""
-    return f"REPLICAS {replicas}{quorum}, NODES FILTER {zone.nodes_filter}, {zone.algorithm.value}"
+    placed = f"REPLICAS {replicas}{quorum}, NODES FILTER {zone.nodes_filter}, {zone.algorithm.value}"
+    up, down = (
+        "OFF" if timer == TIMER_OFF else str(timer) for timer in (zone.auto_scale_up, zone.auto_scale_down)
+    )
+    return f"{placed}{TIMERS}{up}, AUTO SCALE DOWN {down}"
 
 
-def _kind(event: PlacedEvent, before: TargetPointer | None, earlier: Operation | None) -> OperationKind:
+def _placed_and_timers(parameters: str) -> tuple[str, str]:
+    """The halves of ``parameters_of``; earlier builds wrote the first one alone."""
+    placed, timers, rest = parameters.rpartition(TIMERS)
+    return (placed, rest) if timers else (parameters, "")
+
+
+def _kind(
+    event: PlacedEvent, before: TargetPointer | None, earlier: Operation | None, *, nodes_changed: bool
+) -> OperationKind:
+    """``nodes_changed``: after the intent was written."""
     if before is None:
         return OperationKind.CREATE_ZONE
     if event.is_restored:
@@ -184,10 +203,15 @@ def _kind(event: PlacedEvent, before: TargetPointer | None, earlier: Operation |
     epoch, revision = split_event_revision(before.event_revision)
     if split_event_revision(event.event_revision)[0] != epoch:
         return OperationKind.ADOPTED
-    # An intent that the target before did not know is what asks for this one, unless it only renamed the zone.
-    parameters = parameters_of(event.intent.zone)
-    altered = event.intent_revision > revision and (earlier is None or earlier.parameters != parameters)
-    return OperationKind.ALTER_ZONE if altered else OperationKind.NODES_CHANGED
+    if event.intent_revision <= revision:
+        return OperationKind.NODES_CHANGED
+    # The target before did not know the intent: that asks for this one if it changed what decides. A timer
+    # does so only while the nodes are those that it was set for, as anything that was taken up before.
+    placed, timers = _placed_and_timers(parameters_of(event.intent.zone))
+    knew, had = _placed_and_timers(earlier.parameters) if earlier is not None else ("", "")
+    altered = placed != knew and not (nodes_changed and event.taken_up)
+    retimed = bool(had) and timers != had and not nodes_changed
+    return OperationKind.ALTER_ZONE if altered or retimed else OperationKind.NODES_CHANGED
 
 
 def _told(before: TargetPointer | None, data_nodes: DataNodes) -> str:

@@ -137,7 +137,9 @@ class ZoneController:
         if not wanted.nodes:
             return None
         fence = unchanged(keys.epoch, epoch_key.mod_revision if epoch_key else 0)
-        return Event(zone_id, intent, intent_key.mod_revision, wanted, revision, pointer, epoch.epoch, fence)
+        asked_at = intent_key.mod_revision
+        taken_up = data_nodes_key is not None and data_nodes_key.mod_revision > asked_at
+        return Event(zone_id, intent, asked_at, wanted, revision, pointer, epoch.epoch, fence, taken_up)
 
     async def _place(
         self, events: Sequence[Event], failures: dict[ZoneId, Exception]
@@ -220,6 +222,7 @@ class ZoneController:
                 event.revision,
                 event.pointer,
                 is_restored,
+                event.taken_up,
             ),
             result,
         )

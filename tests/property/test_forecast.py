@@ -48,7 +48,7 @@ options = st.lists(
         st.sampled_from(["$[?(@.region == 'US')]", "$[?(@.region == 'EU')]", "$..*"]).map(
             lambda text: "NODES FILTER '" + text.replace("'", '"') + "'"
         ),
-        st.sampled_from(["REBALANCE STRATEGY 'QUEUE'", "REBALANCE STRATEGY 'OVERRIDE'"]),
+        st.sampled_from(["REBALANCE STRATEGY 'queue'", "REBALANCE STRATEGY 'update'"]),
     ),
     min_size=1,
     max_size=3,

@@ -357,7 +357,7 @@ SYSTEM_VIEWS = (
             "REVERSES": VARCHAR,
             **dict.fromkeys(("STARTED_AT", "BEGUN_AT", "ENDED_AT"), TIMESTAMP),
             **dict.fromkeys(("PARTITIONS", "PARTITIONS_DONE"), INTEGER),
-            **dict.fromkeys(("BYTES", "BYTES_DONE"), BIGINT),
+            **dict.fromkeys(("BYTES_ESTIMATED", "BYTES_COPIED"), BIGINT),
             **dict.fromkeys(("CAUSE", "HISTORY"), VARCHAR),
         },
         operation_history_rows,

@@ -15,6 +15,7 @@ import numpy as np
 from catalog.core.zone import TIMER_OFF, Zone, ZoneId, ZoneIntent
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.targets import TargetStore
+from rebalance.core.copy_sizes import CopySizes
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.drain import Drain
 from rebalance.core.epoch import split_event_revision
@@ -28,10 +29,13 @@ from rebalance.core.operation import (
     too_old,
 )
 from rebalance.core.operation_progress import Tally
+from rebalance.core.records import ConfigurationRecord
 from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import Compare, Delete, KeyValue, Put, absent, unchanged
 from rebalance.core.txn import Operation as Write
+from rebalance.kernels.assessment import renumbered
 from rebalance.kernels.difference import changed_rows
+from rebalance.kernels.transfers import copies
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult
 
@@ -74,7 +78,8 @@ class OperationLog:
         """The new operation, the end of the one before, and what is forgotten."""
         snapshot = await self._metastore.range(self._keyspace.zone_operations(event.zone_id))
         known = {item.key: Operation.decode(item.value) for item in snapshot.items}
-        opened = await self._opened(event, result, self._of_target_before(event, known))
+        sizes = await self._sizes(event, len(result.matrix))
+        opened = await self._opened(event, result, self._of_target_before(event, known), sizes)
         guards: list[Compare] = []
         writes: list[Write] = []
         key = self._keyspace.operation(opened.operation_id)
@@ -82,6 +87,8 @@ class OperationLog:
         if key not in {item.key for item in snapshot.items}:
             guards.append(absent(key))
             writes.append(Put(key, opened.encode()))
+            record = CopySizes(event.event_revision, sizes)
+            writes.append(Put(self._keyspace.copy_sizes(event.zone_id), record.encode()))
         for item in snapshot.items:
             if item.key == key:
                 continue
@@ -109,7 +116,11 @@ class OperationLog:
         return known.get(self._keyspace.operation(operation_id(event.zone_id, revision)))
 
     async def _opened(
-        self, event: PlacedEvent, result: PlacementResult, earlier: Operation | None
+        self,
+        event: PlacedEvent,
+        result: PlacementResult,
+        earlier: Operation | None,
+        sizes: tuple[int, ...],
     ) -> Operation:
         intent, origin = event.intent, event.intent.origin
         before = TargetPointer.decode(event.previous.value) if event.previous is not None else None
@@ -125,6 +136,7 @@ class OperationLog:
                 node, found = drain
                 kind, by = OperationKind.DRAIN, found.by
                 reason = f"{node} is leaving" + (f": {found.reason}" if found.reason else "")
+        moves, bytes_total = await self._moves(event, result, sizes)
         return Operation(
             kind=kind,
             zone_id=event.zone_id,
@@ -139,8 +151,8 @@ class OperationLog:
             parameters=parameters_of(intent.zone),
             before=before.event_revision if before else 0,
             before_version=before.catalog_version if before else 0,
-            moves=await self._moves(event, result),
-            tally=Tally(total=len(result.matrix)),
+            moves=moves,
+            tally=Tally(total=len(result.matrix), bytes_total=bytes_total),
             reverses=origin.reverses if kind is OperationKind.REVERSE and origin else "",
         )
 
@@ -152,27 +164,45 @@ class OperationLog:
                 return node, Drain.decode(found.value)
         return None
 
-    async def _moves(self, event: PlacedEvent, result: PlacementResult) -> int:
-        """How many partitions are placed otherwise than before; of a new zone all of them."""
+    async def _sizes(self, event: PlacedEvent, partitions: int) -> tuple[int, ...]:
+        """What each partition's leader last said; a new zone has no sizes."""
+        sizes = [0] * partitions
+        if event.previous is not None:
+            found = await self._metastore.range(self._keyspace.zone_partitions(event.zone_id))
+            for item in found.items:
+                parsed = self._keyspace.parse_partition(item.key)
+                if parsed is not None and parsed[1] == "configuration" and parsed[0].partition < partitions:
+                    sizes[parsed[0].partition] = ConfigurationRecord.decode(item.value).size_bytes
+        return tuple(sizes)
+
+    async def _moves(
+        self, event: PlacedEvent, result: PlacementResult, sizes: tuple[int, ...]
+    ) -> tuple[int, int]:
+        """How many partitions are placed otherwise than before, and the estimate of the bytes that are copied
+        for it; of a new zone all of them, and none."""
         partitions = len(result.matrix)
         if event.previous is None:
-            return partitions
+            return partitions, 0
         try:
             stored = await self._targets.read(event.zone_id, event.previous)
-            return await asyncio.to_thread(_moved, stored, result)
+            return await asyncio.to_thread(_moved, stored, result, sizes)
         except ValueError:
             # The target before is not there any more, or of another number of partitions.
-            return partitions
+            return partitions, 0
 
 
-def _moved(stored: StoredTarget, result: PlacementResult) -> int:
+def _moved(stored: StoredTarget, result: PlacementResult, sizes: tuple[int, ...]) -> tuple[int, int]:
     pointer = stored.pointer
     matrix = np.frombuffer(b"".join(stored.chunks), dtype="<i4").astype(np.int32)
     before = matrix.reshape(pointer.partitions, pointer.replicas)
     changed = changed_rows(
         (pointer.nodes, before, pointer.consensus), (result.nodes, result.matrix, result.consensus)
     )
-    return int(changed.sum())
+    names = tuple(dict.fromkeys((*pointer.nodes, *result.nodes)))
+    old, new = renumbered(pointer.nodes, before, names), renumbered(result.nodes, result.matrix, names)
+    voters = max(1, pointer.consensus), max(1, result.consensus)
+    made = copies(old, new, voters, np.array(sizes, dtype=np.int64))
+    return int(changed.sum()), int(made.size.sum())
 
 
 def parameters_of(zone: Zone) -> str:

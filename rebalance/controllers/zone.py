@@ -261,6 +261,7 @@ class ZoneController:
             Delete(keys.data_nodes_history(zone_id)),
             Delete(keys.target_pointer(zone_id)),
             Delete(keys.target_before(zone_id)),
+            Delete(keys.copy_sizes(zone_id)),
             *(DeletePrefix(prefix) for prefix in prefixes),
         )
         done = await self._metastore.commit(Txn((guard,), writes))

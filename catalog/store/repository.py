@@ -96,7 +96,8 @@ def read_history(connection: Connection, after: int, limit: int) -> tuple[Versio
         audit.c.version_before < audit.c.version_after,
     )
     asked = {row.version_after: (row.actor, row.reason) for row in connection.execute(made)}
-    return tuple(VersionRecord(*row.values(), *asked.get(row["version"], ("", ""))) for row in rows)
+    found = ((row, *asked.get(row["version"], ("", ""))) for row in rows)
+    return tuple(VersionRecord(**row, by=by, reason=reason) for row, by, reason in found)
 
 
 def insert_version(

@@ -24,7 +24,7 @@ def current_actor() -> Actor:
 def current_origin() -> Origin:
     """As what asks for a change of the metastore's keys."""
     actor = current_actor()
-    return Origin(actor.name, actor.verified)
+    return Origin(actor.name, actor.verified, actor.reason)
 
 
 @contextmanager

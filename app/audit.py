@@ -42,8 +42,10 @@ class Audit:
         by: str | None = None,
         reason: str = "",
     ) -> None:
-        """``by`` is a name that the request states; a verified one goes before it."""
+        """``by`` is a name that the request states; a verified one goes before it. Without a ``reason`` it is
+        the one that came with the request."""
         actor = current_actor().named(by)
+        reason = reason or actor.reason
         told = json.dumps(details, ensure_ascii=False, separators=(",", ":"), default=str)
         try:
             version = (await self._snapshot()).version

@@ -17,6 +17,7 @@ from app.views import KeyspaceViews
 from catalog.core.zone import ZoneId
 from rebalance.controllers.targets import matrix_of
 from rebalance.core.admission import Limits, utc
+from rebalance.core.copy_sizes import known_sizes
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState
@@ -27,7 +28,7 @@ from rebalance.core.records import ConfigurationRecord
 from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import KeyValue
 from rebalance.kernels.assessment import renumbered
-from rebalance.kernels.transfers import NOBODY, totals, transfers
+from rebalance.kernels.transfers import NOBODY, copies, totals
 from rebalance.metastore.mirror import KeyspaceCopy
 
 Json = dict[str, Any]
@@ -142,7 +143,8 @@ class OperationViews:
         old = renumbered(before[0], before[1], names) if before else np.zeros((len(new), 0), dtype=np.int32)
         if len(old) != len(new):
             return None
-        found = transfers(old, new, self._sizes(zone_id, len(new)))
+        voters = (before[2] if before else 1), after[2]
+        found = copies(old, new, voters, self._sizes(operation, len(new)))
         sums = totals(found)
         units = [
             {
@@ -169,19 +171,24 @@ class OperationViews:
             "first_batches": [{"batch": n, "partitions": each} for n, each in enumerate(shown, start=1)],
         }
 
-    def _target(self, zone_id: ZoneId, key: str, event: int) -> tuple[tuple[str, ...], Matrix] | None:
-        """Nodes and matrix of the stored target that ``key`` names, if it is that of ``event``."""
+    def _target(self, zone_id: ZoneId, key: str, event: int) -> tuple[tuple[str, ...], Matrix, int] | None:
+        """Nodes, matrix and voters of the stored target that ``key`` names, if it is that of ``event``."""
         pointer = read(self._keys.get(key), TargetPointer.decode)
         if not isinstance(pointer, TargetPointer) or pointer.event_revision != event:
             return None
         below = self._keys.below(self._keyspace.target(zone_id, event))
         stored = StoredTarget(pointer, tuple(chunk.value for chunk in below))
         try:
-            return pointer.nodes, matrix_of(stored)
+            return pointer.nodes, matrix_of(stored), max(1, pointer.consensus)
         except ValueError:
             return None
 
-    def _sizes(self, zone_id: ZoneId, partitions: int) -> npt.NDArray[np.int64]:
+    def _sizes(self, operation: Operation, partitions: int) -> npt.NDArray[np.int64]:
+        """Those that it was estimated with; of one that an earlier build began, those of now."""
+        zone_id = operation.zone_id
+        known = known_sizes(self._keys.get(self._keyspace.copy_sizes(zone_id)), operation.event_revision)
+        if known is not None and len(known) == partitions:
+            return np.array(known, dtype=np.int64)
         sizes = np.zeros(partitions, dtype=np.int64)
         for number in range(partitions):
             item = self._keys.get(self._keyspace.partition(PartitionId(zone_id, number)).configuration)
@@ -230,7 +237,7 @@ def _progress(operation: Operation, tally: Tally, now_ms: int) -> Json:
     found = estimate(tally, operation.begun_ms if runs else None, now_ms)
     return {
         "partitions": {"total": tally.total, "done": tally.done},
-        "bytes": {"total": tally.bytes_total, "done": tally.bytes_done},
+        "bytes": {"estimated": tally.bytes_total, "copied": tally.bytes_done},
         "bytes_per_s": None if found.rate is None else round(found.rate),
         "seconds_left": None if found.left_s is None else round(found.left_s, 1),
     }

@@ -38,12 +38,14 @@ class StatementStamp:
 
 @dataclass(frozen=True, slots=True)
 class VersionRecord:
-    """One row of the catalog's history."""
+    """One row of the catalog's history; ``by`` and ``reason`` are empty where nobody gave one."""
 
     version: int
     statement_id: str
     statement: str
     committed_at_us: int
+    by: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

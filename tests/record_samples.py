@@ -20,6 +20,7 @@ from rebalance.core.admission import Limits, Pause
 from rebalance.core.assignments import Assignments
 from rebalance.core.bandwidth import AdmissionRecord, TokenBuckets
 from rebalance.core.change_lock import decode_lock, encode_lock
+from rebalance.core.copy_sizes import CopySizes
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.drain import Drain
 from rebalance.core.epoch import EpochRecord
@@ -223,6 +224,7 @@ KINDS = (
         ZoneMapPointer.decode,
         (ZoneMapPointer(TopologyVersion(6, 1), 4, "c1", 1, 100, 1, 2, 3),),
     ),
+    Kind("copy sizes", CopySizes.decode, (CopySizes(12, (0, 4_096, 1 << 40)), CopySizes(1, ()))),
     Kind("epoch", EpochRecord.decode, (EpochRecord(), EpochRecord(3, "the stores differ"))),
     Kind(
         "admission",

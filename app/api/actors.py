@@ -14,6 +14,8 @@ from catalog.core.errors import ErrorKind, RefusedError
 
 STATED = "Zonekeeper-By"
 """A client says who it asks for, percent-encoded."""
+WHY = "Zonekeeper-Reason"
+"""And why, percent-encoded: for requests whose body has no place for it."""
 VIA = "Zonekeeper-Via"
 """``cli`` or ``console``; without it, REST."""
 SQL_USER = "X-Trino-User"
@@ -32,9 +34,12 @@ class ActorMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            actor = self._actor(scope)
+            actor = self._actor(scope).because(_reason(scope))
         except UnicodeDecodeError:
-            error = RefusedError(ErrorKind.TEXT_NOT_UTF8, f"the header {STATED} is not UTF-8, percent-encoded")
+            message = f"the headers {STATED} and {WHY} are UTF-8, percent-encoded"
+            await problem_response(RefusedError(ErrorKind.TEXT_NOT_UTF8, message))(scope, receive, send)
+            return
+        except RefusedError as error:
             await problem_response(error)(scope, receive, send)
             return
         with acting(actor):
@@ -52,6 +57,11 @@ class ActorMiddleware:
             return Actor(_shown(checked), True, channel, address)
         stated = sql_user if sql_user is not None else unquote(headers.get(STATED, ""), errors="strict")
         return Actor(_shown(stated), False, channel, address)
+
+
+def _reason(scope: Scope) -> str:
+    """Raises UnicodeDecodeError."""
+    return unquote(Headers(scope=scope).get(WHY, ""), errors="strict")
 
 
 def _shown(name: str) -> str:

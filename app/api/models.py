@@ -5,17 +5,34 @@ Answers are written as plain dictionaries (``app/views.py``); these models descr
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from app.api.bodies import RequestBody
+from catalog.core.audit import REASON_MAX, checked_reason
+from catalog.core.errors import RefusedError
+
+
+def _one_line(text: str) -> str:
+    try:
+        return checked_reason(text)
+    except RefusedError as error:
+        raise ValueError(error.message) from error
+
+
+Reason = Annotated[
+    str,
+    Field(max_length=REASON_MAX, description="why; one line. It is kept with what is done, and shown there"),
+    AfterValidator(_one_line),
+]
 
 
 class StatementRequest(RequestBody):
     sql: str = Field(
         description="one statement or a script", examples=["CREATE ZONE orders (REPLICAS 3)", "SHOW ZONES"]
     )
+    reason: Reason = ""
 
 
 class Warned(BaseModel):

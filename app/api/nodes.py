@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from app.api.bodies import Person, RequestBody
 from app.api.metastore_calls import answered
-from app.api.models import DrainBody, Nodes
+from app.api.models import DrainBody, Nodes, Reason
 from app.api.problems import documented
 from app.node_stop import can_stop
 from app.services import Services, ServicesOf
@@ -30,7 +30,7 @@ NodeName = Annotated[str, Path(description="exactly as the node is named", examp
 
 class DrainRequest(RequestBody):
     by: Person = Field(min_length=1, description="who drains, to be asked")
-    reason: str = Field("", max_length=500)
+    reason: Reason = ""
 
 
 class DrainResult(BaseModel):

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from app.api.bodies import Person, RequestBody, Whole
+from app.api.models import Reason
 from catalog.core.zone_options import PARTITIONS_MAX
 
 DAYS_MAX = 366
@@ -27,9 +28,16 @@ class PartitionShare(Share):
     waiting: int | None = Field(None, description="now; only of a single operation")
 
 
+class CopiedBytes(BaseModel):
+    estimated: int = Field(
+        description="to copy, by the sizes when it began: as plan and EXPLAIN say. 0: nobody had told sizes"
+    )
+    copied: int = Field(description="so far, measured on the nodes that got copies; may exceed the estimate")
+
+
 class OperationProgress(BaseModel):
     partitions: PartitionShare
-    bytes: Share = Field(description="of all copies that are made; 0 where nobody has told sizes yet")
+    bytes: CopiedBytes
     bytes_per_s: int | None = Field(description="since it began; null while it does not run")
     seconds_left: float | None = Field(description="at the pace so far; null: not known")
 
@@ -72,9 +80,9 @@ class UnitBody(BaseModel):
     """Copies that one node takes over from another."""
 
     donor: str | None = Field(description="null: a copy more")
-    stealer: str | None = Field(description="null: a copy less")
+    stealer: str | None = Field(description="null: a copy less; the donor itself: its copy's role changes")
     copies: int
-    bytes: int
+    bytes: int = Field(description="to copy: the estimate of when it began")
 
 
 class BatchBody(BaseModel):
@@ -111,7 +119,7 @@ class Operations(BaseModel):
 
 class ActionRequest(RequestBody):
     by: Person | None = Field(None, description="who asks, where no proxy says; null: the header's")
-    reason: str = Field("", max_length=500)
+    reason: Reason = ""
 
 
 class OperationPause(ActionRequest):

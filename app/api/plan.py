@@ -60,7 +60,7 @@ class EffectBody(BaseModel):
     before: str | None
     after: str | None
     replicas: int | None
-    bytes: int | None
+    bytes: int | None = Field(description="to copy: an estimate, by the sizes of now")
     note: str
 
 

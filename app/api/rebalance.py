@@ -14,6 +14,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from app.actor import current_actor
 from app.api.bodies import Person, RequestBody, Whole
+from app.api.models import Reason
 from app.api.problems import documented
 from app.services import Services, ServicesOf
 from catalog.core.audit import Action
@@ -96,7 +97,7 @@ class LimitsBody(BaseModel):
 
 class PauseRequest(RequestBody):
     by: Person = Field(min_length=1, description="who pauses, to be asked")
-    reason: str = Field("", max_length=500)
+    reason: Reason = ""
     for_s: float | None = Field(
         None, gt=0, le=DAYS_MAX * 86_400, description="ends by itself after so many seconds; null: never"
     )
@@ -109,7 +110,7 @@ class LimitsChange(RequestBody):
     by: Person | None = Field(
         None, description="who asks, where no proxy says; null: the pause's, or the header's"
     )
-    reason: str = Field("", max_length=500, description="why; empty: the pause's")
+    reason: Reason = ""
 
     cluster_moves: Cap = None
     zone_moves: Cap = None

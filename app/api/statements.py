@@ -8,11 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from fastapi.responses import JSONResponse, Response
 
+from app.actor import acting, current_actor
 from app.api.plan import PlanBody
 from app.api.problems import documented, problem_response
 from app.api.statement_jobs import run_logged
 from app.api.statement_models import LoggedStatement, LoggedStatementRequest, StatementAnswer
-from app.services import ServicesOf
+from app.services import Services, ServicesOf
 from app.sql.statements import ScriptError, ShownResult
 from catalog.core.errors import ErrorKind, RefusedError
 
@@ -63,6 +64,13 @@ async def run_statements(
     ``validate_only`` nothing is changed, and the answer is the plan of the script."""
     services.require_metastore()
     _check_combination(body, key, if_match)
+    with acting(current_actor().because(body.reason)):
+        return await _run(body, services, key, if_match)
+
+
+async def _run(
+    body: LoggedStatementRequest, services: Services, key: str | None, if_match: str | None
+) -> Response:
     if body.validate_only:
         return JSONResponse((await services.change_plan(body.sql)).to_json())
     if key is not None or body.wait_timeout is not None:

@@ -55,10 +55,11 @@ class ProblemError(RequestError):
 class ApiClient:
     """One HTTP connection pool; safe to share between threads. Close it, or use it in a ``with``."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, reason: str = "") -> None:
+        """``reason`` goes along with everything that is asked."""
         self.address = address
         # The environment's proxies are for the outside; a Zonekeeper is on this machine or near.
-        self._http = httpx.Client(base_url=address.url, trust_env=False, headers=_identity())
+        self._http = httpx.Client(base_url=address.url, trust_env=False, headers=_identity(reason))
 
     def __enter__(self) -> ApiClient:
         return self
@@ -232,13 +233,15 @@ class ApiClient:
             ) from error
 
 
-def _identity() -> dict[str, str]:
-    """Who asks, for what is kept of changes: the user's name, where there is one."""
+def _identity(reason: str) -> dict[str, str]:
+    """Who asks and why, for what is kept of changes: the user's name, where there is one."""
+    found = {"Zonekeeper-Via": "cli"}
+    if reason:
+        found["Zonekeeper-Reason"] = quote(reason, errors="replace")
     try:
-        name = getpass.getuser()
+        return {**found, "Zonekeeper-By": quote(getpass.getuser(), errors="replace")}
     except (KeyError, OSError):
-        return {"Zonekeeper-Via": "cli"}
-    return {"Zonekeeper-Via": "cli", "Zonekeeper-By": quote(name, errors="replace")}
+        return found
 
 
 def _perhaps(method: str) -> str:

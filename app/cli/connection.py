@@ -14,9 +14,9 @@ from app.cli.problems import render_problem
 
 
 @contextmanager
-def connected(url: str | None, data_dir: Path, form: OutputFormat) -> Iterator[ApiClient]:
+def connected(url: str | None, data_dir: Path, form: OutputFormat, reason: str = "") -> Iterator[ApiClient]:
     """Closed at the end. A ProblemError in the block becomes a CliError that shows it as ``form`` says."""
-    with ApiClient(find_address(url, data_dir)) as client:
+    with ApiClient(find_address(url, data_dir), reason) as client:
         try:
             yield client
         except ProblemError as error:

@@ -51,6 +51,7 @@ def drain(
 
 def undrain(
     name: NameArgument,
+    reason: ReasonOption = "",
     form: FormatOption = OutputFormat.TABLE,
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
@@ -65,7 +66,7 @@ def undrain(
     """
     from app.cli.drain_run import undrain_node
 
-    return undrain_node(name, url, data_dir, form)
+    return undrain_node(name, reason, url, data_dir, form)
 
 
 def can_stop(

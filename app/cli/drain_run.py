@@ -40,10 +40,10 @@ def drain_node(
     return ExitCode.OK if not waits or not found["members"] else ExitCode.TIMED_OUT
 
 
-def undrain_node(name: str, url: str | None, data_dir: Path, form: OutputFormat) -> int:
+def undrain_node(name: str, reason: str, url: str | None, data_dir: Path, form: OutputFormat) -> int:
     """Raises CliError."""
     _one_object(form)
-    with connected(url, data_dir, form) as client:
+    with connected(url, data_dir, form, reason) as client:
         found = client.undrain(name)
     told = "is not leaving any more" if found["changed"] else "was not leaving"
     _print(found, form, f"node {name} {told}")

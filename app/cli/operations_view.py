@@ -108,10 +108,11 @@ def _lines(found: JsonObject) -> list[str]:
         who, why = each["by"] or "somebody", f": {each['reason']}" if each["reason"] else ""
         lines.append(f"{each['at']} {each['action']} by {who}{why}")
     lines.append(f"partitions: {counts['done']}/{counts['total']} done, {found['partitions_to_move']} to move")
-    if sizes["total"]:
+    if sizes["estimated"] or sizes["copied"]:
         rate = found["progress"]["bytes_per_s"]
         pace = f", {rate} bytes/s" if rate is not None else ""
-        lines.append(f"bytes: {sizes['done']}/{sizes['total']}{pace}")
+        estimated = f"an estimate of {sizes['estimated']} to copy" if sizes["estimated"] else "no estimate"
+        lines.append(f"bytes: {sizes['copied']} copied, {estimated}{pace}")
     left = found["progress"]["seconds_left"]
     return lines + ([f"about {left:g} s left"] if left is not None and not found["over"] else [])
 
@@ -121,7 +122,7 @@ def _print_plan(plan: JsonObject) -> None:
         (each["donor"] or "-", each["stealer"] or "-", str(each["copies"]), str(each["bytes"]))
         for each in plan["units"][:UNITS_SHOWN_MAX]
     ]
-    print_rows(("from", "to", "copies", "bytes"), rows)
+    print_rows(("from", "to", "copies", "bytes (estimate)"), rows)
     left = len(plan["units"]) - UNITS_SHOWN_MAX
     if left > 0:
         say(f"... and {left} more (--format json)")

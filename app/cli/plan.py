@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, TimeoutOption, UrlOption, WaitOption
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, ReasonOption, TimeoutOption, UrlOption, WaitOption
 
 
 class PlanFormat(StrEnum):
@@ -77,6 +77,7 @@ def apply(
             help="Only if exactly this plan, as `zonectl plan` showed it, would still come out.",
         ),
     ] = None,
+    reason: ReasonOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     form: PlanFormatOption = PlanFormat.TEXT,
@@ -109,5 +110,12 @@ def apply(
     address = find_address(url, data_dir)
     as_json = form is PlanFormat.JSON
     return apply_files(
-        address, files, prune=prune, wait=wait, timeout_s=timeout, as_json=as_json, plan_id=plan_id
+        address,
+        files,
+        prune=prune,
+        wait=wait,
+        timeout_s=timeout,
+        as_json=as_json,
+        plan_id=plan_id,
+        reason=reason,
     )

@@ -45,10 +45,11 @@ def apply_files(
     timeout_s: float | None,
     as_json: bool,
     plan_id: str | None = None,
+    reason: str = "",
 ) -> int:
     """Raises CliError at the first refusal; what was done before it was told."""
     done: list[JsonObject] = []
-    with ApiClient(address) as client:
+    with ApiClient(address, reason) as client:
         plan = _planned(client, files, prune=prune, as_json=as_json, plan_id=plan_id)
         for attempt in range(PLANS_MAX):
             if plan_id is not None:
@@ -149,12 +150,13 @@ def _print_plan(plan: JsonObject) -> None:
 
 
 def _moves(change: JsonObject) -> list[str]:
-    """Who gives what to whom."""
+    """Who gives what to whom, and what is copied for it."""
+    moves = [each for each in change["effects"] or () if each["section"] in MOVES and each["name"]]
+    total = sum(each["bytes"] for each in moves)
     return [
         f"{each['section']} {each['name']}: {each['replicas']} replicas, {each['bytes']} bytes"
-        for each in change["effects"] or ()
-        if each["section"] in MOVES and each["name"]
-    ]
+        for each in moves
+    ] + ([f"to copy: {total} bytes (estimate)"] if total else [])
 
 
 def _print_conflicts(plan: JsonObject) -> None:

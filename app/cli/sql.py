@@ -12,6 +12,7 @@ from app.cli.options import (
     DataDirOption,
     FormatOption,
     OutputFormat,
+    ReasonOption,
     TimeoutOption,
     UrlOption,
     WaitOption,
@@ -30,6 +31,7 @@ def sql(
         Path | None,
         typer.Option("-f", "--file", envvar="ZONEKEEPER_FILE", metavar="FILE", help="A file with the script."),
     ] = None,
+    reason: ReasonOption = "",
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     form: FormatOption = OutputFormat.TABLE,
@@ -47,7 +49,7 @@ def sql(
       zonectl sql -e "CREATE ZONE orders (PARTITIONS 8, REPLICAS 3)"
       zonectl sql -f examples/quickstart.sql --wait --timeout 60
       echo "DROP ZONE orders" | zonectl sql -
-      zonectl sql -e "ALTER ZONE orders SET (REPLICAS 5)" --format jsonl
+      zonectl sql -e "ALTER ZONE orders SET (REPLICAS 5)" --reason "more readers"
       zonectl sql -e "EXPLAIN ALTER ZONE orders SET (REPLICAS 5)"
       zonectl sql -e "SELECT * FROM system.assignments" --format csv
 
@@ -58,4 +60,5 @@ def sql(
     from app.cli.sql_source import read_script
 
     script = read_script(execute, file, source)
-    return run_script(find_address(url, data_dir), script, form, wait=wait, timeout_s=timeout)
+    address = find_address(url, data_dir)
+    return run_script(address, script, form, wait=wait, timeout_s=timeout, reason=reason)

@@ -17,10 +17,16 @@ from app.client.problem import JsonObject, Problem
 
 
 def run_script(
-    address: Address, script: Script, form: OutputFormat, *, wait: bool, timeout_s: float | None
+    address: Address,
+    script: Script,
+    form: OutputFormat,
+    *,
+    wait: bool,
+    timeout_s: float | None,
+    reason: str = "",
 ) -> int:
     """Results to stdout, also those before a refused statement. Raises CliError for that one."""
-    with ApiClient(address) as client:
+    with ApiClient(address, reason) as client:
         try:
             results = client.execute(script.text)
         except ProblemError as error:

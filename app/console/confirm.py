@@ -45,14 +45,13 @@ def confirm(frame: Frame, title: str, consequence: str, action: str, act: Act, *
                 return
             sure.disable()
             try:
-                with acting(frame.actor.named(name)):
+                with acting(frame.actor.named(name).because(why)):
                     told = await act(name, why)
             except StatementError as error:
                 refuse(f"{error.message} {error.kind.value.action}")
                 return
             finally:
                 sure.enable()
-            # The API has no place for the reason of every change; the log has.
             log.info("changed in the console", change=title, by=name, reason=why)
             frame.actor = frame.actor.named(name)
             remember_name(name)

@@ -7,20 +7,18 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
 
 from app.console.what_if import Answer, answer_of
-from app.sql.explain import NOWHERE, stored_placement, wanted_placement
+from app.sql.forecast import NOWHERE, Forecast, Outlook, ZoneChange, changed_zone, forecast
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.snapshot import apply_command
-from catalog.core.zone import Zone, ZoneId, ZoneIntent
+from catalog.core.zone import Zone, ZoneId
 from catalog.filters.json_path import JSON_PATH
 from parser.to_command import parse_ddl
 from rebalance.core.admission import Limits
-from rebalance.core.data_nodes import DataNodes, compute_data_nodes
+from rebalance.core.data_nodes import DataNodes
 from rebalance.core.topology import Topology
-from spark.errors import PlacementError
 
 
 class Wish(StrEnum):
@@ -124,21 +122,19 @@ def stamp_of(snapshot: SystemSnapshot) -> Hashable:
 def make_plan(asked: Asked, snapshot: SystemSnapshot) -> Plan:
     """Takes as long as the zones' placements: call it in a thread. Raises RefusedError, as the change would."""
     statement = statement_of(asked)
-    changed = _changed_zone(statement, snapshot) if statement else None
-    zones = snapshot.catalog.zones if changed is None else (changed,)
-    presence = _presence(asked, snapshot)
+    zones = [_changed(statement, snapshot)] if statement else [ZoneChange(z, z) for z in snapshot.catalog.zones]
     batch_size = Limits.of(snapshot.keys.get(snapshot.keyspace.limits)).batch_size
-    make = partial(_zone_plan, presence=presence, snapshot=snapshot, batch_size=batch_size)
-    plans = tuple(found for zone in zones if (found := make(zone)) is not None)
+    found = forecast(Outlook(snapshot), zones, _presence(asked, snapshot))
+    made = (_zone_plan(each, snapshot, batch_size) for each in found)
+    plans = tuple(each for each in made if each is not None)
     return Plan(asked, statement, snapshot.catalog.version, plans, batch_size, stamp_of(snapshot))
 
 
-def _changed_zone(statement: str, snapshot: SystemSnapshot) -> Zone:
-    """By the statement's own judge."""
+def _changed(statement: str, snapshot: SystemSnapshot) -> ZoneChange:
+    """By the statement's own judge. One that changes nothing leaves the zone as it is."""
     (command,) = parse_ddl(statement)
     change = apply_command(snapshot.catalog, command, snapshot.topology, filters=JSON_PATH)
-    assert change.after is not None
-    return change.after
+    return changed_zone(change) or ZoneChange(change.before, change.before)
 
 
 def _presence(asked: Asked, snapshot: SystemSnapshot) -> Topology:
@@ -161,22 +157,15 @@ def _presence(asked: Asked, snapshot: SystemSnapshot) -> Topology:
     return replace(snapshot.presence, drained=tuple(sorted(then)))
 
 
-def _zone_plan(
-    zone: Zone, presence: Topology, snapshot: SystemSnapshot, batch_size: int | None
-) -> ZonePlan | None:
+def _zone_plan(found: Forecast, snapshot: SystemSnapshot, batch_size: int | None) -> ZonePlan | None:
     """None: nothing of the zone moves."""
-    stored = snapshot.data_nodes(zone.zone_id)
-    was = stored_placement(zone, snapshot)
-    if stored is None or was is NOWHERE:
+    zone, wanted = found.zone, found.after.data_nodes
+    if found.before.data_nodes is None or found.before.placement is NOWHERE or wanted is None:
         return None
-    intent = ZoneIntent(snapshot.catalog.version + 1, zone)
-    wanted = compute_data_nodes(stored, presence, intent, JSON_PATH, snapshot.taken_at_ms)
     _require_nodes(zone, wanted)
-    try:
-        becomes = wanted_placement(zone, wanted, was, snapshot)
-    except PlacementError as error:
-        raise RefusedError(ErrorKind.INVALID_REQUEST, f"zone {zone.name} cannot be placed: {error}") from error
-    answer = answer_of(zone, was, becomes, stored, wanted, snapshot)
+    if found.note:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, f"zone {zone.name} cannot be placed: {found.note}")
+    answer = answer_of(found, snapshot)
     if not answer.partitions_touched:
         return None
     return ZonePlan(zone.zone_id, answer, -(-answer.partitions_touched // (batch_size or answer.partitions)))

@@ -6,7 +6,6 @@ from app.console import actions, begun_page
 from app.console.fragments import link
 from app.console.plan import Plan, Wish, stamp_of
 from app.console.shared import Site
-from app.console.sql_script import with_reason
 from catalog.core.errors import ErrorKind, RefusedError
 
 
@@ -18,8 +17,7 @@ async def run_plan(site: Site, plan: Plan, by: str, reason: str) -> str:
         raise RefusedError(ErrorKind.CATALOG_VERSION_CONFLICT, message)
     revision = site.services.mirror.revision
     if plan.statement:
-        text = with_reason(plan.statement, by, reason).text
-        await site.services.run_guarded(text, plan.catalog_version)
+        await site.services.run_guarded(plan.statement, plan.catalog_version)
     for node in plan.asked.nodes:
         if plan.asked.wish is Wish.OUT:
             await actions.drain(site, node, by, reason)

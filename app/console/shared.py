@@ -24,7 +24,7 @@ NEW_ZONE = "CREATE ZONE orders (PARTITIONS 16, REPLICAS 3) STORAGE PROFILES ['de
 READINESS_S = 4.0
 HISTORY_MAX = 500
 HISTORY = (
-    "SELECT catalog_version, committed_at, statement FROM events "
+    "SELECT catalog_version, committed_at, statement, actor, reason FROM events "
     f"ORDER BY catalog_version DESC LIMIT {HISTORY_MAX}"
 )
 
@@ -36,6 +36,8 @@ class Event:
     version: int
     at: str
     statement: str
+    by: str = ""
+    reason: str = ""
 
 
 @dataclass
@@ -96,7 +98,8 @@ class Site:
             log.warning("the console cannot read the catalog's history", error=str(error))
             await asyncio.sleep(READINESS_S)
             return
-        events = tuple(Event(int(row[0]), str(row[1])[:19], str(row[2])) for row in answer.rows)
+        rows = answer.rows
+        events = tuple(Event(int(n), str(at)[:19], str(sql), by or "", why) for n, at, sql, by, why in rows)
         self._history = version, events
 
     async def ask(self, sql: str) -> ResultSet:

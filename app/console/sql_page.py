@@ -28,7 +28,6 @@ from app.console.sql_script import (
     has_rows,
     mark,
     told,
-    with_reason,
 )
 from app.sql.statements import ScriptError, ShownResult
 from catalog.core.errors import StatementError
@@ -102,8 +101,8 @@ class _Editor:
             await self._send(Sent(text))
             return
 
-        async def act(by: str, reason: str) -> str:
-            done = await self._send(with_reason(text, by, reason))
+        async def act(_by: str, _reason: str) -> str:
+            done = await self._send(Sent(text))
             return "Done: see the results." if done else "Refused: see the editor."
 
         told_before = (

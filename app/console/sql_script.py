@@ -19,7 +19,6 @@ Json = Mapping[str, Any]
 
 _WORD = re.compile(r"\w+")
 _NUMERIC = frozenset({"bigint", "integer", "double"})
-_COMMENT_END = re.compile(r"\*/")
 ROWS_SHOWN_MAX = 10_000
 
 
@@ -95,21 +94,6 @@ def changes_something(text: str) -> bool:
                 raise
         changes |= isinstance(piece.statement, Ddl | Call)
     return changes
-
-
-def with_reason(text: str, by: str, reason: str) -> Sent:
-    """Who and why in a comment behind the first word of each change: there the catalog's history keeps it.
-
-    Raises StatementError for text that cannot be cut into statements."""
-    told = _COMMENT_END.sub("* /", f"{by}: {reason}".replace("\n", " "))
-    inserted, end = [], 0
-    for piece in cut_script(text):
-        start = text.index(piece.source, end)
-        end = start + len(piece.source)
-        word = _WORD.match(text, start)
-        if isinstance(piece.statement, Ddl | Call) and word is not None:
-            inserted.append((word.end(), f" /* {told} */"))
-    return Sent(text, tuple(inserted))
 
 
 def explained(text: str) -> Sent:

@@ -10,15 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from app.console.fragments import natural
-from app.sql.explain import NOWHERE, Placement, stored_placement, wanted_placement
+from app.sql.forecast import NOWHERE, Forecast, Outlook, Placement, ZoneChange, forecast
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import default_quorum
 from catalog.core.zone import DistributionAlgorithm, Zone
 from rebalance.core.data_nodes import DEFAULT_WEIGHT, OWN_DOMAIN, DataNodes
 from rebalance.kernels.assessment import Assessment, assess, level_counts
-from rebalance.kernels.transfers import NOBODY, totals, transfers
-from spark.errors import PlacementError
+from rebalance.kernels.transfers import NOBODY, totals
 
 ADDED_MAX = 1_000
 
@@ -43,7 +42,8 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Replicas that ``stealer`` takes over from ``donor``; an empty name is nobody: a copy more, or less."""
+    """Replicas that ``stealer`` takes over from ``donor``; an empty name is nobody: a copy more, or less. From
+    a node to itself: copies that are made anew, in another role."""
 
     donor: str
     stealer: str
@@ -80,18 +80,18 @@ def read_names(text: str) -> tuple[str, ...]:
 
 def compare(zone: Zone, question: Question, snapshot: SystemSnapshot) -> Answer:
     """Takes as long as a placement: call it in a thread. Raises RefusedError with what would be accepted."""
-    stored = snapshot.data_nodes(zone.zone_id)
-    was = stored_placement(zone, snapshot)
-    if stored is None or was is NOWHERE:
+    before = Outlook(snapshot)
+    stored = before.of(zone).data_nodes
+    if stored is None or before.of(zone).placement is NOWHERE:
         message = f"zone {zone.name} is not placed yet: ask again when it is"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
     asked = zone if question.replicas is None else replace(zone, replicas=question.replicas)
-    wanted = _data_nodes(asked, stored, question, snapshot)
-    try:
-        becomes = wanted_placement(asked, wanted, was, snapshot)
-    except PlacementError as error:
-        raise RefusedError(ErrorKind.INVALID_REQUEST, f"cannot be placed: {error}") from error
-    return answer_of(zone, was, becomes, stored, wanted, snapshot)
+    # Without other nodes it is an ALTER, which has its own way to its data nodes.
+    supposed = _data_nodes(asked, stored, question, snapshot) if question.add or question.remove else None
+    (found,) = forecast(before, [ZoneChange(zone, asked, supposed)])
+    if found.note:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, f"cannot be placed: {found.note}")
+    return answer_of(found, snapshot)
 
 
 def _data_nodes(zone: Zone, stored: DataNodes, question: Question, snapshot: SystemSnapshot) -> DataNodes:
@@ -112,7 +112,9 @@ def _data_nodes(zone: Zone, stored: DataNodes, question: Question, snapshot: Sys
     if not names:
         message = f"no data node of zone {zone.name} would be left: keep one, or add one"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
-    quorum = zone.quorum_size or max(stored.quorum, default_quorum(zone.replicas, len(names)))
+    quorum = zone.quorum_size or default_quorum(zone.replicas, len(names))
+    if zone.quorum_size is None and stored.are_chosen_for(zone):
+        quorum = max(quorum, stored.quorum)
     weights, domains = _traits(zone, stored, names, snapshot)
     return replace(
         stored, nodes=names, quorum=quorum, replicas=zone.replicas, weights=weights, domains=domains, gone=()
@@ -137,19 +139,11 @@ def _traits(
     return (() if len(set(weight)) <= 1 else weight), (() if own else domain)
 
 
-def answer_of(
-    zone: Zone,
-    was: Placement,
-    becomes: Placement,
-    stored: DataNodes,
-    wanted: DataNodes,
-    snapshot: SystemSnapshot,
-) -> Answer:
-    """From one placement of the zone to another; ``stored`` and ``wanted`` are the data nodes of each."""
-    names = tuple(sorted({*was.nodes, *becomes.nodes}))
-    sizes = snapshot.partition_bytes(zone)
-    old, new = was.numbered(names, zone.partitions), becomes.numbered(names, zone.partitions)
-    found = transfers(old, new, sizes)
+def answer_of(made: Forecast, snapshot: SystemSnapshot) -> Answer:
+    """Of a zone that is placed before and after."""
+    zone, names = made.zone, made.names
+    was, becomes = made.before.placement, made.after.placement
+    found = made.copies(snapshot.partition_bytes(zone))
     total = totals(found)
     copied = found.stealer != NOBODY
     columns = (total.donor.tolist(), total.stealer.tolist(), total.replicas.tolist(), total.size.tolist())
@@ -166,16 +160,16 @@ def answer_of(
         copied=int(np.count_nonzero(copied)),
         ended=int(np.count_nonzero(~copied)),
         bytes_=int(found.size.sum()),
-        unknown=int(np.count_nonzero((found.size == 0) & copied)),
+        unknown=found.unknown,
         partitions_touched=len(np.unique(found.partition)),
         nodes=tuple(NodeShare(name, before.get(name), after.get(name)) for name in sorted(names, key=natural)),
         flows=tuple(sorted(flows, key=lambda flow: -flow.replicas)),
-        before=assess(was.nodes, was.matrix, max(was.voters, 1), _domains(stored, was.nodes)),
+        before=assess(was.nodes, was.matrix, max(was.voters, 1), _domains(made.before.data_nodes, was.nodes)),
         after=assess(
             becomes.nodes,
             becomes.matrix,
             max(becomes.voters, 1),
-            _domains(wanted, becomes.nodes),
+            _domains(made.after.data_nodes, becomes.nodes),
             before=(was.nodes, was.matrix, max(was.voters, 1)),
         ),
     )
@@ -185,8 +179,8 @@ def _name(at: int, names: Sequence[str]) -> str:
     return "" if at == NOBODY else names[at]
 
 
-def _domains(data_nodes: DataNodes, nodes: Collection[str]) -> tuple[str, ...]:
-    return data_nodes.domains if data_nodes.nodes == tuple(nodes) else ()
+def _domains(data_nodes: DataNodes | None, nodes: Collection[str]) -> tuple[str, ...]:
+    return data_nodes.domains if data_nodes is not None and data_nodes.nodes == tuple(nodes) else ()
 
 
 def _shares(placement: Placement) -> Mapping[str, tuple[int, int, int]]:

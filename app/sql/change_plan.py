@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from app.sql.explain import explain_change, plan_row
+from app.sql.forecast import Outlook, changed_zone, forecast
 from app.sql.results import ResultSet
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
@@ -90,17 +91,26 @@ def plan_of(statements: Sequence[PlannedStatement], snapshot: SystemSnapshot) ->
     """``snapshot`` is of the catalog's version that the first statement was judged on."""
     effects: tuple[ResultSet, ...] = ()
     if len(statements) <= EFFECTS_MAX:
-        effects = tuple(
-            explain_change(each.change, replace(snapshot, catalog=each.before)) for each in statements
-        )
+        effects = tuple(_effects(statements, snapshot))
     content = repr([each.change.entries for each in statements])
     digest = hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:12]
     return ChangePlan(_basis(statements, snapshot), digest, tuple(statements), effects)
 
 
+def _effects(statements: Sequence[PlannedStatement], snapshot: SystemSnapshot) -> Iterator[ResultSet]:
+    """Each statement after what the ones before it would have made."""
+    outlook = Outlook(snapshot)
+    for statement in statements:
+        target = changed_zone(statement.change)
+        forecasts = forecast(outlook, [target]) if target is not None else ()
+        yield explain_change(statement.change, forecasts[0] if forecasts else None, outlook.snapshot)
+        outlook = outlook.after(forecasts, statement.before.after(statement.change.entries))
+
+
 def _basis(statements: Sequence[PlannedStatement], snapshot: SystemSnapshot) -> PlanBasis:
     changes = [each.change for each in statements]
-    zones = {zone.zone_id for each in changes for zone in (each.before, each.after) if zone is not None}
+    targets = (changed_zone(each) for each in changes)
+    zones = {zone.zone_id for each in targets if each for zone in (each.before, each.after) if zone is not None}
     keyspace = snapshot.keyspace
 
     def newest(*names: str) -> int:

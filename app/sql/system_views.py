@@ -185,7 +185,8 @@ def _nodes(snapshot: SystemSnapshot) -> Iterator[Row]:
 
 def _events(snapshot: SystemSnapshot) -> Iterator[Row]:
     for event in snapshot.events:
-        yield event.version, event.committed_at_us // 1000, event.statement_id, event.statement
+        at_ms, by, why = event.committed_at_us // 1000, event.by or None, event.reason
+        yield event.version, at_ms, event.statement_id, event.statement, by, why
 
 
 def _audit(snapshot: SystemSnapshot) -> Iterator[Row]:
@@ -356,14 +357,18 @@ SYSTEM_VIEWS = (
             "REVERSES": VARCHAR,
             **dict.fromkeys(("STARTED_AT", "BEGUN_AT", "ENDED_AT"), TIMESTAMP),
             **dict.fromkeys(("PARTITIONS", "PARTITIONS_DONE"), INTEGER),
-            **dict.fromkeys(("BYTES", "BYTES_DONE"), BIGINT),
+            **dict.fromkeys(("BYTES_ESTIMATED", "BYTES_COPIED"), BIGINT),
             **dict.fromkeys(("CAUSE", "HISTORY"), VARCHAR),
         },
         operation_history_rows,
     ),
     view(
         EVENTS,
-        {"CATALOG_VERSION": BIGINT, "COMMITTED_AT": TIMESTAMP, "STATEMENT_ID": VARCHAR, "STATEMENT": VARCHAR},
+        {
+            "CATALOG_VERSION": BIGINT,
+            "COMMITTED_AT": TIMESTAMP,
+            **dict.fromkeys(("STATEMENT_ID", "STATEMENT", "ACTOR", "REASON"), VARCHAR),
+        },
         _events,
     ),
     view(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote_plus
 
+from app.actor import acting, current_actor
 from app.errors import problem
 from app.sql.abandoned import TRINO
 from app.sql.jobs import StatementJobs
@@ -81,7 +82,8 @@ class TrinoFront:
                 raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message)
             if is_ddl(sql):
                 self._require_ready()
-            return await self._submit(sql, session, key, origin, addresses)
+            with acting(current_actor().because(session.reason)):
+                return await self._submit(sql, session, key, origin, addresses)
         except StatementError as error:
             return Page(_refused(error, addresses))
 

@@ -8,16 +8,19 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote_plus
 
 from app.sql.results import SessionContext
+from catalog.core.audit import checked_reason
 from catalog.core.errors import ErrorKind, RefusedError
 
 NO_TRANSACTION = "NONE"
 WAIT = "wait"
 TIMEOUT = "timeout"
+REASON = "reason"
 TIMEOUT_S_MAX = 7 * 86_400.0
 
 PROPERTIES = {
     WAIT: "true: a statement that changes a zone ends when its data is where it belongs",
     TIMEOUT: "how long a statement may take, as 30, 30s, 5m or 2h",
+    REASON: "why: kept with the changes that follow, and shown in audit and operations",
 }
 _UNITS_S = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|d|)\s*", re.I)
@@ -44,6 +47,11 @@ class TrinoSession:
     @property
     def wait(self) -> bool:
         return self.properties.get(WAIT, "false").lower() == "true"
+
+    @property
+    def reason(self) -> str:
+        """Raises RefusedError."""
+        return checked_reason(self.properties.get(REASON, ""))
 
     @property
     def timeout_s(self) -> float | None:
@@ -84,6 +92,8 @@ def check_property(name: str, value: str) -> None:
         raise RefusedError(ErrorKind.INVALID_REQUEST, f"session property wait is true or false, not {value}")
     if name == TIMEOUT:
         seconds(value)
+    if name == REASON:
+        checked_reason(value)
 
 
 def seconds(text: str) -> float:

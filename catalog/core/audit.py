@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
+from catalog.core.errors import ErrorKind, RefusedError
+
 NAME_MAX = 100
+REASON_MAX = 500
+"""Characters of a reason, whichever way it comes."""
 
 
 class Channel(Enum):
@@ -21,21 +25,39 @@ class Channel(Enum):
 @dataclass(frozen=True, slots=True)
 class Actor:
     """``verified``: a proxy that checks names has put this one into its header; else it is what the client
-    says. ``address`` is where the request came from, as host."""
+    says. ``address`` is where the request came from, as host. ``reason`` is why it asks, by its own account."""
 
     name: str = ""
     verified: bool = False
     channel: Channel = Channel.SYSTEM
     address: str = ""
+    reason: str = ""
 
     def named(self, stated: str | None) -> Actor:
         """With the name that a request states; a verified one is not replaced."""
         if self.verified or not stated:
             return self
-        return Actor(stated[:NAME_MAX], False, self.channel, self.address)
+        return replace(self, name=stated[:NAME_MAX], verified=False)
+
+    def because(self, reason: str) -> Actor:
+        """With the reason that a request gives for what it asks; empty: the one that is known stays. Raises
+        RefusedError."""
+        return replace(self, reason=checked_reason(reason)) if reason else self
 
 
 NOBODY = Actor()
+
+
+def checked_reason(text: str) -> str:
+    """Raises RefusedError (INVALID_REQUEST) for what is too long, or could forge a line of a log or a table."""
+    if len(text) > REASON_MAX:
+        message = f"a reason has at most {REASON_MAX} characters, this one has {len(text)}"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    strange = next((each for each in text if not each.isprintable()), None)
+    if strange is not None:
+        message = f"a reason is one line of text: U+{ord(strange):04X} is not a printable character"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    return text
 
 
 class Action(Enum):

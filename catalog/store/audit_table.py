@@ -24,3 +24,4 @@ AUDIT_LOG = Table(
     Column("version_after", BigInteger, nullable=False),
 )
 Index("ix_audit_log_subject", AUDIT_LOG.c.subject, AUDIT_LOG.c.number)
+Index("ix_audit_log_version_after", AUDIT_LOG.c.version_after)

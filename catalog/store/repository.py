@@ -12,6 +12,7 @@ from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, sele
 from catalog.core import table as core
 from catalog.core.audit import Action, AuditEntry
 from catalog.core.errors import ErrorKind, StoreError
+from catalog.core.rebalancing import PLACED, TIMERS
 from catalog.core.snapshot import CatalogEntry, CatalogSnapshot, EntryKind, TableEntry, ZoneEntry
 from catalog.core.zone import (
     ConsistencyMode,
@@ -24,6 +25,7 @@ from catalog.core.zone import (
 )
 from catalog.ports import StatementStamp, VersionRecord
 from catalog.store.audit import insert_audit
+from catalog.store.audit_table import AUDIT_LOG
 from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
 
 _COMMENT = re.compile(r"--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -82,15 +84,20 @@ def read_version_of(connection: Connection, statement_id: str) -> int | None:
 
 
 def read_history(connection: Connection, after: int, limit: int) -> tuple[VersionRecord, ...]:
-    """Versions above ``after``, oldest first, at most ``limit``."""
-    table = CATALOG_VERSIONS
-    query = (
-        select(table.c.version, table.c.statement_id, table.c.statement, table.c.committed_at_us)
-        .where(table.c.version > after)
-        .order_by(table.c.version)
-        .limit(limit)
+    """Versions above ``after``, oldest first, at most ``limit``; who asked for each and why is in the audit."""
+    table, audit = CATALOG_VERSIONS, AUDIT_LOG
+    columns = table.c.version, table.c.statement_id, table.c.statement, table.c.committed_at_us
+    query = select(*columns).where(table.c.version > after).order_by(table.c.version).limit(limit)
+    rows = connection.execute(query).mappings().all()
+    if not rows:
+        return ()
+    made = select(audit.c.version_after, audit.c.actor, audit.c.reason).where(
+        audit.c.version_after.between(rows[0]["version"], rows[-1]["version"]),
+        audit.c.version_before < audit.c.version_after,
     )
-    return tuple(VersionRecord(**row) for row in connection.execute(query).mappings())
+    asked = {row.version_after: (row.actor, row.reason) for row in connection.execute(made)}
+    found = ((row, *asked.get(row["version"], ("", ""))) for row in rows)
+    return tuple(VersionRecord(**row, by=by, reason=reason) for row, by, reason in found)
 
 
 def insert_version(
@@ -115,11 +122,12 @@ def insert_version(
     }
     connection.execute(insert(CATALOG_VERSIONS), version)
     zones = [entry for entry in entries if isinstance(entry, ZoneEntry)]
+    origins = [_origin(connection, entry, stamp) for entry in zones]
     tables = [entry for entry in entries if isinstance(entry, TableEntry)]
     rows = (
         (ZONE_VERSIONS, [_zone_row(snapshot.version, entry) for entry in zones]),
         (TABLE_VERSIONS, [_table_row(snapshot.version, entry) for entry in tables]),
-        (OUTBOX, [_outbox_row(snapshot.version, entry, stamp) for entry in zones]),
+        (OUTBOX, [_outbox_row(snapshot.version, *each) for each in zip(zones, origins, strict=True)]),
     )
     for table, added in rows:
         if added:
@@ -136,7 +144,7 @@ def _audit_entry(version: int, entries: tuple[CatalogEntry, ...], stamp: Stateme
         action=" ".join(words).upper(),
         subject=", ".join(names),
         actor=stamp.actor,
-        reason=stamp.origin.reason if stamp.origin is not None else "",
+        reason=stamp.origin.reason if stamp.origin is not None else stamp.actor.reason,
         details=stamp.text,
         version_before=version - 1,
         version_after=version,
@@ -234,9 +242,29 @@ def _table_row(version: int, entry: TableEntry) -> dict[str, Any]:
     }
 
 
-def _outbox_row(version: int, entry: ZoneEntry, stamp: StatementStamp) -> dict[str, Any]:
-    origin = stamp.origin or Origin(stamp.actor.name, stamp.actor.verified)
+def _origin(connection: Connection, entry: ZoneEntry, stamp: StatementStamp) -> Origin:
+    """Who asked for what the zone's data does by this version: of one that changes nothing about that (a new
+    name, say) whoever asked for the version before, which may not have been taken up yet."""
+    origin = stamp.origin or Origin(stamp.actor.name, stamp.actor.verified, stamp.actor.reason)
     origin = replace(origin, statement=stamp.text[:STATEMENT_MAX])
+    if entry.kind is EntryKind.DROPPED or origin.restores:
+        return origin
+    table = ZONE_VERSIONS
+    newest = select(table).where(table.c.zone_id == entry.zone.zone_id)
+    row = connection.execute(newest.order_by(table.c.version.desc()).limit(1)).mappings().one_or_none()
+    if row is None or any(
+        getattr(_zone(row), each) != getattr(entry.zone, each) for each in (*PLACED, *TIMERS)
+    ):
+        return origin
+    sent = select(OUTBOX.c.payload).where(
+        OUTBOX.c.version == row["version"], OUTBOX.c.zone_id == entry.zone.zone_id
+    )
+    payload = connection.execute(sent).scalar_one_or_none()
+    before = ZoneIntent.decode(payload).origin if payload is not None else None
+    return origin if before is None else replace(before, restores=0, reverses="")
+
+
+def _outbox_row(version: int, entry: ZoneEntry, origin: Origin) -> dict[str, Any]:
     intent = ZoneIntent(version, entry.zone, dropped=entry.kind is EntryKind.DROPPED, origin=origin)
     return {
         "version": version,

@@ -255,7 +255,8 @@ class OperationKeeper:
         if (seen.moving or grown) and counted.begun_ms is None:
             counted = counted.after(Step.BEGUN, now_ms, counted.cause) or counted
         limits = self._limits()
-        if limits.operation_s is not None and now_ms - counted.started_ms > 1_000 * limits.operation_s:
+        timed = limits.operation_s is not None and counted.kind.moves_data
+        if timed and limits.operation_s and now_ms - counted.started_ms > 1_000 * limits.operation_s:
             told = f"TIME_LIMIT: it took longer than {limits.operation_s} s"
             return counted.after(Step.FAILED, now_ms, told) or counted
         paused = limits.pause_cause(counted.zone_id, now_ms) if counted.kind.moves_data else ""

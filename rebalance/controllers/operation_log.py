@@ -10,9 +10,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from catalog.core.zone import Zone, ZoneId, ZoneIntent
+import numpy as np
+
+from catalog.core.zone import TIMER_OFF, Zone, ZoneId, ZoneIntent
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.targets import TargetStore, matrix_of
+from rebalance.core.copy_sizes import CopySizes
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.drain import Drain
 from rebalance.core.epoch import split_event_revision
@@ -27,17 +30,23 @@ from rebalance.core.operation import (
 )
 from rebalance.core.operation_progress import Tally
 from rebalance.core.readable import Unreadable, read, readable
+from rebalance.core.records import ConfigurationRecord
 from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import Compare, Delete, KeyValue, Put, absent, unchanged
 from rebalance.core.txn import Operation as Write
+from rebalance.kernels.assessment import renumbered
 from rebalance.kernels.difference import changed_rows
+from rebalance.kernels.transfers import copies
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult
+
+TIMERS = ", AUTO SCALE UP "
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedEvent:
-    """What a target is about to be named for: ``previous`` is the pointer that it replaces."""
+    """What a target is about to be named for: ``previous`` is the pointer that it replaces, ``taken_up`` the
+    event's."""
 
     zone_id: ZoneId
     intent: ZoneIntent
@@ -46,6 +55,7 @@ class PlacedEvent:
     event_revision: int
     previous: KeyValue | None
     is_restored: bool = False
+    taken_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,8 @@ class OperationLog:
         """The new operation, the end of the one before, and what is forgotten."""
         snapshot = await self._metastore.range(self._keyspace.zone_operations(event.zone_id))
         known = {item.key: readable(item, Operation.decode) for item in snapshot.items}
-        opened = await self._opened(event, result, self._of_target_before(event, known))
+        sizes = await self._sizes(event, len(result.matrix))
+        opened = await self._opened(event, result, self._of_target_before(event, known), sizes)
         guards: list[Compare] = []
         writes: list[Write] = []
         key = self._keyspace.operation(opened.operation_id)
@@ -77,6 +88,7 @@ class OperationLog:
         if key not in {item.key for item in snapshot.items}:
             guards.append(absent(key))
             writes.append(Put(key, opened.encode()))
+            writes.extend(await self._kept_sizes(event, sizes))
         for item in snapshot.items:
             if item.key == key:
                 continue
@@ -92,6 +104,12 @@ class OperationLog:
         writes.extend(self._forgotten(event.zone_id, [item.key for item in snapshot.items]))
         return Entry(tuple(guards), tuple(writes))
 
+    async def _kept_sizes(self, event: PlacedEvent, sizes: tuple[int, ...]) -> list[Write]:
+        key = self._keyspace.copy_sizes(event.zone_id)
+        if isinstance(read(await self._metastore.get(key), CopySizes.decode), Unreadable):
+            return []
+        return [Put(key, CopySizes(event.event_revision, sizes).encode())]
+
     def _forgotten(self, zone_id: ZoneId, keys: Sequence[str]) -> list[Write]:
         parsed = (parse_operation_id(key.removeprefix(self._keyspace.operations)) for key in keys)
         old = too_old([each[1] for each in parsed if each is not None])
@@ -104,11 +122,17 @@ class OperationLog:
         return known.get(self._keyspace.operation(operation_id(event.zone_id, revision)))
 
     async def _opened(
-        self, event: PlacedEvent, result: PlacementResult, earlier: Operation | None
+        self,
+        event: PlacedEvent,
+        result: PlacementResult,
+        earlier: Operation | None,
+        sizes: tuple[int, ...],
     ) -> Operation:
         intent, origin = event.intent, event.intent.origin
         before = readable(event.previous, TargetPointer.decode)
-        kind = _kind(event, before, earlier)
+        topology = await self._metastore.get(self._keyspace.topology)
+        nodes_changed = topology is not None and topology.mod_revision > event.intent_revision
+        kind = _kind(event, before, earlier, nodes_changed=nodes_changed)
         by, verified, reason = (origin.by, origin.verified, origin.reason) if origin else ("", False, "")
         statement = origin.statement if origin else ""
         if kind in (OperationKind.NODES_CHANGED, OperationKind.DRAIN, OperationKind.ADOPTED):
@@ -118,6 +142,7 @@ class OperationLog:
                 node, found = drain
                 kind, by = OperationKind.DRAIN, found.by
                 reason = f"{node} is leaving" + (f": {found.reason}" if found.reason else "")
+        moves, bytes_total = await self._moves(event, result, sizes)
         return Operation(
             kind=kind,
             zone_id=event.zone_id,
@@ -132,8 +157,8 @@ class OperationLog:
             parameters=parameters_of(intent.zone),
             before=before.event_revision if before else 0,
             before_version=before.catalog_version if before else 0,
-            moves=await self._moves(event, result),
-            tally=Tally(total=len(result.matrix)),
+            moves=moves,
+            tally=Tally(total=len(result.matrix), bytes_total=bytes_total),
             reverses=origin.reverses if kind is OperationKind.REVERSE and origin else "",
         )
 
@@ -147,35 +172,68 @@ class OperationLog:
                 return node, Drain("", "", 0) if isinstance(drain, Unreadable) else drain
         return None
 
-    async def _moves(self, event: PlacedEvent, result: PlacementResult) -> int:
-        """How many partitions are placed otherwise than before; of a new zone all of them."""
+    async def _sizes(self, event: PlacedEvent, partitions: int) -> tuple[int, ...]:
+        """What each partition's leader last said; a new zone has no sizes."""
+        sizes = [0] * partitions
+        if event.previous is not None:
+            found = await self._metastore.range(self._keyspace.zone_partitions(event.zone_id))
+            for item in found.items:
+                parsed = self._keyspace.parse_partition(item.key)
+                if parsed is not None and parsed[1] == "configuration" and parsed[0].partition < partitions:
+                    configuration = read(item, ConfigurationRecord.decode)
+                    if not isinstance(configuration, Unreadable):
+                        sizes[parsed[0].partition] = configuration.size_bytes
+        return tuple(sizes)
+
+    async def _moves(
+        self, event: PlacedEvent, result: PlacementResult, sizes: tuple[int, ...]
+    ) -> tuple[int, int]:
+        """How many partitions are placed otherwise than before, and the estimate of the bytes that are copied
+        for it; of a new zone all of them, and none."""
         partitions = len(result.matrix)
         if event.previous is None:
-            return partitions
+            return partitions, 0
         try:
             stored = await self._targets.read(event.zone_id, event.previous)
-            return await asyncio.to_thread(_moved, stored, result)
+            return await asyncio.to_thread(_moved, stored, result, sizes)
         except ValueError:
             # The target before is not there any more, or of another number of partitions.
-            return partitions
+            return partitions, 0
 
 
-def _moved(stored: StoredTarget, result: PlacementResult) -> int:
-    pointer = stored.pointer
+def _moved(stored: StoredTarget, result: PlacementResult, sizes: tuple[int, ...]) -> tuple[int, int]:
+    pointer, before = stored.pointer, matrix_of(stored)
     changed = changed_rows(
-        (pointer.nodes, matrix_of(stored), pointer.consensus), (result.nodes, result.matrix, result.consensus)
+        (pointer.nodes, before, pointer.consensus), (result.nodes, result.matrix, result.consensus)
     )
-    return int(changed.sum())
+    names = tuple(dict.fromkeys((*pointer.nodes, *result.nodes)))
+    old, new = renumbered(pointer.nodes, before, names), renumbered(result.nodes, result.matrix, names)
+    voters = max(1, pointer.consensus), max(1, result.consensus)
+    made = copies(old, new, voters, np.array(sizes, dtype=np.int64))
+    return int(changed.sum()), int(made.size.sum())
 
 
 def parameters_of(zone: Zone) -> str:
-    """What of a zone decides where its data is."""
+    """What of a zone decides where its data is, and when that follows the nodes."""
     replicas = "ALL" if zone.all_replicas else str(zone.replicas)
     quorum = f", QUORUM SIZE {zone.quorum_size}" if zone.quorum_size is not None else ""
-    return f"REPLICAS {replicas}{quorum}, NODES FILTER {zone.nodes_filter}, {zone.algorithm.value}"
+    placed = f"REPLICAS {replicas}{quorum}, NODES FILTER {zone.nodes_filter}, {zone.algorithm.value}"
+    up, down = (
+        "OFF" if timer == TIMER_OFF else str(timer) for timer in (zone.auto_scale_up, zone.auto_scale_down)
+    )
+    return f"{placed}{TIMERS}{up}, AUTO SCALE DOWN {down}"
 
 
-def _kind(event: PlacedEvent, before: TargetPointer | None, earlier: Operation | None) -> OperationKind:
+def _placed_and_timers(parameters: str) -> tuple[str, str]:
+    """The halves of ``parameters_of``; earlier builds wrote the first one alone."""
+    placed, timers, rest = parameters.rpartition(TIMERS)
+    return (placed, rest) if timers else (parameters, "")
+
+
+def _kind(
+    event: PlacedEvent, before: TargetPointer | None, earlier: Operation | None, *, nodes_changed: bool
+) -> OperationKind:
+    """``nodes_changed``: after the intent was written."""
     if before is None:
         return OperationKind.CREATE_ZONE
     if event.is_restored:
@@ -183,10 +241,15 @@ def _kind(event: PlacedEvent, before: TargetPointer | None, earlier: Operation |
     epoch, revision = split_event_revision(before.event_revision)
     if split_event_revision(event.event_revision)[0] != epoch:
         return OperationKind.ADOPTED
-    # An intent that the target before did not know is what asks for this one, unless it only renamed the zone.
-    parameters = parameters_of(event.intent.zone)
-    altered = event.intent_revision > revision and (earlier is None or earlier.parameters != parameters)
-    return OperationKind.ALTER_ZONE if altered else OperationKind.NODES_CHANGED
+    if event.intent_revision <= revision:
+        return OperationKind.NODES_CHANGED
+    # The target before did not know the intent: that asks for this one if it changed what decides. A timer
+    # does so only while the nodes are those that it was set for, as anything that was taken up before.
+    placed, timers = _placed_and_timers(parameters_of(event.intent.zone))
+    knew, had = _placed_and_timers(earlier.parameters) if earlier is not None else ("", "")
+    altered = placed != knew and not (nodes_changed and event.taken_up)
+    retimed = bool(had) and timers != had and not nodes_changed
+    return OperationKind.ALTER_ZONE if altered or retimed else OperationKind.NODES_CHANGED
 
 
 def _told(before: TargetPointer | None, data_nodes: DataNodes) -> str:

@@ -45,6 +45,28 @@ def matrix_of(stored: StoredTarget) -> npt.NDArray[np.int32]:
     return matrix
 
 
+def pointer_of(
+    result: PlacementResult, intent: ZoneIntent, data_nodes: DataNodes, event_revision: int, chunks: int = 0
+) -> TargetPointer:
+    """What names ``result`` once it is stored in so many chunks."""
+    partitions, replicas = result.matrix.shape
+    return TargetPointer(
+        event_revision,
+        intent.version,
+        chunks,
+        partitions,
+        replicas,
+        result.consensus,
+        result.nodes,
+        result.engine.value,
+        intent.zone.algorithm.value,
+        () if result.surplus is None else tuple(map(tuple, result.surplus.round(4).tolist())),
+        data_nodes.weights,
+        data_nodes.domains,
+        data_nodes.gone,
+    )
+
+
 class TargetStore:
     """Targets of all zones in the metastore."""
 
@@ -82,7 +104,7 @@ class TargetStore:
         not name what the other has written over.
         """
         zone_id, keyspace = result.zone_id, self._keyspace
-        partitions, replicas = result.matrix.shape
+        replicas = result.matrix.shape[1]
         matrix = await asyncio.to_thread(lambda: result.matrix.astype("<i4").tobytes())
         chunks = cut_into_chunks(matrix, replicas)
         key = keyspace.target_pointer(zone_id)
@@ -95,21 +117,7 @@ class TargetStore:
             if guard is None:
                 return None
             stored.append(guard)
-        pointer = TargetPointer(
-            event_revision,
-            intent.version,
-            len(chunks),
-            partitions,
-            replicas,
-            result.consensus,
-            result.nodes,
-            result.engine.value,
-            intent.zone.algorithm.value,
-            () if result.surplus is None else tuple(map(tuple, result.surplus.round(4).tolist())),
-            data_nodes.weights,
-            data_nodes.domains,
-            data_nodes.gone,
-        )
+        pointer = pointer_of(result, intent, data_nodes, event_revision, len(chunks))
         naming: list[Operation] = [Put(key, pointer.encode()), *beside]
         if previous is not None:
             before = readable(previous, TargetPointer.decode).event_revision

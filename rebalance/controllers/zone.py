@@ -7,86 +7,30 @@ fails is tried again later and holds up no other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import structlog
 
-from catalog.core.zone import DistributionAlgorithm, Origin, ZoneId, ZoneIntent
+from catalog.core.zone import Origin, ZoneId, ZoneIntent
 from rebalance.controllers.admission import MoveAdmission
 from rebalance.controllers.clock import Clock, WallClock
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
+from rebalance.controllers.event import Event
 from rebalance.controllers.operation_log import OperationLog, PlacedEvent
 from rebalance.controllers.partitions import PartitionWriter
 from rebalance.controllers.restored_target import restored
 from rebalance.controllers.targets import NamedTarget, TargetStore, matrix_of
 from rebalance.core.assignments import Strategy
-from rebalance.core.data_nodes import DataNodes, replica_counts
-from rebalance.core.epoch import EpochRecord, event_revision, split_event_revision
+from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.target import TargetPointer, is_target_of, surplus_of_others
-from rebalance.core.txn import Compare, Delete, DeletePrefix, Get, KeyValue, Operation, Txn, unchanged
+from rebalance.core.target import TargetPointer, surplus_of_others
+from rebalance.core.txn import Delete, DeletePrefix, Get, KeyValue, Operation, Txn, unchanged
 from rebalance.ports.metastore import Metastore, MetastoreError
 from rebalance.ports.placement import PlacementEngine, PlacementRequest, PlacementResult, PreviousPlacement
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """What must be placed: intent and data nodes as of ``revision``, and the pointer as it was then."""
-
-    zone_id: ZoneId
-    intent: ZoneIntent
-    intent_revision: int
-    data_nodes: DataNodes
-    data_nodes_revision: int
-    pointer: KeyValue | None
-    epoch: int
-    fence: Compare
-
-    @property
-    def revision(self) -> int:
-        """The event revision: what partitions' triggers are compared with."""
-        return event_revision(self.epoch, max(self.intent_revision, self.data_nodes_revision))
-
-    @property
-    def is_placed(self) -> bool:
-        """The newest target is this event's, or would be the same (after a rename, say). One of an earlier
-        epoch is computed again: what the partitions made of it may be lost."""
-        if self.pointer is None:
-            return False
-        pointer = readable(self.pointer, TargetPointer.decode)
-        if split_event_revision(pointer.event_revision)[0] != self.epoch:
-            return False
-        if self.restores and pointer.catalog_version < self.intent.version:
-            return False
-        return pointer.event_revision >= self.revision or is_target_of(pointer, self.intent, self.data_nodes)
-
-    @property
-    def restores(self) -> int:
-        """The event revision of the stored target that is asked for; 0: a new placement is."""
-        return self.intent.origin.restores if self.intent.origin is not None else 0
-
-    @property
-    def is_stateful(self) -> bool:
-        """Whether the placement starts from the one before."""
-        return self.intent.zone.algorithm is DistributionAlgorithm.BALANCED
-
-    def request(self) -> PlacementRequest:
-        zone = self.intent.zone
-        replicas, voters = replica_counts(self.intent, self.data_nodes)
-        return PlacementRequest(
-            self.zone_id,
-            self.data_nodes.nodes,
-            zone.partitions,
-            replicas,
-            voters,
-            zone.algorithm.value,
-            weights=self.data_nodes.weights,
-            domains=self.data_nodes.domains,
-        )
 
 
 class ZoneController:
@@ -198,7 +142,9 @@ class ZoneController:
         if not wanted.nodes:
             return None
         fence = unchanged(keys.epoch, epoch_key.mod_revision if epoch_key else 0)
-        return Event(zone_id, intent, intent_key.mod_revision, wanted, revision, pointer, epoch.epoch, fence)
+        asked_at = intent_key.mod_revision
+        taken_up = data_nodes_key is not None and data_nodes_key.mod_revision > asked_at
+        return Event(zone_id, intent, asked_at, wanted, revision, pointer, epoch.epoch, fence, taken_up)
 
     async def _place(
         self, events: Sequence[Event], failures: dict[ZoneId, Exception]
@@ -282,6 +228,7 @@ class ZoneController:
                 event.revision,
                 event.pointer,
                 is_restored,
+                event.taken_up,
             ),
             result,
         )
@@ -320,6 +267,7 @@ class ZoneController:
             Delete(keys.data_nodes_history(zone_id)),
             Delete(keys.target_pointer(zone_id)),
             Delete(keys.target_before(zone_id)),
+            Delete(keys.copy_sizes(zone_id)),
             *(DeletePrefix(prefix) for prefix in prefixes),
         )
         done = await self._metastore.commit(Txn((guard,), writes))

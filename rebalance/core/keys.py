@@ -151,6 +151,10 @@ class Keyspace:
         """The pointer of the target before the newest one, which is stored as long."""
         return f"{self.prefix}target_before/{zone_id}"
 
+    def copy_sizes(self, zone_id: ZoneId) -> str:
+        """How large the zone's partitions were when its newest target was named."""
+        return f"{self.prefix}copy_sizes/{zone_id}"
+
     def node_map(self, node: str) -> str:
         return f"{self.node_maps}{node}"
 

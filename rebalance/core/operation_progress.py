@@ -20,8 +20,9 @@ SHOWN_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Partitions and bytes, done of all, as of ``at_ms``. Bytes are those that copies take on disk, on every
-    node that gets one; 0 where nobody has told yet."""
+    """Partitions and bytes as of ``at_ms``. ``bytes_total`` is the estimate of the bytes to copy, made once,
+    when the operation began; ``bytes_done`` measures what copies that are there take on disk, on every node
+    that got one, and may come out higher. 0 where nobody has told yet."""
 
     total: int = 0
     done: int = 0
@@ -55,7 +56,7 @@ def step_of(number: int, view: PartitionView, alive: frozenset[str], copies: int
     at_rest = view.pending is None and view.planned is None
     untouched = not view.processed and not view.recovered
     if view.recovered and at_rest:
-        return PartitionStep(number, MoveState.DONE, copy_bytes=copies * size)
+        return PartitionStep(number, MoveState.DONE)
     status = partition_status(view, alive)
     if _is_there(view) and at_rest:
         return PartitionStep(number, MoveState.DONE, copy_bytes=copies * size)
@@ -73,16 +74,17 @@ def _is_there(view: PartitionView) -> bool:
 
 
 def advance(before: Tally, steps: Iterable[PartitionStep], at_ms: int) -> Tally:
-    """The tally after another look. Invariants: no number falls, and nothing is done that was not seen done."""
-    total = done = bytes_total = bytes_done = 0
+    """The tally after another look. Invariants: no number falls, nothing is done that was not seen done, and
+    the estimate stays what it was."""
+    total = done = bytes_done = 0
     for step in steps:
         there = step.state is MoveState.DONE
         total, done = total + 1, done + there
-        bytes_total, bytes_done = bytes_total + step.copy_bytes, bytes_done + there * step.copy_bytes
+        bytes_done += there * step.copy_bytes
     return Tally(
         total=max(before.total, total),
         done=max(before.done, done),
-        bytes_total=max(before.bytes_total, bytes_total),
+        bytes_total=before.bytes_total,
         bytes_done=max(before.bytes_done, bytes_done),
         at_ms=max(before.at_ms, at_ms),
     )
@@ -96,7 +98,7 @@ def is_finished(steps: Sequence[PartitionStep]) -> bool:
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """``rate``: bytes a second since it began, None when that is not known. ``left_s``: until the end at the
-    same pace, by bytes where they are known, else by partitions."""
+    same pace, by bytes while those copied are less than the estimate, else by partitions."""
 
     rate: float | None = None
     left_s: float | None = None
@@ -109,7 +111,7 @@ def estimate(tally: Tally, begun_ms: int | None, now_ms: int) -> Estimate:
     elapsed_s = (now_ms - begun_ms) / 1_000
     rate = tally.bytes_done / elapsed_s if tally.bytes_done else None
     done, total = tally.bytes_done, tally.bytes_total
-    if not done:
+    if not 0 < done < total:
         done, total = tally.done, tally.total
     left_s = elapsed_s * (total - done) / done if done else None
     return Estimate(rate, left_s)

@@ -1,7 +1,9 @@
 """From one placement to another: which node gives what to which, per partition and in total.
 
 In a partition the n-th node that loses its copy is the *donor* of the n-th that gains one, the *stealer*. A
-copy that is added has no donor (NOBODY: it is copied from within its group), one that ends has no stealer.
+copy that is added has no donor (NOBODY: it is copied from within its group), one that ends has no stealer. A
+copy whose role changes (a voter learns, or a learner votes) is made anew where it is: ``copies`` has it with
+its node as donor and stealer.
 """
 
 from __future__ import annotations
@@ -27,6 +29,15 @@ class Transfers:
     donor: npt.NDArray[np.int32]
     stealer: npt.NDArray[np.int32]
     size: Sizes
+
+    @property
+    def unknown(self) -> int:
+        """How many copies are made of partitions of no known size."""
+        return int(np.count_nonzero((self.size == 0) & (self.stealer != NOBODY)))
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> Transfers:
+        """``chosen``: bool [T]."""
+        return Transfers(self.partition[chosen], self.donor[chosen], self.stealer[chosen], self.size[chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,30 @@ def transfers(before: Matrix, after: Matrix, sizes: Sizes | None = None, first: 
     if sizes is not None:
         size = np.where(stealer == NOBODY, 0, np.asarray(sizes, dtype=np.int64)[rows])
     return Transfers((rows + first).astype(np.int32), donor, stealer, size)
+
+
+def copies(before: Matrix, after: Matrix, voters: tuple[int, int], sizes: Sizes | None = None) -> Transfers:
+    """As ``transfers``, with the copies that change their role; ``voters``: how many columns vote, before and
+    after. It is what a change is estimated by, and the same wherever it is."""
+    moved = transfers(before, after, sizes)
+    cut = [min(count, each.shape[1]) for count, each in zip(voters, (before, after), strict=True)]
+    # Voters that are learners then, and learners that are voters then.
+    halves = (
+        (before[:, : cut[0]], after[:, cut[1] :]),
+        (before[:, cut[0] :], after[:, : cut[1]]),
+    )
+    rows, nodes = (np.concatenate(each) for each in zip(*(_common(*half) for half in halves), strict=True))
+    size = np.zeros(len(rows), dtype=np.int64) if sizes is None else np.asarray(sizes, dtype=np.int64)[rows]
+    partition = np.concatenate((moved.partition, rows.astype(np.int32)))
+    order = np.argsort(partition, kind="stable")
+    donor, stealer = (np.concatenate((each, nodes))[order] for each in (moved.donor, moved.stealer))
+    return Transfers(partition[order], donor, stealer, np.concatenate((moved.size, size))[order])
+
+
+def _common(cells: Matrix, others: Matrix) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Rows and nodes of ``cells`` that stand in the same row of ``others``."""
+    rows, columns = np.nonzero(held(cells, others))
+    return rows, cells[rows, columns]
 
 
 def totals(found: Transfers) -> Totals:

@@ -21,7 +21,7 @@ from catalog.store.engine import parse_url
 from catalog.store.migrate import _config, migrate
 from catalog.store.tables import METADATA
 
-HEAD = "0007"
+HEAD = "0008"
 
 
 def test_from_nothing_and_again(empty_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -310,6 +310,20 @@ async def test_a_time_limit(world: OperationsWorld) -> None:
     assert sorted(len(each.peers) for each in await stable_of(world)).count(3) <= 2
 
 
+async def test_a_new_zone_has_no_time_limit(world: OperationsWorld) -> None:
+    """It moves no data that limits are for, and given up, its partitions would never be founded."""
+    await world.limit(Limits(operation_s=1))
+    async with world.controllers() as controllers:
+        await controllers.obey(Limits(operation_s=1))
+        created = await world.newest()
+        item = await world.store.get(world.keyspace.operation(created.operation_id))
+        assert item is not None
+        await world.put(item.key, replace(created, started_ms=created.started_ms - 5_000).encode())
+        assert (await world.look(controllers)).state is OperationState.WAITING
+        await world.found()
+        assert (await world.look(controllers)).state is OperationState.DONE
+
+
 async def test_a_drain_is_told_as_one(world: OperationsWorld) -> None:
     """VOL-003: kind, who and why come from the node's mark."""
     await world.put(world.keyspace.drain("n3"), Drain("erin", "new disks", 5).encode())

@@ -46,10 +46,14 @@ def test_altered_paused_resumed_waited_for_and_reversed(installation: Installati
     assert installation.zonectl("rebalance", "limits", "--zone-moves", "1").returncode == 0
     # Otherwise all may have begun before the operation can be paused.
     assert installation.zonectl("rebalance", "pause", "--by", "night").returncode == 0
-    (result,) = installation.sql("ALTER ZONE moved SET (REPLICAS 2)")
+    asked = ("sql", "-e", "ALTER ZONE moved SET (REPLICAS 2)", "--reason", "more readers", "--format", "jsonl")
+    result = json.loads(installation.zonectl(*asked).stdout)
     operation = wait_for("the operation", lambda: running(installation, "ALTER_ZONE"))
     name = operation["operation_id"]
     assert operation["catalog_version"] == result["catalog_version"]
+    assert operation["reason"] == "more readers"
+    assert ": more readers" in installation.zonectl("operations", "show", name).stdout
+    assert "more readers" in installation.zonectl("audit", "--of", "MOVED", "--count", "1").stdout
     paused = act(installation, "pause", name, "--by", "alice", "--reason", "inventory")
     assert (paused["state"], paused["cause"]) == ("PAUSED", "PAUSED: the zone, by alice: inventory")
     assert installation.zonectl("rebalance", "resume").returncode == 0

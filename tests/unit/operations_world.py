@@ -15,6 +15,8 @@ from app.audit import Audit
 from app.operation_reverse import OperationReverse
 from app.server import build_app
 from app.services import Services
+from app.sql.jobs import StatementJobs
+from app.sql.trino_names import LowerCaseNames
 from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
 from catalog.core.zone import ZoneId
@@ -97,7 +99,10 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
     async with opened(directory) as world:
         views = KeyspaceViews(world.mirror, world.keyspace)
         control = OperationControl(world.metastore, world.keyspace, WallClock())
+        jobs = StatementJobs(world.catalog)
         made = {
+            "jobs": jobs,
+            "engine": LowerCaseNames(world.engine),
             "run_statements": world.engine.run_script,
             "run_planned": world.engine.run_planned,
             "plan": world.engine.plan,
@@ -123,3 +128,4 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
             yield OperationsWorld(world, http, keeper)
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
+            await jobs.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from catalog.core.zone import Node, ZoneId
+from rebalance.core.records import ConfigurationRecord
 from tests.unit.operations_world import OperationsWorld, operations_world
 
 WIDER = "ALTER ZONE orders SET (REPLICAS 2)"
@@ -59,6 +61,39 @@ async def test_every_way_to_ask_shows_the_same_plan(api: OperationsWorld, sql: s
     assert await api.world.dump() == before
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TABLE more (id INT PRIMARY KEY) ZONE orders",
+        "CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY) ZONE orders",
+        "ALTER TABLE t ADD COLUMN note VARCHAR",
+        "DROP TABLE t",
+        "ALTER ZONE orders RENAME TO sales",
+        "ALTER ZONE orders SET DEFAULT",
+        "ALTER ZONE orders SET (AUTO SCALE DOWN 7)",
+        "ALTER ZONE orders SET (REPLICAS 1)",
+        "DROP ZONE IF EXISTS nowhere",
+    ],
+)
+async def test_what_moves_nothing_shows_no_move(api: OperationsWorld, sql: str) -> None:
+    """And carrying it out names no target, and begins no operation."""
+    await api.run("CREATE TABLE t (id INT PRIMARY KEY) ZONE orders")
+    rows = await explained(api, sql)
+    assert [row for row in rows if row["section"] in ("MOVE", "ADD", "REMOVE", "ROLE") and row["name"]] == []
+    before = (await api.newest())["operation_id"]
+    await api.run(sql)
+    assert (await api.newest())["operation_id"] == before
+
+
+async def test_a_statement_of_a_script_follows_the_ones_before_it(api: OperationsWorld) -> None:
+    script = f"{WIDER}; ALTER ZONE orders SET (REPLICAS 1); CREATE ZONE b (PARTITIONS 2); DROP ZONE b"
+    moved = []
+    for change in (await planned(api, script))["changes"]:
+        rows = [row for row in change["effects"] if row["section"] in ("MOVE", "ADD", "REMOVE") and row["name"]]
+        moved.append({(row["section"], sum(each["replicas"] for each in rows)) for row in rows})
+    assert moved == [{("ADD", 4)}, {("REMOVE", 4)}, {("ADD", 2)}, {("REMOVE", 2)}]
+
+
 async def test_files_have_the_plan_of_their_statements(api: OperationsWorld) -> None:
     """VOL-087: with what the files compare, and the plan of the statements that lead there; where nothing is to
     be done there is no plan."""
@@ -92,6 +127,50 @@ async def test_a_plan_is_carried_out_once_and_as_it_was_shown(api: OperationsWor
     again = await api.post("/statements", {"sql": WIDER, "plan_id": plan["plan_id"]}, 409)
     assert (again["name"], again["sqlState"]) == ("PLAN_CHANGED", "40001")
     assert f"at version 2, not 1 any more, by {WIDER}; nothing was changed" in again["detail"]
+
+
+SIZE = 16_384
+
+
+async def grown(api: OperationsWorld, size: int) -> None:
+    """Leaders say how large their partitions are; the group's members are as stable says."""
+    items = (await api.world.metastore.range(api.world.keyspace.zone_partitions(ZoneId(1)))).items
+    for item in items:
+        if item.key.endswith("/configuration"):
+            record = replace(ConfigurationRecord.decode(item.value), size_bytes=size)
+            await api.world.put(item.key, record.encode())
+    await api.world.settle()
+
+
+def estimate_of(effects: list[dict[str, Any]]) -> int:
+    return sum(row["bytes"] for row in effects if row["section"] in ("MOVE", "ADD", "REMOVE", "ROLE"))
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+async def test_one_estimate_and_one_measure(api: OperationsWorld, replicas: int) -> None:
+    """Plan, EXPLAIN, operation, its table and its history say the same bytes to copy, also when partitions grow
+    while they are copied; what was copied is another number."""
+    await grown(api, SIZE)
+    sql = f"ALTER ZONE orders SET (REPLICAS {replicas})"
+    (change,) = (await planned(api, sql))["changes"]
+    estimate = estimate_of(change["effects"])
+    assert estimate == 4 * (replicas - 1) * SIZE
+    assert estimate_of(await explained(api, sql)) == estimate
+    await api.run(sql)
+    await grown(api, SIZE + 4_096)
+    name = (await api.newest())["operation_id"]
+    for copied in (0, 4 * (replicas - 1) * 2 * SIZE):
+        shown = await api.get(f"/operations/{name}")
+        assert shown["progress"]["bytes"] == {"estimated": estimate, "copied": copied}
+        assert sum(unit["bytes"] for unit in shown["plan"]["units"]) == estimate
+        assert (await api.newest())["progress"]["bytes"]["estimated"] == estimate
+        view = "SELECT bytes_estimated, bytes_copied FROM operation_history ORDER BY started_at DESC LIMIT 1"
+        answer = await api.post("/statements", {"sql": view})
+        assert answer["results"][0]["data"] == [[estimate, copied]]
+        await api.end_moves()
+        await grown(api, 2 * SIZE)
+        await api.look()
+    assert shown["state"] == "DONE"
 
 
 async def catalog_changes(api: OperationsWorld) -> None:

@@ -19,7 +19,6 @@ from app.console.sql_script import (
     grid_options,
     mark,
     told,
-    with_reason,
 )
 from catalog.core.errors import ErrorKind, ParseError, StatementError
 from catalog.core.messages import Position
@@ -77,19 +76,8 @@ def test_a_mark_is_always_inside_of_the_text_and_not_empty(text: str, line: int,
     assert 0 <= start < end <= len(text)
 
 
-def test_a_reason_goes_along_and_cannot_end_its_comment() -> None:
-    text = "-- first\nCREATE ZONE a STORAGE PROFILES ['x'];\n  SHOW ZONES; DROP ZONE a"
-    sent = with_reason(text, "ada", "*/ DROP ZONE b; /*")
-    told = "/* ada: * / DROP ZONE b; /* */"
-    assert sent.text == (
-        f"-- first\nCREATE {told} ZONE a STORAGE PROFILES ['x'];\n  SHOW ZONES; DROP {told} ZONE a"
-    )
-    sources = [command.source for command in parse_ddl(sent.text.replace("SHOW ZONES;", ""))]
-    assert sources == [f"CREATE {told} ZONE a STORAGE PROFILES ['x']", f"DROP {told} ZONE a"]
-
-
 @pytest.mark.parametrize("text", ["CREATE ZONE a (REPLICAZ 3)", "DROP ZONE a;\nCREATE ZONE b\n (REPLICAZ 3)"])
-def test_a_reason_does_not_move_an_error(text: str) -> None:
+def test_an_inserted_piece_does_not_move_an_error(text: str) -> None:
     sent = Sent(text, ((6 if text[0] == "C" else 4, " /* ada: why */"),))
     with pytest.raises(ParseError) as plain:
         parse_ddl(text)

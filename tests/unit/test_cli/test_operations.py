@@ -35,7 +35,7 @@ def operation(state: str = "RUNNING", done: int = 3, **more: Any) -> dict[str, A
         "partitions_to_move": 8,
         "progress": {
             "partitions": {"total": 8, "done": done, "moving": 1, "waiting": 8 - done - 1 if done < 8 else 0},
-            "bytes": {"total": 8_000, "done": 1_000 * done},
+            "bytes": {"estimated": 8_000, "copied": 1_000 * done},
             "bytes_per_s": 100 if state == "RUNNING" else None,
             "seconds_left": 50.0 if state == "RUNNING" else None,
         },
@@ -79,7 +79,7 @@ def test_show(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == "3-1834 ALTER_ZONE of zone ORDERS: RUNNING"
     assert "asked for by alice (unverified): growth" in lines
     assert "partitions: 3/8 done, 8 to move" in lines
-    assert "bytes: 3000/8000, 100 bytes/s" in lines
+    assert "bytes: 3000 copied, an estimate of 8000 to copy, 100 bytes/s" in lines
     assert "about 50 s left" in lines
     assert "4           NODE_DOWN: n3  1, 2, ..." in lines
     assert "n1    n2  3       3000" in lines

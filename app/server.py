@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 
 from app.api import (
     audit,
@@ -24,6 +25,7 @@ from app.api import (
 )
 from app.api.actors import ActorMiddleware
 from app.console.mount import PATH, Console
+from app.edge.policies import DOCS
 from app.services import Services
 
 DESCRIPTION = """Zone management for partitioned, replicated stores: where data lives, said in SQL.
@@ -33,7 +35,10 @@ Errors are `application/problem+json` with `name`, `code`, `sqlState`, `line` an
 
 def build_app(services: Services, verified_header: str = "", console: Console | None = None) -> FastAPI:
     """``verified_header``: ``ActorMiddleware``. ``console`` None: no pages are served, the API alone is."""
-    app = FastAPI(title="Zonekeeper", version="0.1.0", description=DESCRIPTION)
+    # The documentation's page is in the package: FastAPI's own would be fetched from elsewhere.
+    app = FastAPIOffline(
+        title="Zonekeeper", version="0.1.0", description=DESCRIPTION, redoc_url=None, static_url=f"{DOCS}/files"
+    )
     app.state.services = services
     app.add_middleware(ActorMiddleware, verified_header=verified_header)
     problems.install(app)

@@ -120,7 +120,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
 
         console = Console() if settings.console else None
         app = build_app(services, settings.identity_header, console)
-        api = serve_http(app, listener, started)
+        api = serve_http(app, listener, started, settings.trust, settings.http_limits)
         work = [mirror.run(), guard.run(), relay.run(), jobs.run(), api]
         if console is not None:
             work.append(console.run(services))

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from fastapi import FastAPI
-from nicegui import ui
+from nicegui import core, ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
@@ -60,6 +60,8 @@ PAGES = (
 @asynccontextmanager
 async def serving(services: Services) -> AsyncIterator[ASGIApp]:
     """The application, as long as the context is entered. Once a process: NiceGUI's own is a global."""
+    # No page of another origin gets an answer that it can read; the edge refuses those that ask.
+    core.sio.eio.cors_allowed_origins = []
     site = Site(services, PartitionFeed(services.mirror, services.views.keyspace))
     for page in PAGES:
         page.register(site)

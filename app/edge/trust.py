@@ -1,0 +1,150 @@
+"""Whom the server believes: names and origins that are its own, and proxies that speak for others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import NamedTuple, Self
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import Scope
+
+PORTS = {"http": 80, "https": 443}
+LOOPBACK = "localhost"
+FORWARDING = ("forwarded", "x-real-ip")
+FORWARDED = "x-forwarded-"
+
+
+class Origin(NamedTuple):
+    """As browsers compare them. ``parse`` raises ValueError for what is none, as ``null``."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        found = urlsplit(text.strip())
+        host, scheme = found.hostname, found.scheme.lower()
+        has_more = found.path not in ("", "/") or found.query or found.fragment or "@" in found.netloc
+        if scheme not in PORTS or not host or has_more:
+            raise ValueError(f"{text!r} is no origin, as https://zones.example:8443")
+        return cls(scheme, _name(host), found.port or PORTS[scheme])
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """``hosts``: names that the server is addressed by, besides IP addresses and loopback names. ``origins``:
+    those of its pages, besides the one that it was addressed by. ``proxies``: whose ``X-Forwarded-*`` and
+    ``identity_header`` are believed; those of anybody else are taken off the request."""
+
+    hosts: frozenset[str] = frozenset()
+    origins: frozenset[Origin] = frozenset()
+    proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    identity_header: str = ""
+
+    @classmethod
+    def parse(cls, hosts: str = "", origins: str = "", proxies: str = "", identity_header: str = "") -> Self:
+        """Of comma-separated lists. Raises ValueError, naming the part that is wrong."""
+        names = _parts(hosts)
+        for name in names:
+            if host_of(name) != _name(name):
+                raise ValueError(f"{name!r} is no host name, as zones.example: without scheme and port")
+        try:
+            networks = tuple(ip_network(each) for each in _parts(proxies))
+        except ValueError as error:
+            raise ValueError(f"a proxy is an IP address or a network, as 10.0.0.0/8: {error}") from error
+        if identity_header and not networks:
+            raise ValueError("an identity header is believed from listed proxies only, and none is listed")
+        return cls(
+            frozenset(map(_name, names)),
+            frozenset(map(Origin.parse, _parts(origins))),
+            networks,
+            identity_header,
+        )
+
+    def knows(self, host: str) -> bool:
+        """``host`` as the header has it, with or without a port. Rebinding a name to another address needs a
+        name: an IP address cannot be rebound, and names of the loopback are resolved by the browser itself."""
+        name = host_of(host)
+        if name is None:
+            return False
+        if name == LOOPBACK or name.endswith(f".{LOOPBACK}") or name in self.hosts:
+            return True
+        try:
+            ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def is_proxy(self, address: str) -> bool:
+        try:
+            found = ip_address(address)
+        except ValueError:
+            return False
+        if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+            found = found.ipv4_mapped
+        return any(found in network for network in self.proxies)
+
+
+def host_of(header: str) -> str | None:
+    """The name or address in a Host header, lower-cased, without port and brackets; None: it is malformed."""
+    try:
+        found = urlsplit(f"//{header}")
+        _ = found.port
+    except ValueError:
+        return None
+    if not found.hostname or found.netloc != header or "@" in header:
+        return None
+    return _name(found.hostname)
+
+
+def as_addressed(scope: Scope, trust: Trust) -> Scope:
+    """The request as its client sent it to the listed proxy in between; without one, what only a proxy may say
+    is taken off. Of several values the last counts, which the listed proxy itself has written."""
+    headers = Headers(scope=scope)
+    said = [each for each in headers if each.startswith(FORWARDED) or each in FORWARDING]
+    identity = trust.identity_header.lower()
+    peer = scope["client"][0] if scope.get("client") else ""
+    if trust.is_proxy(peer):
+        return _forwarded(scope, headers, trust) if said else scope
+    if not said and identity not in headers:
+        return scope
+    kept = [
+        (name, value) for name, value in scope["headers"] if name.decode("latin-1") not in {*said, identity}
+    ]
+    return {**scope, "headers": kept}
+
+
+def _forwarded(scope: Scope, headers: Headers, trust: Trust) -> Scope:
+    secure = {"http": "https", "ws": "wss"}
+    scheme, plain = scope["scheme"], {"https": "http", "wss": "ws"}.get(scope["scheme"], scope["scheme"])
+    match _values(headers, "x-forwarded-proto")[-1:]:
+        case ["https"] | ["wss"]:
+            scheme = secure.get(plain, plain)
+        case ["http"] | ["ws"]:
+            scheme = plain
+    changed = MutableHeaders(raw=list(scope["headers"]))
+    hosts = _values(headers, "x-forwarded-host")
+    if hosts:
+        changed["host"] = hosts[-1]
+    client = scope["client"]
+    # From the right: each address was written by the proxy after it.
+    for address in reversed(_values(headers, "x-forwarded-for")):
+        client = (address, 0)
+        if not trust.is_proxy(address):
+            break
+    return {**scope, "scheme": scheme, "client": client, "headers": changed.raw}
+
+
+def _values(headers: Headers, name: str) -> list[str]:
+    return [part for line in headers.getlist(name) for part in _parts(line)]
+
+
+def _parts(text: str) -> list[str]:
+    return [part for each in text.split(",") if (part := each.strip())]
+
+
+def _name(host: str) -> str:
+    return host.lower().removesuffix(".")

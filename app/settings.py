@@ -60,8 +60,8 @@ class Settings(BaseSettings):
     http_body_bytes_max: int = Field(4 << 20, ge=1024, description="most bytes of a request's body")
     http_header_timeout_s: float = Field(10.0, gt=0, description="time limit of a request's headers, seconds")
     http_body_timeout_s: float = Field(30.0, gt=0, description="time limit of a request's body, seconds")
-    http_idle_timeout_s: float = Field(
-        5.0, gt=0, description="how long a connection is kept on which nothing is asked, seconds"
+    http_idle_timeout_s: int = Field(
+        5, ge=1, description="how long a connection is kept on which nothing is asked, seconds"
     )
     identity_header: str = Field(
         "",

@@ -18,7 +18,8 @@ from app.services import Services, ServicesOf
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import Zone
-from rebalance.controllers.recovery import check_numbers
+from catalog.core.zone_options import PARTITIONS_MAX
+from rebalance.controllers.recovery import ShownReset, check_numbers
 from rebalance.ports.metastore import MetastoreError
 
 router = APIRouter(prefix="/api/v1/zones/{zone}/recovery", tags=["recovery"])
@@ -53,12 +54,31 @@ class PartitionStates(BaseModel):
     partitions: list[PartitionStateBody]
 
 
+class ShownResetBody(BaseModel):
+    """Of the partitions of which a dry run has said the same."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    partitions: list[int] = Field(max_length=PARTITIONS_MAX)
+    survivor: str
+    empty: bool
+    possibly_lost_entries: int = Field(ge=0)
+
+
 class ResetRequest(BaseModel):
+    """Either ``dry_run``, or what a dry run has ``shown``: when more would be lost by now, or another copy
+    would be kept, nothing is done (409)."""
+
     model_config = ConfigDict(extra="forbid")
 
     partitions: Numbers = Field(default_factory=list)
     empty: bool = Field(False, description="begin without data where no living node has a copy")
     dry_run: bool = Field(False, description="only say what would be done and lost")
+    shown: list[ShownResetBody] | None = Field(
+        None,
+        max_length=PARTITIONS_MAX,
+        description="what is accepted, of all partitions that a dry run names",
+    )
 
 
 class CopyPosition(BaseModel):
@@ -145,6 +165,13 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
 
     Partitions that are named must need it; without names every partition is reset that does. What is asked for
     is carried out by the nodes: ask for the states to see when it is done."""
+    if not request.dry_run and request.shown is None:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, "send what a dry run has shown in `shown`")
+    shown = [
+        ShownReset(number, each.survivor, each.empty, each.possibly_lost_entries)
+        for each in request.shown or ()
+        for number in each.partitions
+    ]
     found = await _zone_of(services, zone)
     resets = await _answered(
         services.recovery.reset(
@@ -153,6 +180,7 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
             empty=request.empty,
             dry_run=request.dry_run,
             origin=current_origin(),
+            shown=shown,
         )
     )
     if not request.dry_run:

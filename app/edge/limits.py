@@ -16,4 +16,4 @@ class HttpLimits:
     body_bytes_max: int = 4 << 20
     header_s: float = 10.0
     body_s: float = 30.0
-    idle_s: float = 5.0
+    idle_s: int = 5

@@ -33,8 +33,8 @@ CONSOLE_POLICY = "; ".join(
         "script-src 'self' 'unsafe-inline' 'unsafe-eval'",
         # Quasar, ECharts and CodeMirror set styles of elements, and NiceGUI's page has style sheets in itself.
         "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data: blob:",
-        "font-src 'self' data:",
+        "img-src 'self' data:",
+        "font-src 'self'",
         "connect-src 'self'",
         ALWAYS,
     )

@@ -58,8 +58,8 @@ def _of_hosts(hosts: Sequence[str], trust: Trust) -> RefusedError | None:
     for host in hosts:
         if host and not trust.knows(host):
             message = (
-                f"this server does not know that it is called {_shown(host)}: only IP addresses, localhost and the "
-                "names in ZONEKEEPER_ALLOWED_HOSTS"
+                f"this server does not know that it is called {_shown(host)}: it answers to IP addresses, "
+                "localhost and the names in ZONEKEEPER_ALLOWED_HOSTS"
             )
             return RefusedError(ErrorKind.HOST_REFUSED, message)
     return None

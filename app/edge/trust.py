@@ -118,13 +118,12 @@ def as_addressed(scope: Scope, trust: Trust) -> Scope:
 
 
 def _forwarded(scope: Scope, headers: Headers, trust: Trust) -> Scope:
-    secure = {"http": "https", "ws": "wss"}
-    scheme, plain = scope["scheme"], {"https": "http", "wss": "ws"}.get(scope["scheme"], scope["scheme"])
+    scheme: str = scope["scheme"]
     match _values(headers, "x-forwarded-proto")[-1:]:
-        case ["https"] | ["wss"]:
-            scheme = secure.get(plain, plain)
-        case ["http"] | ["ws"]:
-            scheme = plain
+        case ["https" | "wss"]:
+            scheme = f"{scheme.removesuffix('s')}s"
+        case ["http" | "ws"]:
+            scheme = scheme.removesuffix("s")
     changed = MutableHeaders(raw=list(scope["headers"]))
     hosts = _values(headers, "x-forwarded-host")
     if hosts:

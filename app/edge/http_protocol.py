@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from http import HTTPStatus
 from typing import cast
 
 import h11
@@ -65,7 +66,11 @@ class BoundedProtocol(H11Protocol):
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             status, headers, body = answer(refusal)
             events = (
-                h11.Response(status_code=status, headers=[*headers, *headers_of("")]),
+                h11.Response(
+                    status_code=status,
+                    headers=[*headers, *headers_of("")],
+                    reason=HTTPStatus(status).phrase.encode(),
+                ),
                 h11.Data(data=body),
                 h11.EndOfMessage(),
             )

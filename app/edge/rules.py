@@ -22,7 +22,8 @@ from catalog.core.errors import ErrorKind, RefusedError
 SQL_PROTOCOL = "/v1/"
 JSON = "application/json"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-MESSAGE_HOST_MAX = 80
+OWN_SITE = frozenset({"same-origin", "none"})
+SHOWN_CHARS_MAX = 80
 
 
 def refusal_of(
@@ -80,6 +81,12 @@ def _of_origins(scope: Scope, headers: Headers, trust: Trust) -> RefusedError | 
             f"{_shown(_address(scope, headers))}; behind a proxy, list that in ZONEKEEPER_TRUSTED_PROXIES"
         )
         return RefusedError(ErrorKind.ORIGIN_REFUSED, message)
+    # Without an Origin: a picture, a script, an answer that cannot be read. No page elsewhere is made of parts
+    # of this server; links to it are followed.
+    site = headers.get("sec-fetch-site", "none")
+    if site not in OWN_SITE and headers.get("sec-fetch-mode") != "navigate" and "origin" not in headers:
+        message = f"a page elsewhere ({_shown(site)}) asks for a part of itself"
+        return RefusedError(ErrorKind.ORIGIN_REFUSED, message)
     return None
 
 
@@ -108,8 +115,11 @@ def _of_form(scope: Scope, headers: Headers) -> RefusedError | None:
         return None
     # PUT, PATCH and DELETE are no forms' methods: without a body they say all there is.
     if (scope["method"] == "POST" or has_body(headers)) and not _is_json(headers):
-        kind = headers.get("content-type", "nothing")
-        message = f"{scope['method']} {_shown(path)} takes {JSON}, also without a body, not {_shown(kind)}"
+        kind = headers.get("content-type", "none")
+        message = (
+            f"{scope['method']} {_shown(path)} needs Content-Type {JSON}, also without a body; it has "
+            f"{_shown(kind)}"
+        )
         return RefusedError(ErrorKind.MEDIA_TYPE_REFUSED, message)
     return None
 
@@ -134,5 +144,5 @@ def _address(scope: Scope, headers: Headers) -> str:
 
 def _shown(text: str) -> str:
     """For a message: what others have sent, cut and without what a terminal would act on."""
-    cut = text if len(text) <= MESSAGE_HOST_MAX else f"{text[:MESSAGE_HOST_MAX]}..."
+    cut = text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
     return "".join(each for each in cut if each.isprintable())

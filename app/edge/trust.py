@@ -11,6 +11,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Scope
 
 PORTS = {"http": 80, "https": 443}
+SECURE = {"http": "https", "ws": "wss"}
+PLAIN = {secure: plain for plain, secure in SECURE.items()}
 LOOPBACK = "localhost"
 FORWARDING = ("forwarded", "x-real-ip")
 FORWARDED = "x-forwarded-"
@@ -121,9 +123,9 @@ def _forwarded(scope: Scope, headers: Headers, trust: Trust) -> Scope:
     scheme: str = scope["scheme"]
     match _values(headers, "x-forwarded-proto")[-1:]:
         case ["https" | "wss"]:
-            scheme = f"{scheme.removesuffix('s')}s"
+            scheme = SECURE.get(scheme, scheme)
         case ["http" | "ws"]:
-            scheme = scheme.removesuffix("s")
+            scheme = PLAIN.get(scheme, scheme)
     changed = MutableHeaders(raw=list(scope["headers"]))
     hosts = _values(headers, "x-forwarded-host")
     if hosts:

@@ -6,13 +6,13 @@ import asyncio
 from contextlib import suppress
 
 import structlog
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.edge.fields import Fields
 from app.edge.limits import HttpLimits
 from app.edge.policies import headers_of
 from app.edge.refusals import answer
-from app.edge.rules import has_body, refusal_of, too_large, too_slow
+from app.edge.rules import refusal_of, too_large, too_slow
 from app.edge.trust import Trust, as_addressed
 from catalog.core.errors import RefusedError
 
@@ -41,12 +41,13 @@ class Edge:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        hosts = Headers(scope=scope).getlist("host")
-        scope = as_addressed(scope, self._trust)
-        refusal = refusal_of(scope, hosts, self._trust, self._limits)
+        sent = Fields.of(scope)
+        scope = as_addressed(arrived := scope, sent, self._trust)
+        fields = sent if scope is arrived else Fields.of(scope)
+        refusal = refusal_of(scope, fields, sent.all(b"host"), self._trust, self._limits)
         if scope["type"] == "http":
             send = _with_headers(scope["path"], send)
-            if refusal is None and has_body(Headers(scope=scope)):
+            if refusal is None and fields.has_body:
                 try:
                     receive = _replay(await self._read(receive), receive)
                 except GoneError:
@@ -110,7 +111,7 @@ async def _refuse(refusal: RefusedError, scope: Scope, receive: Receive, send: S
     status, headers, body = answer(refusal)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body, "more_body": True})
-    if has_body(Headers(scope=scope)):
+    if Fields.of(scope).has_body:
         await _linger(receive)
     await send({"type": "http.response.body", "body": b""})
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from app.api.actors import SQL_USER
 from app.console.mount import PATH as CONSOLE
+from app.edge.fields import Fields
 from app.edge.limits import HEADER_BYTES_MAX, HttpLimits
 from app.edge.trust import PORTS, Origin, Trust
 from catalog.core.errors import ErrorKind, RefusedError
@@ -27,21 +27,16 @@ SHOWN_CHARS_MAX = 80
 
 
 def refusal_of(
-    scope: Scope, sent_hosts: Sequence[str], trust: Trust, limits: HttpLimits
+    scope: Scope, fields: Fields, sent_hosts: Sequence[str], trust: Trust, limits: HttpLimits
 ) -> RefusedError | None:
     """Of the request as its client addressed it; ``sent_hosts`` are the Host headers that arrived, which a
     proxy in between has chosen. None: it may pass."""
-    headers = Headers(scope=scope)
     return (
-        _of_hosts([*sent_hosts, *headers.getlist("host")], trust)
-        or _of_origins(scope, headers, trust)
-        or _of_size(headers, limits)
-        or _of_form(scope, headers)
+        _of_hosts([*sent_hosts, *fields.all(b"host")], trust)
+        or _of_origins(scope, fields, trust)
+        or _of_size(fields, limits)
+        or _of_form(scope, fields)
     )
-
-
-def has_body(headers: Headers) -> bool:
-    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
 def too_large(limits: HttpLimits) -> RefusedError:
@@ -66,42 +61,41 @@ def _of_hosts(hosts: Sequence[str], trust: Trust) -> RefusedError | None:
     return None
 
 
-def _of_origins(scope: Scope, headers: Headers, trust: Trust) -> RefusedError | None:
-    for text in headers.getlist("origin"):
+def _of_origins(scope: Scope, fields: Fields, trust: Trust) -> RefusedError | None:
+    for text in fields.all(b"origin"):
         try:
             origin = Origin.parse(text)
         except ValueError:
             # `null` is what pages in sandboxes, files and redirected requests say.
             pass
         else:
-            if origin == _own(scope, headers) or origin in trust.origins:
+            if origin == _own(scope, fields) or origin in trust.origins:
                 continue
         message = (
             f"a page of {_shown(text)} asks, and this server was addressed as "
-            f"{_shown(_address(scope, headers))}; behind a proxy, list that in ZONEKEEPER_TRUSTED_PROXIES"
+            f"{_shown(_address(scope, fields))}; behind a proxy, list that in ZONEKEEPER_TRUSTED_PROXIES"
         )
         return RefusedError(ErrorKind.ORIGIN_REFUSED, message)
     # Without an Origin: a picture, a script, an answer that cannot be read. No page elsewhere is made of parts
     # of this server; links to it are followed.
-    site = headers.get("sec-fetch-site", "none")
-    if site not in OWN_SITE and headers.get("sec-fetch-mode") != "navigate" and "origin" not in headers:
+    site = fields.first(b"sec-fetch-site", "none")
+    if site not in OWN_SITE and fields.first(b"sec-fetch-mode") != "navigate" and b"origin" not in fields.lines:
         message = f"a page elsewhere ({_shown(site)}) asks for a part of itself"
         return RefusedError(ErrorKind.ORIGIN_REFUSED, message)
     return None
 
 
-def _of_size(headers: Headers, limits: HttpLimits) -> RefusedError | None:
-    size = sum(len(name) + len(value) for name, value in headers.raw)
-    if size > HEADER_BYTES_MAX:
-        message = f"a request's headers have at most {HEADER_BYTES_MAX} bytes, not {size}"
+def _of_size(fields: Fields, limits: HttpLimits) -> RefusedError | None:
+    if fields.size > HEADER_BYTES_MAX:
+        message = f"a request's headers have at most {HEADER_BYTES_MAX} bytes, not {fields.size}"
         return RefusedError(ErrorKind.HEADERS_TOO_LARGE, message)
-    length = headers.get("content-length", "0")
+    length = fields.first(b"content-length", "0")
     if length.isdecimal() and int(length) > limits.body_bytes_max:
         return too_large(limits)
     return None
 
 
-def _of_form(scope: Scope, headers: Headers) -> RefusedError | None:
+def _of_form(scope: Scope, fields: Fields) -> RefusedError | None:
     """What only a program can have sent, or a page of this server. The console's polling is plain text, and
     browsers name its page's origin with it."""
     path = scope["path"]
@@ -109,13 +103,13 @@ def _of_form(scope: Scope, headers: Headers) -> RefusedError | None:
         return None
     if path.startswith(SQL_PROTOCOL):
         # Pages after the first are asked for by addresses that nobody can guess.
-        if scope["method"] == "POST" and not headers.get(SQL_USER, "").strip():
+        if scope["method"] == "POST" and not fields.first(SQL_USER.lower().encode()).strip():
             message = f"a statement is sent with the header {SQL_USER}"
             return RefusedError(ErrorKind.USER_REQUIRED, message)
         return None
     # PUT, PATCH and DELETE are no forms' methods: without a body they say all there is.
-    if (scope["method"] == "POST" or has_body(headers)) and not _is_json(headers):
-        kind = headers.get("content-type", "none")
+    if (scope["method"] == "POST" or fields.has_body) and not _is_json(fields):
+        kind = fields.first(b"content-type", "none")
         message = (
             f"{scope['method']} {_shown(path)} needs Content-Type {JSON}, also without a body; it has "
             f"{_shown(kind)}"
@@ -124,22 +118,22 @@ def _of_form(scope: Scope, headers: Headers) -> RefusedError | None:
     return None
 
 
-def _is_json(headers: Headers) -> bool:
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+def _is_json(fields: Fields) -> bool:
+    kind = fields.first(b"content-type").partition(";")[0].strip().lower()
     return kind == JSON or (kind.startswith("application/") and kind.endswith("+json"))
 
 
-def _own(scope: Scope, headers: Headers) -> Origin | None:
+def _own(scope: Scope, fields: Fields) -> Origin | None:
     try:
-        return Origin.parse(_address(scope, headers))
+        return Origin.parse(_address(scope, fields))
     except ValueError:
         return None
 
 
-def _address(scope: Scope, headers: Headers) -> str:
+def _address(scope: Scope, fields: Fields) -> str:
     scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
     assert scheme in PORTS, "uvicorn serves HTTP"
-    return f"{scheme}://{headers.get('host', '')}"
+    return f"{scheme}://{fields.first(b'host')}"
 
 
 def _shown(text: str) -> str:

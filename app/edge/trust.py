@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.types import Scope
+
+from app.edge.fields import Fields
 
 PORTS = {"http": 80, "https": 443}
 SECURE = {"http": "https", "ws": "wss"}
 PLAIN = {secure: plain for plain, secure in SECURE.items()}
 LOOPBACK = "localhost"
-FORWARDING = ("forwarded", "x-real-ip")
-FORWARDED = "x-forwarded-"
+FORWARDING = (b"forwarded", b"x-real-ip")
+FORWARDED = b"x-forwarded-"
 
 
 class Origin(NamedTuple):
@@ -69,16 +72,8 @@ class Trust:
     def knows(self, host: str) -> bool:
         """``host`` as the header has it, with or without a port. Rebinding a name to another address needs a
         name: an IP address cannot be rebound, and names of the loopback are resolved by the browser itself."""
-        name = host_of(host)
-        if name is None:
-            return False
-        if name == LOOPBACK or name.endswith(f".{LOOPBACK}") or name in self.hosts:
-            return True
-        try:
-            ip_address(name)
-        except ValueError:
-            return False
-        return True
+        name, is_own = _name_of_nobody_else(host)
+        return is_own or name in self.hosts
 
     def is_proxy(self, address: str) -> bool:
         try:
@@ -88,6 +83,21 @@ class Trust:
         if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
             found = found.ipv4_mapped
         return any(found in network for network in self.proxies)
+
+
+@lru_cache(maxsize=256)
+def _name_of_nobody_else(host: str) -> tuple[str | None, bool]:
+    """The name, and whether it can mean this machine or this address alone."""
+    name = host_of(host)
+    if name is None:
+        return None, False
+    if name == LOOPBACK or name.endswith(f".{LOOPBACK}"):
+        return name, True
+    try:
+        ip_address(name)
+    except ValueError:
+        return name, False
+    return name, True
 
 
 def host_of(header: str) -> str | None:
@@ -102,45 +112,42 @@ def host_of(header: str) -> str | None:
     return _name(found.hostname)
 
 
-def as_addressed(scope: Scope, trust: Trust) -> Scope:
+def as_addressed(scope: Scope, fields: Fields, trust: Trust) -> Scope:
     """The request as its client sent it to the listed proxy in between; without one, what only a proxy may say
     is taken off. Of several values the last counts, which the listed proxy itself has written."""
-    headers = Headers(scope=scope)
-    said = [each for each in headers if each.startswith(FORWARDED) or each in FORWARDING]
-    identity = trust.identity_header.lower()
-    peer = scope["client"][0] if scope.get("client") else ""
-    if trust.is_proxy(peer):
-        return _forwarded(scope, headers, trust) if said else scope
-    if not said and identity not in headers:
+    identity = trust.identity_header.lower().encode()
+    said = {
+        name for name in fields.lines if name.startswith(FORWARDED) or name in FORWARDING or name == identity
+    }
+    if not said:
         return scope
-    kept = [
-        (name, value) for name, value in scope["headers"] if name.decode("latin-1") not in {*said, identity}
-    ]
-    return {**scope, "headers": kept}
+    if trust.is_proxy(scope["client"][0] if scope.get("client") else ""):
+        return _forwarded(scope, fields, trust)
+    return {**scope, "headers": [each for each in scope["headers"] if each[0] not in said]}
 
 
-def _forwarded(scope: Scope, headers: Headers, trust: Trust) -> Scope:
+def _forwarded(scope: Scope, fields: Fields, trust: Trust) -> Scope:
     scheme: str = scope["scheme"]
-    match _values(headers, "x-forwarded-proto")[-1:]:
+    match _values(fields, b"x-forwarded-proto")[-1:]:
         case ["https" | "wss"]:
             scheme = SECURE.get(scheme, scheme)
         case ["http" | "ws"]:
             scheme = PLAIN.get(scheme, scheme)
     changed = MutableHeaders(raw=list(scope["headers"]))
-    hosts = _values(headers, "x-forwarded-host")
+    hosts = _values(fields, b"x-forwarded-host")
     if hosts:
         changed["host"] = hosts[-1]
     client = scope["client"]
     # From the right: each address was written by the proxy after it.
-    for address in reversed(_values(headers, "x-forwarded-for")):
+    for address in reversed(_values(fields, b"x-forwarded-for")):
         client = (address, 0)
         if not trust.is_proxy(address):
             break
     return {**scope, "scheme": scheme, "client": client, "headers": changed.raw}
 
 
-def _values(headers: Headers, name: str) -> list[str]:
-    return [part for line in headers.getlist(name) for part in _parts(line)]
+def _values(fields: Fields, name: bytes) -> list[str]:
+    return [part for line in fields.all(name) for part in _parts(line)]
 
 
 def _parts(text: str) -> list[str]:

@@ -111,7 +111,7 @@ class Attack:
         return str(self.page.evaluate(TRY_FETCH, [f"{self.url}{path}", options]))
 
     def refused(self) -> bool:
-        """Every request since the last look, of which there is one; the browser tells of them a little later."""
+        """Every request since the last look; there is one, of which the browser tells a little later."""
         deadline = time.monotonic() + WAIT_MS / 1000
         while not self.statuses and time.monotonic() < deadline:
             self.page.wait_for_timeout(20)

@@ -65,6 +65,29 @@ def proxy(server: ApiServer) -> Iterator[httpx.Client]:
         yield opened
 
 
+def test_what_was_shown_is_adopted_and_nothing_else(client: httpx.Client) -> None:
+    """The request that once needed no body; and one that names what is not so any more."""
+    path, state = "/api/v1/metastore/adopt", client.get("/api/v1/metastore").json()
+    shown = {name: state[name] for name in ("epoch", "kind", "reason")}
+    assert client.post(path, headers=JSON).status_code == 400
+    for incomplete in ({}, {"epoch": 1}, {**shown, "kind": "WHATEVER"}, {**shown, "force": True}):
+        assert client.post(path, json=incomplete).json()["name"] == "INVALID_REQUEST"
+    for stale in ({"epoch": state["epoch"] + 1}, {"kind": "METASTORE_WENT_BACK", "reason": "seen before"}):
+        answer = client.post(path, json={**shown, **stale})
+        assert (answer.status_code, answer.json()["name"]) == (409, "SHOWN_STATE_CHANGED")
+    assert client.post(path, json=shown).json()["adopted"] is False
+    assert client.get("/api/v1/metastore").json()["epoch"] == state["epoch"]
+
+
+def test_a_reset_names_what_a_dry_run_showed(client: httpx.Client) -> None:
+    client.post("/api/v1/statements", json={"sql": "CREATE ZONE IF NOT EXISTS kept"}).raise_for_status()
+    path = "/api/v1/zones/KEPT/recovery/reset"
+    for unseen in ({}, {"empty": True}, {"partitions": [0]}):
+        answer = client.post(path, json=unseen)
+        assert (answer.status_code, answer.json()["name"]) == (400, "INVALID_REQUEST")
+        assert "dry run" in answer.json()["detail"]
+
+
 def opened(server: ApiServer, *lines: str, body: bytes = b"") -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S)
     connection.sendall("\r\n".join(lines).encode() + body)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from starlette.types import Scope
 
+from app.edge.fields import Fields
 from app.edge.limits import HEADER_BYTES_MAX, HttpLimits
 from app.edge.rules import refusal_of
 from app.edge.trust import Trust, as_addressed
@@ -37,8 +38,10 @@ def scope_of(
 
 
 def verdict(scope: Scope, trust: Trust = TRUST) -> str | None:
-    hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-    found = refusal_of(as_addressed(scope, trust), hosts, trust, HttpLimits(body_bytes_max=1000))
+    sent = Fields.of(scope)
+    scope = as_addressed(scope, sent, trust)
+    limits = HttpLimits(body_bytes_max=1000)
+    found = refusal_of(scope, Fields.of(scope), sent.all(b"host"), trust, limits)
     return None if found is None else found.kind.name
 
 
@@ -212,14 +215,15 @@ def test_sizes() -> None:
 
 def test_messages_are_short_and_printable() -> None:
     for headers in ({"host": "\x1b[2Jevil" + "x" * 500}, {"origin": "\x1b[2J" + "x" * 500}):
-        found = refusal_of(scope_of(**headers), [], TRUST, HttpLimits())
+        scope = scope_of(**headers)
+        found = refusal_of(scope, Fields.of(scope), [], TRUST, HttpLimits())
         assert found is not None
         assert found.message.isprintable()
         assert len(found.message) < 400
 
 
 def seen(scope: Scope, trust: Trust = TRUST) -> dict[str, Any]:
-    found = as_addressed(scope, trust)
+    found = as_addressed(scope, Fields.of(scope), trust)
     names = {name.decode(): value.decode() for name, value in found["headers"]}
     return {"scheme": found["scheme"], "client": found["client"][0], **names}
 

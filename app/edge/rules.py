@@ -24,6 +24,7 @@ JSON = "application/json"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITE = frozenset({"same-origin", "none"})
 SHOWN_CHARS_MAX = 80
+DIGITS_MAX = 18
 
 
 def refusal_of(
@@ -73,7 +74,7 @@ def _of_origins(scope: Scope, fields: Fields, trust: Trust) -> RefusedError | No
                 continue
         message = (
             f"a page of {_shown(text)} asks, and this server was addressed as "
-            f"{_shown(_address(scope, fields))}; behind a proxy, list that in ZONEKEEPER_TRUSTED_PROXIES"
+            f"{_shown(_address(scope, fields))}; behind a proxy, ZONEKEEPER_TRUSTED_PROXIES names the proxy"
         )
         return RefusedError(ErrorKind.ORIGIN_REFUSED, message)
     # Without an Origin: a picture, a script, an answer that cannot be read. No page elsewhere is made of parts
@@ -90,7 +91,8 @@ def _of_size(fields: Fields, limits: HttpLimits) -> RefusedError | None:
         message = f"a request's headers have at most {HEADER_BYTES_MAX} bytes, not {fields.size}"
         return RefusedError(ErrorKind.HEADERS_TOO_LARGE, message)
     length = fields.first(b"content-length", "0")
-    if length.isdecimal() and int(length) > limits.body_bytes_max:
+    # Python reads no number of thousands of digits.
+    if len(length) > DIGITS_MAX or (length.isdecimal() and int(length) > limits.body_bytes_max):
         return too_large(limits)
     return None
 

@@ -91,13 +91,15 @@ def _name_of_nobody_else(host: str) -> tuple[str | None, bool]:
     name = host_of(host)
     if name is None:
         return None, False
-    if name == LOOPBACK or name.endswith(f".{LOOPBACK}"):
-        return name, True
+    return name, name == LOOPBACK or name.endswith(f".{LOOPBACK}") or _is_address(name)
+
+
+def _is_address(text: str) -> bool:
     try:
-        ip_address(name)
+        ip_address(text)
     except ValueError:
-        return name, False
-    return name, True
+        return False
+    return True
 
 
 def host_of(header: str) -> str | None:
@@ -140,6 +142,8 @@ def _forwarded(scope: Scope, fields: Fields, trust: Trust) -> Scope:
     client = scope["client"]
     # From the right: each address was written by the proxy after it.
     for address in reversed(_values(fields, b"x-forwarded-for")):
+        if not _is_address(address):
+            break
         client = (address, 0)
         if not trust.is_proxy(address):
             break

@@ -207,7 +207,7 @@ def test_the_protocol_of_drivers_and_the_console(
 
 def test_sizes() -> None:
     assert verdict(scope_of("POST", content_type="application/json", content_length="1000")) is PASSES
-    for length in ("1001", "9" * 4000):
+    for length in ("1001", "9" * 5000):
         scope = scope_of("POST", content_type="application/json", content_length=length)
         assert verdict(scope) == "REQUEST_TOO_LARGE"
     assert verdict(scope_of(cookie="a" * HEADER_BYTES_MAX)) == "HEADERS_TOO_LARGE"
@@ -281,6 +281,8 @@ def test_what_a_client_wrote_before_the_proxy_does_not_count() -> None:
     }
     found = seen(scope_of(client="10.1.2.3", **lists))
     assert (found["scheme"], found["host"], found["client"]) == ("http", "db-1", "203.0.113.9")
+    for unreadable in ("unknown", "203.0.113.1, _hidden", "evil\x1b[2J"):
+        assert seen(scope_of(client="10.1.2.3", x_forwarded_for=unreadable))["client"] == "10.1.2.3"
 
 
 def test_a_proxy_makes_no_foreign_name_known() -> None:

@@ -18,6 +18,8 @@ from catalog.core.errors import ErrorKind, StatementError
 log = structlog.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+EDGE = (403, 408, 413, 415, 431)
+"""``app.edge`` refuses requests of any route with these."""
 HTTP_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
@@ -37,9 +39,9 @@ class Problem(BaseModel):
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The ``responses`` of a route that answers with problems of these statuses."""
+    """The ``responses`` of a route that answers with problems of these statuses, and with those of the edge."""
     content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}
-    return {status: {"description": "Problem", "content": content} for status in statuses}
+    return {status: {"description": "Problem", "content": content} for status in sorted({*statuses, *EDGE})}
 
 
 def problem_response(error: StatementError, extra: dict[str, Any] | None = None) -> Response:

@@ -8,7 +8,12 @@ import socket
 from collections.abc import Callable, Iterator
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from app.edge.http_protocol import protocol_with
+from app.edge.limits import HEADER_BYTES_MAX, HttpLimits
+from app.edge.middleware import Edge
+from app.edge.trust import Trust
 
 GRACE_S = 3
 BACKLOG = 512
@@ -33,12 +38,24 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def serve_http(app: FastAPI, listener: socket.socket, on_started: Callable[[], None]) -> None:
-    """Until cancelled; requests that run get ``GRACE_S`` to finish."""
+async def serve_http(
+    app: ASGIApp,
+    listener: socket.socket,
+    on_started: Callable[[], None],
+    trust: Trust | None = None,
+    limits: HttpLimits | None = None,
+) -> None:
+    """Until cancelled; requests that run get ``GRACE_S`` to finish. Without ``trust`` it believes nobody."""
+    limits = limits or HttpLimits()
     config = uvicorn.Config(
-        app,
-        # The console's packages bring another parser, which uvicorn would take by itself.
-        http="h11",
+        Edge(app, trust or Trust(), limits),
+        # Of the two parsers, the one whose time for headers can be bounded.
+        http=protocol_with(limits),
+        h11_max_incomplete_event_size=HEADER_BYTES_MAX,
+        timeout_keep_alive=limits.idle_s,
+        ws_max_size=limits.body_bytes_max,
+        # The edge knows which proxies to believe; uvicorn would believe everybody on this machine.
+        proxy_headers=False,
         lifespan="off",
         log_config=None,
         access_log=False,

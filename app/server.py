@@ -27,6 +27,7 @@ from app.api.addresses import AddressMiddleware
 from app.api.bodies import require_text
 from app.api.document import DocumentedApi
 from app.console.mount import PATH, Console
+from app.edge.policies import DOCS
 from app.services import Services
 
 DESCRIPTION = """Zone management for partitioned, replicated stores: where data lives, said in SQL.
@@ -36,12 +37,15 @@ Errors are `application/problem+json` with `name`, `code`, `sqlState`, `line` an
 
 def build_app(services: Services, verified_header: str = "", console: Console | None = None) -> FastAPI:
     """``verified_header``: ``ActorMiddleware``. ``console`` None: no pages are served, the API alone is."""
+    # The documentation's page is in the package: FastAPI's own would be fetched from elsewhere.
     app = DocumentedApi(
         title="Zonekeeper",
         version="0.1.0",
         description=DESCRIPTION,
         dependencies=[Depends(require_text)],
         responses=problems.EVERYWHERE,
+        redoc_url=None,
+        static_url=f"{DOCS}/files",
     )
     app.state.services = services
     app.add_middleware(ActorMiddleware, verified_header=verified_header)

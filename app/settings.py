@@ -7,6 +7,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from app.edge.limits import HttpLimits
+from app.edge.trust import Trust
 from rebalance.core.assignments import Strategy
 from rebalance.hosting.tls import TlsFiles
 
@@ -44,9 +46,30 @@ class Settings(BaseSettings):
     console: bool = Field(True, description="serve the admin console at /console")
     url: str | None = Field(None, description="where clients find the API, for example http://127.0.0.1:7400")
 
+    allowed_hosts: str = Field(
+        "",
+        description="names that clients address this server by, comma-separated; IP addresses, localhost and "
+        "the name that it listens on need not be listed",
+    )
+    allowed_origins: str = Field(
+        "",
+        description="origins of this server's pages besides the one that it is addressed by, comma-separated, "
+        "as https://zones.example behind a proxy that is not trusted",
+    )
+    trusted_proxies: str = Field(
+        "",
+        description="IP addresses or networks of the proxies in front, comma-separated; only their "
+        "X-Forwarded-* and identity headers are believed",
+    )
+    http_body_bytes_max: int = Field(4 << 20, ge=1024, description="most bytes of a request's body")
+    http_header_timeout_s: float = Field(10.0, gt=0, description="time limit of a request's headers, seconds")
+    http_body_timeout_s: float = Field(30.0, gt=0, description="time limit of a request's body, seconds")
+    http_idle_timeout_s: int = Field(
+        5, ge=1, description="how long a connection is kept on which nothing is asked, seconds"
+    )
     identity_header: str = Field(
         "",
-        description="request header in which a proxy in front puts the name that it has checked, as "
+        description="request header in which a trusted proxy puts the name that it has checked, as "
         "X-Forwarded-User; the proxy must remove it from what clients send. Empty: names are what clients say",
     )
 
@@ -123,6 +146,23 @@ class Settings(BaseSettings):
         files = TlsFiles(ca, certificate, key)
         files.check()
         return files
+
+    @property
+    def trust(self) -> Trust:
+        """Raises ValueError, naming the part of a list that is wrong."""
+        own = self.host if any(letter.isalpha() for letter in self.host) and ":" not in self.host else ""
+        return Trust.parse(
+            f"{self.allowed_hosts},{own}", self.allowed_origins, self.trusted_proxies, self.identity_header
+        )
+
+    @property
+    def http_limits(self) -> HttpLimits:
+        return HttpLimits(
+            self.http_body_bytes_max,
+            self.http_header_timeout_s,
+            self.http_body_timeout_s,
+            self.http_idle_timeout_s,
+        )
 
     @property
     def catalog(self) -> str:

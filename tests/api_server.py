@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,14 @@ def register_nodes(etcd: EtcdServer, keyspace: Keyspace, member_limit: int = 100
 class ApiServer:
     """``start`` may be called again after ``stop`` or ``kill``: address and catalog stay."""
 
-    def __init__(self, directory: Path, etcd: EtcdServer, keyspace: Keyspace, catalog_url: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        etcd: EtcdServer,
+        keyspace: Keyspace,
+        catalog_url: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.port = free_block(1)[0]
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = directory / f"server-{self.port}.log"
@@ -50,6 +57,7 @@ class ApiServer:
             "ZONEKEEPER_METASTORE_PREFIX": keyspace.prefix,
             "ZONEKEEPER_CATALOG_URL": catalog_url,
             "ZONEKEEPER_DATA_DIR": str(directory),
+            **(environment or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -100,10 +108,12 @@ def serving(
     catalog_url: str,
     count: int = 1,
     member_limit: int = 100,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[list[ApiServer]]:
-    """Servers over one catalog and one etcd prefix; nodes that would hold ``member_limit`` members each."""
+    """Servers over one catalog and one etcd prefix; nodes that would hold ``member_limit`` members each.
+    ``environment``: settings of theirs."""
     register_nodes(etcd, keyspace, member_limit)
-    servers = [ApiServer(directory, etcd, keyspace, catalog_url) for _ in range(count)]
+    servers = [ApiServer(directory, etcd, keyspace, catalog_url, environment) for _ in range(count)]
     try:
         for server in servers:
             server.start()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 
 JsonObject = dict[str, Any]
 METHODS = ("get", "put", "post", "delete", "patch")
 
 
-class DocumentedApi(FastAPI):
+class DocumentedApi(FastAPIOffline):
     """What is not valid is a problem document with status 400, and a parameter that is absent is never null."""
 
     def openapi(self) -> JsonObject:

@@ -132,6 +132,15 @@ class PartitionsCancel(ActionRequest):
     partitions: list[PartitionNumber] = Field(min_length=1, max_length=PARTITIONS_MAX, examples=[[3, 4]])
 
 
+class FinaliseRequest(ActionRequest):
+    """Either ``dry_run``, or the number of copies that it has shown."""
+
+    dry_run: bool = Field(False, description="only say how many copies would be deleted")
+    copies: int | None = Field(
+        None, ge=0, description="as a dry run showed: when it is another number by now, nothing is done (409)"
+    )
+
+
 class PartitionsCancelled(BaseModel):
     operation_id: str
     given_up: list[int] = Field(description="they stay where they are")
@@ -140,6 +149,7 @@ class PartitionsCancelled(BaseModel):
 
 class FinaliseAnswer(BaseModel):
     operation_id: str
+    dry_run: bool
     copies: int = Field(description="kept copies that nodes delete now, or when they are back")
 
 

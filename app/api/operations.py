@@ -14,6 +14,7 @@ from app.api.metastore_calls import answered
 from app.api.operation_models import (
     ActionRequest,
     FinaliseAnswer,
+    FinaliseRequest,
     KindName,
     OperationDetail,
     OperationPause,
@@ -30,6 +31,7 @@ from app.services import Services, ServicesOf
 from app.sql.paging import page_offset, page_token
 from app.views import KeyspaceViews
 from catalog.core.audit import Action
+from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.operation_control import checked_id, not_found
 from rebalance.core.admission import Pause
@@ -163,13 +165,20 @@ async def cancel_partitions(operation: OperationName, body: PartitionsCancel, se
     response_model=FinaliseAnswer,
     responses=documented(400, 404, 409, 503, 504),
 )
-async def finalise_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
+async def finalise_operation(operation: OperationName, body: FinaliseRequest, services: ServicesOf) -> Response:
     """Delete the copies that nodes have kept (``keep_copies`` of the limits) of members which left by this
-    operation or by an earlier one of its zone. Refused (409) while the operation is not over: deletions come
-    last. Repeating it finds what is left."""
-    copies = await answered(services.operations.finalise(operation))
-    await _record(Action.FINALISE_OPERATION, operation, body, services)
-    return JSONResponse({"operation_id": operation, "copies": copies}, status_code=202)
+    operation or by an earlier one of its zone: as many as a dry run has shown. Refused (409) while the
+    operation is not over: deletions come last. Repeating it finds what is left."""
+    if not body.dry_run and body.copies is None:
+        message = "name the number of copies that a dry run has shown"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    copies = await answered(
+        services.operations.finalise(operation, body.copies, dry_run=body.dry_run),
+    )
+    if not body.dry_run:
+        await _record(Action.FINALISE_OPERATION, operation, body, services)
+    answer = {"operation_id": operation, "dry_run": body.dry_run, "copies": copies}
+    return JSONResponse(answer, status_code=202)
 
 
 @router.post(

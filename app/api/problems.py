@@ -20,6 +20,8 @@ log = structlog.get_logger(__name__)
 MEDIA_TYPE = "application/problem+json"
 HTTP_KINDS = {404: ErrorKind.ADDRESS_NOT_FOUND, 405: ErrorKind.METHOD_NOT_ALLOWED}
 """Of what the framework refuses by itself."""
+EDGE = (403, 408, 413, 415, 431)
+"""``app.edge`` refuses requests of any route with these."""
 HTTP_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
@@ -44,7 +46,7 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": "Problem", "content": content} for status in statuses}
 
 
-EVERYWHERE = documented(400, 403, 408, 413, 415)
+EVERYWHERE = documented(400, *EDGE)
 """What any route may answer: the request is refused before anybody looks at what it asks for."""
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from app.actor import current_origin
 from app.api.addresses import ZoneName
-from app.api.bodies import RequestBody
+from app.api.bodies import RequestBody, Whole
 from app.api.models import Roles
 from app.api.operation_models import PartitionNumber
 from app.api.problems import documented
@@ -20,7 +20,8 @@ from app.services import Services, ServicesOf
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import Zone
-from rebalance.controllers.recovery import check_numbers
+from catalog.core.zone_options import PARTITIONS_MAX
+from rebalance.controllers.recovery import ShownReset, check_numbers
 from rebalance.ports.metastore import MetastoreError
 
 router = APIRouter(prefix="/api/v1/zones/{zone:segment}/recovery", tags=["recovery"])
@@ -55,10 +56,27 @@ class PartitionStates(BaseModel):
     partitions: list[PartitionStateBody]
 
 
+class ShownResetBody(RequestBody):
+    """Of the partitions of which a dry run has said the same."""
+
+    partitions: list[PartitionNumber] = Field(max_length=PARTITIONS_MAX)
+    survivor: str
+    empty: bool
+    possibly_lost_entries: Whole = Field(ge=0)
+
+
 class ResetRequest(RequestBody):
+    """Either ``dry_run``, or what a dry run has ``shown``: when more would be lost by now, or another copy
+    would be kept, nothing is done (409)."""
+
     partitions: Numbers = Field(default_factory=list)
     empty: bool = Field(False, description="begin without data where no living node has a copy")
     dry_run: bool = Field(False, description="only say what would be done and lost")
+    shown: list[ShownResetBody] | None = Field(
+        None,
+        max_length=PARTITIONS_MAX,
+        description="what is accepted, of all partitions that a dry run names",
+    )
 
 
 class CopyPosition(BaseModel):
@@ -143,6 +161,13 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
 
     Partitions that are named must need it; without names every partition is reset that does. What is asked for
     is carried out by the nodes: ask for the states to see when it is done."""
+    if not request.dry_run and request.shown is None:
+        raise RefusedError(ErrorKind.INVALID_REQUEST, "send what a dry run has shown in `shown`")
+    shown = [
+        ShownReset(number, each.survivor, each.empty, each.possibly_lost_entries)
+        for each in request.shown or ()
+        for number in each.partitions
+    ]
     found = await _zone_of(services, zone)
     resets = await _answered(
         services.recovery.reset(
@@ -151,6 +176,7 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
             empty=request.empty,
             dry_run=request.dry_run,
             origin=current_origin(),
+            shown=shown,
         )
     )
     if not request.dry_run:

@@ -12,7 +12,13 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 
 from app.api.problems import MEDIA_TYPE, documented
-from app.api.statement_models import WAIT_S_MAX, LoggedStatement, LoggedStatementRequest, ResultRows
+from app.api.statement_models import (
+    WAIT_S_MAX,
+    CancelRequest,
+    LoggedStatement,
+    LoggedStatementRequest,
+    ResultRows,
+)
 from app.services import Services, ServicesOf
 from app.sql.abandoned import REST
 from app.sql.paging import page_offset, page_token
@@ -77,7 +83,7 @@ async def get_statement(
     response_model=LoggedStatement,
     responses={**documented(400, 404, 503), 202: {"model": LoggedStatement, "description": "Asked for"}},
 )
-async def cancel_statement(statement_id: StatementId, services: ServicesOf) -> Response:
+async def cancel_statement(statement_id: StatementId, body: CancelRequest, services: ServicesOf) -> Response:
     """Asks for the end. Queries end as CANCELED; a change that is being committed is committed, and its
     statement ends as it would have. Of a statement that is over nothing is undone."""
     row = await _row(statement_id, services)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.models import StatementRequest, StatementResults, Warned
 from app.api.plan import PlanId
@@ -28,6 +28,12 @@ class LoggedStatementRequest(StatementRequest):
         False, description="changes only: answer with their plan, as POST /plan does, and change nothing"
     )
     plan_id: PlanId = None
+
+
+class CancelRequest(BaseModel):
+    """An empty object: what changes something is asked for in JSON."""
+
+    model_config = ConfigDict(extra="forbid")
 
 
 class StatementAnswer(StatementResults):

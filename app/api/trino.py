@@ -26,10 +26,8 @@ async def _front(services: ServicesOf) -> TrinoFront:
 
 
 async def _addresses(request: Request) -> Addresses:
-    """As the client sees them: a proxy in between says how it was called."""
-    scheme = request.headers.get("x-forwarded-proto", request.url.scheme).split(",")[0].strip()
-    host = request.headers.get("x-forwarded-host") or request.headers.get("host") or request.url.netloc
-    return Addresses(f"{scheme}://{host.split(',')[0].strip()}")
+    """As the client sees them; the edge has put in what a listed proxy in between said of that."""
+    return Addresses(f"{request.url.scheme}://{request.url.netloc}")
 
 
 async def _session(request: Request) -> TrinoSession:
@@ -95,5 +93,4 @@ async def server_info() -> Response:
 
 
 def _answer(page: Page) -> Response:
-    headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", **page.headers}
-    return JSONResponse(page.body, headers=headers)
+    return JSONResponse(page.body, headers={"Cache-Control": "no-store", **page.headers})

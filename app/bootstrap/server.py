@@ -122,7 +122,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
 
         console = Console(background=background) if settings.console else None
         app = build_app(services, settings.identity_header, console)
-        api = serve_http(app, listener, started)
+        api = serve_http(app, listener, started, settings.trust, settings.http_limits)
         works: dict[str, Work] = {
             "keyspace mirror": mirror.run,
             "store guard": guard.run,

@@ -118,9 +118,10 @@ class ApiClient:
         """Whether catalog and metastore belong together."""
         return self._call("GET", "/api/v1/metastore")
 
-    def adopt_metastore(self) -> JsonObject:
-        """Repeating it does nothing more once both stores agree."""
-        return self._call("POST", "/api/v1/metastore/adopt", ADOPT_TIMEOUT_S)
+    def adopt_metastore(self, shown: JsonObject) -> JsonObject:
+        """``shown``: what ``metastore`` answered; a problem SHOWN_STATE_CHANGED when it is not so any more."""
+        body = {name: shown[name] for name in ("epoch", "kind", "reason")}
+        return self._call("POST", "/api/v1/metastore/adopt", ADOPT_TIMEOUT_S, json=body)
 
     def recovery_states(self, zone: str, partitions: Sequence[int] = ()) -> JsonObject:
         """Global and local states; every partition unless some are named."""

@@ -61,7 +61,8 @@ def adopt(
     For the time after etcd or the catalog was restored from an older backup and
     the matching backup of the other is not to be had. The epoch is raised, every
     zone of the catalog is published again, and zones that only etcd knows are
-    dropped WITH THEIR DATA. When both agree, nothing is done.
+    dropped WITH THEIR DATA. When both agree, nothing is done. What was found is
+    shown first; when it is not so any more by the time of adopting, nothing is done.
 
     \b
     Examples:
@@ -73,11 +74,12 @@ def adopt(
 
     _one_object(form)
     with connected(url, data_dir, form) as client:
-        if not yes:
-            found = client.metastore()
-            if found["state"] == "DIVERGED":
-                _ask(found["kind"], found["reason"])
-        done = client.adopt_metastore()
+        shown = client.metastore()
+        if shown["kind"]:
+            say(f"epoch {shown['epoch']}, {shown['kind']}: {shown['reason']}", out=sys.stderr)
+            if not yes:
+                _ask()
+        done = client.adopt_metastore(shown)
     if form is not OutputFormat.TABLE:
         say_json(done, indent=2 if form is OutputFormat.JSON else None)
     elif not done["adopted"]:
@@ -88,10 +90,10 @@ def adopt(
     return ExitCode.OK
 
 
-def _ask(kind: str, reason: str) -> None:
+def _ask() -> None:
     if not sys.stdin.isatty():
         raise UsageError("nobody can be asked here whether it is meant: look first, then add --yes")
-    say(f"{kind}: {reason}", out=sys.stderr)
+
     typer.confirm("Publish the catalog anew, and drop zones that only etcd knows?", abort=True, err=True)
 
 

@@ -243,6 +243,10 @@ def finalise(
     name: IdArgument,
     reason: ReasonOption = "",
     by: ByOption = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", envvar="ZONEKEEPER_DRY_RUN", help="Only say how many would be deleted."),
+    ] = False,
     as_json: JsonOption = False,
     form: FormatOption = OutputFormat.TABLE,
     url: UrlOption = None,
@@ -258,11 +262,14 @@ def finalise(
     \b
     Examples:
       zonectl operations wait 3-1834 && zonectl operations finalise 3-1834
+      zonectl operations finalise 3-1834 --dry-run
       zonectl operations finalise 3-1834 --json | jq .copies
     """
-    from app.cli.operations_run import act, action_body
+    from app.cli.operations_run import action_body
+    from app.cli.operations_run import finalise as finalise_operation
 
-    return act("finalise", name, action_body(by, reason), url, data_dir, _form(form, as_json))
+    body = action_body(by, reason)
+    return finalise_operation(name, body, url, data_dir, _form(form, as_json), dry_run=dry_run)
 
 
 @app.command()

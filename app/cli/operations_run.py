@@ -59,7 +59,6 @@ def show_operation(name: str, url: str | None, data_dir: Path, form: OutputForma
 SHOWN = {
     "reverse": print_reverse,
     "partitions/cancel": print_cancelled_partitions,
-    "finalise": print_finalise,
 }
 """How the answers are printed that are not the operation itself."""
 
@@ -70,6 +69,19 @@ def act(action: str, name: str, body: JsonObject, url: str | None, data_dir: Pat
     with connected(url, data_dir, form) as client:
         found = client.act_on_operation(name, action, body)
     SHOWN.get(action, print_operation)(found, form)
+    return ExitCode.OK
+
+
+def finalise(
+    name: str, body: JsonObject, url: str | None, data_dir: Path, form: OutputFormat, *, dry_run: bool
+) -> int:
+    """Exactly the copies that a dry run has shown. Raises CliError."""
+    _one_object(form)
+    with connected(url, data_dir, form) as client:
+        found = client.act_on_operation(name, "finalise", {**body, "dry_run": True})
+        if not dry_run:
+            found = client.act_on_operation(name, "finalise", {**body, "copies": found["copies"]})
+    print_finalise(found, form)
     return ExitCode.OK
 
 

@@ -58,7 +58,8 @@ def print_finalise(found: JsonObject, form: OutputFormat) -> None:
     if _printed_as_json(found, form):
         return
     copies = found["copies"]
-    told = f"{copies} kept copies are being deleted" if copies else "no copies were kept"
+    deleted = "would be deleted" if found["dry_run"] else "are being deleted"
+    told = f"{copies} kept copies {deleted}" if copies else "no copies were kept"
     say(f"{found['operation_id']}: {told}")
 
 

@@ -139,7 +139,7 @@ def make_settings(**given: object) -> Settings:
         where = ".".join(str(part) for part in first["loc"])
         raise UsageError(f"ZONEKEEPER_{where.upper()}: {first['msg']}") from error
     try:
-        _ = settings.tls
+        _ = settings.tls, settings.trust
     except ValueError as error:
         raise UsageError(str(error)) from error
     return settings

@@ -20,6 +20,7 @@ from app.client.problem import JsonObject
 POLL_S = 0.5
 WRITABLE = ("AVAILABLE", "DEGRADED")
 STATE_COLUMNS = ("partition", "state", "voters", "node", "replica", "votes", "committed", "last", "reason")
+SHOWN = ("survivor", "empty", "possibly_lost_entries")
 RESET_COLUMNS = ("partition", "survivor", "then", "possibly lost", "note")
 
 
@@ -46,12 +47,17 @@ def ask_reset(
     wait: bool,
     timeout_s: float | None,
 ) -> int:
-    """Exit code 1 when a partition was refused."""
+    """Shows what would be lost, and then has exactly that done. Exit code 1 when a partition was refused."""
     with connected(url, data_dir, form) as client:
-        found = client.reset_partitions(fold_name(zone), request)["partitions"]
+        planned = client.reset_partitions(fold_name(zone), {**request, "dry_run": True})["partitions"]
         if form is OutputFormat.TABLE:
-            print_rows(RESET_COLUMNS, [_reset_row(each) for each in found])
-        else:
+            print_rows(RESET_COLUMNS, [_reset_row(each) for each in planned])
+        found = planned
+        if not request["dry_run"]:
+            request = {**request, "shown": _shown(planned)}
+            found = client.reset_partitions(fold_name(zone), request)["partitions"]
+            _print_late_refusals(planned, found, form)
+        if form is not OutputFormat.TABLE:
             print_objects(found, form)
         written = [each["partition"] for each in found if each["written"]]
         if wait and written:
@@ -59,6 +65,24 @@ def ask_reset(
             if code is not ExitCode.OK:
                 return code
     return ExitCode.FAILED if any(each["refusal"] for each in found) else ExitCode.OK
+
+
+def _shown(planned: Sequence[JsonObject]) -> list[JsonObject]:
+    """What is to be accepted; together where it is the same, for a zone may have many partitions."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for each in planned:
+        if not each["refusal"]:
+            groups.setdefault(tuple(each[name] for name in SHOWN), []).append(each["partition"])
+    return [dict(zip(SHOWN, said, strict=True)) | {"partitions": some} for said, some in groups.items()]
+
+
+def _print_late_refusals(
+    planned: Sequence[JsonObject], found: Sequence[JsonObject], form: OutputFormat
+) -> None:
+    known = {each["partition"] for each in planned if each["refusal"]}
+    late = [each for each in found if each["refusal"] and each["partition"] not in known]
+    if late and form is OutputFormat.TABLE:
+        print_rows(RESET_COLUMNS, [_reset_row(each) for each in late])
 
 
 def ask_restart(

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 from fastapi import FastAPI
-from nicegui import ui
+from nicegui import core, ui
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp
 
@@ -65,6 +65,8 @@ PAGES = (
 @asynccontextmanager
 async def serving(services: Services, background: Background) -> AsyncIterator[ASGIApp]:
     """The application, as long as the context is entered. Once a process: NiceGUI's own is a global."""
+    # No page of another origin gets an answer that it can read; the edge refuses those that ask.
+    core.sio.eio.cors_allowed_origins = []
     site = Site(services, PartitionFeed(services.mirror, services.views.keyspace))
     for page in PAGES:
         page.register(site)

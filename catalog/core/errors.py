@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from catalog.core import request_errors
 from catalog.core.error_rows import ErrorRow, ProtocolType
 from catalog.core.messages import Position
 
@@ -385,6 +386,15 @@ class ErrorKind(Enum):
     REVISION_GONE = ErrorRow(
         8010, "55000", 410, "The revision is not kept any more", "Read at a newer revision, or at a time."
     )
+    ORIGIN_REFUSED = request_errors.ORIGIN_REFUSED
+    HOST_REFUSED = request_errors.HOST_REFUSED
+    USER_REQUIRED = request_errors.USER_REQUIRED
+    MEDIA_TYPE_REFUSED = request_errors.MEDIA_TYPE_REFUSED
+    REQUEST_TOO_LARGE = request_errors.REQUEST_TOO_LARGE
+    REQUEST_TOO_SLOW = request_errors.REQUEST_TOO_SLOW
+    HEADERS_TOO_LARGE = request_errors.HEADERS_TOO_LARGE
+    REQUEST_MALFORMED = request_errors.REQUEST_MALFORMED
+    SHOWN_STATE_CHANGED = request_errors.SHOWN_STATE_CHANGED
     TEXT_NOT_UTF8 = ErrorRow(
         8201,
         "22021",

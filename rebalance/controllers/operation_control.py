@@ -130,13 +130,29 @@ class OperationControl:
         await self._noted(item, self._note(Action.CANCEL_PARTITIONS, by, reason))
         return sorted(given_up), sorted(set(numbers) - given_up)
 
-    async def finalise(self, name: str) -> int:
+    async def finalise(self, name: str, shown: int | None = None, *, dry_run: bool = False) -> int:
         """The copies that nodes keep of members which left by this operation, or by an earlier one of its zone,
-        are to be deleted; returns how many. Refused while something of it is left: deletions come last. Guarded
-        by each copy's key, so a partition that has come back meanwhile loses nothing."""
+        are to be deleted; returns how many. Refused while something of it is left: deletions come last; and
+        when there are not as many as were ``shown``. Guarded by each copy's key, so a partition that has come
+        back meanwhile loses nothing."""
         operation, _ = await self.read(name)
         if not operation.is_over:
             raise _illegal(operation, "copies are deleted once it is over, and something of it is left")
+        found = await self._discards(operation)
+        if dry_run:
+            return len(found)
+        if shown is not None and shown != len(found):
+            message = f"{shown} copies were shown for operation {name}, and there are {len(found)} now"
+            raise RefusedError(ErrorKind.SHOWN_STATE_CHANGED, message)
+        done = 0
+        for start in range(0, len(found), PARTITIONS_PER_REQUEST):
+            batch = tuple(found[start : start + PARTITIONS_PER_REQUEST])
+            result = await self._metastore.commit(Txn((), batch))
+            done += sum(isinstance(each, TxnResult) and each.succeeded for each in result.responses)
+        return done
+
+    async def _discards(self, operation: Operation) -> list[Txn]:
+        """One for each copy that is kept of a member which left by the operation or before it."""
         prefix = self._keyspace.zone_partitions(operation.zone_id)
         found = []
         for item in (await self._metastore.range(prefix)).items:
@@ -148,12 +164,7 @@ class OperationControl:
             if kept.event <= operation.event_revision and not kept.discard:
                 put = Put(item.key, replace(kept, discard=True).encode())
                 found.append(Txn((unchanged(item.key, item.mod_revision),), (put,)))
-        done = 0
-        for start in range(0, len(found), PARTITIONS_PER_REQUEST):
-            batch = tuple(found[start : start + PARTITIONS_PER_REQUEST])
-            result = await self._metastore.commit(Txn((), batch))
-            done += sum(isinstance(each, TxnResult) and each.succeeded for each in result.responses)
-        return done
+        return found
 
     async def note_limits(self, zones: Collection[ZoneId] | None, by: str, reason: str) -> None:
         """Limits or pauses of ``zones`` (None: of the cluster) were changed: every open operation that they

@@ -6,7 +6,7 @@ from, which is above every event that the zone knew by then; what comes later is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -44,6 +44,16 @@ class PartitionReset:
     plan: ResetPlan | None = None
     refusal: RefusedError | None = None
     written: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShownReset:
+    """What whoever asks has seen of one partition's plan, and so accepts to lose."""
+
+    partition: int
+    survivor: str
+    empty: bool
+    possibly_lost_entries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +139,14 @@ class PartitionRecovery:
         empty: bool = False,
         dry_run: bool = False,
         origin: Origin = NOBODY_ASKED,
+        shown: Collection[ShownReset] | None = None,
     ) -> list[PartitionReset]:
         """Partitions ``numbers``, each of which must need it, or every one of the zone that does. ``origin``
-        says who asks.
+        says who asks. ``shown``: what a dry run has said; None: whatever is lost is accepted.
 
         All are planned from one reading before the first is written. One that changed meanwhile is read and
-        planned again. Raises RefusedError: what ``plan_reset`` raises, PARTITION_NOT_FOUND, CLUSTER_NOT_IDLE.
+        planned again. Raises RefusedError: what ``plan_reset`` raises, PARTITION_NOT_FOUND, CLUSTER_NOT_IDLE,
+        SHOWN_STATE_CHANGED.
         """
         check_numbers(zone, numbers)
         reading = await self.read(zone.zone_id)
@@ -154,8 +166,11 @@ class PartitionRecovery:
             raise RefusedError(ErrorKind.RECOVERY_NOT_NEEDED, message)
         if dry_run:
             return needed
+        accepted = None if shown is None else {each.partition: each for each in shown}
+        for each in needed:
+            _check_shown(each, accepted)
         done = [
-            each if each.plan is None else await self._write_reset(zone, reading, each, empty=empty)
+            each if each.plan is None else await self._write_reset(zone, reading, each, accepted, empty=empty)
             for each in needed
         ]
         await self.note(reading, [each.partition for each in done if each.written], origin)
@@ -296,7 +311,13 @@ class PartitionRecovery:
         return result.succeeded
 
     async def _write_reset(
-        self, zone: Zone, reading: ZoneReading, reset: PartitionReset, *, empty: bool
+        self,
+        zone: Zone,
+        reading: ZoneReading,
+        reset: PartitionReset,
+        accepted: Mapping[int, ShownReset] | None,
+        *,
+        empty: bool,
     ) -> PartitionReset:
         partition = PartitionId(zone.zone_id, reset.partition)
         for _ in range(ROUNDS_MAX):
@@ -307,6 +328,11 @@ class PartitionRecovery:
             reading = await self.read(zone.zone_id)
             _check_idle(zone, reading, (reset.partition,))
             (reset,) = self.plan(reading, (reset.partition,), empty=empty)
+            try:
+                _check_shown(reset, accepted)
+            except RefusedError as refusal:
+                # The others were asked for already: this one is told beside them.
+                return PartitionReset(reset.partition, refusal=refusal)
         message = f"partition {reset.partition} changed under every attempt"
         return PartitionReset(reset.partition, refusal=RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message))
 
@@ -325,6 +351,26 @@ class PartitionRecovery:
         if not (await self._metastore.commit(Txn(tuple(guards), puts))).succeeded:
             message = f"partition {partition.partition} changed meanwhile"
             raise RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message)
+
+
+def _check_shown(reset: PartitionReset, accepted: Mapping[int, ShownReset] | None) -> None:
+    """Raises RefusedError when more would be lost than was accepted, or another copy kept."""
+    plan = reset.plan
+    if plan is None or accepted is None:
+        return
+    shown = accepted.get(reset.partition)
+    if shown is None:
+        message = f"partition {reset.partition} needs it too by now"
+    elif (shown.survivor, shown.empty) != (plan.survivor, plan.empty):
+        message = f"partition {reset.partition} would go on with the copy of {plan.survivor} by now"
+    elif shown.possibly_lost_entries < plan.possibly_lost_entries:
+        message = (
+            f"partition {reset.partition} may lose {plan.possibly_lost_entries} entries by now, not "
+            f"{shown.possibly_lost_entries}"
+        )
+    else:
+        return
+    raise RefusedError(ErrorKind.SHOWN_STATE_CHANGED, f"{message}: look at a dry run again")
 
 
 def check_numbers(zone: Zone, numbers: Sequence[int]) -> None:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import structlog
 
-from catalog.core.errors import ErrorKind, StoreError
+from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
 from catalog.core.zone import ZoneIntent
 from rebalance.core.epoch import FIRST_EPOCH, Divergence, EpochRecord, MetastoreTruth, find_divergence
@@ -51,6 +51,15 @@ class Watched(Metastore, MetastoreCondition, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ShownState:
+    """What somebody has seen who asks for an adoption. ``kind`` and ``reason`` are empty when both agree."""
+
+    epoch: int
+    kind: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StoreState:
     """What the last check found. ``full`` is the metastore's own words, empty when there is room. While the
     epoch is ``unreadable`` nobody can tell whether the stores agree, and nothing is written."""
@@ -66,6 +75,11 @@ class StoreState:
     @property
     def is_agreed(self) -> bool:
         return self.divergence is None and self.unreadable is None
+
+    @property
+    def shown(self) -> ShownState:
+        found = self.divergence
+        return ShownState(self.epoch, found.kind.value if found else "", found.reason if found else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +171,19 @@ class StoreGuard:
         async with self._one_at_a_time:
             return await self._check()
 
-    async def adopt(self) -> Adoption | None:
+    async def adopt(self, shown: ShownState) -> Adoption | None:
         """Takes what both stores hold for the truth from now on; None when they agree already.
 
         The catalog's database goes first and the ``epoch`` key last: whatever is interrupted in between leaves
-        two stores that disagree, and is done again by the next call. Raises StoreError, MetastoreError.
+        two stores that disagree, and is done again by the next call. Raises RefusedError when the stores are
+        not as they were ``shown`` to whoever asks, StoreError, MetastoreError.
         """
         async with self._one_at_a_time:
             state = await self._check()
             if state.unreadable is not None:
                 raise state.unreadable.error
+            if state.shown != shown:
+                raise RefusedError(ErrorKind.SHOWN_STATE_CHANGED, _changed(shown, state))
             if state.divergence is None:
                 return None
             log.warning("metastore is adopted", reason=state.divergence.reason)
@@ -350,3 +367,9 @@ def _sent_version(truth: CatalogTruth, item: KeyValue | None) -> int:
     if isinstance(found, Unreadable):
         return truth.sent.version
     return found.version if found is not None else 0
+
+
+def _changed(shown: ShownState, now: StoreState) -> str:
+    seen = f"epoch {shown.epoch}, {shown.reason or 'both agree'}"
+    found = f"epoch {now.epoch}, {now.shown.reason or 'both agree'}"
+    return f"the stores were shown as: {seen}; they are now: {found}"

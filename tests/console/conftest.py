@@ -13,7 +13,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Page, Request, expect, sync_playwright
 
 ROOT = Path(__file__).parents[2]
 WAIT_MS = 90_000
@@ -122,7 +122,8 @@ class Visit:
 
 @contextmanager
 def visiting(browser: Browser, url: str, theme: Theme = "light") -> Iterator[Visit]:
-    """Fails afterwards when a request left the host, or a script broke or opened a dialog."""
+    """Fails afterwards when a request left the host, a script broke or opened a dialog, or the page's policy
+    stopped something."""
     context = browser.new_context(color_scheme=theme, viewport={"width": 1440, "height": 900})
     context.set_default_timeout(WAIT_MS)
     visit = Visit(context.new_page(), url)
@@ -132,12 +133,17 @@ def visiting(browser: Browser, url: str, theme: Theme = "light") -> Iterator[Vis
         if urlsplit(request.url).netloc != host and not request.url.startswith(("data:", "blob:")):
             visit.outside.append(request.url)
 
+    def note_stopped(message: ConsoleMessage) -> None:
+        if "Content Security Policy" in message.text:
+            visit.errors.append(message.text)
+
     visit.page.on("request", note)
 
     def note_script(dialog: Dialog) -> None:
         visit.errors.append(f"{dialog.type}: {dialog.message}")
         dialog.dismiss()
 
+    visit.page.on("console", note_stopped)
     visit.page.on("pageerror", lambda error: visit.errors.append(str(error)))
     # No page of the console asks in this way, so a script does that came with some data.
     visit.page.on("dialog", note_script)

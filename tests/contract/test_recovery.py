@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneIntent
+from rebalance.controllers.recovery import ShownReset
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import RestartRecord
@@ -24,7 +26,7 @@ async def world(store: Metastore, keyspace: Keyspace) -> RecoveryWorld:
     return running
 
 
-async def refused(world: RecoveryWorld, *numbers: int, **how: bool) -> RefusedError:
+async def refused(world: RecoveryWorld, *numbers: int, **how: Any) -> RefusedError:
     with pytest.raises(RefusedError) as error:
         await world.recovery.reset(world.intent().zone, numbers, **how)
     return error.value
@@ -47,7 +49,19 @@ async def test_two_phases(world: RecoveryWorld) -> None:
     assert (shown.plan.survivor, shown.written) == (survivor, False)
     assert await world.assigned("pending") is None
     world.moves = False
-    (done,) = await world.recovery.reset(zone, (0,))
+    lost_entries = shown.plan.possibly_lost_entries
+    accepted = ShownReset(0, survivor, False, lost_entries)
+    for stale in (
+        (),
+        (replace(accepted, partition=1),),
+        (replace(accepted, survivor=lost[0]),),
+        (replace(accepted, empty=True),),
+        (replace(accepted, possibly_lost_entries=lost_entries - 1),),
+    ):
+        changed = await refused(world, 0, shown=stale)
+        assert changed.kind is ErrorKind.SHOWN_STATE_CHANGED
+        assert await world.assigned("pending") is None
+    (done,) = await world.recovery.reset(zone, (0,), shown=(accepted,))
     assert done.written
     assert done.plan == shown.plan
     pending, planned = await world.assigned("pending"), await world.assigned("planned")

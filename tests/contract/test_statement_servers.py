@@ -16,6 +16,8 @@ from tests.api_server import ApiServer, serving
 from tests.conftest import EtcdServer
 from tests.e2e.installation import wait_for
 
+USER = {"X-Trino-User": "tester"}
+
 
 @pytest.fixture
 def servers(
@@ -27,7 +29,7 @@ def servers(
 
 
 def post(server: ApiServer, path: str, key: str, **body: object) -> httpx.Response:
-    headers = {"Idempotency-Key": key}
+    headers = {"Idempotency-Key": key, **USER}
     return httpx.post(f"{server.url}{path}", headers=headers, trust_env=False, timeout=60, **body)
 
 
@@ -47,7 +49,7 @@ def test_two_servers(servers: list[ApiServer]) -> None:
     """One test, because starting two servers is what takes time."""
     one, two = servers
     with httpx.Client(trust_env=False, timeout=60) as client:
-        first = client.post(f"{one.url}/v1/statement", content="SELECT 1").json()
+        first = client.post(f"{one.url}/v1/statement", content="SELECT 1", headers=USER).json()
         elsewhere = first["nextUri"].replace(one.url, two.url)
         page = client.get(elsewhere).json()
         while "data" not in page:
@@ -82,7 +84,7 @@ def test_two_servers(servers: list[ApiServer]) -> None:
         zones = client.get(f"{two.url}/api/v1/zones").json()
         assert zones["catalog_version"] == 10
 
-        headers = {"X-Trino-Session": "wait=true"}
+        headers = {**USER, "X-Trino-Session": "wait=true"}
         waiting = client.post(
             f"{one.url}/v1/statement", content="CREATE ZONE w (PARTITIONS 1)", headers=headers
         ).json()

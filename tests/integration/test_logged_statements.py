@@ -115,7 +115,7 @@ def test_cancel_and_close_undo_nothing(client: httpx.Client, zone: str) -> None:
     body = {"sql": f"CREATE ZONE {zone}", "wait_timeout": 30}
     location = client.post(STATEMENTS, json=body, headers=headers).headers["Location"]
     over(client, location)
-    assert client.post(f"{location}/cancel").json()["state"] == "SUCCEEDED"
+    assert client.post(f"{location}/cancel", json={}).json()["state"] == "SUCCEEDED"
     assert client.delete(location).status_code == client.delete(location).status_code == 204
     assert client.get(location).json()["state"] == "CLOSED"
     assert client.get(location).json()["results"] == []
@@ -136,7 +136,7 @@ def test_results_survive_a_restart(server: ApiServer, client: httpx.Client, zone
     headers = {"Idempotency-Key": f"key-{zone}"}
     body = {"sql": f"CREATE ZONE {zone}"}
     before = client.post(STATEMENTS, json=body, headers=headers)
-    first = client.post("/v1/statement", content="SELECT 42").json()
+    first = client.post("/v1/statement", content="SELECT 42", headers={"X-Trino-User": "tester"}).json()
     address, page = with_data(client, first["nextUri"])
     server.kill()
     server.start()

@@ -6,7 +6,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,13 @@ import pytest
 
 from app.sql.executor import CatalogExecutor
 from app.sql.member_counts import MemberCounts
-from catalog.core.errors import ErrorKind, StoreError
+from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId, ZoneIntent
 from catalog.store.migrate import migrate
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.runtime import ControllerRuntime
-from rebalance.controllers.store_guard import StoreGuard
+from rebalance.controllers.store_guard import ShownState, StoreGuard
 from rebalance.core.epoch import DivergenceKind, EpochRecord, split_event_revision
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
@@ -161,10 +161,18 @@ async def test_an_etcd_restored_from_an_older_backup(
         assert await server.version() == 3
         assert server.mirror.value(keyspace.intent(TWO)) is None
 
-        done = await server.guard.adopt()
+        stale = replace(state.shown, reason="another one")
+        for shown in (stale, replace(state.shown, epoch=2), ShownState(1, "", "")):
+            with pytest.raises(RefusedError) as refused:
+                await server.guard.adopt(shown)
+            assert refused.value.kind is ErrorKind.SHOWN_STATE_CHANGED
+        assert (await server.guard.check()).shown == state.shown
+        done = await server.guard.adopt(state.shown)
         assert done is not None
         assert (done.epoch, done.catalog_version, done.dropped) == (2, 4, ())
-        assert await server.guard.adopt() is None
+        with pytest.raises(RefusedError, match="they are now: epoch 2, both agree"):
+            await server.guard.adopt(state.shown)
+        assert await server.guard.adopt((await server.guard.check()).shown) is None
         await server.until(ZONE, 4, 5)
         await server.until(TWO, 4, 3)
         await server.sql("CREATE ZONE three (REPLICAS 3)")
@@ -196,7 +204,7 @@ async def test_a_catalog_restored_from_an_older_backup(
         assert state.divergence.kind is DivergenceKind.CATALOG_WENT_BACK
         assert "version 3 of zone TWO" in state.divergence.reason
 
-        done = await server.guard.adopt()
+        done = await server.guard.adopt(state.shown)
         assert done is not None
         assert (done.catalog_version, done.published, done.dropped) == (4, 2, ("TWO",))
         await server.until(ZONE, 4, 3)

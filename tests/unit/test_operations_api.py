@@ -282,7 +282,7 @@ async def test_kept_copies_are_finalised_last(api: OperationsWorld) -> None:
         kept = KeptRecord(left_at, "http://n9:1").encode()
         await api.world.put(keys.kept(PartitionId(ZoneId(1), number), "n9"), kept)
     await api.look()
-    refused = await api.post(f"/operations/{name}/finalise", {"by": "dave"}, 409)
+    refused = await api.post(f"/operations/{name}/finalise", {"dry_run": True}, 409)
     assert refused["name"] == "OPERATION_STATE_ILLEGAL"
     assert "copies are deleted once it is over" in refused["detail"]
     await api.end_moves()
@@ -290,15 +290,25 @@ async def test_kept_copies_are_finalised_last(api: OperationsWorld) -> None:
     partitions = (await api.get("/zones/orders/partitions"))["partitions"]
     assert partitions[0]["kept"] == [{"node": "n9", "state": "KEPT", "left_by": name}]
     assert partitions[3]["kept"] == []
-    answer = await api.post(f"/operations/{name}/finalise", {"by": "dave", "reason": "good"}, 202)
-    assert answer == {"operation_id": name, "copies": 2}
+    # As many as were shown: neither unseen nor after something has changed.
+    assert (await api.post(f"/operations/{name}/finalise", {"by": "dave"}, 400))["name"] == "INVALID_REQUEST"
+    shown = await api.post(f"/operations/{name}/finalise", {"dry_run": True}, 202)
+    assert shown == {"operation_id": name, "dry_run": True, "copies": 2}
+    stale = await api.post(f"/operations/{name}/finalise", {"by": "dave", "copies": 1}, 409)
+    assert stale["name"] == "SHOWN_STATE_CHANGED"
+    partitions = (await api.get("/zones/orders/partitions"))["partitions"]
+    assert [each["state"] for found in partitions for each in found["kept"]] == ["KEPT"] * 3
+    answer = await api.post(
+        f"/operations/{name}/finalise", {"by": "dave", "reason": "good", "copies": shown["copies"]}, 202
+    )
+    assert answer == {"operation_id": name, "dry_run": False, "copies": 2}
     partitions = (await api.get("/zones/orders/partitions"))["partitions"]
     assert [each["state"] for found in partitions for each in found["kept"]] == ["DELETING", "DELETING", "KEPT"]
-    again = await api.post(f"/operations/{name}/finalise", {"by": "dave"}, 202)
+    again = await api.post(f"/operations/{name}/finalise", {"by": "dave", "copies": 0}, 202)
     assert again["copies"] == 0
     newest = (await api.get("/audit"))["records"][0]
     assert (newest["action"], newest["subject"]) == ("FINALISE OPERATION", name)
-    await api.post("/operations/9-9/finalise", {}, 404)
+    await api.post("/operations/9-9/finalise", {"copies": 0}, 404)
 
 
 async def test_what_cannot_be_reversed(api: OperationsWorld) -> None:

@@ -45,15 +45,30 @@ def test_nothing_is_adopted_unasked(api: ApiStub, capsys: pytest.CaptureFixture[
 
 
 def test_adopt(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was shown is what is sent, with --yes as well."""
+    api.answers["GET /api/v1/metastore"] = (200, DIVERGED)
     api.answers[ADOPT] = (200, DONE)
     assert main(["metastore", "adopt", "--yes"]) == 0
-    assert capsys.readouterr().out == "epoch 2: 3 zones published again, dropped: OLD\n"
+    shown = capsys.readouterr()
+    assert shown.out == "epoch 2: 3 zones published again, dropped: OLD\n"
+    assert shown.err == "epoch 1, METASTORE_WENT_BACK: etcd was seen later\n"
+    assert [each.method for each in api.requests] == ["GET", "POST"]
+    assert api.requests[1].body == {
+        "epoch": 1,
+        "kind": "METASTORE_WENT_BACK",
+        "reason": "etcd was seen later",
+    }
+    api.answers["GET /api/v1/metastore"] = (200, AGREED)
     api.answers[ADOPT] = (200, {**DONE, "adopted": False, "epoch": 1, "published": 0, "dropped": []})
     assert main(["metastore", "adopt", "--yes"]) == 0
     assert capsys.readouterr().out == "catalog and etcd agree (epoch 1): nothing was done\n"
 
 
 def test_refused(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    api.answers["GET /api/v1/metastore"] = (200, DIVERGED)
+    api.problem(ADOPT, 409, "SHOWN_STATE_CHANGED", "they are now: epoch 2", sqlState="40001")
+    assert main(["metastore", "adopt", "--yes"]) == 1
+    assert "SHOWN_STATE_CHANGED (40001): they are now: epoch 2" in capsys.readouterr().err
     api.problem(ADOPT, 503, "METASTORE_UNAVAILABLE", "etcd does not answer", sqlState="58000")
     assert main(["metastore", "adopt", "--yes"]) == 1
     assert "METASTORE_UNAVAILABLE (58000): etcd does not answer" in capsys.readouterr().err

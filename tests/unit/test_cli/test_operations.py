@@ -190,12 +190,21 @@ def test_finalise(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
         (3, "3-1834: 3 kept copies are being deleted\n"),
         (0, "3-1834: no copies were kept\n"),
     ):
-        api.answers[path] = (202, {"operation_id": "3-1834", "copies": copies})
+        api.answers[path] = lambda request, copies=copies: (
+            202,
+            {"operation_id": "3-1834", "dry_run": request.body.get("dry_run", False), "copies": copies},
+        )
         assert main(["operations", "finalise", "3-1834", "--reason", "good"]) == 0
         assert capsys.readouterr().out == told
+        # What was shown is what is sent.
+        assert [each.body.get("copies") for each in api.requests[-2:]] == [None, copies]
     assert api.requests[-1].body["reason"] == "good"
     assert main(["operations", "finalise", "3-1834", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"operation_id": "3-1834", "copies": 0}
+    answer = {"operation_id": "3-1834", "dry_run": False, "copies": 0}
+    assert json.loads(capsys.readouterr().out) == answer
+    sent = len(api.requests)
+    assert main(["operations", "finalise", "3-1834", "--dry-run"]) == 0
+    assert [each.body["dry_run"] for each in api.requests[sent:]] == [True]
     api.problem(path, 409, "OPERATION_STATE_ILLEGAL", "something of it is left", code=5205)
     assert main(["operations", "finalise", "3-1834"]) == 1
     assert "something of it is left" in capsys.readouterr().err

@@ -95,6 +95,10 @@ def test_wait_until_writes_are_taken(api: ApiStub, capsys: pytest.CaptureFixture
     api.answers[f"{STATES}?partition=3"] = next_state
     assert main(["recovery", "reset", "orders", "-p", "3", "--wait"]) == 0
     assert found == []
+    dry_run, carried_out = (each.body for each in api.requests[:2])
+    assert dry_run == {"partitions": [3], "empty": False, "dry_run": True}
+    accepted = {"partitions": [3], "survivor": "n1", "empty": False, "possibly_lost_entries": 2}
+    assert carried_out == {"partitions": [3], "empty": False, "dry_run": False, "shown": [accepted]}
     assert capsys.readouterr().err.splitlines() == [
         "ORDERS: 0/1 take writes; partition 3 is READ_ONLY",
         "ORDERS: 0/1 take writes; partition 3 is READ_ONLY, founded on n1",
@@ -110,7 +114,12 @@ def test_refusals(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     refused = reset(1, written=False, survivor=None, then=None, refusal=refusal)
     api.answers[RESET] = (200, {"partitions": [reset(0), refused]})
     assert main(["recovery", "reset", "orders"]) == 1
-    assert "NOT_ENOUGH_ALIVE_NODES: no living node has a copy" in capsys.readouterr().out
+    assert capsys.readouterr().out.count("NOT_ENOUGH_ALIVE_NODES: no living node has a copy") == 1
+    stale = {"name": "SHOWN_STATE_CHANGED", "code": 8109, "detail": "more would be lost"}
+    answers = [[reset(0)], [reset(0, written=False, survivor=None, then=None, refusal=stale)]]
+    api.answers[RESET] = lambda _: (200, {"partitions": answers.pop(0)})
+    assert main(["recovery", "reset", "orders"]) == 1
+    assert "SHOWN_STATE_CHANGED: more would be lost" in capsys.readouterr().out
     api.problem(RESET, 409, "RECOVERY_NOT_NEEDED", "2 of 3 voters live", sqlState="55000", code=5201)
     assert main(["recovery", "reset", "orders", "--empty"]) == 1
     assert "RECOVERY_NOT_NEEDED (5201, 55000): 2 of 3 voters live" in capsys.readouterr().err

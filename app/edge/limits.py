@@ -1,0 +1,19 @@
+"""How much a request may be, and how long it may take to arrive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HEADER_BYTES_MAX = 64 << 10
+"""Drivers send their prepared statements in headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """``header_s`` and ``body_s``: from the first byte of each to the last, whatever comes in between.
+    ``idle_s``: how long a connection is kept on which nothing is asked."""
+
+    body_bytes_max: int = 4 << 20
+    header_s: float = 10.0
+    body_s: float = 30.0
+    idle_s: int = 5

@@ -1,0 +1,144 @@
+"""Which requests are refused before anything of the application sees them. Pure: ``refusal_of`` decides.
+
+A page of another site can have a browser send what HTML forms send, with the method GET, HEAD or POST and one
+of three media types, and sees no answer. So whatever changes something asks for more: JSON, or the header that
+SQL drivers send, and no foreign ``Origin``. A page whose host's name is made to mean this server's address is
+of the same origin as the server: so its name must be one that the server knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.types import Scope
+
+from app.api.actors import SQL_USER
+from app.console.mount import PATH as CONSOLE
+from app.edge.fields import Fields
+from app.edge.limits import HEADER_BYTES_MAX, HttpLimits
+from app.edge.trust import PORTS, Origin, Trust
+from catalog.core.errors import ErrorKind, RefusedError
+
+SQL_PROTOCOL = "/v1/"
+JSON = "application/json"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+OWN_SITE = frozenset({"same-origin", "none"})
+SHOWN_CHARS_MAX = 80
+DIGITS_MAX = 18
+
+
+def refusal_of(
+    scope: Scope, fields: Fields, sent_hosts: Sequence[str], trust: Trust, limits: HttpLimits
+) -> RefusedError | None:
+    """Of the request as its client addressed it; ``sent_hosts`` are the Host headers that arrived, which a
+    proxy in between has chosen. None: it may pass."""
+    return (
+        _of_hosts([*sent_hosts, *fields.all(b"host")], trust)
+        or _of_origins(scope, fields, trust)
+        or _of_size(fields, limits)
+        or _of_form(scope, fields)
+    )
+
+
+def too_large(limits: HttpLimits) -> RefusedError:
+    message = f"a request's body has at most {limits.body_bytes_max} bytes (ZONEKEEPER_HTTP_BODY_BYTES_MAX)"
+    return RefusedError(ErrorKind.REQUEST_TOO_LARGE, message)
+
+
+def too_slow(part: str, limit_s: float) -> RefusedError:
+    message = f"the request's {part} did not arrive within {limit_s:g} s"
+    return RefusedError(ErrorKind.REQUEST_TOO_SLOW, message)
+
+
+def _of_hosts(hosts: Sequence[str], trust: Trust) -> RefusedError | None:
+    """A request without the header is none of a browser: old health checks send such."""
+    for host in hosts:
+        if host and not trust.knows(host):
+            message = (
+                f"this server does not know that it is called {_shown(host)}: it answers to IP addresses, "
+                "localhost and the names in ZONEKEEPER_ALLOWED_HOSTS"
+            )
+            return RefusedError(ErrorKind.HOST_REFUSED, message)
+    return None
+
+
+def _of_origins(scope: Scope, fields: Fields, trust: Trust) -> RefusedError | None:
+    for text in fields.all(b"origin"):
+        try:
+            origin = Origin.parse(text)
+        except ValueError:
+            # `null` is what pages in sandboxes, files and redirected requests say.
+            pass
+        else:
+            if origin == _own(scope, fields) or origin in trust.origins:
+                continue
+        message = (
+            f"a page of {_shown(text)} asks, and this server was addressed as "
+            f"{_shown(_address(scope, fields))}; behind a proxy, ZONEKEEPER_TRUSTED_PROXIES names the proxy"
+        )
+        return RefusedError(ErrorKind.ORIGIN_REFUSED, message)
+    # Without an Origin: a picture, a script, an answer that cannot be read. No page elsewhere is made of parts
+    # of this server; links to it are followed.
+    site = fields.first(b"sec-fetch-site", "none")
+    if site not in OWN_SITE and fields.first(b"sec-fetch-mode") != "navigate" and b"origin" not in fields.lines:
+        message = f"a page elsewhere ({_shown(site)}) asks for a part of itself"
+        return RefusedError(ErrorKind.ORIGIN_REFUSED, message)
+    return None
+
+
+def _of_size(fields: Fields, limits: HttpLimits) -> RefusedError | None:
+    if fields.size > HEADER_BYTES_MAX:
+        message = f"a request's headers have at most {HEADER_BYTES_MAX} bytes, not {fields.size}"
+        return RefusedError(ErrorKind.HEADERS_TOO_LARGE, message)
+    length = fields.first(b"content-length", "0")
+    # Python reads no number of thousands of digits.
+    if len(length) > DIGITS_MAX or (length.isdecimal() and int(length) > limits.body_bytes_max):
+        return too_large(limits)
+    return None
+
+
+def _of_form(scope: Scope, fields: Fields) -> RefusedError | None:
+    """What only a program can have sent, or a page of this server. The console's polling is plain text, and
+    browsers name its page's origin with it."""
+    path = scope["path"]
+    if scope["type"] != "http" or scope["method"] in SAFE_METHODS or path.startswith(f"{CONSOLE}/"):
+        return None
+    if path.startswith(SQL_PROTOCOL):
+        # Pages after the first are asked for by addresses that nobody can guess.
+        if scope["method"] == "POST" and not fields.first(SQL_USER.lower().encode()).strip():
+            message = f"a statement is sent with the header {SQL_USER}"
+            return RefusedError(ErrorKind.USER_REQUIRED, message)
+        return None
+    # PUT, PATCH and DELETE are no forms' methods: without a body they say all there is.
+    if (scope["method"] == "POST" or fields.has_body) and not _is_json(fields):
+        kind = fields.first(b"content-type", "none")
+        message = (
+            f"{scope['method']} {_shown(path)} needs Content-Type {JSON}, also without a body; it has "
+            f"{_shown(kind)}"
+        )
+        return RefusedError(ErrorKind.MEDIA_TYPE_REFUSED, message)
+    return None
+
+
+def _is_json(fields: Fields) -> bool:
+    kind = fields.first(b"content-type").partition(";")[0].strip().lower()
+    return kind == JSON or (kind.startswith("application/") and kind.endswith("+json"))
+
+
+def _own(scope: Scope, fields: Fields) -> Origin | None:
+    try:
+        return Origin.parse(_address(scope, fields))
+    except ValueError:
+        return None
+
+
+def _address(scope: Scope, fields: Fields) -> str:
+    scheme = {"ws": "http", "wss": "https"}.get(scope["scheme"], scope["scheme"])
+    assert scheme in PORTS, "uvicorn serves HTTP"
+    return f"{scheme}://{fields.first(b'host')}"
+
+
+def _shown(text: str) -> str:
+    """For a message: what others have sent, cut and without what a terminal would act on."""
+    cut = text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
+    return "".join(each for each in cut if each.isprintable())

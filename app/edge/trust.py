@@ -1,0 +1,162 @@
+"""Whom the server believes: names and origins that are its own, and proxies that speak for others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import NamedTuple, Self
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import Scope
+
+from app.edge.fields import Fields
+
+PORTS = {"http": 80, "https": 443}
+SECURE = {"http": "https", "ws": "wss"}
+PLAIN = {secure: plain for plain, secure in SECURE.items()}
+LOOPBACK = "localhost"
+FORWARDING = (b"forwarded", b"x-real-ip")
+FORWARDED = b"x-forwarded-"
+
+
+class Origin(NamedTuple):
+    """As browsers compare them. ``parse`` raises ValueError for what is none, as ``null``."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        found = urlsplit(text.strip())
+        host, scheme = found.hostname, found.scheme.lower()
+        has_more = found.path not in ("", "/") or found.query or found.fragment or "@" in found.netloc
+        if scheme not in PORTS or not host or has_more:
+            raise ValueError(f"{text!r} is no origin, as https://zones.example:8443")
+        return cls(scheme, _name(host), found.port or PORTS[scheme])
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """``hosts``: names that the server is addressed by, besides IP addresses and loopback names. ``origins``:
+    those of its pages, besides the one that it was addressed by. ``proxies``: whose ``X-Forwarded-*`` and
+    ``identity_header`` are believed; those of anybody else are taken off the request."""
+
+    hosts: frozenset[str] = frozenset()
+    origins: frozenset[Origin] = frozenset()
+    proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    identity_header: str = ""
+
+    @classmethod
+    def parse(cls, hosts: str = "", origins: str = "", proxies: str = "", identity_header: str = "") -> Self:
+        """Of comma-separated lists. Raises ValueError, naming the part that is wrong."""
+        names = _parts(hosts)
+        for name in names:
+            if host_of(name) != _name(name):
+                raise ValueError(f"{name!r} is no host name, as zones.example: without scheme and port")
+        try:
+            networks = tuple(ip_network(each) for each in _parts(proxies))
+        except ValueError as error:
+            raise ValueError(f"a proxy is an IP address or a network, as 10.0.0.0/8: {error}") from error
+        if identity_header and not networks:
+            raise ValueError("an identity header is believed from listed proxies only, and none is listed")
+        return cls(
+            frozenset(map(_name, names)),
+            frozenset(map(Origin.parse, _parts(origins))),
+            networks,
+            identity_header,
+        )
+
+    def knows(self, host: str) -> bool:
+        """``host`` as the header has it, with or without a port. Rebinding a name to another address needs a
+        name: an IP address cannot be rebound, and names of the loopback are resolved by the browser itself."""
+        name, is_own = _name_of_nobody_else(host)
+        return is_own or name in self.hosts
+
+    def is_proxy(self, address: str) -> bool:
+        try:
+            found = ip_address(address)
+        except ValueError:
+            return False
+        if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+            found = found.ipv4_mapped
+        return any(found in network for network in self.proxies)
+
+
+@lru_cache(maxsize=256)
+def _name_of_nobody_else(host: str) -> tuple[str | None, bool]:
+    """The name, and whether it can mean this machine or this address alone."""
+    name = host_of(host)
+    if name is None:
+        return None, False
+    return name, name == LOOPBACK or name.endswith(f".{LOOPBACK}") or _is_address(name)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def host_of(header: str) -> str | None:
+    """The name or address in a Host header, lower-cased, without port and brackets; None: it is malformed."""
+    try:
+        found = urlsplit(f"//{header}")
+        _ = found.port
+    except ValueError:
+        return None
+    if not found.hostname or found.netloc != header or "@" in header:
+        return None
+    return _name(found.hostname)
+
+
+def as_addressed(scope: Scope, fields: Fields, trust: Trust) -> Scope:
+    """The request as its client sent it to the listed proxy in between; without one, what only a proxy may say
+    is taken off. Of several values the last counts, which the listed proxy itself has written."""
+    identity = trust.identity_header.lower().encode()
+    said = {
+        name for name in fields.lines if name.startswith(FORWARDED) or name in FORWARDING or name == identity
+    }
+    if not said:
+        return scope
+    if trust.is_proxy(scope["client"][0] if scope.get("client") else ""):
+        return _forwarded(scope, fields, trust)
+    return {**scope, "headers": [each for each in scope["headers"] if each[0] not in said]}
+
+
+def _forwarded(scope: Scope, fields: Fields, trust: Trust) -> Scope:
+    scheme: str = scope["scheme"]
+    match _values(fields, b"x-forwarded-proto")[-1:]:
+        case ["https" | "wss"]:
+            scheme = SECURE.get(scheme, scheme)
+        case ["http" | "ws"]:
+            scheme = PLAIN.get(scheme, scheme)
+    changed = MutableHeaders(raw=list(scope["headers"]))
+    hosts = _values(fields, b"x-forwarded-host")
+    if hosts:
+        changed["host"] = hosts[-1]
+    client = scope["client"]
+    # From the right: each address was written by the proxy after it.
+    for address in reversed(_values(fields, b"x-forwarded-for")):
+        if not _is_address(address):
+            break
+        client = (address, 0)
+        if not trust.is_proxy(address):
+            break
+    return {**scope, "scheme": scheme, "client": client, "headers": changed.raw}
+
+
+def _values(fields: Fields, name: bytes) -> list[str]:
+    return [part for line in fields.all(name) for part in _parts(line)]
+
+
+def _parts(text: str) -> list[str]:
+    return [part for each in text.split(",") if (part := each.strip())]
+
+
+def _name(host: str) -> str:
+    return host.lower().removesuffix(".")

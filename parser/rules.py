@@ -14,6 +14,10 @@ from sqlglot.tokenizer_core import Token, TokenType
 from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Name, Position
 from parser.errors import SourceMap, shown
+from parser.limits import NEVER, StopFlag
+
+STOP_CHECK_TOKENS = 1_024
+"""Every so many the parser looks whether anybody still waits."""
 
 WORDS = frozenset({TokenType.VAR, TokenType.CREATE, TokenType.ALTER, TokenType.DROP})
 
@@ -32,6 +36,12 @@ class RuleParser(Parser):
     """sqlglot's token cursor with rules that end in our coded errors, each with its place."""
 
     source: SourceMap
+    stop: StopFlag = NEVER
+
+    def _advance(self, times: int = 1) -> None:
+        super()._advance(times)
+        if not self._index % STOP_CHECK_TOKENS:
+            self.stop.check()
 
     def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
         """Whatever sqlglot itself would refuse, in our form."""

@@ -95,11 +95,10 @@ Resolve = Callable[[Name], str]
 """From a table's name to the name under which the engine will find it. Raises a coded error."""
 
 
-def prepare_query(text: str, resolve: Resolve) -> PreparedQuery:
+def prepare_query(source: SourceMap, resolve: Resolve) -> PreparedQuery:
     """Reads, checks, resolves and rewrites one query. Raises ParseError."""
-    source = SourceMap(text)
     check_characters(source)
-    if len(text.strip()) > QUERY_CHARS_MAX:
+    if len(source.text.strip()) > QUERY_CHARS_MAX:
         raise source.fail(0, f"a query has at most {QUERY_CHARS_MAX} characters", ErrorKind.QUERY_INVALID)
     try:
         tree = _parse(source)

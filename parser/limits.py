@@ -28,7 +28,7 @@ class ScriptLimits:
 
 DEFAULT_LIMITS = ScriptLimits()
 OWN_TEXT = ScriptLimits(_ANY, _ANY, _ANY)
-"""For what no client sent: a user's own file on the user's own machine, and statements that this program wrote."""
+"""For what no client sent: a user's own file on the user's own machine, and statements of this program."""
 
 
 class ReadingStoppedError(Exception):

@@ -136,15 +136,11 @@ def parse_statement(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: Stop
         raise nothing_found(text)
     if len(pieces) > 1:
         message = f"there are {len(pieces)} statements where one is expected"
-        raise ParseError(
-            ErrorKind.MULTIPLE_STATEMENTS, message, SourceMap(text).position(pieces[1].offset)
-        )
+        raise ParseError(ErrorKind.MULTIPLE_STATEMENTS, message, SourceMap(text).position(pieces[1].offset))
     return pieces[0]
 
 
-def cut_script(
-    text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER
-) -> tuple[Piece, ...]:
+def cut_script(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> tuple[Piece, ...]:
     """The statements in order, each understood; none for a text that holds none. A query is not read yet.
 
     Raises ParseError for the first that is not understood, with its number in the script.
@@ -157,9 +153,7 @@ def cut_script(
     return tuple(pieces)
 
 
-def read_each(
-    text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER
-) -> Iterator[ReadPiece]:
+def read_each(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> Iterator[ReadPiece]:
     """Every statement for itself; none for a text that holds none.
 
     Raises ParseError only for a text that is beyond ``limits``.

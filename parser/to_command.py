@@ -26,9 +26,7 @@ class ReadStatement:
     piece: Piece
 
 
-def parse_ddl(
-    text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER
-) -> tuple[Command, ...]:
+def parse_ddl(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> tuple[Command, ...]:
     """All statements of a script, at least one, in order.
 
     The script is read whole before anything is returned: either every statement is understood or none is.

@@ -24,6 +24,7 @@ from app.sql.jobs import StatementJobs
 from app.sql.member_counts import MemberCounts
 from app.sql.metadata_views import registry_with_metadata
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.script_reader import ScriptReader
 from app.sql.trino_names import LowerCaseNames
 from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
@@ -78,11 +79,19 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         sandbox = SandboxPool(QueryLimits(settings.query_timeout_s, settings.query_rows_max))
         stack.push_async_callback(sandbox.close)
         recovery = PartitionRecovery(metastore, keyspace)
+        reader = ScriptReader(settings.script_limits)
         engine = SqlEngine(
-            catalog, mirror, keyspace, sandbox, settings.query_timeout_s, registry_with_metadata(), recovery
+            catalog,
+            mirror,
+            keyspace,
+            sandbox,
+            settings.query_timeout_s,
+            registry_with_metadata(),
+            recovery,
+            reader,
         )
         stack.callback(engine.close)
-        jobs = StatementJobs(catalog)
+        jobs = StatementJobs(catalog, reader=reader)
         stack.push_async_callback(jobs.close)
         control = OperationControl(metastore, keyspace, WallClock())
         services = Services(
@@ -101,6 +110,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             copies=copies,
             routing=RoutingView(mirror, keyspace, endpoints),
             engine=LowerCaseNames(engine),
+            reader=reader,
             jobs=jobs,
             stores=guard,
             recovery=recovery,

@@ -93,7 +93,8 @@ class _Editor:
         text = self._text
         self._remember(text)
         try:
-            changes = changes_something(text)
+            reader = self._site.services.reader
+            changes = await reader.call(len(text), lambda stop: changes_something(text, reader.limits, stop))
         except StatementError as error:
             self._refuse(failure(error))
             return
@@ -102,7 +103,8 @@ class _Editor:
             return
 
         async def act(by: str, reason: str) -> str:
-            done = await self._send(with_reason(text, by, reason))
+            sent = await reader.call(len(text), lambda stop: with_reason(text, by, reason, reader.limits, stop))
+            done = await self._send(sent)
             return "Done: see the results." if done else "Refused: see the editor."
 
         told_before = (

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.errors import problem
-from catalog.core.errors import ErrorKind, StatementError, StoreError
+from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.statement_log import CommittedStatement, StatementOutcome, StatementRow, StatementState
 from catalog.store.statement_log import pack
-from parser.to_command import parse_ddl
+from parser.limits import OWN_TEXT
+from parser.script import first_words, split_script
 
 TRINO = "trino"
 REST = "rest"
@@ -57,7 +58,7 @@ def done_head(sql: str, catalog_version: int | None, update_type: str | None = N
     return {
         "columns": DONE_COLUMNS,
         "row_count": 1,
-        "update_type": update_type or " ".join(sql.split()[:2]).upper(),
+        "update_type": update_type or first_words(sql, 2),
         "catalog_version": catalog_version,
     }
 
@@ -74,10 +75,7 @@ def _stopped() -> dict[str, Any]:
 
 
 def _statements(sql: str) -> list[str]:
-    try:
-        return [command.source for command in parse_ddl(sql)]
-    except StatementError:
-        return []
+    return [piece.text for piece in split_script(sql, OWN_TEXT)]
 
 
 def _result(committed: CommittedStatement, sql: str) -> dict[str, Any]:

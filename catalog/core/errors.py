@@ -48,7 +48,11 @@ class ErrorKind(Enum):
     )
 
     TEXT_TOO_LARGE = ErrorRow(
-        1005, "54000", 413, "The text is too large", "Send it in parts that stay below the limit of the message."
+        1005,
+        "54000",
+        413,
+        "The text is too large",
+        "Send it in parts that stay below the limit of the message.",
     )
     TEXT_NESTED_TOO_DEEPLY = ErrorRow(
         1006, "54001", 400, "The text is nested too deeply", "Write it with fewer parentheses and brackets."

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from app.sql.ddl_files import DdlFile, DdlFileError, read_files
 from app.sql.desired_state import (
     Action,
     CatalogPlan,
-    DdlFile,
-    DdlFileError,
     desired_catalog,
     plan_changes,
 )
@@ -88,7 +87,7 @@ def quorum_of(zone: Zone) -> int:
 
 
 def planned(live: CatalogSnapshot, files: list[DdlFile], *, prune: bool) -> tuple[CatalogPlan, CatalogSnapshot]:
-    desired = desired_catalog(files, live, NODES, DEFAULTS)
+    desired = desired_catalog(read_files(files), live, NODES, DEFAULTS)
     return plan_changes(live, desired, quorum_of, prune=prune), desired
 
 

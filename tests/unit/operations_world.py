@@ -98,6 +98,7 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
         views = KeyspaceViews(world.mirror, world.keyspace)
         control = OperationControl(world.metastore, world.keyspace, WallClock())
         made = {
+            "reader": world.reader,
             "run_statements": world.engine.run_script,
             "run_planned": world.engine.run_planned,
             "plan": world.engine.plan,

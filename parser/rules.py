@@ -12,8 +12,8 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from catalog.core.errors import ErrorKind, ParseError
-from catalog.core.messages import Name, Position
-from parser.errors import SourceMap, shown
+from catalog.core.messages import Name, Position, shortened
+from parser.errors import SourceMap
 from parser.limits import NEVER, StopFlag
 
 STOP_CHECK_TOKENS = 1_024
@@ -67,7 +67,7 @@ class RuleParser(Parser):
         """Syntax error at the current token."""
         found = "the end of the statement"
         if self._curr:
-            found = shown(self.source.text[self._curr.start : self._curr.end + 1])
+            found = shortened(self.source.text[self._curr.start : self._curr.end + 1])
         message = f"expected {expected}, found {found}"
         self.refuse(ErrorKind.SYNTAX_ERROR, f"{message}: {hint}" if hint else message, self._curr)
 

@@ -20,8 +20,8 @@ from sqlglot.parsers.trino import TrinoParser
 from sqlglot.tokenizer_core import Token
 
 from catalog.core.errors import ErrorKind, ParseError
-from catalog.core.messages import Position
-from parser.errors import SourceMap, check_characters, shown
+from catalog.core.messages import Position, shortened
+from parser.errors import SourceMap, check_characters
 from parser.queries import Name
 from parser.script import unclosed
 
@@ -149,7 +149,7 @@ def _check_nesting(source: SourceMap, tokens: list[Token]) -> None:
 
 
 def _word_at(tokens: list[Token], offset: int) -> str:
-    return next((shown(token.text) for token in tokens if token.start == offset), "this")
+    return next((shortened(token.text) for token in tokens if token.start == offset), "this")
 
 
 def _plain(message: str) -> str:
@@ -191,7 +191,7 @@ class _Rewriter:
             self._refuse(node, "WITH names queries only")
         if isinstance(node, exp.Anonymous):
             if node.name.upper() not in ALLOWED_BY_NAME:
-                self._refuse(node, f"the function {shown(node.name)} is not available")
+                self._refuse(node, f"the function {shortened(node.name)} is not available")
         elif isinstance(node, exp.Func) and type(node).__name__ not in ALLOWED_FUNCTIONS:
             self._refuse(node, f"the function {node.sql_names()[0]} is not available")
 

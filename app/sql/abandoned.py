@@ -21,6 +21,8 @@ REST = "rest"
 
 DONE_COLUMNS = [["result", "boolean"]]
 DONE_PAGE = (1, 0, pack([[True]]))
+NOT_APPLIED_PAGE = (1, 0, pack([[False]]))
+"""Of a statement that had nothing to do: IF [NOT] EXISTS."""
 
 
 def outcome_of_abandoned(
@@ -54,7 +56,8 @@ def outcome_of_abandoned(
 
 
 def done_head(sql: str, catalog_version: int | None, update_type: str | None = None) -> dict[str, Any]:
-    """The head of a statement that returns no rows of its own, as SQL clients expect it: one row, TRUE."""
+    """The head of a statement that returns no rows of its own, as SQL clients expect it: one row, TRUE, or FALSE
+    when there was nothing to do."""
     return {
         "columns": DONE_COLUMNS,
         "row_count": 1,

@@ -1,9 +1,10 @@
 """Zones and tables as a set of DDL files wants them, and the statements that lead there from the live catalog.
 
-The files are the whole truth of what they create: an option that they leave out has its default. Their statements
-are run, each behind those that make what it names (``app.sql.ddl_files``), on a catalog that holds nothing but the
-default zone and the zones that the files use without creating them; what stands there in the end is desired.
-Planning compares definitions and knows no history, so a plan that was carried out is followed by an empty one.
+The files are the whole truth of what they create: an option that they leave out has its default. Their
+statements are run, each behind those that make what it names (``app.sql.ddl_files``), on a catalog that holds
+nothing but the default zone and the zones that the files use without creating them; what stands there in the
+end is desired. Planning compares definitions and knows no history, so a plan that was carried out is followed
+by an empty one.
 
 What the engine cannot change (partitions, storage profiles, a table's zone or key, ...) is a conflict: it is
 told, and nothing is changed at all.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from app.sql.abandoned import DONE_PAGE, done_head
+from app.sql.abandoned import DONE_PAGE, NOT_APPLIED_PAGE, done_head
 from app.sql.jobs import RunningJob, Work, canceled
 from app.sql.results import ResultSet, StatementEngine
 from app.sql.trino_pages import ROWS_IN_PAGE, wire_value
@@ -58,8 +58,9 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
             job.progress = _partitions(told(result.zone_id, version))
             await job.report((head,), warnings)
             await _converged(job, told, result.zone_id, version, deadline)
+        page = NOT_APPLIED_PAGE if result.applied is False else DONE_PAGE
         return StatementOutcome(
-            StatementState.SUCCEEDED, (head,), (DONE_PAGE,), warnings=warnings, progress=job.progress
+            StatementState.SUCCEEDED, (head,), (page,), warnings=warnings, progress=job.progress
         )
 
     return work

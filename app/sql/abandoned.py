@@ -56,8 +56,8 @@ def outcome_of_abandoned(
 
 
 def done_head(sql: str, catalog_version: int | None, update_type: str | None = None) -> dict[str, Any]:
-    """The head of a statement that returns no rows of its own, as SQL clients expect it: one row, TRUE, or FALSE
-    when there was nothing to do."""
+    """The head of a statement that returns no rows of its own, as SQL clients expect it: one row, TRUE, or
+    FALSE when there was nothing to do."""
     return {
         "columns": DONE_COLUMNS,
         "row_count": 1,

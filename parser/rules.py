@@ -73,11 +73,12 @@ class RuleParser(Parser):
 
     def word(self) -> str:
         """The current token as an upper-cased keyword; empty when it is none."""
-        return self._curr.text.upper() if self._curr and self._curr.token_type in WORDS else ""
+        token = self._curr
+        return token.text.upper() if token.token_type in WORDS else ""
 
     def take(self, token_type: TokenType) -> Token | None:
-        if self._curr and self._curr.token_type == token_type:
-            taken = self._curr
+        taken = self._curr
+        if taken.token_type is token_type:
             self._advance()
             return taken
         return None

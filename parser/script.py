@@ -46,6 +46,10 @@ _BEHIND_OPEN_COMMENT = re.compile(_LEXEMES.replace("COMMENT", "").replace("HINT"
 
 _KEYWORDS = {"CREATE": TokenType.CREATE, "ALTER": TokenType.ALTER, "DROP": TokenType.DROP}
 """Few on purpose: all other words stay plain words, so that an option's name can also name a zone."""
+KEYWORD_CHARS_MAX = max(map(len, _KEYWORDS))
+_SIGN_TYPES = dict(Tokenizer.SINGLE_TOKENS)
+_NO_COMMENTS: list[str] = []
+"""One for all tokens: a list for each would double what the garbage collector looks at."""
 _QUOTED = {
     "string": (TokenType.STRING, "'"),
     "name": (TokenType.IDENTIFIER, '"'),
@@ -184,19 +188,21 @@ class _Cutter:
 
 def _token(lexeme: re.Match[str], base: int) -> Token:
     kind, text = lexeme.lastgroup, lexeme.group()
-    start, end = lexeme.start() - base, lexeme.end() - base - 1
+    start, end = lexeme.span()
+    token_type = TokenType.UNKNOWN
     if kind == "word":
-        known = TokenType.VAR if len(text) > 6 else _KEYWORDS.get(text.upper(), TokenType.VAR)
-        return Token(known, text, 1, 1, start, end)
-    if kind == "sign":
-        return Token(Tokenizer.SINGLE_TOKENS.get(text, TokenType.UNKNOWN), text, 1, 1, start, end)
-    if kind == "number":
-        return Token(TokenType.NUMBER, text, 1, 1, start, end)
-    if kind in _QUOTED:
-        quoted, quote = _QUOTED[kind]
-        inner = text[1:-1]
-        return Token(quoted, inner.replace(2 * quote, quote) if quote else inner, 1, 1, start, end)
-    return Token(TokenType.UNKNOWN, text, 1, 1, start, end)
+        token_type = (
+            TokenType.VAR if len(text) > KEYWORD_CHARS_MAX else _KEYWORDS.get(text.upper(), TokenType.VAR)
+        )
+    elif kind == "sign":
+        token_type = _SIGN_TYPES.get(text, TokenType.UNKNOWN)
+    elif kind == "number":
+        token_type = TokenType.NUMBER
+    elif kind in _QUOTED:
+        token_type, quote = _QUOTED[kind]
+        text = text[1:-1]
+        text = text.replace(2 * quote, quote) if quote else text
+    return Token(token_type, text, 1, 1, start - base, end - base - 1, _NO_COMMENTS)
 
 
 def _what(opening: str) -> str:

@@ -55,6 +55,14 @@ _FORBIDDEN: tuple[type[Any], ...] = (
 )
 
 
+STEPS_PER_TOKEN_MAX = 30
+STEPS_MORE_MAX = 2_000
+
+
+class TooManyStepsError(Exception):
+    """The parser goes back and forth over the same words: the text is nested in a way that takes for ever."""
+
+
 class _PlacedError(SqlglotParseError):
     def __init__(self, message: str, offset: int | None) -> None:
         super().__init__(message)
@@ -71,6 +79,17 @@ class QueryDialect(Trino):
     Tokenizer._COMMENTS.pop("{#", None)
 
     class Parser(TrinoParser):
+        """Some nestings make the parser try each level again and again (ARRAY in ARRAY: four times as long for
+        each level), so its steps are counted."""
+
+        _steps = 0
+
+        def _advance(self, times: int = 1) -> None:
+            super()._advance(times)
+            self._steps += 1
+            if self._steps > STEPS_PER_TOKEN_MAX * self._tokens_size + STEPS_MORE_MAX:
+                raise TooManyStepsError
+
         def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
             at = token or self._curr
             known = bool(at) and at.token_type.name != "SENTINEL"
@@ -105,7 +124,7 @@ def prepare_query(source: SourceMap, resolve: Resolve) -> PreparedQuery:
         rewriter = _Rewriter(source, resolve)
         rewriter.rewrite(tree)
         sql = tree.sql(dialect=_DUCKDB, comments=False)
-    except RecursionError as error:
+    except (RecursionError, TooManyStepsError) as error:
         raise source.fail(0, "the query is nested too deeply", ErrorKind.QUERY_INVALID) from error
     return PreparedQuery(sql, frozenset(rewriter.relations), rewriter.places)
 

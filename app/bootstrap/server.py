@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
@@ -123,6 +124,10 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         served = asyncio.Event()
 
         def started() -> None:
+            # What is loaded by now stays for good. A long text makes the collector run often: going through all
+            # of that again each time would hold every request up.
+            gc.collect()
+            gc.freeze()
             on_started(f"http://{settings.host}:{listener.getsockname()[1]}")
             served.set()
             # After the first answer can be given; before somebody waits for a query.

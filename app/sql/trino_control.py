@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sqlglot import exp
-from sqlglot.dialects.trino import Trino
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from catalog.core.errors import ErrorKind, ParseError, RefusedError
 from parser.limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 from parser.script import Piece, check_size, split_script
+from parser.select import QueryDialect, TooManyStepsError
 
 PARAMETER_TOKENS_MAX = 10_000
 """Of all the values of one statement."""
 
 
-_DIALECT = Trino()
+_DIALECT = QueryDialect()
 _NUMBER = re.compile(r"-?\d+(\.\d*)?([eE][+-]?\d+)?")
 _LITERALS = (exp.Literal, exp.Boolean, exp.Null, exp.HexString)
 
@@ -100,7 +100,7 @@ def literal(text: str) -> str:
     _check_count(len(pieces[0].tokens))
     try:
         node = _DIALECT.parse(text)
-    except RecursionError as error:
+    except (RecursionError, TooManyStepsError) as error:
         message = "a literal is nested too deeply"
         raise ParseError(ErrorKind.TEXT_NESTED_TOO_DEEPLY, message) from error
     except SqlglotError as error:

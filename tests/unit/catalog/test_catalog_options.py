@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.core.errors import ErrorKind
+from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import (
     TIMER_OFF,

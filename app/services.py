@@ -12,10 +12,12 @@ from app.audit import Audit
 from app.operation_reverse import OperationReverse
 from app.routing_view import RoutingView
 from app.sql.change_plan import ChangePlan
-from app.sql.desired_state import CatalogPlan, DdlFile
+from app.sql.ddl_files import DdlFile
+from app.sql.desired_state import CatalogPlan
 from app.sql.engine import QueryResult
 from app.sql.jobs import StatementJobs
 from app.sql.results import StatementEngine
+from app.sql.script_reader import ScriptReader
 from app.sql.statements import StatementResult
 from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
@@ -39,7 +41,8 @@ class Services:
     run_guarded: Callable[[str, int], Awaitable[Sequence[StatementResult]]]
     run_planned: Callable[[str, str], Awaitable[Sequence[StatementResult]]]
     plan: Callable[[Sequence[DdlFile], bool], Awaitable[CatalogPlan]]
-    change_plan: Callable[[str], Awaitable[ChangePlan]]
+    change_plan: Callable[..., Awaitable[ChangePlan]]
+    """Of a script; ``limits``: other than the reader's."""
     check_plan: Callable[[str, str], Awaitable[None]]
     snapshot: Callable[[], Awaitable[CatalogSnapshot]]
     readiness: Callable[[], Awaitable[dict[str, Any]]]
@@ -50,6 +53,7 @@ class Services:
     copies: CopyReader
     routing: RoutingView
     engine: StatementEngine
+    reader: ScriptReader
     jobs: StatementJobs
     stores: StoreGuard
     recovery: PartitionRecovery

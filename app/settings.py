@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from app.edge.limits import HttpLimits
 from app.edge.trust import Trust
+from parser.limits import NESTING_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX, ScriptLimits
 from rebalance.core.assignments import Strategy
 from rebalance.hosting.tls import TlsFiles
 
@@ -93,6 +94,12 @@ class Settings(BaseSettings):
     )
     controller_lease_s: int = Field(5, ge=2, description="lease of the leading controller, seconds")
 
+    sql_bytes_max: int = Field(TEXT_BYTES_MAX, ge=1_024, description="most bytes of SQL text in a request")
+    sql_statements_max: int = Field(STATEMENTS_MAX, ge=1, description="most statements of a script")
+    sql_tokens_max: int = Field(TOKENS_MAX, ge=100, description="most words, numbers and signs of a script")
+    sql_nesting_max: int = Field(
+        NESTING_MAX, ge=1, description="most parentheses and brackets that are open at once in a statement"
+    )
     query_timeout_s: float = Field(10.0, gt=0, description="time limit of a query, seconds")
     query_rows_max: int = Field(100_000, ge=1, description="most rows of a query's result")
 
@@ -131,6 +138,12 @@ class Settings(BaseSettings):
         "", description="rack, data centre...: balanced zones keep a partition's voters in different ones"
     )
     node_lease_s: int = Field(5, ge=2, description="a node that is silent this long counts as down, seconds")
+
+    @property
+    def script_limits(self) -> ScriptLimits:
+        return ScriptLimits(
+            self.sql_bytes_max, self.sql_statements_max, self.sql_tokens_max, self.sql_nesting_max
+        )
 
     @property
     def tls(self) -> TlsFiles | None:

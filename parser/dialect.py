@@ -1,8 +1,6 @@
-"""DDL of zones and tables as a sqlglot dialect: how text becomes tokens, and which statements there are.
+"""DDL of zones and tables as a sqlglot dialect: which statements there are.
 
-Invariant: every statement is either one of our commands or an error; nothing is kept as opaque text.
-Keywords are few on purpose: all other words stay plain words, so that an option's name can also name a zone.
-"""
+Invariant: every statement is either one of our commands or an error; nothing is kept as opaque text."""
 
 from __future__ import annotations
 
@@ -12,7 +10,6 @@ from typing import Any, ClassVar, NoReturn
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokenizer_core import TokenType
-from sqlglot.tokens import Tokenizer
 
 from catalog.core.errors import ErrorKind
 from catalog.core.messages import (
@@ -166,24 +163,7 @@ class ZoneRules(TableRules):
 
 
 class ZoneDdl(Dialect):
-    """Registered with sqlglot under its own name; used through ``parser.to_command`` only."""
-
-    class Tokenizer(Tokenizer):
-        QUOTES: ClassVar = ["'"]
-        IDENTIFIERS: ClassVar = ['"']
-        COMMENTS: ClassVar = ["--", "//", ("/*", "*/")]
-        NESTED_COMMENTS = False
-        COMMANDS: ClassVar = set()
-        # A hint would be a comment that changes meaning; making it a token everywhere refuses it.
-        TOKENS_PRECEDING_HINT: ClassVar = set(TokenType)
-        KEYWORDS: ClassVar = {
-            "CREATE": TokenType.CREATE,
-            "ALTER": TokenType.ALTER,
-            "DROP": TokenType.DROP,
-            Tokenizer.HINT_START: TokenType.HINT,
-        }
-
-    # sqlglot reads template comments in every dialect; SQL has none.
-    Tokenizer._COMMENTS.pop("{#")
+    """Registered with sqlglot under its own name; used through ``parser.to_command`` only, on the tokens of
+    ``parser.script``."""
 
     Parser = ZoneRules

@@ -12,8 +12,6 @@ from bisect import bisect_right
 from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Position
 
-SHOWN_CHARS_MAX = 40
-
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -45,12 +43,6 @@ class SourceMap:
 
     def fail(self, offset: int, message: str, kind: ErrorKind = ErrorKind.SYNTAX_ERROR) -> ParseError:
         return ParseError(kind, message, self.position(offset))
-
-
-def shown(text: str) -> str:
-    """A piece of the text for a message: short, on one line."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= SHOWN_CHARS_MAX else flat[: SHOWN_CHARS_MAX - 3] + "..."
 
 
 def check_characters(source: SourceMap) -> None:

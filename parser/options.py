@@ -25,10 +25,10 @@ from catalog.core.messages import (
     ProfileName,
     UnknownOption,
     ZoneOption,
+    shortened,
 )
 from catalog.core.zone import TIMER_OFF
 from catalog.core.zone_options import OLD_FORM_KEYS
-from parser.errors import shown
 from parser.rules import RuleParser
 
 NUMBER_MAX = 10**18
@@ -85,19 +85,21 @@ class OptionRules(RuleParser):
         if not word:
             self.fail(f"an option ({NEW_FORM})")
         # Ends the parsing, for only an option's own rule knows where its value ends; named for what it is.
-        message = f"there is no option {shown(word)}; accepted: {NEW_FORM}"
+        message = f"there is no option {shortened(word)}; accepted: {NEW_FORM}"
         self.refuse(ErrorKind.OPTION_UNKNOWN, message, self._curr)
 
     def _number(self, option: ZoneOption) -> list[OptionClause]:
         position = self.place(self._curr)
         self.expect_words(*option.value.split())
-        return [OptionClause(option, self.digits(option.value), position)]
+        written = self._curr.text if self._curr else ""
+        return [OptionClause(option, self.digits(option.value), position, written)]
 
     def _replicas(self) -> list[OptionClause]:
         position = self.place(self._curr)
         self.expect_words("REPLICAS")
+        written = self._curr.text if self._curr else ""
         value: OptionValue = Keyword.ALL if self.take_word("ALL") else self.digits("REPLICAS", " or ALL")
-        return [OptionClause(ZoneOption.REPLICAS, value, position)]
+        return [OptionClause(ZoneOption.REPLICAS, value, position, written)]
 
     def _auto_scale(self) -> list[OptionClause]:
         position = self.place(self._curr)
@@ -111,8 +113,9 @@ class OptionRules(RuleParser):
             option = ZoneOption.AUTO_SCALE_DOWN
         else:
             self.fail("UP, DOWN or OFF")
+        written = self._curr.text if self._curr else ""
         value = TIMER_OFF if self.take_word("OFF") else self.digits(option.value, " or OFF")
-        return [OptionClause(option, value, position)]
+        return [OptionClause(option, value, position, written)]
 
     def _string(self, option: ZoneOption) -> list[OptionClause]:
         position = self.place(self._curr)
@@ -180,13 +183,15 @@ class OptionRules(RuleParser):
             self.fail("an option's key, as in REPLICAS=3")
         self._advance()
         if not self.take(TokenType.EQ):
-            self.fail(f'"=" behind {shown(key)}')
+            self.fail(f'"=" behind {shortened(key)}')
         option = OLD_FORM_KEYS.get(key) or UnknownOption(key)
-        position = self.place(self._curr)
+        first, position = self._curr, self.place(self._curr)
         value = self.literal()
+        written = self.source.text[first.start : self._prev.end + 1] if isinstance(value, int) else ""
         if option is ZoneOption.STORAGE_PROFILES and isinstance(value, str):
-            value = tuple(ProfileName(part.strip(), position) for part in value.split(","))
-        return OptionClause(option, value, self.place(token))
+            parts = (part.strip() for part in value.split(","))
+            value = tuple(ProfileName(part, position) for part in parts if part)
+        return OptionClause(option, value, self.place(token), written)
 
     def literal(self) -> OptionValue:
         """A literal of any type, or ALL. Numbers that are whole count as whole: +3, 3.0, 3e0."""
@@ -213,7 +218,7 @@ class OptionRules(RuleParser):
             self.fail("a number, a single-quoted string or ALL")
         text = self.source.text[start.start : number.end + 1]
         if not NUMBER.fullmatch(number.text):
-            self.refuse(ErrorKind.SYNTAX_ERROR, f"{shown(text)} is not a number", number)
+            self.refuse(ErrorKind.SYNTAX_ERROR, f"{shortened(text)} is not a number", number)
         value = whole_number(number.text)
         if value is None:
             return OtherLiteral(text)

@@ -1,14 +1,8 @@
-"""Statements that ask (SELECT, SHOW, DESCRIBE, EXPLAIN), CALL, and how a script of any statements is cut.
-
-A script is cut at top-level semicolons with the tokens of zone DDL, so that comments and quotes mean the same
-everywhere. A piece keeps its place: it is the script with everything else blanked, so that whatever reads it
-finds the lines and columns of the whole text.
-"""
+"""Statements that ask (SELECT, SHOW, DESCRIBE, EXPLAIN), CALL, and scripts of statements of any kind."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -18,19 +12,20 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from catalog.core.errors import ErrorKind, ParseError
+from catalog.core.messages import Command, Position
 from catalog.core.messages import Name as WrittenName
-from catalog.core.messages import Position
 from parser.calls import Call, CallRules
 from parser.dialect import ZoneDdl
-from parser.errors import SourceMap, check_characters
-from parser.script import unclosed
+from parser.errors import Lines, SourceMap, check_characters
+from parser.limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
+from parser.script import Piece as CutPiece
+from parser.script import split_script
+from parser.to_command import check_closed, nothing_found, read_command
 
 QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "TABLE"})
 QUESTION_WORDS = frozenset({"SHOW", "DESCRIBE", "DESC", "EXPLAIN", "CALL"})
 
 _DIALECT = ZoneDdl()
-_ASKS = re.compile(r"\b(?:SELECT|WITH|VALUES|TABLE|SHOW|DESC|DESCRIBE|EXPLAIN|CALL)\b", re.IGNORECASE)
-_VISIBLE = re.compile(r"[^\r\n]")
 
 
 class ShowKind(Enum):
@@ -61,16 +56,16 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Ddl:
-    """Neither a question nor a CALL; ``text`` is the piece for ``parse_ddl``."""
+    """Neither a question nor a CALL."""
 
-    text: str
+    command: Command
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
     """SELECT, WITH, VALUES or TABLE, not read yet."""
 
-    text: str
+    source: SourceMap
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +90,9 @@ class DescribeTable:
 
 @dataclass(frozen=True, slots=True)
 class ExplainDdl:
-    """``text`` is the statement behind EXPLAIN, in its place."""
+    """``command`` is the statement behind EXPLAIN."""
 
-    text: str
+    command: Command
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,96 +107,90 @@ Statement = Ddl | Query | Show | DescribeZone | DescribeTable | ExplainDdl | Exp
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One statement of a script: ``source`` as written, ``text`` with the rest of the script blanked."""
+    """One statement of a script, as written, and where it begins."""
 
     n: int
     source: str
-    text: str
+    offset: int
     statement: Statement
 
+    @property
+    def changes(self) -> bool:
+        """Whether it would change the catalog or the partitions."""
+        return isinstance(self.statement, Ddl | Call)
 
-def asks(text: str) -> bool:
-    """False when no statement of the text can be a question: a quick look, without reading it."""
-    return _ASKS.search(text) is not None
+
+@dataclass(frozen=True, slots=True)
+class ReadPiece:
+    """A statement, understood or not; ``cut`` is what it was read from, in ``lines``."""
+
+    statement: Statement | ParseError
+    cut: CutPiece
+    lines: Lines
 
 
-def parse_statement(text: str) -> Statement:
+def parse_statement(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> Piece:
     """The one statement of ``text``. Raises ParseError, MULTIPLE_STATEMENTS when there are more."""
-    pieces = cut_script(text)
+    pieces = cut_script(text, limits, stop)
     if not pieces:
-        # The words for nothing, or for a text that cannot be cut, are those of the DDL parser.
-        return Ddl(text)
+        raise nothing_found(text)
     if len(pieces) > 1:
         message = f"there are {len(pieces)} statements where one is expected"
-        second = pieces[1].text
-        raise ParseError(
-            ErrorKind.MULTIPLE_STATEMENTS,
-            message,
-            SourceMap(text).position(len(second) - len(second.lstrip())),
-        )
-    return pieces[0].statement
+        raise ParseError(ErrorKind.MULTIPLE_STATEMENTS, message, SourceMap(text).position(pieces[1].offset))
+    return pieces[0]
 
 
-def cut_script(text: str) -> tuple[Piece, ...]:
-    """The statements in order; none for a text that holds none, or that has no question and cannot be cut.
+def cut_script(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> tuple[Piece, ...]:
+    """The statements in order, each understood; none for a text that holds none. A query is not read yet.
 
-    Raises ParseError for a question that is not understood, with its number in the script.
+    Raises ParseError for the first that is not understood, with its number in the script.
     """
-    source = SourceMap(text)
-    check_characters(source)
-    try:
-        tokens = _DIALECT.tokenize(text)
-    except SqlglotError as error:
-        if not _ASKS.match(text.lstrip(" \t\r\n(")):
-            return ()
-        raise unclosed(source) or source.fail(0, "the text cannot be read as SQL") from error
-    if tokens and tokens[0].token_type == TokenType.SEMICOLON:
-        return ()
     pieces: list[Piece] = []
-    for statement in _statements(tokens):
-        start, end = statement[0].start, statement[-1].end + 1
-        masked = text if len(tokens) == len(statement) else _masked(text, start, end)
-        try:
-            read = _read(source, statement, masked)
-        except ParseError as error:
-            error.statement = len(pieces) + 1
-            raise
-        pieces.append(Piece(len(pieces) + 1, text[start:end], masked, read))
+    for read in read_each(text, limits, stop):
+        if isinstance(read.statement, ParseError):
+            raise read.statement
+        pieces.append(Piece(len(pieces) + 1, read.cut.text, read.cut.offset, read.statement))
     return tuple(pieces)
 
 
-def _statements(tokens: list[Token]) -> list[list[Token]]:
-    statements: list[list[Token]] = [[]]
-    for token in tokens:
-        if token.token_type == TokenType.SEMICOLON:
-            statements.append([])
-        else:
-            statements[-1].append(token)
-    return [statement for statement in statements if statement]
+def read_each(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> Iterator[ReadPiece]:
+    """Every statement for itself; none for a text that holds none.
+
+    Raises ParseError only for a text that is beyond ``limits``.
+    """
+    lines = Lines(text)
+    for number, cut in enumerate(split_script(text, limits, stop, lines), start=1):
+        statement: Statement | ParseError
+        try:
+            statement = _read(cut, lines, stop)
+        except ParseError as error:
+            error.statement = number
+            statement = error
+        yield ReadPiece(statement, cut, lines)
 
 
-def _masked(text: str, start: int, end: int) -> str:
-    """Blanks before, nothing behind: places count from the start."""
-    return _VISIBLE.sub(" ", text[:start]) + text[start:end]
-
-
-def _read(source: SourceMap, tokens: list[Token], text: str) -> Statement:
-    first = next((token for token in tokens if token.token_type != TokenType.L_PAREN), tokens[0])
-    word = first.text.upper() if first.token_type is not TokenType.IDENTIFIER else ""
+def _read(piece: CutPiece, lines: Lines, stop: StopFlag) -> Statement:
+    first = next((token for token in piece.tokens if token.token_type is not TokenType.L_PAREN), None)
+    word = first.text.upper() if first is not None and first.token_type is TokenType.VAR else ""
+    source = SourceMap(piece.text, lines, piece.offset)
     if word in QUERY_WORDS:
-        return Query(text)
-    if word not in QUESTION_WORDS or first is not tokens[0]:
-        return Ddl(text)
+        check_characters(source)
+        check_closed(piece, source)
+        return Query(source)
+    if word not in QUESTION_WORDS or first is not piece.tokens[0]:
+        return Ddl(read_command(piece, lines, stop))
+    check_characters(source)
+    check_closed(piece, source)
     rules = QuestionRules(dialect=_DIALECT)
-    rules.source = source
-    rules.masked = text
+    rules.source, rules.stop = source, stop
+    rules.piece, rules.lines = piece, lines
     try:
-        (node,) = rules.parse(tokens, source.text)
+        (node,) = rules.parse(piece.tokens, piece.text)
     except SqlglotError as error:
-        raise source.fail(tokens[0].start, "the statement cannot be read") from error
+        raise source.fail(0, "the statement cannot be read") from error
     assert isinstance(node, _Question)
-    found: Statement = node.args["this"]
-    return found
+    statement: Statement = node.args["this"]
+    return statement
 
 
 class _Question(exp.Expression):
@@ -213,7 +202,8 @@ class _Question(exp.Expression):
 class QuestionRules(CallRules):
     """SHOW, DESCRIBE, EXPLAIN and CALL, with the token cursor of zone DDL."""
 
-    masked: str
+    piece: CutPiece
+    lines: Lines
 
     def _parse_statement(self) -> exp.Expr | None:
         rules: dict[str, Callable[[], Statement]] = {
@@ -276,10 +266,10 @@ class QuestionRules(CallRules):
         if self.keyword() in QUERY_WORDS | QUESTION_WORDS:
             message = "EXPLAIN shows what a zone statement would change; of a query there is nothing to show"
             self.refuse(ErrorKind.STATEMENT_NOT_SUPPORTED, message, self._curr)
-        start = self._curr.start
+        explained = _behind(self.piece, self._curr)
         while self._curr:
             self._advance()
-        return ExplainDdl(_VISIBLE.sub(" ", self.masked[:start]) + self.masked[start:])
+        return ExplainDdl(read_command(explained, self.lines, self.stop))
 
     def _explain_partition(self) -> Statement:
         self._advance()
@@ -322,3 +312,14 @@ class QuestionRules(CallRules):
             self._advance()
             return WrittenName(token.text.upper(), self.place(token))
         return self.read_name(what, compound=False)
+
+
+def _behind(piece: CutPiece, first: Token) -> CutPiece:
+    """The part of a statement that begins with the token ``first``."""
+    start = first.start
+    tokens = [
+        Token(each.token_type, each.text, 1, 1, each.start - start, each.end - start)
+        for each in piece.tokens
+        if each.start >= start
+    ]
+    return CutPiece(piece.text[start:], piece.offset + start, tokens)

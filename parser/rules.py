@@ -12,8 +12,12 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from catalog.core.errors import ErrorKind, ParseError
-from catalog.core.messages import Name, Position
-from parser.errors import SourceMap, shown
+from catalog.core.messages import Name, Position, shortened
+from parser.errors import SourceMap
+from parser.limits import NEVER, StopFlag
+
+STOP_CHECK_TOKENS = 1_024
+"""Every so many the parser looks whether anybody still waits."""
 
 WORDS = frozenset({TokenType.VAR, TokenType.CREATE, TokenType.ALTER, TokenType.DROP})
 
@@ -32,6 +36,12 @@ class RuleParser(Parser):
     """sqlglot's token cursor with rules that end in our coded errors, each with its place."""
 
     source: SourceMap
+    stop: StopFlag = NEVER
+
+    def _advance(self, times: int = 1) -> None:
+        super()._advance(times)
+        if not self._index % STOP_CHECK_TOKENS:
+            self.stop.check()
 
     def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
         """Whatever sqlglot itself would refuse, in our form."""
@@ -57,17 +67,18 @@ class RuleParser(Parser):
         """Syntax error at the current token."""
         found = "the end of the statement"
         if self._curr:
-            found = shown(self.source.text[self._curr.start : self._curr.end + 1])
+            found = shortened(self.source.text[self._curr.start : self._curr.end + 1])
         message = f"expected {expected}, found {found}"
         self.refuse(ErrorKind.SYNTAX_ERROR, f"{message}: {hint}" if hint else message, self._curr)
 
     def word(self) -> str:
         """The current token as an upper-cased keyword; empty when it is none."""
-        return self._curr.text.upper() if self._curr and self._curr.token_type in WORDS else ""
+        token = self._curr
+        return token.text.upper() if token.token_type in WORDS else ""
 
     def take(self, token_type: TokenType) -> Token | None:
-        if self._curr and self._curr.token_type == token_type:
-            taken = self._curr
+        taken = self._curr
+        if taken.token_type is token_type:
             self._advance()
             return taken
         return None

@@ -20,8 +20,8 @@ from sqlglot.parsers.trino import TrinoParser
 from sqlglot.tokenizer_core import Token
 
 from catalog.core.errors import ErrorKind, ParseError
-from catalog.core.messages import Position
-from parser.errors import SourceMap, check_characters, shown
+from catalog.core.messages import Position, shortened
+from parser.errors import SourceMap, check_characters
 from parser.queries import Name
 from parser.script import unclosed
 
@@ -55,6 +55,14 @@ _FORBIDDEN: tuple[type[Any], ...] = (
 )
 
 
+STEPS_PER_TOKEN_MAX = 30
+STEPS_MORE_MAX = 2_000
+
+
+class TooManyStepsError(Exception):
+    """The parser goes back and forth over the same words: the text is nested in a way that takes for ever."""
+
+
 class _PlacedError(SqlglotParseError):
     def __init__(self, message: str, offset: int | None) -> None:
         super().__init__(message)
@@ -71,6 +79,17 @@ class QueryDialect(Trino):
     Tokenizer._COMMENTS.pop("{#", None)
 
     class Parser(TrinoParser):
+        """Some nestings make the parser try each level again and again (ARRAY in ARRAY: four times as long for
+        each level), so its steps are counted."""
+
+        _steps = 0
+
+        def _advance(self, times: int = 1) -> None:
+            super()._advance(times)
+            self._steps += 1
+            if self._steps > STEPS_PER_TOKEN_MAX * self._tokens_size + STEPS_MORE_MAX:
+                raise TooManyStepsError
+
         def raise_error(self, message: str, token: Token | None = None) -> NoReturn:
             at = token or self._curr
             known = bool(at) and at.token_type.name != "SENTINEL"
@@ -95,18 +114,17 @@ Resolve = Callable[[Name], str]
 """From a table's name to the name under which the engine will find it. Raises a coded error."""
 
 
-def prepare_query(text: str, resolve: Resolve) -> PreparedQuery:
+def prepare_query(source: SourceMap, resolve: Resolve) -> PreparedQuery:
     """Reads, checks, resolves and rewrites one query. Raises ParseError."""
-    source = SourceMap(text)
     check_characters(source)
-    if len(text.strip()) > QUERY_CHARS_MAX:
+    if len(source.text.strip()) > QUERY_CHARS_MAX:
         raise source.fail(0, f"a query has at most {QUERY_CHARS_MAX} characters", ErrorKind.QUERY_INVALID)
     try:
         tree = _parse(source)
         rewriter = _Rewriter(source, resolve)
         rewriter.rewrite(tree)
         sql = tree.sql(dialect=_DUCKDB, comments=False)
-    except RecursionError as error:
+    except (RecursionError, TooManyStepsError) as error:
         raise source.fail(0, "the query is nested too deeply", ErrorKind.QUERY_INVALID) from error
     return PreparedQuery(sql, frozenset(rewriter.relations), rewriter.places)
 
@@ -150,7 +168,7 @@ def _check_nesting(source: SourceMap, tokens: list[Token]) -> None:
 
 
 def _word_at(tokens: list[Token], offset: int) -> str:
-    return next((shown(token.text) for token in tokens if token.start == offset), "this")
+    return next((shortened(token.text) for token in tokens if token.start == offset), "this")
 
 
 def _plain(message: str) -> str:
@@ -192,7 +210,7 @@ class _Rewriter:
             self._refuse(node, "WITH names queries only")
         if isinstance(node, exp.Anonymous):
             if node.name.upper() not in ALLOWED_BY_NAME:
-                self._refuse(node, f"the function {shown(node.name)} is not available")
+                self._refuse(node, f"the function {shortened(node.name)} is not available")
         elif isinstance(node, exp.Func) and type(node).__name__ not in ALLOWED_FUNCTIONS:
             self._refuse(node, f"the function {node.sql_names()[0]} is not available")
 

@@ -19,8 +19,8 @@ from catalog.core.messages import (
     DropColumns,
     Name,
     ProfileName,
+    shortened,
 )
-from parser.errors import shown
 from parser.options import DATED_LITERALS, NUMBER, OptionRules
 from parser.rules import RESERVED
 
@@ -144,16 +144,19 @@ class TableRules(OptionRules):
             word = f"{word} {self.word()}"
             self._advance()
         arguments: list[int] = []
+        written: list[str] = []
         if self.take(TokenType.L_PAREN):
             arguments.append(self.digits("the type"))
+            written.append(self._prev.text)
             while len(arguments) < TYPE_ARGUMENTS_MAX and self.take(TokenType.COMMA):
                 arguments.append(self.digits("the type"))
+                written.append(self._prev.text)
             self.need(TokenType.R_PAREN, '"," or ")"')
         if word in ("TIME", "TIMESTAMP") and self.word() in ("WITH", "WITHOUT"):
             local = self.word() == "WITH"
             self.expect_words(*(("WITH", "LOCAL") if local else ("WITHOUT",)), "TIME", "ZONE")
             word = f"{word} WITH LOCAL TIME ZONE" if local else word
-        return ColumnType(TYPE_ALIASES.get(word, word), tuple(arguments), self.place(token))
+        return ColumnType(TYPE_ALIASES.get(word, word), tuple(arguments), tuple(written), self.place(token))
 
     def read_default(self) -> str:
         """A literal or one of a few functions, as SQL writes it."""
@@ -170,7 +173,7 @@ class TableRules(OptionRules):
         sign = "-" if self.take(TokenType.DASH) else ""
         number = self.need(TokenType.NUMBER, "a literal")
         if not NUMBER.fullmatch(number.text):
-            self.refuse(ErrorKind.SYNTAX_ERROR, f"{shown(number.text)} is not a number", number)
+            self.refuse(ErrorKind.SYNTAX_ERROR, f"{shortened(number.text)} is not a number", number)
         return sign + number.text
 
     def read_names(self, what: str) -> tuple[Name, ...]:

@@ -1,4 +1,4 @@
-"""Text to commands: the one entrance of this package."""
+"""Text to commands: the one entrance of this package for statements that change the catalog."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlglot.errors import SqlglotError
-from sqlglot.tokenizer_core import Token
 
 from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Command
 from parser.dialect import STATEMENTS, CommandNode, ZoneDdl, ZoneRules
 from parser.errors import Lines, SourceMap, check_characters
+from parser.limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 from parser.script import Piece, split_script
 
 _DIALECT = ZoneDdl()
@@ -19,31 +19,30 @@ _DIALECT = ZoneDdl()
 
 @dataclass(frozen=True, slots=True)
 class ReadStatement:
-    """One statement of a script, understood or not; ``sql`` is its text without what surrounds it, and begins
-    at ``offset`` of the script."""
+    """One statement of a script, understood or not; ``sql`` is its text without what surrounds it."""
 
     sql: str
     command: Command | ParseError
-    offset: int = 0
+    piece: Piece
 
 
-def parse_ddl(text: str) -> tuple[Command, ...]:
+def parse_ddl(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> tuple[Command, ...]:
     """All statements of a script, at least one, in order.
 
     The script is read whole before anything is returned: either every statement is understood or none is.
     Raises ParseError, always with line and column, and with the 1-based number of the statement.
     """
     commands: list[Command] = []
-    for read in parse_each(text):
+    for read in parse_each(text, limits, stop):
         if isinstance(read.command, ParseError):
             raise read.command
         commands.append(read.command)
     return tuple(commands)
 
 
-def parse_single(text: str) -> Command:
+def parse_single(text: str, limits: ScriptLimits = DEFAULT_LIMITS) -> Command:
     """The statement of a call that takes one. Raises ParseError, MULTIPLE_STATEMENTS for more."""
-    first, *others = parse_ddl(text)
+    first, *others = parse_ddl(text, limits)
     if others:
         message = f"expected one statement, found {1 + len(others)}"
         error = ParseError(ErrorKind.MULTIPLE_STATEMENTS, message, others[0].position)
@@ -52,37 +51,50 @@ def parse_single(text: str) -> Command:
     return first
 
 
-def parse_each(text: str) -> Iterator[ReadStatement]:
-    """Every statement for itself, at least one: what does not parse is an error in its place."""
+def parse_each(
+    text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER
+) -> Iterator[ReadStatement]:
+    """Every statement for itself, at least one: what does not parse is an error in its place.
+
+    Raises ParseError only for a text that is beyond ``limits``.
+    """
     lines = Lines(text)
     number = 0
-    for number, piece in enumerate(split_script(text), start=1):
+    for number, piece in enumerate(split_script(text, limits, stop, lines), start=1):
         command: Command | ParseError
         try:
-            command = _command(SourceMap(piece.text, lines, piece.offset), piece)
+            command = read_command(piece, lines, stop)
         except ParseError as error:
             error.statement = number
             command = error
-        yield ReadStatement(piece.text, command, piece.offset)
+        yield ReadStatement(piece.text, command, piece)
     if not number:
-        source = SourceMap(text, lines)
-        try:
-            check_characters(source)
-            nothing = source.fail(len(text), f"expected {STATEMENTS}, found nothing")
-        except ParseError as error:
-            nothing = error
-        nothing.statement = 1
-        yield ReadStatement("", nothing)
+        yield ReadStatement("", nothing_found(text), Piece("", 0))
 
 
-def _command(source: SourceMap, piece: Piece) -> Command:
+def nothing_found(text: str) -> ParseError:
+    """What is said of a text that holds no statement."""
+    source = SourceMap(text)
+    try:
+        check_characters(source)
+        error = source.fail(len(text), f"expected {STATEMENTS}, found nothing")
+    except ParseError as unstorable:
+        error = unstorable
+    error.statement = 1
+    return error
+
+
+def read_command(piece: Piece, lines: Lines, stop: StopFlag = NEVER) -> Command:
+    """One statement. Raises ParseError, and ReadingStoppedError."""
+    source = SourceMap(piece.text, lines, piece.offset)
     check_characters(source)
     if not piece.text:
         raise source.fail(0, f"expected {STATEMENTS}, found ;")
+    check_closed(piece, source)
     rules = ZoneRules(dialect=_DIALECT)
-    rules.source = source
+    rules.source, rules.stop = source, stop
     try:
-        (node,) = rules.parse(_tokens(source, piece), piece.plain)
+        (node,) = rules.parse(piece.tokens, piece.text)
     except SqlglotError as error:
         raise source.fail(0, "the statement cannot be read") from error
     if not isinstance(node, CommandNode):
@@ -91,11 +103,8 @@ def _command(source: SourceMap, piece: Piece) -> Command:
     return command
 
 
-def _tokens(source: SourceMap, piece: Piece) -> list[Token]:
+def check_closed(piece: Piece, source: SourceMap) -> None:
+    """Raises ParseError for what is opened and never closed."""
     if piece.unclosed:
         at, what = piece.unclosed
-        raise source.fail(at - piece.offset, f"{what} starts here")
-    try:
-        return _DIALECT.tokenize(piece.plain)
-    except SqlglotError as error:
-        raise source.fail(0, "the text cannot be read as SQL") from error
+        raise source.fail(at, f"{what} starts here")

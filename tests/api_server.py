@@ -71,6 +71,11 @@ class ApiServer:
             assert self._process.poll() is None, self._log.read_text()[-2000:]
             time.sleep(0.1)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
 from app.api.bodies import RequestBody
 from app.api.problems import documented, problem_response
+from app.api.statement_bodies import while_connected
 from app.services import Services, ServicesOf
-from app.sql.desired_state import DdlFile, DdlFileError
+from app.sql.ddl_files import DdlFile, DdlFileError
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
+from parser.limits import OWN_TEXT
 
 router = APIRouter(prefix="/api/v1", tags=["statements"])
 
@@ -23,7 +25,7 @@ NO_PLAN = {"plan_id": None, "data_nodes_revision": None, "target_revision": None
 
 class PlanFile(RequestBody):
     name: str = Field(description="what errors call it", examples=["zones.sql"])
-    text: str = Field(description="statements that change the catalog", max_length=1_000_000)
+    text: str = Field(description="statements that change the catalog")
 
 
 PlanId = Annotated[
@@ -40,9 +42,11 @@ PlanId = Annotated[
 class PlanRequest(RequestBody):
     """Either ``files``, which declare the whole of what they name, or ``sql``, which is run as it is."""
 
-    files: list[PlanFile] | None = Field(None, description="run in this order", min_length=1, max_length=1_000)
+    files: list[PlanFile] | None = Field(
+        None, description="their order says nothing", min_length=1, max_length=1_000
+    )
     prune: bool = Field(False, description="with files: also drop what is in no file")
-    sql: str | None = Field(None, description="a script of changes", max_length=1_000_000)
+    sql: str | None = Field(None, description="a script of changes")
     plan_id: PlanId = None
 
 
@@ -96,8 +100,8 @@ class PlanBody(BaseModel):
     unmanaged: list[Unmanaged] = Field(description="lives, and is in no file")
 
 
-@router.post("/plan", response_model=PlanBody, responses=documented(400, 404, 409, 422, 503))
-async def make_plan(body: PlanRequest, services: ServicesOf) -> Response:
+@router.post("/plan", response_model=PlanBody, responses=documented(400, 404, 409, 413, 422, 503))
+async def make_plan(request: Request, body: PlanRequest, services: ServicesOf) -> Response:
     """What a script, or a set of files that the catalog is compared with, would change and move.
 
     ``plan_id`` is made of all that the plan was computed from; ``POST /statements`` with it carries out exactly
@@ -107,14 +111,19 @@ async def make_plan(body: PlanRequest, services: ServicesOf) -> Response:
     if (body.files is None) == (body.sql is None):
         raise RefusedError(ErrorKind.INVALID_REQUEST, "a plan is made of either files or sql")
     if body.sql is not None:
-        if body.plan_id is not None:
-            await services.check_plan(body.sql, body.plan_id)
-        return JSONResponse((await services.change_plan(body.sql)).to_json())
+        return JSONResponse(await while_connected(request, _of_script(body.sql, body.plan_id, services)))
     files = [DdlFile(each.name, each.text) for each in body.files or ()]
     try:
-        return JSONResponse(await _of_files(files, body, services))
+        return JSONResponse(await while_connected(request, _of_files(files, body, services)))
     except DdlFileError as error:
         return problem_response(error.cause, {"file": error.file.name})
+
+
+async def _of_script(sql: str, plan_id: str | None, services: Services) -> dict[str, Any]:
+    """Raises StatementError."""
+    if plan_id is not None:
+        await services.check_plan(sql, plan_id)
+    return (await services.change_plan(sql)).to_json()
 
 
 async def _of_files(files: Sequence[DdlFile], body: PlanRequest, services: Services) -> dict[str, Any]:
@@ -128,7 +137,7 @@ async def _of_files(files: Sequence[DdlFile], body: PlanRequest, services: Servi
         if plan.conflicts or not plan.changes:
             told["changes"] = [{**each, "effects": None} for each in told["changes"]]
             return told
-        found = await services.change_plan(statements)
+        found = await services.change_plan(statements, OWN_TEXT)
         if found.basis.catalog_version == plan.catalog_version:
             effects = found.effects_json()
             pairs = zip(told["changes"], effects, strict=True)

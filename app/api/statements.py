@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, Response
 
 from app.actor import acting, current_actor
 from app.api.plan import PlanBody
 from app.api.problems import documented, problem_response
+from app.api.statement_bodies import while_connected
 from app.api.statement_jobs import run_logged
 from app.api.statement_models import LoggedStatement, LoggedStatementRequest, StatementAnswer
 from app.services import Services, ServicesOf
 from app.sql.statements import ScriptError, ShownResult
 from catalog.core.errors import ErrorKind, RefusedError
+from parser.script import check_size
 
 router = APIRouter(prefix="/api/v1", tags=["statements"])
 
@@ -43,12 +45,13 @@ IfMatch = Annotated[
     "/statements",
     response_model=StatementAnswer | PlanBody,
     responses={
-        **documented(400, 404, 409, 410, 422, 503, 504),
+        **documented(400, 404, 409, 410, 413, 422, 503, 504),
         202: {"model": LoggedStatement, "description": "Not over yet: look at Location again"},
     },
     summary="Run a statement or a script",
 )
 async def run_statements(
+    request: Request,
     body: LoggedStatementRequest,
     services: ServicesOf,
     key: IdempotencyKey = None,
@@ -65,27 +68,33 @@ async def run_statements(
     services.require_metastore()
     _check_combination(body, key, if_match)
     with acting(current_actor().because(body.reason)):
-        return await _run(body, services, key, if_match)
+        return await _run(request, body, services, key, if_match)
 
 
 async def _run(
-    body: LoggedStatementRequest, services: Services, key: str | None, if_match: str | None
+    request: Request, body: LoggedStatementRequest, services: Services, key: str | None, if_match: str | None
 ) -> Response:
     if body.validate_only:
-        return JSONResponse((await services.change_plan(body.sql)).to_json())
+        return JSONResponse((await while_connected(request, services.change_plan(body.sql))).to_json())
     if key is not None or body.wait_timeout is not None:
+        check_size(body.sql, services.reader.limits)
         return await run_logged(body, key, services)
     try:
-        results: Sequence[ShownResult]
-        if body.plan_id is not None:
-            results = await services.run_planned(body.sql, body.plan_id)
-        elif if_match is not None:
-            results = await services.run_guarded(body.sql, int(if_match.strip('"')))
-        else:
-            results = await services.run_statements(body.sql)
+        results = await while_connected(request, _results(body, services, if_match))
     except ScriptError as failed:
         return problem_response(failed, {"results": [each.to_json() for each in failed.results]})
     return JSONResponse({"results": [each.to_json() for each in results]})
+
+
+async def _results(
+    body: LoggedStatementRequest, services: Services, if_match: str | None
+) -> Sequence[ShownResult]:
+    """Raises StatementError."""
+    if body.plan_id is not None:
+        return await services.run_planned(body.sql, body.plan_id)
+    if if_match is not None:
+        return await services.run_guarded(body.sql, int(if_match.strip('"')))
+    return await services.run_statements(body.sql)
 
 
 def _check_combination(body: LoggedStatementRequest, key: str | None, if_match: str | None) -> None:

@@ -8,7 +8,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import JSONResponse, Response
 
+from app.api.statement_bodies import read_body, while_connected
 from app.services import ServicesOf
+from app.sql.script_reader import ScriptReader
 from app.sql.trino_front import Page, TrinoFront
 from app.sql.trino_pages import Addresses
 from app.sql.trino_session import TrinoSession, read_session
@@ -22,7 +24,9 @@ VERSION = "450-zonekeeper"
 
 
 async def _front(services: ServicesOf) -> TrinoFront:
-    return TrinoFront(services.jobs, services.engine, services.views.progress, services.require_metastore)
+    return TrinoFront(
+        services.jobs, services.engine, services.views.progress, services.reader, services.require_metastore
+    )
 
 
 async def _addresses(request: Request) -> Addresses:
@@ -34,6 +38,11 @@ async def _session(request: Request) -> TrinoSession:
     return read_session(request.headers.items())
 
 
+async def _reader(services: ServicesOf) -> ScriptReader:
+    return services.reader
+
+
+ReaderOf = Annotated[ScriptReader, Depends(_reader)]
 FrontOf = Annotated[TrinoFront, Depends(_front)]
 AddressesOf = Annotated[Addresses, Depends(_addresses)]
 SessionOf = Annotated[TrinoSession, Depends(_session)]
@@ -43,16 +52,17 @@ SessionOf = Annotated[TrinoSession, Depends(_session)]
 async def post_statement(
     request: Request,
     front: FrontOf,
+    reader: ReaderOf,
     session: SessionOf,
     addresses: AddressesOf,
     key: Annotated[str | None, Header(alias="Idempotency-Key", max_length=KEY_CHARS_MAX)] = None,
 ) -> Response:
     try:
-        sql = (await request.body()).decode()
+        sql = (await read_body(request, reader.limits.text_bytes_max)).decode()
     except UnicodeDecodeError as error:
         raise ParseError(ErrorKind.SYNTAX_ERROR, "a statement is UTF-8 text") from error
     origin = f"{request.client.host if request.client else ''} {request.headers.get('user-agent', '')}"
-    return _answer(await front.post(sql, session, key, origin, addresses))
+    return _answer(await while_connected(request, front.post(sql, session, key, origin, addresses)))
 
 
 @router.head("/statement")

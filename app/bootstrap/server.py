@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -24,6 +25,7 @@ from app.sql.jobs import StatementJobs
 from app.sql.member_counts import MemberCounts
 from app.sql.metadata_views import registry_with_metadata
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.script_reader import ScriptReader
 from app.sql.trino_names import LowerCaseNames
 from app.views import KeyspaceViews
 from app.zone_directory import ZoneDirectory
@@ -80,11 +82,19 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         sandbox = SandboxPool(QueryLimits(settings.query_timeout_s, settings.query_rows_max))
         stack.push_async_callback(sandbox.close)
         recovery = PartitionRecovery(metastore, keyspace)
+        reader = ScriptReader(settings.script_limits)
         engine = SqlEngine(
-            catalog, mirror, keyspace, sandbox, settings.query_timeout_s, registry_with_metadata(), recovery
+            catalog,
+            mirror,
+            keyspace,
+            sandbox,
+            settings.query_timeout_s,
+            registry_with_metadata(),
+            recovery,
+            reader,
         )
         stack.callback(engine.close)
-        jobs = StatementJobs(catalog)
+        jobs = StatementJobs(catalog, reader=reader)
         stack.push_async_callback(jobs.close)
         control = OperationControl(metastore, keyspace, WallClock())
         services = Services(
@@ -103,6 +113,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             copies=copies,
             routing=RoutingView(mirror, keyspace, endpoints),
             engine=LowerCaseNames(engine),
+            reader=reader,
             jobs=jobs,
             stores=guard,
             recovery=recovery,
@@ -115,6 +126,10 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         served = asyncio.Event()
 
         def started() -> None:
+            # What is loaded by now stays for good. A long text makes the collector run often: going through all
+            # of that again each time would hold every request up.
+            gc.collect()
+            gc.freeze()
             on_started(f"http://{settings.host}:{listener.getsockname()[1]}")
             served.set()
             # After the first answer can be given; before somebody waits for a query.

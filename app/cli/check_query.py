@@ -37,7 +37,7 @@ def answer(query: Query, catalog: CatalogSnapshot, topology: Topology) -> dict[s
     keys = KeyspaceCopy(KEYSPACE.prefix, 1, items, SortedList(items))
     snapshot = SystemSnapshot(catalog, keys, KEYSPACE, time.time_ns() // 1_000_000)
     registry = registry_with_metadata()
-    prepared = prepare_query(query.text, lambda name: registry.find(name).relation)
+    prepared = prepare_query(query.source, lambda name: registry.find(name).relation)
     found = asyncio.run(_run(prepared, snapshot, registry))
     return {"op": "rows", "rows": [list(row) for row in found.rows]}
 

@@ -23,8 +23,9 @@ from catalog.core.messages import Command
 from catalog.core.snapshot import CatalogSnapshot, StatementWarning, Topology, apply_command
 from catalog.core.zone import Node
 from catalog.filters.json_path import JSON_PATH
-from parser.queries import Query, asks, parse_statement
-from parser.to_command import ReadStatement, parse_each
+from parser.limits import OWN_TEXT
+from parser.queries import Ddl, Query, ReadPiece, read_each
+from parser.to_command import nothing_found, read_command
 
 NODES_DEFAULT = 3
 
@@ -76,7 +77,7 @@ def check_script(text: str, topology: Topology, *, continue_on_error: bool) -> I
     As the server does, a script is read whole first: without ``continue_on_error`` a statement that does not
     parse is the only one that is yielded, for none of the others would run.
     """
-    reads = [(n, _question_or(read, text)) for n, read in enumerate(parse_each(text), start=1)]
+    reads = list(enumerate(_pieces(text), start=1))
     if not continue_on_error:
         reads = [(n, read) for n, read in reads if isinstance(read.command, ParseError)][:1] or reads
     snapshot = CatalogSnapshot()
@@ -101,24 +102,35 @@ def check_script(text: str, topology: Topology, *, continue_on_error: bool) -> I
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPiece:
+class CheckPiece:
     """A statement as it was understood: a command, a query, or neither."""
 
     sql: str
     command: Command | Query | ParseError
 
 
-def _question_or(read: ReadStatement, text: str) -> ReadPiece:
-    if not isinstance(read.command, ParseError) or not asks(read.sql):
-        return ReadPiece(read.sql, read.command)
-    # Blanks in place of what is before it, so that places are those of the script.
-    blanks = "".join(char if char in "\r\n" else " " for char in text[: read.offset])
+def _pieces(text: str) -> Iterator[CheckPiece]:
+    """At least one."""
+    is_blank = True
+    for read in read_each(text, OWN_TEXT):
+        is_blank = False
+        statement = read.statement
+        if isinstance(statement, Ddl):
+            yield CheckPiece(read.cut.text, statement.command)
+        elif isinstance(statement, Query | ParseError):
+            yield CheckPiece(read.cut.text, statement)
+        else:
+            # SHOW and DESCRIBE are for people and not part of the language that scripts are judged by.
+            yield CheckPiece(read.cut.text, _refusal(read))
+    if is_blank:
+        yield CheckPiece("", nothing_found(text))
+
+
+def _refusal(read: ReadPiece) -> Command | ParseError:
     try:
-        question = parse_statement(blanks + read.sql)
+        return read_command(read.cut, read.lines)
     except ParseError as error:
-        return ReadPiece(read.sql, error)
-    # SHOW and DESCRIBE are for people and not part of the language that scripts are judged by.
-    return ReadPiece(read.sql, question if isinstance(question, Query) else read.command)
+        return error
 
 
 def print_checked(statement: CheckedStatement, script: Script, *, as_json: bool) -> None:
@@ -144,7 +156,7 @@ def _described(error: StatementError, script: Script) -> str:
     refusal = f"{kind.name} ({kind.code}, {kind.sqlstate}): {error.message}"
     if error.line is None or error.column is None:
         return f"  {script.name}: {refusal}"
-    source = script.text.split("\n")[error.line - 1].rstrip("\r")
+    source = script.lines[error.line - 1].rstrip("\r")
     # Tabs stay tabs in front of the caret, so that it stands below its place whatever their width.
     blanks = "".join("\t" if char == "\t" else " " for char in source[: error.column - 1])
     return f"  {script.name}:{error.line}:{error.column}: {refusal}\n    {source}\n    {blanks}^"

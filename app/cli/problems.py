@@ -30,10 +30,9 @@ def describe_problem(script: Script, problem: Problem) -> str:
         return f"{script.name}: {problem.headline()}"
     column = problem.column or 1
     headline = f"{script.name}:{problem.line}:{column}: {problem.headline()}"
-    lines = script.text.splitlines()
-    if not 1 <= problem.line <= len(lines):
+    if not 1 <= problem.line <= len(script.lines):
         return headline
-    source = lines[problem.line - 1]
+    source = script.lines[problem.line - 1].rstrip("\r")
     return f"{headline}\n  {_shown(source.expandtabs(TAB_STOP))}\n  {_caret(source, column)}"
 
 

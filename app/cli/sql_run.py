@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from app.cli.address import Address
 from app.cli.client import ApiClient, ProblemError
@@ -12,6 +13,7 @@ from app.cli.follow import Change, follow
 from app.cli.options import OutputFormat
 from app.cli.output import print_results
 from app.cli.problems import render_problem
+from app.cli.script_parts import Part, parts_of
 from app.cli.sql_source import Script
 from app.client.problem import JsonObject, Problem
 
@@ -27,21 +29,32 @@ def run_script(
 ) -> int:
     """Results to stdout, also those before a refused statement. Raises CliError for that one."""
     with ApiClient(address, reason) as client:
+        results: list[JsonObject] = []
+        part = Part("")
         try:
-            results = client.execute(script.text)
+            for part in parts_of(script):
+                results += _numbered(client.execute(part.text), part)
         except ProblemError as error:
-            if error.problem.results or form is OutputFormat.JSON:
-                print_results(error.problem.results, form)
+            results += _numbered(error.problem.results, part)
+            problem = replace(part.in_script(error.problem), results=tuple(results))
+            if results or form is OutputFormat.JSON:
+                print_results(results, form)
             sys.stdout.flush()
-            told = render_problem(error.problem, form, script)
+            told = render_problem(problem, form, script)
             if form is OutputFormat.TABLE:
-                told += _where_it_stopped(error.problem)
+                told += _where_it_stopped(problem)
             raise CliError(error.exit_code, told) from error
         print_results(results, form)
         if not wait:
             return ExitCode.OK
         sys.stdout.flush()
         return follow(client, touched_zones(results), timeout_s=timeout_s).exit_code
+
+
+def _numbered(results: Sequence[JsonObject], part: Part) -> list[JsonObject]:
+    """With their numbers in the whole script."""
+    before = part.statements_before
+    return [{**each, "n": each["n"] + before} for each in results] if before else list(results)
 
 
 def _where_it_stopped(problem: Problem) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from app.cli.exits import CliError, ExitCode, UsageError
@@ -11,12 +12,17 @@ from app.cli.exits import CliError, ExitCode, UsageError
 STDIN = "-"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Script:
     """``name`` is what error messages call it: the file, ``-e`` or ``<stdin>``."""
 
     name: str
     text: str
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Cut once, however many errors are shown."""
+        return self.text.split("\n")
 
 
 def read_script(text: str | None, file: Path | None, argument: str | None) -> Script:

@@ -93,7 +93,8 @@ class _Editor:
         text = self._text
         self._remember(text)
         try:
-            changes = changes_something(text)
+            reader = self._site.services.reader
+            changes = await reader.call(len(text), lambda stop: changes_something(text, reader.limits, stop))
         except StatementError as error:
             self._refuse(failure(error))
             return

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.core.errors import ErrorKind, StatementError
-from parser.calls import Call
-from parser.queries import Ddl, cut_script
-from parser.to_command import parse_ddl
+from parser.limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
+from parser.queries import cut_script
 
 Json = Mapping[str, Any]
 
@@ -77,23 +76,14 @@ def failure(error: StatementError, sent: Sent | None = None) -> Failure:
     return Failure(error.kind.name, error.message, error.kind.value.action, line, column, error.statement)
 
 
-def changes_something(text: str) -> bool:
+def changes_something(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> bool:
     """Whether a statement of the script would change the catalog or the partitions.
 
     Raises StatementError for text that would be refused as it stands; then nothing of it is run."""
-    pieces = cut_script(text)
+    pieces = cut_script(text, limits, stop)
     if not pieces:
         raise StatementError(ErrorKind.SYNTAX_ERROR, "there is no statement: write one, as SHOW ZONES")
-    changes = False
-    for piece in pieces:
-        if isinstance(piece.statement, Ddl):
-            try:
-                parse_ddl(piece.text)
-            except StatementError as error:
-                error.statement = piece.n
-                raise
-        changes |= isinstance(piece.statement, Ddl | Call)
-    return changes
+    return any(piece.changes for piece in pieces)
 
 
 def explained(text: str) -> Sent:

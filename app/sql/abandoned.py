@@ -10,16 +10,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.errors import problem
-from catalog.core.errors import ErrorKind, StatementError, StoreError
+from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.statement_log import CommittedStatement, StatementOutcome, StatementRow, StatementState
 from catalog.store.statement_log import pack
-from parser.to_command import parse_ddl
+from parser.limits import OWN_TEXT
+from parser.script import first_words, split_script
 
 TRINO = "trino"
 REST = "rest"
 
 DONE_COLUMNS = [["result", "boolean"]]
 DONE_PAGE = (1, 0, pack([[True]]))
+NOT_APPLIED_PAGE = (1, 0, pack([[False]]))
+"""Of a statement that had nothing to do: IF [NOT] EXISTS."""
 
 
 def outcome_of_abandoned(
@@ -53,11 +56,12 @@ def outcome_of_abandoned(
 
 
 def done_head(sql: str, catalog_version: int | None, update_type: str | None = None) -> dict[str, Any]:
-    """The head of a statement that returns no rows of its own, as SQL clients expect it: one row, TRUE."""
+    """The head of a statement that returns no rows of its own, as SQL clients expect it: one row, TRUE, or
+    FALSE when there was nothing to do."""
     return {
         "columns": DONE_COLUMNS,
         "row_count": 1,
-        "update_type": update_type or " ".join(sql.split()[:2]).upper(),
+        "update_type": update_type or first_words(sql, 2),
         "catalog_version": catalog_version,
     }
 
@@ -74,10 +78,7 @@ def _stopped() -> dict[str, Any]:
 
 
 def _statements(sql: str) -> list[str]:
-    try:
-        return [command.source for command in parse_ddl(sql)]
-    except StatementError:
-        return []
+    return [piece.text for piece in split_script(sql, OWN_TEXT)]
 
 
 def _result(committed: CommittedStatement, sql: str) -> dict[str, Any]:

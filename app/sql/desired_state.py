@@ -1,8 +1,10 @@
 """Zones and tables as a set of DDL files wants them, and the statements that lead there from the live catalog.
 
-The files are the whole truth of what they name: an option that they leave out has its default. They are run in
-order on a catalog that holds nothing but the default zone; what stands there in the end is desired. Planning
-compares definitions and knows no history, so a plan that was carried out is followed by an empty one.
+The files are the whole truth of what they create: an option that they leave out has its default. Their
+statements are run, each behind those that make what it names (``app.sql.ddl_files``), on a catalog that holds
+nothing but the default zone and the zones that the files use without creating them; what stands there in the
+end is desired. Planning compares definitions and knows no history, so a plan that was carried out is followed
+by an empty one.
 
 What the engine cannot change (partitions, storage profiles, a table's zone or key, ...) is a conflict: it is
 told, and nothing is changed at all.
@@ -11,11 +13,12 @@ told, and nothing is changed at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from catalog.core.errors import ErrorKind, ParseError, RefusedError, StatementError
+from app.sql.ddl_files import DdlFileError, FileCommand, zones_to_know
+from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.messages import (
     AlterZone,
     CreateZone,
@@ -35,25 +38,9 @@ from catalog.core.zone import TIMER_OFF, Zone
 from catalog.core.zone_options import strategy_text
 from catalog.filters.json_path import JSON_PATH
 from parser.render import render, render_added_columns, render_table, render_zone
-from parser.to_command import ReadStatement, parse_each
 
 QuorumOf = Callable[[Zone], int]
 """The quorum that a zone's declaration comes to on the nodes that live."""
-
-
-@dataclass(frozen=True, slots=True)
-class DdlFile:
-    name: str
-    text: str
-
-
-class DdlFileError(Exception):
-    """``cause`` is what is wrong with ``file``, with its place there."""
-
-    def __init__(self, file: DdlFile, cause: StatementError) -> None:
-        super().__init__(f"{file.name}: {cause.message}")
-        self.file = file
-        self.cause = cause
 
 
 class Action(Enum):
@@ -128,44 +115,32 @@ class CatalogPlan:
 
 
 def desired_catalog(
-    files: Sequence[DdlFile], live: CatalogSnapshot, topology: Topology, defaults: ZoneDefaults
+    commands: Sequence[FileCommand], live: CatalogSnapshot, topology: Topology, defaults: ZoneDefaults
 ) -> CatalogSnapshot:
     """What the files want. Raises DdlFileError for the first statement that does not stand."""
-    reads = [(file, read) for file in files for read in _statements(file)]
-    for file, read in reads:
-        if isinstance(read.command, ParseError):
-            raise DdlFileError(file, read.command)
-    if not reads:
-        # With pruning, files of nothing would drop everything: more likely they are the wrong ones.
-        message = "the files hold no statement, so they declare nothing"
-        raise DdlFileError(files[0], ParseError(ErrorKind.INVALID_REQUEST, message))
-    made = {read.command.name.text for _, read in reads if isinstance(read.command, CreateZone)}
-    snapshot = CatalogSnapshot(next_zone_id=live.next_zone_id, next_table_id=live.next_table_id)
+    made = {each.command.name.text for each in commands if isinstance(each.command, CreateZone)}
     default = live.default_zone
-    seeded = default if default is not None and default.name not in made else None
-    if seeded is not None:
-        snapshot = replace(snapshot, zones=(seeded,), default_zone_id=seeded.zone_id)
-    for file, read in reads:
-        assert not isinstance(read.command, ParseError)
+    kept_default = default if default is not None and default.name not in made else None
+    used = zones_to_know(commands)
+    snapshot = CatalogSnapshot(
+        zones=tuple(zone for zone in live.zones if zone.name in used or zone is kept_default),
+        default_zone_id=kept_default.zone_id if kept_default is not None else None,
+        next_zone_id=live.next_zone_id,
+        next_table_id=live.next_table_id,
+    )
+    for each in commands:
         try:
-            change = apply_command(snapshot, read.command, topology, defaults, filters=JSON_PATH)
+            change = apply_command(snapshot, each.command, topology, defaults, filters=JSON_PATH)
         except StatementError as error:
-            raise DdlFileError(file, error) from error
+            raise DdlFileError(each.file, error) from error
         snapshot = snapshot.after(change.entries)
     left = snapshot.default_zone
-    if seeded is not None and left is not None and (left.zone_id, left.name) != (seeded.zone_id, seeded.name):
+    if kept_default is not None and (left is None or left.name != kept_default.name):
         # Planned again, the files would begin with another default zone and mean something else.
-        message = f"the files rename zone {seeded.name} or take the default from it: then they must create it"
-        raise DdlFileError(files[-1], RefusedError(ErrorKind.DEFAULT_ZONE_PROTECTED, message))
+        name = kept_default.name
+        message = f"the files rename zone {name} or take the default from it: then they must create it"
+        raise DdlFileError(commands[-1].file, RefusedError(ErrorKind.DEFAULT_ZONE_PROTECTED, message))
     return snapshot
-
-
-def _statements(file: DdlFile) -> Iterator[ReadStatement]:
-    """None in a file of blanks and comments."""
-    reads = tuple(parse_each(file.text))
-    if len(reads) == 1 and not reads[0].sql.strip():
-        return iter(())
-    return iter(reads)
 
 
 def plan_changes(

@@ -7,7 +7,6 @@ neither is looked at again. Rows are made in worker threads, so that a zone of 6
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,18 +24,22 @@ from app.sql.change_plan import (
     refuse_other,
     refuse_version,
 )
-from app.sql.desired_state import CatalogPlan, DdlFile
+from app.sql.ddl_files import DdlFile, read_files
+from app.sql.desired_state import CatalogPlan
 from app.sql.executor import CatalogExecutor
 from app.sql.explain_partition import explain_partition
 from app.sql.results import ResultSet, SessionContext
 from app.sql.sandbox_pool import SandboxPool
+from app.sql.script_reader import ScriptReader, to_the_end
 from app.sql.show import describe_table, describe_zone, show
 from app.sql.statements import ScriptError, StatementResult
 from app.sql.system_views import AUDIT, EVENTS, SYSTEM_VIEWS, ViewRegistry, arrow_stream
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.audit import Action, AuditFilter
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
+from catalog.core.messages import Command
 from parser.calls import Call, Procedure
+from parser.limits import ScriptLimits, StopFlag
 from parser.queries import (
     Ddl,
     DescribeTable,
@@ -47,12 +50,10 @@ from parser.queries import (
     Query,
     Show,
     Statement,
-    asks,
-    cut_script,
-    parse_statement,
 )
+from parser.script import first_words
 from parser.select import PreparedQuery, prepare_query
-from parser.to_command import parse_ddl
+from parser.to_command import nothing_found
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.runtime import usable_nodes
 from rebalance.core.keys import Keyspace
@@ -67,7 +68,6 @@ _ACTIONS = {
     Procedure.RESTART_PARTITIONS: Action.RESTART_PARTITIONS,
 }
 PLAN_ATTEMPTS_MAX = 5
-_COMMENT = re.compile(r"--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,10 @@ class SqlEngine:
         timeout_s: float = 10.0,
         registry: ViewRegistry | None = None,
         recovery: PartitionRecovery | None = None,
+        reader: ScriptReader | None = None,
     ) -> None:
-        """``recovery`` carries CALL out; without one it is refused."""
+        """``recovery`` carries CALL out; without one it is refused. ``reader`` is closed with the engine."""
+        self._reader = reader or ScriptReader()
         self._recovery = recovery
         self._catalog = catalog
         self._audit = Audit(catalog, catalog.snapshot)
@@ -125,22 +127,22 @@ class SqlEngine:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._reader.close()
 
     async def execute(self, sql: str, session: SessionContext) -> ResultSet:
         """One statement. Raises StatementError, with MULTIPLE_STATEMENTS for more than one."""
-        statement = parse_statement(sql)
+        statement = (await self._reader.statement(sql)).statement
         if not isinstance(statement, Ddl):
             return await self._answer(statement, session)
         if session.in_transaction:
             message = "zone statements take effect at once and cannot be part of a transaction"
             raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message)
         try:
-            (done,) = await self._run_ddl(statement.text)
+            (done,) = await self._run_ddl((statement.command,))
         except ScriptError as failed:
             raise (failed.__cause__ if isinstance(failed.__cause__, StatementError) else failed) from None
-        words = _COMMENT.sub(" ", done.sql).split()
         return ResultSet(
-            update_type=" ".join(words[:2]).upper(),
+            update_type=first_words(done.sql, 2),
             applied=done.applied,
             effect=done.effect,
             zone_id=done.zone_id,
@@ -150,17 +152,27 @@ class SqlEngine:
 
     async def run_guarded(self, sql: str, base_version: int) -> Sequence[StatementResult]:
         """Statements that change the catalog, only if it is at ``base_version`` still. Raises ScriptError."""
-        return await self._catalog.run(sql, usable_nodes(self._mirror, self._keyspace), base_version)
+        try:
+            commands = await self._reader.changes(sql)
+        except StatementError as error:
+            raise ScriptError(error, ()) from error
+        return await self._run_ddl(commands, base_version)
 
     async def plan(self, files: Sequence[DdlFile], prune: bool) -> CatalogPlan:
         """What a set of DDL files would change. Raises DdlFileError, StoreError."""
-        return await self._catalog.plan(files, usable_nodes(self._mirror, self._keyspace), prune=prune)
+        limits = self._reader.limits
+        size = sum(len(file.text) for file in files)
+        commands = await self._reader.call(size, lambda stop: read_files(files, limits, stop))
+        return await self._catalog.plan(commands, usable_nodes(self._mirror, self._keyspace), prune=prune)
 
-    async def change_plan(self, sql: str) -> ChangePlan:
+    async def change_plan(self, sql: str, limits: ScriptLimits | None = None) -> ChangePlan:
         """What a script of changes would change and move. Raises StatementError."""
         self._require_loaded()
+        return await self._plan_of(await self._reader.changes(sql, limits))
+
+    async def _plan_of(self, commands: Sequence[Command]) -> ChangePlan:
         for _ in range(PLAN_ATTEMPTS_MAX):
-            statements = await self._catalog.changes(sql, usable_nodes(self._mirror, self._keyspace))
+            statements = await self._catalog.changes(commands, usable_nodes(self._mirror, self._keyspace))
             snapshot = await self._snapshot()
             if snapshot.catalog.version == statements[0].before.version:
                 return await self._in_thread(snapshot, partial(plan_of, statements, snapshot))
@@ -188,17 +200,21 @@ class SqlEngine:
 
         Raises ScriptError with the results of the statements before the one that failed.
         """
-        if not asks(sql):
-            return await self._run_ddl(sql)
         try:
-            pieces = cut_script(sql)
-            if all(isinstance(piece.statement, Ddl) for piece in pieces):
-                return await self._run_ddl(sql)
+            pieces = await self._reader.script(sql)
+            if not pieces:
+                raise nothing_found(sql)
             await self._check(pieces)
-        except ScriptError:
-            raise
         except StatementError as error:
             raise ScriptError(error, ()) from error
+        commands = [piece.statement.command for piece in pieces if isinstance(piece.statement, Ddl)]
+        if len(commands) == len(pieces):
+            return await self._run_ddl(commands)
+        if any(piece.changes for piece in pieces):
+            return await to_the_end(asyncio.ensure_future(self._run_pieces(pieces)))
+        return await self._run_pieces(pieces)
+
+    async def _run_pieces(self, pieces: Sequence[Piece]) -> Sequence[StatementResult | QueryResult]:
         results: list[StatementResult | QueryResult] = []
         for piece in pieces:
             try:
@@ -211,9 +227,7 @@ class SqlEngine:
     async def _check(self, pieces: Sequence[Piece]) -> None:
         for piece in pieces:
             try:
-                if isinstance(piece.statement, Ddl):
-                    parse_ddl(piece.text)
-                elif isinstance(piece.statement, Query):
+                if isinstance(piece.statement, Query):
                     await self._prepare(piece.statement, SessionContext())
             except StatementError as error:
                 error.statement = piece.n
@@ -221,12 +235,15 @@ class SqlEngine:
 
     async def _run_piece(self, piece: Piece) -> StatementResult | QueryResult:
         if isinstance(piece.statement, Ddl):
-            (done,) = await self._run_ddl(piece.text)
+            (done,) = await self._run_ddl((piece.statement.command,))
             return replace(done, n=piece.n)
         return QueryResult(piece.n, piece.source, await self._answer(piece.statement, SessionContext()))
 
-    async def _run_ddl(self, sql: str) -> list[StatementResult]:
-        return await self._catalog.run(sql, usable_nodes(self._mirror, self._keyspace))
+    async def _run_ddl(
+        self, commands: Sequence[Command], base_version: int | None = None
+    ) -> list[StatementResult]:
+        nodes = usable_nodes(self._mirror, self._keyspace)
+        return await to_the_end(asyncio.ensure_future(self._catalog.run(commands, nodes, base_version)))
 
     async def _answer(self, statement: Statement, session: SessionContext) -> ResultSet:
         """Raises StatementError."""
@@ -236,7 +253,7 @@ class SqlEngine:
         if isinstance(statement, Call):
             return await self._call(statement, session)
         if isinstance(statement, ExplainDdl):
-            return explained(await self.change_plan(statement.text))
+            return explained(await self._plan_of((statement.command,)))
         snapshot = await self._snapshot()
 
         def answer() -> ResultSet:
@@ -271,13 +288,12 @@ class SqlEngine:
         return replace(found, catalog_version=catalog.version)
 
     async def _prepare(self, statement: Query, session: SessionContext) -> PreparedQuery:
-        def prepare() -> PreparedQuery:
+        def prepare(_: StopFlag) -> PreparedQuery:
             return prepare_query(
-                statement.text, lambda name: self._registry.find(name, session.schema).relation
+                statement.source, lambda name: self._registry.find(name, session.schema).relation
             )
 
-        # Reading a long query takes longer than other requests should wait.
-        return await asyncio.get_running_loop().run_in_executor(self._threads, prepare)
+        return await self._reader.call(len(statement.source.text), prepare)
 
     async def _query(self, query: PreparedQuery) -> ResultSet:
         views = [self._registry.relation(relation) for relation in sorted(query.relations)]

@@ -11,13 +11,15 @@ from typing import TypeVar
 
 from app.actor import current_actor
 from app.sql.change_plan import PlannedStatement
-from app.sql.desired_state import CatalogPlan, DdlFile, desired_catalog, plan_changes
+from app.sql.ddl_files import FileCommand
+from app.sql.desired_state import CatalogPlan, desired_catalog, plan_changes
 from app.sql.member_counts import MemberCounts
 from app.sql.statement_ids import next_statement_id
 from app.sql.statements import StatementResult, StatementRunner
 from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord
 from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
+from catalog.core.messages import Command
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
 from catalog.core.quorum import default_quorum
 from catalog.core.rebalancing import check_rebalancing
@@ -35,7 +37,6 @@ from catalog.ports import OutboxRow, VersionRecord
 from catalog.service import CatalogService
 from catalog.store.catalog_store import CatalogStore
 from catalog.store.statement_log import SqlStatementLog
-from parser.to_command import parse_ddl
 
 HISTORY_PAGE = 10_000
 
@@ -80,16 +81,18 @@ class CatalogExecutor:
         self._checks = (self._check_rebalancing, self._check_member_limits)
         self._runner = StatementRunner(self._service, self._checks)
 
-    async def run(self, sql: str, topology: Topology, base_version: int | None = None) -> list[StatementResult]:
+    async def run(
+        self, commands: Sequence[Command], topology: Topology, base_version: int | None = None
+    ) -> list[StatementResult]:
         """``base_version``: only if the catalog is at it still.
 
         Raises ScriptError, and StoreError while nothing may be written."""
         self._require_writable()
-        return await self._call(partial(self._runner.run, sql, topology, base_version=base_version))
+        return await self._call(partial(self._runner.run_commands, commands, topology, base_version))
 
-    async def plan(self, files: Sequence[DdlFile], topology: Topology, *, prune: bool) -> CatalogPlan:
-        """What ``files`` would change. Raises DdlFileError, StoreError."""
-        return await self._call(partial(self._plan, files, topology, prune=prune))
+    async def plan(self, commands: Sequence[FileCommand], topology: Topology, *, prune: bool) -> CatalogPlan:
+        """What DDL files would change. Raises DdlFileError, StoreError."""
+        return await self._call(partial(self._plan, commands, topology, prune=prune))
 
     async def snapshot(self, version: int | None = None) -> CatalogSnapshot:
         """The catalog as committed now, or at a version that exists. Raises StoreError."""
@@ -119,13 +122,13 @@ class CatalogExecutor:
         """The statements that led to ``version``, oldest first. Raises StoreError."""
         return await self._call(self._read_history, version)
 
-    async def changes(self, sql: str, topology: Topology) -> tuple[PlannedStatement, ...]:
-        """What each statement of a script would change after the ones before it, after every check that it
+    async def changes(self, commands: Sequence[Command], topology: Topology) -> tuple[PlannedStatement, ...]:
+        """What each command of a script would change after the ones before it, after every check that it
         would meet; nothing is stored.
 
         Raises the StatementError that the script itself would end with.
         """
-        return await self._call(self._changes, sql, topology)
+        return await self._call(self._changes, commands, topology)
 
     async def unsent(self) -> Sequence[OutboxRow]:
         return await self._call(self._store.outbox.unsent)
@@ -168,8 +171,7 @@ class CatalogExecutor:
             self._history.extend(page)
         return tuple(each for each in self._history if each.version <= version)
 
-    def _changes(self, sql: str, topology: Topology) -> tuple[PlannedStatement, ...]:
-        commands = parse_ddl(sql)
+    def _changes(self, commands: Sequence[Command], topology: Topology) -> tuple[PlannedStatement, ...]:
         snapshot = self._service.snapshot()
         planned: list[PlannedStatement] = []
         for number, command in enumerate(commands, start=1):
@@ -184,9 +186,9 @@ class CatalogExecutor:
             snapshot = snapshot.after(change.entries)
         return tuple(planned)
 
-    def _plan(self, files: Sequence[DdlFile], topology: Topology, *, prune: bool) -> CatalogPlan:
+    def _plan(self, commands: Sequence[FileCommand], topology: Topology, *, prune: bool) -> CatalogPlan:
         live = self._service.snapshot()
-        desired = desired_catalog(files, live, topology, self._defaults)
+        desired = desired_catalog(commands, live, topology, self._defaults)
 
         def quorum_of(zone: Zone) -> int:
             nodes = len(data_nodes_of(zone, topology, JSON_PATH))

@@ -20,6 +20,7 @@ import structlog
 
 from app.errors import problem
 from app.sql.abandoned import outcome_of_abandoned
+from app.sql.script_reader import ScriptReader
 from app.sql.statement_ids import numbered
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.snapshot import CatalogSnapshot
@@ -82,7 +83,10 @@ Work = Callable[[RunningJob], Awaitable[StatementOutcome]]
 class StatementJobs:
     """One server's share of the log. ``run`` must run; ``close`` ends what still does."""
 
-    def __init__(self, catalog: CatalogThread, limits: JobLimits | None = None) -> None:
+    def __init__(
+        self, catalog: CatalogThread, limits: JobLimits | None = None, reader: ScriptReader | None = None
+    ) -> None:
+        self._reader = reader or ScriptReader()
         self._catalog = catalog
         self._limits = limits or JobLimits()
         self._owner = uuid.uuid4().hex
@@ -250,7 +254,7 @@ class StatementJobs:
     async def _write_end(self, row: StatementRow) -> None:
         committed = await self._catalog.on_log(lambda log: log.committed(row.statement_id))
         newest = (await self._catalog.snapshot()).version
-        outcome = outcome_of_abandoned(row, committed, newest)
+        outcome = await self._reader.call(len(row.sql), lambda _: outcome_of_abandoned(row, committed, newest))
         log.warning("statement abandoned", id=row.statement_id, state=outcome.state.value)
         await self._finish(row.statement_id, outcome)
 

@@ -9,8 +9,6 @@ from typing import Any
 from app.errors import problem
 from app.sql.jobs import RunningJob, Work, canceled
 from app.sql.statements import ScriptError, ShownResult
-from app.sql.trino_control import first_words
-from app.sql.trino_work import DDL
 from catalog.core.statement_log import Json, StatementOutcome, StatementState
 from catalog.store.statement_log import pack
 
@@ -20,17 +18,20 @@ RunScript = Callable[[str], Awaitable[Sequence[ShownResult]]]
 
 
 def script_work(sql: str, run_script: RunScript) -> Work:
-    """A script that changes zones is never cut short; one that only reads ends when it is canceled."""
+    """When it is canceled, it ends while it is being read, and when it only asks; changes that have begun are
+    never cut short."""
 
     async def work(job: RunningJob) -> StatementOutcome:
         running = asyncio.ensure_future(run_script(sql))
         unwanted = asyncio.create_task(job.cancel.wait())
         try:
-            if not first_words(sql) & DDL:
-                await asyncio.wait([running, unwanted], return_when=asyncio.FIRST_COMPLETED)
-                if not running.done():
-                    raise canceled("a query changes nothing")
-            results = await running
+            await asyncio.wait([running, unwanted], return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                running.cancel()
+                await asyncio.wait([running])
+            if running.cancelled():
+                raise canceled("nothing was changed")
+            results = running.result()
         except ScriptError as failed:
             heads, pages = _kept([each.to_json() for each in failed.results])
             return StatementOutcome(StatementState.FAILED, heads, pages, error=problem(failed))

@@ -79,10 +79,19 @@ class StatementRunner:
         Raises ScriptError: for text that is not understood nothing was executed and ``results`` is empty; else
         ``statement`` is the number of the one that failed and ``results`` are those before it.
         """
-        results: list[StatementResult] = []
         try:
             commands = (parse_single(sql),) if single else parse_ddl(sql)
             _check_parameters(commands, parameters)
+        except StatementError as error:
+            raise ScriptError(error, ()) from error
+        return self.run_commands(commands, topology, base_version)
+
+    def run_commands(
+        self, commands: Sequence[Command], topology: Topology, base_version: int | None = None
+    ) -> list[StatementResult]:
+        """As ``run``, of a script that has been read."""
+        results: list[StatementResult] = []
+        try:
             for executed in self._service.execute_each(commands, topology, self._checks, base_version):
                 results.append(_result(len(results) + 1, commands[len(results)], executed))
         except StatementError as error:

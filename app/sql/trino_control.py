@@ -1,6 +1,6 @@
 """Statements about the session (PREPARE, USE, SET SESSION, ...): recognised by their first words.
 
-Parameters are put into a prepared text as literals: each ``?`` that the tokenizer sees as a placeholder (one
+Parameters are put into a prepared text as literals: each ``?`` that is a sign of its own (one
 inside a string, a quoted name or a comment is none) is replaced by the canonical text of a literal that was
 parsed as such, so a value can never become anything but a value.
 """
@@ -10,26 +10,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar
 
 from sqlglot import exp
-from sqlglot.dialects.trino import Trino
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from catalog.core.errors import ErrorKind, ParseError, RefusedError
+from parser.limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
+from parser.script import Piece, check_size, split_script
+from parser.select import QueryDialect, TooManyStepsError
 
-TEXT_CHARS_MAX = 1_000_000
-
-
-class _Words(Trino):
-    """Trino's text, with no statement swallowed whole as a command."""
-
-    class Tokenizer(Trino.Tokenizer):
-        COMMANDS: ClassVar = set()
+PARAMETER_TOKENS_MAX = 10_000
+"""Of all the values of one statement."""
 
 
-_DIALECT = _Words()
+_DIALECT = QueryDialect()
 _NUMBER = re.compile(r"-?\d+(\.\d*)?([eE][+-]?\d+)?")
 _LITERALS = (exp.Literal, exp.Boolean, exp.Null, exp.HexString)
 
@@ -60,29 +55,28 @@ class Control:
     parameters: tuple[str, ...] = ()
 
 
-def parse_control(sql: str) -> Control | None:
+def parse_control(sql: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> Control | None:
     """None for any statement that is not about the session. Raises ParseError for one that is cut short."""
-    if len(sql) > TEXT_CHARS_MAX:
-        raise ParseError(ErrorKind.SYNTAX_ERROR, f"a statement has at most {TEXT_CHARS_MAX} characters")
+    check_size(sql, limits)
     words = sql.split(None, 2)
     first = words[0].upper().rstrip(";") if words else ""
     second = words[1].upper().rstrip(";") if len(words) > 1 else ""
     if first in ("PREPARE", "EXECUTE", "DEALLOCATE", "USE"):
-        return _READERS[first](_Reader(sql))
+        return _READERS[first](_Reader(sql, limits, stop))
     if first in ("SET", "RESET") and second == "SESSION":
-        return _session(_Reader(sql), first)
+        return _session(_Reader(sql, limits, stop), first)
     if first == "START" and second == "TRANSACTION":
         return Control(ControlKind.START_TRANSACTION)
     if first in ("COMMIT", "ROLLBACK") and second in ("", "WORK"):
         return Control(ControlKind(first))
     if first == "DESCRIBE" and second in ("INPUT", "OUTPUT") and len(words) > 2:
-        return _describe(_Reader(sql), second)
+        return _describe(_Reader(sql, limits, stop), second)
     return None
 
 
 def bind(sql: str, parameters: tuple[str, ...]) -> str:
     """``sql`` with its placeholders replaced by ``parameters`` in order. Raises RefusedError."""
-    places = [token for token in _tokens(sql) if token.token_type == TokenType.PLACEHOLDER]
+    places = [token for token in _tokens(sql) if token.token_type is TokenType.PLACEHOLDER]
     if len(places) != len(parameters):
         message = f"the statement has {len(places)} parameters, {len(parameters)} were given"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
@@ -94,36 +88,21 @@ def bind(sql: str, parameters: tuple[str, ...]) -> str:
     return "".join((*parts, sql[end:]))
 
 
-def first_word(sql: str) -> str:
-    """In upper case; empty when the text has none or cannot be read."""
-    try:
-        tokens = _DIALECT.tokenize(sql)
-    except SqlglotError:
-        return ""
-    return tokens[0].text.upper() if tokens else ""
-
-
-def first_words(sql: str) -> frozenset[str]:
-    """Of each statement of a script, in upper case."""
-    words: set[str] = set()
-    begins = True
-    for token in _tokens(sql):
-        if begins and token.token_type != TokenType.SEMICOLON:
-            words.add(token.text.upper())
-        begins = token.token_type == TokenType.SEMICOLON
-    return frozenset(words)
-
-
 def placeholders(sql: str) -> int:
     return sum(token.token_type == TokenType.PLACEHOLDER for token in _tokens(sql))
 
 
 def literal(text: str) -> str:
     """The canonical text of one literal. Raises ParseError for anything else."""
-    if any(token.token_type == TokenType.SEMICOLON for token in _tokens(text)):
+    pieces = _pieces(text)
+    if len(pieces) != 1 or ";" in text[len(pieces[0].text) + pieces[0].offset :]:
         raise _expected("a literal", text)
+    _check_count(len(pieces[0].tokens))
     try:
         node = _DIALECT.parse(text)
+    except (RecursionError, TooManyStepsError) as error:
+        message = "a literal is nested too deeply"
+        raise ParseError(ErrorKind.TEXT_NESTED_TOO_DEEPLY, message) from error
     except SqlglotError as error:
         raise _expected("a literal", text) from error
     if len(node) != 1 or node[0] is None or not _is_literal(node[0]):
@@ -152,13 +131,28 @@ def _is_literal(node: exp.Expr) -> bool:
     return isinstance(node, _LITERALS)
 
 
-def _tokens(sql: str) -> list[Token]:
-    try:
-        return _DIALECT.tokenize(sql)
-    except SqlglotError as error:
-        raise ParseError(
-            ErrorKind.SYNTAX_ERROR, "the text ends inside a string, a name or a comment"
-        ) from error
+def _pieces(sql: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> list[Piece]:
+    """The statements of a text, whose tokens count from the text's start."""
+    pieces = list(split_script(sql, limits, stop))
+    for piece in pieces:
+        if piece.unclosed:
+            raise ParseError(ErrorKind.SYNTAX_ERROR, "the text ends inside a string, a name or a comment")
+    return pieces
+
+
+def _tokens(sql: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> list[Token]:
+    """Of all statements, at their places in the whole text; semicolons are none of them."""
+    return [
+        Token(each.token_type, each.text, 1, 1, piece.offset + each.start, piece.offset + each.end)
+        for piece in _pieces(sql, limits, stop)
+        for each in piece.tokens
+    ]
+
+
+def _check_count(tokens: int) -> None:
+    if tokens > PARAMETER_TOKENS_MAX:
+        message = f"the values of a statement have at most {PARAMETER_TOKENS_MAX} tokens, here are {tokens}"
+        raise ParseError(ErrorKind.TEXT_TOO_LARGE, message)
 
 
 def _expected(what: str, found: str) -> ParseError:
@@ -168,24 +162,18 @@ def _expected(what: str, found: str) -> ParseError:
 class _Reader:
     """Takes a statement's tokens one after another."""
 
-    def __init__(self, sql: str) -> None:
+    def __init__(self, sql: str, limits: ScriptLimits, stop: StopFlag) -> None:
         self.sql = sql
-        self._tokens = _tokens(sql)
-        while self._tokens and self._tokens[-1].token_type == TokenType.SEMICOLON:
-            self._tokens.pop()
+        self._tokens = _tokens(sql, limits, stop)
         self._next = 0
 
     def word(self) -> str:
         return self._tokens[self._next].text.upper() if self._next < len(self._tokens) else ""
 
     def take(self, *words: str) -> None:
-        """Some tokens are two words long."""
-        left = list(words)
-        while left:
-            found = self.word().split()
-            if not found or left[: len(found)] != found:
-                raise _expected(left[0], self.word())
-            del left[: len(found)]
+        for word in words:
+            if self.word() != word:
+                raise _expected(word, self.word())
             self._next += 1
 
     def skip(self, word: str) -> bool:
@@ -225,6 +213,7 @@ class _Reader:
         """The texts between the top-level commas of the rest."""
         parts: list[list[Token]] = [[]]
         depth = 0
+        _check_count(len(self._tokens) - self._next)
         for token in self._tokens[self._next :]:
             depth += token.token_type in (TokenType.L_PAREN, TokenType.L_BRACKET)
             depth -= token.token_type in (TokenType.R_PAREN, TokenType.R_BRACKET)

@@ -8,8 +8,9 @@ none and is not run.
 from __future__ import annotations
 
 from app.sql.results import Column, ColumnType, ResultSet, SessionContext, StatementEngine
-from app.sql.trino_control import ControlKind, bind, first_word, placeholders
+from app.sql.trino_control import ControlKind, bind, placeholders
 from parser.queries import QUERY_WORDS, QUESTION_WORDS
+from parser.script import first_words
 
 _INPUT = (Column("Position", ColumnType.BIGINT), Column("Type", ColumnType.VARCHAR))
 _OUTPUT = (
@@ -32,18 +33,21 @@ class PreparedDescriber:
     """A StatementEngine whose only answer is the description of ``prepared``."""
 
     def __init__(self, kind: ControlKind, prepared: str, engine: StatementEngine) -> None:
+        """Reads ``prepared``: call it in a reader's thread. Raises StatementError."""
         self._kind = kind
-        self._prepared = prepared
         self._engine = engine
+        self._count = placeholders(prepared)
+        asks = first_words(prepared, 1) in QUERY_WORDS | QUESTION_WORDS
+        describes_rows = kind is ControlKind.DESCRIBE_OUTPUT and asks
+        self._query = bind(prepared, ("NULL",) * self._count) if describes_rows else ""
 
     async def execute(self, sql: str, session: SessionContext) -> ResultSet:
         """Raises StatementError as the prepared query would."""
-        count = placeholders(self._prepared)
         if self._kind is ControlKind.DESCRIBE_INPUT:
-            return ResultSet(_INPUT, [(position, "unknown") for position in range(count)])
-        if first_word(self._prepared) not in QUERY_WORDS | QUESTION_WORDS:
+            return ResultSet(_INPUT, [(position, "unknown") for position in range(self._count)])
+        if not self._query:
             return ResultSet(_OUTPUT)
-        found = await self._engine.execute(bind(self._prepared, ("NULL",) * count), session)
+        found = await self._engine.execute(self._query, session)
         return ResultSet(_OUTPUT, [_described(column) for column in found.columns])
 
 

@@ -16,6 +16,7 @@ from app.sql.abandoned import TRINO
 from app.sql.jobs import StatementJobs
 from app.sql.metadata_show import rewrite_show
 from app.sql.results import StatementEngine
+from app.sql.script_reader import ScriptReader
 from app.sql.trino_control import Control, ControlKind, bind, literal, parse_control
 from app.sql.trino_describe import PreparedDescriber
 from app.sql.trino_pages import Addresses, page_body, page_count
@@ -29,6 +30,8 @@ from catalog.core.statement_log import (
     StatementRow,
     StatementState,
 )
+from parser.limits import StopFlag
+from parser.script import check_size
 
 FIRST_HOLD_S = 2.0
 """A POST is answered when the statement was judged, so that its warnings are on the first page, but before any
@@ -46,6 +49,15 @@ class Page:
     headers: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a POST asks for: a statement, by ``describer`` if not by the engine, or nothing but ``page``."""
+
+    sql: str
+    describer: PreparedDescriber | None = None
+    page: Page | None = None
+
+
 class TrinoFront:
     """Stateless: everything about a statement is in its row. ``require_ready`` raises StoreError while changes
     cannot be judged."""
@@ -55,8 +67,10 @@ class TrinoFront:
         jobs: StatementJobs,
         engine: StatementEngine,
         progress: Progress,
+        reader: ScriptReader,
         require_ready: Callable[[], None] = lambda: None,
     ) -> None:
+        self._reader = reader
         self._jobs = jobs
         self._engine = engine
         self._progress = progress
@@ -67,16 +81,12 @@ class TrinoFront:
     ) -> Page:
         """The first page. Refusals are pages too; nothing is raised but what is broken inside."""
         try:
-            control = parse_control(sql)
-            if control is not None and control.kind is ControlKind.EXECUTE:
-                sql, control = _executed(control, session), None
-            elif control is not None and control.kind in _DESCRIBES:
-                prepared = _prepared(control.name, session)
-                describer = PreparedDescriber(control.kind, prepared, self._engine)
-                return await self._submit(f"{sql} /* {prepared} */", session, key, origin, addresses, describer)
-            if control is not None:
-                return _controlled(control, session, addresses)
-            sql = rewrite_show(sql, session.context)
+            asked = await self._reader.call(len(sql), self._understood, sql, session, addresses)
+            if asked.page is not None:
+                return asked.page
+            sql = asked.sql
+            if asked.describer is not None:
+                return await self._submit(sql, session, key, origin, addresses, asked.describer)
             if is_ddl(sql) and session.transaction_id is not None:
                 message = "zones are changed one statement at a time, not in a transaction"
                 raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message)
@@ -86,6 +96,21 @@ class TrinoFront:
                 return await self._submit(sql, session, key, origin, addresses)
         except StatementError as error:
             return Page(_refused(error, addresses))
+
+    def _understood(self, stop: StopFlag, sql: str, session: TrinoSession, addresses: Addresses) -> _Asked:
+        """Runs in a reader's thread. Raises StatementError."""
+        control = parse_control(sql, self._reader.limits, stop)
+        if control is None:
+            return _Asked(rewrite_show(sql, session.context))
+        if control.kind is ControlKind.EXECUTE:
+            executed = _executed(control, session)
+            check_size(executed, self._reader.limits)
+            return _Asked(rewrite_show(executed, session.context))
+        if control.kind in _DESCRIBES:
+            prepared = _prepared(control.name, session)
+            describer = PreparedDescriber(control.kind, prepared, self._engine)
+            return _Asked(f"{sql} /* {prepared} */", describer)
+        return _Asked(sql, page=_controlled(control, session, addresses))
 
     async def get(self, statement_id: str, token: int, addresses: Addresses) -> Page:
         """The page of a token. Raises RefusedError: STATEMENT_NOT_FOUND, STATEMENT_RESULT_GONE."""

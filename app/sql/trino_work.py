@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from app.sql.abandoned import DONE_PAGE, done_head
+from app.sql.abandoned import DONE_PAGE, NOT_APPLIED_PAGE, done_head
 from app.sql.jobs import RunningJob, Work, canceled
 from app.sql.results import ResultSet, StatementEngine
-from app.sql.trino_control import first_word
 from app.sql.trino_pages import ROWS_IN_PAGE, wire_value
 from app.sql.trino_session import TrinoSession
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.statement_log import StatementOutcome, StatementProgress, StatementState
 from catalog.core.zone import ZoneId
 from catalog.store.statement_log import pack
+from parser.script import first_words
 
 POLL_S = 0.2
 DDL = frozenset({"CREATE", "ALTER", "DROP"})
@@ -27,7 +27,7 @@ Progress = Callable[[ZoneId, int], dict[str, Any]]
 
 def is_ddl(sql: str) -> bool:
     """By the first word that is no comment."""
-    return first_word(sql) in DDL
+    return first_words(sql, 1) in DDL
 
 
 def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, progress: Progress) -> Work:
@@ -41,7 +41,7 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
     async def work(job: RunningJob) -> StatementOutcome:
         timeout_s = session.timeout_s
         deadline = time.monotonic() + timeout_s if timeout_s is not None else None
-        result = await _execute(job, engine, sql, session, None if ddl else deadline, stoppable=not ddl)
+        result = await _execute(job, engine, sql, session, None if ddl else deadline)
         warnings = tuple({"name": each.name, "message": each.message} for each in result.warnings)
         if result.columns:
             head = {
@@ -58,8 +58,9 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
             job.progress = _partitions(told(result.zone_id, version))
             await job.report((head,), warnings)
             await _converged(job, told, result.zone_id, version, deadline)
+        page = NOT_APPLIED_PAGE if result.applied is False else DONE_PAGE
         return StatementOutcome(
-            StatementState.SUCCEEDED, (head,), (DONE_PAGE,), warnings=warnings, progress=job.progress
+            StatementState.SUCCEEDED, (head,), (page,), warnings=warnings, progress=job.progress
         )
 
     return work
@@ -71,20 +72,20 @@ async def _execute(
     sql: str,
     session: TrinoSession,
     deadline: float | None,
-    *,
-    stoppable: bool,
 ) -> ResultSet:
+    """A change that is being committed is committed, and its result is what is said."""
     executing = asyncio.ensure_future(engine.execute(sql, session.context))
-    if not stoppable:
-        return await executing
     unwanted = asyncio.create_task(job.cancel.wait())
     left = None if deadline is None else max(deadline - time.monotonic(), 0)
     try:
         await asyncio.wait([executing, unwanted], timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        if executing.done():
+        if not executing.done():
+            executing.cancel()
+            await asyncio.wait([executing])
+        if not executing.cancelled():
             return executing.result()
         if unwanted.done():
-            raise canceled("a query changes nothing")
+            raise canceled("nothing was changed")
         raise RefusedError(ErrorKind.STATEMENT_TIMED_OUT, "the query took longer than its timeout")
     finally:
         unwanted.cancel()

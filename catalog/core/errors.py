@@ -48,6 +48,17 @@ class ErrorKind(Enum):
         "Leave them out: each statement commits by itself.",
     )
 
+    TEXT_TOO_LARGE = ErrorRow(
+        1005,
+        "54000",
+        413,
+        "The text is too large",
+        "Send it in parts that stay below the limit of the message.",
+    )
+    TEXT_NESTED_TOO_DEEPLY = ErrorRow(
+        1006, "54001", 400, "The text is nested too deeply", "Write it with fewer parentheses and brackets."
+    )
+
     QUERY_NOT_ALLOWED = ErrorRow(
         1101, "42501", 400, "Queries may not use this", "Query the system views only, with ordinary functions."
     )

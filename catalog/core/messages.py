@@ -19,6 +19,15 @@ class Position:
     column: int
 
 
+SHOWN_CHARS_MAX = 40
+
+
+def shortened(text: str) -> str:
+    """A piece of the text for a message: short, on one line."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= SHOWN_CHARS_MAX else flat[: SHOWN_CHARS_MAX - 3] + "..."
+
+
 class ZoneOption(Enum):
     """The options of a zone; the value is how the new form of the grammar writes it."""
 
@@ -67,11 +76,20 @@ class UnknownOption:
 
 @dataclass(frozen=True, slots=True)
 class OptionClause:
-    """One option as written. The value may have the wrong type or be out of range: checked later, in order."""
+    """One option as written. The value may have the wrong type or be out of range: checked later, in order.
+
+    ``written`` is the text of a number, which messages show: a huge one is read as a smaller one.
+    """
 
     option: ZoneOption | UnknownOption
     value: OptionValue
     position: Position | None = field(default=None, compare=False)
+    written: str = field(default="", compare=False)
+
+    @property
+    def shown(self) -> str:
+        """The value for a message, at most ``SHOWN_CHARS_MAX`` characters."""
+        return shortened(self.written or str(self.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +155,14 @@ class DropZone:
 
 @dataclass(frozen=True, slots=True)
 class ColumnType:
-    """A type as written, by its canonical name where it has one (INT is INTEGER), with its arguments."""
+    """A type as written, by its canonical name where it has one (INT is INTEGER), with its arguments.
+
+    ``written`` are the arguments' texts: huge numbers are read as smaller ones.
+    """
 
     name: str
     arguments: tuple[int, ...] = ()
+    written: tuple[str, ...] = field(default=(), compare=False)
     position: Position | None = field(default=None, compare=False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import AlterZone, CreateZone, ZoneOption
 from catalog.core.quorum import ALL_REPLICAS, quorum_bounds
-from catalog.core.zone_options import clause_position
+from catalog.core.zone_options import clause_position, shown_value
 
 
 def shown_replicas(replicas: int) -> str:
@@ -18,7 +18,8 @@ def check_bounds(command: CreateZone | AlterZone, quorum: int, replicas: int) ->
     if lowest <= quorum <= highest:
         return
     bounds = str(lowest) if lowest == highest else f"from {lowest} to {highest}"
-    message = f"with REPLICAS {shown_replicas(replicas)} the QUORUM SIZE is {bounds}, not {quorum}"
+    written = shown_value(command, ZoneOption.QUORUM_SIZE, quorum)
+    message = f"with REPLICAS {shown_replicas(replicas)} the QUORUM SIZE is {bounds}, not {written}"
     kind = ErrorKind.QUORUM_BELOW_MINIMUM if quorum < lowest else ErrorKind.QUORUM_ABOVE_MAXIMUM
     raise RefusedError(kind, message, clause_position(command, ZoneOption.QUORUM_SIZE))
 

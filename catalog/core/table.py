@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
+from catalog.core.messages import shortened
 from catalog.core.zone import ZoneId
 
 TableId = NewType("TableId", int)
@@ -58,16 +59,18 @@ def type_text(name: str, arguments: tuple[int, ...]) -> str:
     return f"{first}({', '.join(map(str, arguments))})" + (f" {rest}" if rest else "")
 
 
-def type_problem(name: str, arguments: tuple[int, ...]) -> str | None:
-    """What is wrong with a type, as a sentence for a message; None when nothing is."""
+def type_problem(name: str, arguments: tuple[int, ...], written: tuple[str, ...] = ()) -> str | None:
+    """What is wrong with a type, as a sentence for a message; None when nothing is. ``written``: the arguments'
+    texts, which messages show."""
     ranges = _ARGUMENTS.get(name)
     if ranges is None:
         return f"there is no type {name}; known: {', '.join(KNOWN_TYPES)}"
     if len(arguments) > len(ranges):
         return f"{name} takes {len(ranges) or 'no'} argument{'s' if len(ranges) > 1 else ''}"
-    for value, (lowest, highest) in zip(arguments, ranges, strict=False):
+    for at, (value, (lowest, highest)) in enumerate(zip(arguments, ranges, strict=False)):
         if not lowest <= value <= highest:
-            return f"{name} takes a number from {lowest} to {highest}, not {value}"
+            said = shortened(written[at]) if written else value
+            return f"{name} takes a number from {lowest} to {highest}, not {said}"
     if name == "DECIMAL" and len(arguments) == 2 and arguments[1] > arguments[0]:
         return f"the scale of {name} is at most its precision {arguments[0]}, not {arguments[1]}"
     return None

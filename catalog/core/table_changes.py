@@ -162,7 +162,7 @@ def _check_columns(columns: Sequence[ColumnClause]) -> None:
         check_new_name(column.name, "a column")
     _check_distinct([column.name for column in columns], "given")
     for column in columns:
-        problem = type_problem(column.type.name, column.type.arguments)
+        problem = type_problem(column.type.name, column.type.arguments, column.type.written)
         if problem:
             raise RefusedError(ErrorKind.TABLE_COLUMN_TYPE, problem, column.type.position)
 

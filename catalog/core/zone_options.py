@@ -15,12 +15,12 @@ from catalog.core.messages import (
     CreateZone,
     Keyword,
     OptionClause,
-    OptionValue,
     OtherLiteral,
     Position,
     ProfileName,
     UnknownOption,
     ZoneOption,
+    shortened,
 )
 from catalog.core.names import check_visible
 from catalog.core.quorum import ALL_REPLICAS
@@ -67,8 +67,7 @@ NOT_ALTERABLE = frozenset(
 class ZoneParameters:
     """What a statement says, typed; None where it says nothing. ALL replicas is ``ALL_REPLICAS``.
 
-    ``unknown_algorithm`` is a name that no algorithm has: taken, because the reference takes any, and answered
-    with a warning. ``names_strategy``: the statement sets the zone's strategy, to none of its own where
+    ``names_strategy``: the statement sets the zone's strategy, to none of its own where
     ``strategy`` is None.
     """
 
@@ -80,7 +79,6 @@ class ZoneParameters:
     nodes_filter: str | None = None
     consistency_mode: ConsistencyMode | None = None
     algorithm: DistributionAlgorithm | None = None
-    unknown_algorithm: str | None = None
     strategy: Strategy | None = None
     names_strategy: bool = False
     storage_profiles: tuple[ProfileName, ...] | None = None
@@ -95,6 +93,11 @@ def clause_position(command: CreateZone | AlterZone, *options: ZoneOption) -> Po
     return command.name.position
 
 
+def shown_value(command: CreateZone | AlterZone, option: ZoneOption, value: int) -> str:
+    """The option's value as the statement writes it; ``value`` where the statement does not have it."""
+    return next((clause.shown for clause in command.options if clause.option is option), str(value))
+
+
 def read_options(command: CreateZone | AlterZone) -> ZoneParameters:
     """The statement's options as typed parameters (IEP-030, IEP-031, IEP-032). Raises RefusedError at the
     first that cannot be."""
@@ -105,8 +108,6 @@ def read_options(command: CreateZone | AlterZone) -> ZoneParameters:
     whole = {clause.option: _whole_number(clause) for clause in command.options if clause.option in NUMBERS}
     texts = {clause.option: _text(clause) for clause in command.options if clause.option in _TEXTS}
     profiles = _profiles(command.options)
-    algorithm = texts.get(ZoneOption.DISTRIBUTION_ALGORITHM)
-    known = None if algorithm is None else _algorithm(algorithm)
     return ZoneParameters(
         partitions=whole.get(ZoneOption.PARTITIONS),
         replicas=whole.get(ZoneOption.REPLICAS),
@@ -115,8 +116,7 @@ def read_options(command: CreateZone | AlterZone) -> ZoneParameters:
         auto_scale_down=whole.get(ZoneOption.AUTO_SCALE_DOWN),
         nodes_filter=texts.get(ZoneOption.NODES_FILTER),
         consistency_mode=_mode(command.options),
-        algorithm=known,
-        unknown_algorithm=algorithm if known is None else None,
+        algorithm=_algorithm(command.options),
         strategy=_strategy(command.options),
         names_strategy=any(clause.option is ZoneOption.REBALANCE_STRATEGY for clause in command.options),
         storage_profiles=profiles,
@@ -136,7 +136,8 @@ def check_ranges(command: CreateZone | AlterZone, parameters: ZoneParameters) ->
     )
     for option, value, lowest, highest in ranges:
         if value is not None and not lowest <= value <= highest:
-            message = f"{option.value} is from {lowest} to {highest}, not {value}"
+            written = shown_value(command, option, value)
+            message = f"{option.value} is from {lowest} to {highest}, not {written}"
             raise RefusedError(ErrorKind.OPTION_OUT_OF_RANGE, message, clause_position(command, option))
 
 
@@ -157,12 +158,12 @@ def _check_known_and_distinct(options: tuple[OptionClause, ...]) -> None:
         seen.add(clause.option)
 
 
-_TEXTS = frozenset({ZoneOption.NODES_FILTER, ZoneOption.DISTRIBUTION_ALGORITHM})
+_TEXTS = frozenset({ZoneOption.NODES_FILTER})
 
 
 def _text(clause: OptionClause) -> str:
     if not isinstance(clause.value, str):
-        message = f"{clause.option.value} takes a string, not {_described(clause.value)}"
+        message = f"{clause.option.value} takes a string, not {_described(clause)}"
         raise _refused(ErrorKind.OPTION_TYPE, message, clause)
     return clause.value
 
@@ -174,7 +175,7 @@ def _mode(options: tuple[OptionClause, ...]) -> ConsistencyMode | None:
             if text in ConsistencyMode.__members__:
                 return ConsistencyMode[text]
             modes = " or ".join(ConsistencyMode.__members__)
-            message = f"CONSISTENCY MODE is {modes}, in capitals, not '{text}'"
+            message = f"CONSISTENCY MODE is {modes}, in capitals, not '{shortened(text)}'"
             raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
     return None
 
@@ -189,13 +190,25 @@ def _strategy(options: tuple[OptionClause, ...]) -> Strategy | None:
             if name in (each.value for each in Strategy):
                 return Strategy(name)
             names = ", ".join(f"'{each.value}'" for each in Strategy)
-            message = f"REBALANCE STRATEGY is {names} or '{CLUSTER_STRATEGY}', not '{text}'"
+            message = f"REBALANCE STRATEGY is {names} or '{CLUSTER_STRATEGY}', not '{shortened(text)}'"
             raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
     return None
 
 
-def _algorithm(text: str) -> DistributionAlgorithm | None:
-    return next((each for each in DistributionAlgorithm if each.value == text.strip().lower()), None)
+def _algorithm(options: tuple[OptionClause, ...]) -> DistributionAlgorithm | None:
+    """A blank name, which only the old form can write, names none."""
+    for clause in options:
+        if clause.option is ZoneOption.DISTRIBUTION_ALGORITHM:
+            text = _text(clause)
+            name = text.strip().lower()
+            if not name:
+                return None
+            if name in (each.value for each in DistributionAlgorithm):
+                return DistributionAlgorithm(name)
+            names = " or ".join(f"'{each.value}'" for each in DistributionAlgorithm)
+            message = f"DISTRIBUTION ALGORITHM is {names}, not '{shortened(text)}'"
+            raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
+    return None
 
 
 def _refused(kind: ErrorKind, message: str, clause: OptionClause) -> RefusedError:
@@ -217,10 +230,10 @@ def _whole_number(clause: OptionClause) -> int:
         return ALL_REPLICAS
     if not isinstance(value, int):
         wanted = "a whole number or ALL" if clause.option is ZoneOption.REPLICAS else "a whole number"
-        message = f"{clause.option.value} takes {wanted}, not {_described(value)}"
+        message = f"{clause.option.value} takes {wanted}, not {_described(clause)}"
         raise _refused(ErrorKind.OPTION_TYPE, message, clause)
     if value < 0:
-        message = f"{clause.option.value} is not negative: {value}"
+        message = f"{clause.option.value} is not negative: {clause.shown}"
         raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
     return value
 
@@ -230,7 +243,7 @@ def _profiles(options: tuple[OptionClause, ...]) -> tuple[ProfileName, ...] | No
         if clause.option is not ZoneOption.STORAGE_PROFILES:
             continue
         if not isinstance(clause.value, tuple):
-            message = f"STORAGE PROFILES takes names, not {_described(clause.value)}"
+            message = f"STORAGE PROFILES takes names, not {_described(clause)}"
             raise _refused(ErrorKind.OPTION_TYPE, message, clause)
         if not clause.value or not all(name.text for name in clause.value):
             message = "a storage profile has a name that is not blank"
@@ -241,9 +254,10 @@ def _profiles(options: tuple[OptionClause, ...]) -> tuple[ProfileName, ...] | No
     return None
 
 
-def _described(value: OptionValue) -> str:
+def _described(clause: OptionClause) -> str:
+    value = clause.value
     if isinstance(value, Keyword):
         return value.value
     if isinstance(value, OtherLiteral):
-        return value.text
-    return f"the string '{value}'" if isinstance(value, str) else str(value)
+        return shortened(value.text)
+    return f"the string '{shortened(value)}'" if isinstance(value, str) else clause.shown

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from catalog.core.node_filter import NodeFilters
 from catalog.core.versions import StatementWarning, Surroundings, Topology
-from catalog.core.zone import DistributionAlgorithm, Node, Zone
+from catalog.core.zone import Node, Zone
 from catalog.core.zone_options import ZoneParameters
 
 NAMES_SHOWN_MAX = 5
@@ -23,7 +23,6 @@ def zone_warnings(
             _fewer_nodes(zone, parameters, len(data_nodes)),
             _no_data_nodes(zone, data_nodes, surroundings.topology),
             _negative_filter(parameters.nodes_filter, surroundings.topology, surroundings.filters),
-            _unknown_algorithm(parameters.unknown_algorithm),
         )
         if warning
     )
@@ -77,12 +76,3 @@ def _without(attribute: str, topology: Topology) -> Iterator[Node]:
     yield Node("nothing")
     for node in topology:
         yield replace(node, attributes=tuple(pair for pair in node.attributes if pair[0] != attribute))
-
-
-def _unknown_algorithm(name: str | None) -> StatementWarning | None:
-    if name is None:
-        return None
-    known = ", ".join(algorithm.value for algorithm in DistributionAlgorithm)
-    default = DistributionAlgorithm.RENDEZVOUS.value
-    message = f"there is no distribution algorithm '{name}' ({known}): {default} is used"
-    return StatementWarning("ALGORITHM_UNKNOWN", message)

@@ -76,6 +76,7 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             copies=CopyReader(),
             routing=RoutingView(world.mirror, world.keyspace, endpoints),
             engine=LowerCaseNames(world.engine),
+            reader=world.reader,
             jobs=jobs,
             stores=guard,
             recovery=world.recovery,

@@ -224,3 +224,26 @@ def test_sqlalchemy_reflection(server: ApiServer) -> None:
     with engine.connect() as connection:
         assert connection.execute(text("SELECT :value"), {"value": 5}).scalar() == 5
     engine.dispose()
+
+
+def test_a_statement_that_had_nothing_to_do_answers_false(
+    connection: trino.dbapi.Connection, server: ApiServer, zone: str
+) -> None:
+    """As REST's ``applied`` says."""
+
+    def applied(sql: str) -> bool:
+        answer = httpx.post(f"{server.url}/api/v1/statements", json={"sql": sql}, trust_env=False, timeout=60)
+        return bool(answer.raise_for_status().json()["results"][0]["applied"])
+
+    cursor = connection.cursor()
+    assert cursor.execute(f"CREATE ZONE IF NOT EXISTS {zone} (REPLICAS 1)").fetchall() == [[True]]
+    for sql in (
+        f"CREATE ZONE IF NOT EXISTS {zone}",
+        "ALTER ZONE IF EXISTS nothing SET (REPLICAS 2)",
+        "ALTER ZONE IF EXISTS nothing RENAME TO more",
+        "DROP ZONE IF EXISTS nothing",
+        "DROP TABLE IF EXISTS nothing",
+        f"ALTER ZONE {zone} SET (REPLICAS 1)",
+    ):
+        assert cursor.execute(sql).fetchall() == [[applied(sql)]], sql
+    assert cursor.execute("DROP ZONE IF EXISTS nothing").fetchall() == [[False]]

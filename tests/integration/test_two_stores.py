@@ -19,6 +19,7 @@ from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId, ZoneIntent
 from catalog.store.migrate import migrate
+from parser.to_command import parse_ddl
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.controllers.store_guard import ShownState, StoreGuard
@@ -51,7 +52,7 @@ class Server:
     keyspace: Keyspace
 
     async def sql(self, text: str) -> None:
-        await self.catalog.run(text, NODES)
+        await self.catalog.run(parse_ddl(text), NODES)
 
     async def until(self, zone_id: ZoneId, version: int, replicas: int) -> None:
         """The zone's last partition was brought to this version: its trigger is the event of its target."""

@@ -8,15 +8,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from app.sql.ddl_files import DdlFile, DdlFileError, read_files
 from app.sql.desired_state import (
     Action,
     CatalogPlan,
-    DdlFile,
-    DdlFileError,
     desired_catalog,
     plan_changes,
 )
-from catalog.core.errors import RefusedError
+from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import default_quorum
 from catalog.core.snapshot import CatalogSnapshot, ZoneDefaults, apply_command, data_nodes_of
 from catalog.core.zone import Node, Zone
@@ -88,7 +87,7 @@ def quorum_of(zone: Zone) -> int:
 
 
 def planned(live: CatalogSnapshot, files: list[DdlFile], *, prune: bool) -> tuple[CatalogPlan, CatalogSnapshot]:
-    desired = desired_catalog(files, live, NODES, DEFAULTS)
+    desired = desired_catalog(read_files(files), live, NODES, DEFAULTS)
     return plan_changes(live, desired, quorum_of, prune=prune), desired
 
 
@@ -146,3 +145,42 @@ def test_a_plan_leads_to_what_the_files_say(live_texts: list[str], texts: list[s
     else:
         assert not [change for change in plan.changes if change.action is Action.DROP]
         assert {zone.name for zone in live.zones} <= {zone.name for zone in after.zones}
+
+
+DECLARED = (
+    "CREATE ZONE a (REPLICAS 2)",
+    "ALTER ZONE a SET (AUTO SCALE UP 5)",
+    "CREATE ZONE b; ALTER ZONE b SET DEFAULT",
+    "CREATE TABLE t (id INT PRIMARY KEY) ZONE a",
+    "ALTER TABLE t ADD COLUMN x INT",
+    "CREATE TABLE u (id INT PRIMARY KEY)",
+    "CREATE TABLE v (id INT PRIMARY KEY) ZONE events",
+    "ALTER ZONE events SET (REPLICAS 2); CREATE TABLE w (id INT PRIMARY KEY) ZONE b",
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.permutations(DECLARED), st.permutations(range(len(DECLARED))), st.booleans())
+def test_files_have_no_order(texts: list[str], handed: list[int], prune: bool) -> None:
+    """Whatever the files are called and however they are handed over: the same plan, but for the order of
+    statements that do not name each other."""
+    live, _ = ran(CatalogSnapshot(), ["CREATE ZONE events (REPLICAS 1)", "CREATE ZONE old"])
+    files = [DdlFile(f"{number}.sql", text) for number, text in enumerate(texts)]
+    plan, _ = planned(live, [files[at] for at in handed], prune=prune)
+    straight, _ = planned(live, [DdlFile("all.sql", ";".join(DECLARED))], prune=prune)
+    assert planned(live, files, prune=prune)[0] == plan
+    assert {change.sql for change in plan.changes} == {change.sql for change in straight.changes}
+    assert (set(plan.unmanaged), plan.conflicts) == (set(straight.unmanaged), ())
+    after, done = ran(live, [change.sql for change in plan.changes])
+    assert len(done) == len(plan.changes)
+    assert planned(after, files, prune=prune)[0].changes == ()
+
+
+def test_a_zone_of_the_catalog_is_used_and_one_of_nowhere_is_refused() -> None:
+    live, _ = ran(CatalogSnapshot(), ["CREATE ZONE events"])
+    plan, _ = planned(live, [DdlFile("t.sql", "CREATE TABLE t (id INT PRIMARY KEY) ZONE events")], prune=True)
+    assert [(change.action, change.name) for change in plan.changes] == [(Action.CREATE, "T")]
+    with pytest.raises(DdlFileError) as refused:
+        planned(live, [DdlFile("t.sql", "CREATE TABLE t (id INT PRIMARY KEY)\n ZONE nowhere")], prune=False)
+    assert (refused.value.file.name, refused.value.cause.kind) == ("t.sql", ErrorKind.ZONE_NOT_FOUND)
+    assert (refused.value.cause.line, refused.value.cause.column) == (2, 7)

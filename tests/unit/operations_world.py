@@ -103,6 +103,7 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
         made = {
             "jobs": jobs,
             "engine": LowerCaseNames(world.engine),
+            "reader": world.reader,
             "run_statements": world.engine.run_script,
             "run_planned": world.engine.run_planned,
             "plan": world.engine.plan,

@@ -15,6 +15,7 @@ from app.sql.engine import SqlEngine
 from app.sql.executor import CatalogExecutor
 from app.sql.results import ResultSet, SessionContext
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
+from app.sql.script_reader import ScriptReader
 from app.views import KeyspaceViews
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId
@@ -67,8 +68,15 @@ class World:
         self.nodes: tuple[Node, ...] = ()
         self.sandbox = sandbox or SandboxPool(QueryLimits())
         self.recovery = PartitionRecovery(self.metastore, self.keyspace)
+        self.reader = ScriptReader()
         self.engine = SqlEngine(
-            self.catalog, self.mirror, self.keyspace, self.sandbox, timeout_s, recovery=self.recovery
+            self.catalog,
+            self.mirror,
+            self.keyspace,
+            self.sandbox,
+            timeout_s,
+            recovery=self.recovery,
+            reader=self.reader,
         )
         self.placement = LocalPlacementEngine()
         # Limits are obeyed, and nobody admits anything: what may not begin at once waits for good.

@@ -36,7 +36,7 @@ async def world(tmp_path: Path, sandbox: SandboxPool) -> AsyncIterator[World]:
 
 
 def read(text: str) -> tuple[Procedure, str, list[int], list[str]]:
-    call = parse_statement(text)
+    call = parse_statement(text).statement
     assert isinstance(call, Call)
     numbers, nodes = [each.value for each in call.partitions], [each.value for each in call.nodes]
     return call.procedure, call.zone.value, numbers, nodes

@@ -11,6 +11,7 @@ import pytest
 
 from app.sql.jobs import JobLimits, StatementJobs
 from app.sql.results import Column, ColumnType, ResultSet, SessionContext
+from app.sql.script_reader import ScriptReader
 from app.sql.trino_front import TrinoFront
 from app.sql.trino_pages import Addresses
 from app.sql.trino_session import TrinoSession
@@ -90,7 +91,7 @@ def moving() -> Moving:
 
 @pytest.fixture
 def front(jobs: StatementJobs, engine: Engine, moving: Moving) -> TrinoFront:
-    return TrinoFront(jobs, engine, moving)
+    return TrinoFront(jobs, engine, moving, ScriptReader())
 
 
 async def follow(front: TrinoFront, body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.core.errors import ErrorKind
+from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import (
     TIMER_OFF,
@@ -151,8 +151,7 @@ def test_a_negative_comparison_that_matches_nodes_without_the_attribute_warns(
 
 
 def test_other_warnings() -> None:
-    (unknown,) = change("CREATE ZONE z WITH DISTRIBUTION_ALGORITHM=''").warnings
-    assert unknown.name == "ALGORITHM_UNKNOWN"
+    assert change("CREATE ZONE z WITH DISTRIBUTION_ALGORITHM=''").warnings == ()
     assert zone("CREATE ZONE z (DISTRIBUTION ALGORITHM 'Balanced')").algorithm is DistributionAlgorithm.BALANCED
     apart = (Node("n1", profiles=("a",)), Node("n2", profiles=("b",)))
     made = change("CREATE ZONE z STORAGE PROFILES ['a', 'b']", topology=apart)
@@ -178,3 +177,36 @@ def test_options_are_kept_by_a_change_of_others(mode: str) -> None:
     kept = change("ALTER ZONE z SET REPLICAS 2", catalog(given)).after
     assert kept is not None
     assert (kept.auto_scale_up, kept.auto_scale_down, kept.consistency_mode.value) == (9, 7, mode)
+
+
+@pytest.mark.parametrize(
+    "written", ["(DISTRIBUTION ALGORITHM 'balancd')", "WITH DISTRIBUTION_ALGORITHM='balancd'"]
+)
+def test_an_algorithm_that_does_not_exist_is_refused_with_those_that_do(written: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        change(f"CREATE ZONE z {written}")
+    assert refused.value.kind is ErrorKind.OPTION_OUT_OF_RANGE
+    assert refused.value.message == "DISTRIBUTION ALGORITHM is 'rendezvous' or 'balanced', not 'balancd'"
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ("(PARTITIONS 99999999999999999999999999)", "not 99999999999999999999999999"),
+        ("(REPLICAS 99999999999999999999999999)", "not 99999999999999999999999999"),
+        ("(AUTO SCALE UP 99999999999999999999999999)", "not 99999999999999999999999999"),
+        ("(REPLICAS 3, QUORUM SIZE 99999999999999999999999999)", "not 99999999999999999999999999"),
+        ("WITH PARTITIONS=-99999999999999999999999999", "negative: -99999999999999999999999999"),
+        ("WITH PARTITIONS=1e30", "not 1e30"),
+        ("WITH REPLICAS=+99999999999999999999.0", "not +99999999999999999999.0"),
+        ("(PARTITIONS " + "9" * 5_000 + ")", "not " + "9" * 37 + "..."),
+    ],
+)
+def test_a_number_is_echoed_as_written(options: str, shown: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        change(f"CREATE ZONE z {options}")
+    assert refused.value.message.endswith(shown)
+
+
+def test_empty_profiles_between_commas_are_skipped() -> None:
+    assert zone("CREATE ZONE z WITH STORAGE_PROFILES='default,, '").storage_profiles == ("default",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from catalog.core.errors import ErrorKind, ParseError
+from parser.errors import SourceMap
 from parser.queries import (
     Ddl,
     DescribeTable,
@@ -15,11 +16,11 @@ from parser.queries import (
     Query,
     Show,
     ShowKind,
+    Statement,
     cut_script,
     parse_statement,
 )
 from parser.select import QUERY_CHARS_MAX, prepare_query
-from parser.to_command import parse_ddl
 
 
 def resolve(name: Name) -> str:
@@ -28,8 +29,12 @@ def resolve(name: Name) -> str:
     return f"system.{name.last}"
 
 
+def statement(text: str) -> Statement:
+    return parse_statement(text).statement
+
+
 def prepared(text: str) -> str:
-    return prepare_query(text, resolve).sql
+    return prepare_query(SourceMap(text), resolve).sql
 
 
 @pytest.mark.parametrize(
@@ -46,25 +51,25 @@ def prepared(text: str) -> str:
     ],
 )
 def test_show(text: str, kind: ShowKind, name: tuple[str, ...] | None) -> None:
-    found = parse_statement(text)
+    found = statement(text)
     assert isinstance(found, Show)
     assert found.kind is kind
     assert (found.name.parts if found.name else None) == name
 
 
 def test_like() -> None:
-    found = parse_statement("SHOW ZONES LIKE 'a!_%' ESCAPE '!'")
+    found = statement("SHOW ZONES LIKE 'a!_%' ESCAPE '!'")
     assert isinstance(found, Show)
     assert (found.like, found.escape) == ("a!_%", "!")
 
 
 def test_describe_and_explain() -> None:
-    assert isinstance(parse_statement("DESCRIBE ZONE orders"), DescribeZone)
-    assert isinstance(parse_statement("DESC system.zones"), DescribeTable)
-    partition = parse_statement("EXPLAIN PARTITION public.orders.12")
+    assert isinstance(statement("DESCRIBE ZONE orders"), DescribeZone)
+    assert isinstance(statement("DESC system.zones"), DescribeTable)
+    partition = statement("EXPLAIN PARTITION public.orders.12")
     assert isinstance(partition, ExplainPartition)
     assert (partition.zone.last, partition.partition) == ("ORDERS", 12)
-    quoted = parse_statement('EXPLAIN PARTITION "a.b".0')
+    quoted = statement('EXPLAIN PARTITION "a.b".0')
     assert isinstance(quoted, ExplainPartition)
     assert quoted.zone.parts == ("a.b",)
 
@@ -75,9 +80,9 @@ def test_a_piece_keeps_its_place() -> None:
     assert isinstance(query.statement, Query)
     assert isinstance(explained.statement, ExplainDdl)
     assert isinstance(drop.statement, Ddl)
-    (create,) = parse_ddl(explained.statement.text)
+    create = explained.statement.command
     assert (create.position.line, create.position.column) == (3, 3) if create.position else False
-    (dropped,) = parse_ddl(drop.text)
+    dropped = drop.statement.command
     assert dropped.position is not None
     assert (dropped.position.line, dropped.position.column) == (4, 1)
     assert drop.source == "DROP ZONE z"
@@ -107,7 +112,7 @@ def test_what_is_not_understood_has_a_place(text: str, kind: ErrorKind, line: in
 
 
 def test_names_are_folded_and_bound() -> None:
-    query = prepare_query('SELECT z.zone_id, "Low" FROM system.zones z', resolve)
+    query = prepare_query(SourceMap('SELECT z.zone_id, "Low" FROM system.zones z'), resolve)
     assert query.sql == 'SELECT Z.ZONE_ID, "Low" FROM "system.ZONES" AS Z'
     assert query.relations == {"system.ZONES"}
     assert query.places["zone_id"].column == 10

@@ -1,0 +1,77 @@
+"""SQL text is read in two threads of its own, within limits, and no longer than somebody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from typing import Concatenate, ParamSpec, TypeVar
+
+from catalog.core.messages import Command
+from parser.limits import DEFAULT_LIMITS, ScriptLimits, StopFlag
+from parser.queries import Piece, cut_script, parse_statement
+from parser.script import check_size
+from parser.to_command import parse_ddl
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+THREADS = 2
+LONG_CHARS = 65_536
+"""Longer texts are read one at a time, so that short ones always find a thread."""
+
+
+class ScriptReader:
+    """One server's readers. Belongs to an event loop; ``close`` ends the threads.
+
+    Whoever is cancelled while it waits stops its reading: the thread ends at its next checkpoint.
+    """
+
+    def __init__(self, limits: ScriptLimits = DEFAULT_LIMITS) -> None:
+        self.limits = limits
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="parser")
+        self._long = asyncio.Lock()
+
+    async def script(self, sql: str) -> tuple[Piece, ...]:
+        """The statements of a script of any kind. Raises ParseError."""
+        return await self._read(sql, partial(cut_script, sql, self.limits))
+
+    async def statement(self, sql: str) -> Piece:
+        """The one statement of a text. Raises ParseError."""
+        return await self._read(sql, partial(parse_statement, sql, self.limits))
+
+    async def changes(self, sql: str, limits: ScriptLimits | None = None) -> tuple[Command, ...]:
+        """The statements of a script that changes the catalog. Raises ParseError."""
+        return await self._read(sql, partial(parse_ddl, sql, limits or self.limits), limits)
+
+    async def call(
+        self, size: int, work: Callable[Concatenate[StopFlag, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Any other work on texts of ``size`` characters; it looks at the flag it is given."""
+        stop = StopFlag()
+        try:
+            async with self._long if size > LONG_CHARS else nullcontext():
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._threads, partial(work, stop, *args, **kwargs))
+        finally:
+            stop.set()
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _read(self, sql: str, read: Callable[[StopFlag], T], limits: ScriptLimits | None = None) -> T:
+        check_size(sql, limits or self.limits)
+        return await self.call(len(sql), read)
+
+
+async def to_the_end(work: asyncio.Future[T]) -> T:
+    """The result of ``work``, which a first cancellation leaves alone: what it commits is committed, and its
+    result is what is said. A second one ends it."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        if work.cancelled():
+            raise
+        return await work

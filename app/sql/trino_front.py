@@ -15,7 +15,7 @@ from app.sql.abandoned import TRINO
 from app.sql.jobs import StatementJobs
 from app.sql.metadata_show import rewrite_show
 from app.sql.results import StatementEngine
-from app.sql.trino_control import Control, ControlKind, bind, literal, parse_control
+from app.sql.trino_control import Control, ControlKind, bind, literal, parse_control, plain
 from app.sql.trino_describe import PreparedDescriber
 from app.sql.trino_pages import Addresses, page_body, page_count
 from app.sql.trino_session import TrinoSession, check_property
@@ -202,7 +202,7 @@ def _controlled(control: Control, session: TrinoSession, addresses: Addresses) -
             headers["X-Trino-Set-Catalog"] = quote_plus(control.catalog)
         headers["X-Trino-Set-Schema"] = quote_plus(control.name)
     elif kind is ControlKind.SET_SESSION:
-        value = literal(control.text).strip()
+        value = plain(literal(control.text)).strip()
         value = value[1:-1].replace("''", "'") if value.startswith("'") else value.lower()
         check_property(control.name, value)
         headers["X-Trino-Set-Session"] = f"{control.name}={quote_plus(value)}"

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.sql.results import Column, ColumnType
+from app.sql.type_signature import type_signature
 from catalog.core.errors import ErrorKind
 from catalog.core.statement_log import StatementProgress, StatementRow, StatementState
 
@@ -72,22 +73,16 @@ def wire_value(value: Any, column: Column) -> Any:
     """A JSON-ready value as the protocol writes its type: JSON and timestamps are strings."""
     if value is None:
         return None
-    if column.type is ColumnType.JSON and not isinstance(value, str):
+    if column.type == ColumnType.JSON and not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
-    if column.type is ColumnType.TIMESTAMP and isinstance(value, int):
+    if column.type == ColumnType.TIMESTAMP and isinstance(value, int):
         moment = datetime.fromtimestamp(value // 1000, UTC)
         return f"{moment:%Y-%m-%d %H:%M:%S}.{value % 1000:03d}"
     return value
 
 
 def _column(name: str, kind: str) -> Json:
-    base = kind.partition("(")[0]
-    arguments: list[Json] = []
-    if base == "varchar":
-        arguments = [{"kind": "LONG", "value": 2147483647}]
-    elif base == "timestamp":
-        arguments = [{"kind": "LONG", "value": 3}]
-    return {"name": name, "type": kind, "typeSignature": {"rawType": base, "arguments": arguments}}
+    return {"name": name, "type": kind, "typeSignature": type_signature(kind)}
 
 
 def _stats(row: StatementRow, progress: StatementProgress | None, head: Json) -> Json:

@@ -241,6 +241,31 @@ class ErrorKind(Enum):
         5103, "54000", 400, "The result has too many rows", "Add a LIMIT or a narrower condition."
     )
 
+    TOO_MANY_STATEMENTS = ErrorRow(
+        5104,
+        "53300",
+        503,
+        "The server has too many statements",
+        "Send the statement again later: nothing was done.",
+        ProtocolType.INSUFFICIENT_RESOURCES,
+    )
+    CLIENT_STATEMENT_LIMIT = ErrorRow(
+        5105,
+        "53300",
+        429,
+        "This client has too many statements",
+        "Wait for one of them, or cancel one: nothing was done.",
+        ProtocolType.INSUFFICIENT_RESOURCES,
+    )
+    QUERY_WAIT_TIMEOUT = ErrorRow(
+        5106,
+        "53300",
+        503,
+        "The query waited too long for its turn",
+        "Send it again later. SELECT * FROM SYSTEM.SQL_QUERIES shows what runs and who waits.",
+        ProtocolType.INSUFFICIENT_RESOURCES,
+    )
+
     CATALOG_VERSION_CONFLICT = ErrorRow(
         6001,
         "40001",

@@ -21,7 +21,8 @@ _UNITS = tuple(_UNIT_MILLIS)
 _NOT_FINITE = {"NAN": "NaN", "INFINITY": "Infinity"}
 _DECIMAL = re.compile(r"[+-]?(\d*)(?:\.(\d*))?")
 _SECONDS = re.compile(r":\d\d\.(\d+)")
-_OFFSET = re.compile(r"\s+(?=[+-]\d\d?(?::?\d\d)?$)")
+# "UTC+05:30", as drivers write an offset, would lose its minutes.
+_OFFSET = re.compile(r"\s+(?:UTC|GMT|UT)?(?=[+-]\d\d?(?::?\d\d)?$)")
 
 Refuse = Callable[[exp.Expr, str], Any]
 """Raises the error for a node."""

@@ -18,6 +18,7 @@ from catalog.core.errors import ErrorKind, StatementError
 log = structlog.get_logger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 2
 HTTP_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
@@ -44,7 +45,15 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def problem_response(error: StatementError, extra: dict[str, Any] | None = None) -> Response:
     document = {**problem(error), **(extra or {})}
-    return JSONResponse(document, status_code=document["status"], media_type=MEDIA_TYPE)
+    return problem_document(document)
+
+
+def problem_document(document: dict[str, Any]) -> Response:
+    """With ``Retry-After`` when there was no room for the request."""
+    status, headers = document["status"], None
+    if document["sqlState"] == ErrorKind.TOO_MANY_STATEMENTS.sqlstate:
+        headers = {"Retry-After": str(RETRY_AFTER_S)}
+    return JSONResponse(document, status_code=status, headers=headers, media_type=MEDIA_TYPE)
 
 
 def _allowed(request: Request) -> set[str]:

@@ -82,7 +82,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             catalog, mirror, keyspace, sandbox, settings.query_timeout_s, registry_with_metadata(), recovery
         )
         stack.callback(engine.close)
-        jobs = StatementJobs(catalog)
+        jobs = StatementJobs(catalog, position=sandbox.position)
         stack.push_async_callback(jobs.close)
         control = OperationControl(metastore, keyspace, WallClock())
         services = Services(

@@ -170,7 +170,7 @@ def _open(time_zone: str) -> Any:
     import pyarrow as pa
 
     database = duckdb.connect(":memory:", config=SETTINGS)
-    database.execute(f"SET TimeZone = {_literal(time_zone)}")
+    database.execute(f"SET GLOBAL TimeZone = {_literal(time_zone)}")
     database.execute("SET lock_configuration = true")
     warm = database.cursor()
     warm.register("w", pa.table([pa.nulls(1, pa.int64())], names=["a"]))
@@ -185,11 +185,12 @@ def _literal(text: str) -> str:
 
 
 def zone_name(text: str) -> str:
-    """DuckDB's name of a zone that a client named: offsets are ``UTC+01:00`` there."""
+    """DuckDB's name of a zone that a client named: offsets are ``GMT+01:00`` there (of ``UTC+05:30`` it
+    drops the minutes)."""
     if text in ("Z", "UT"):
         return UTC
     offset = _OFFSET.fullmatch(text)
-    return f"UTC{offset[1]}{offset[2].zfill(2)}:{offset[3] or '00'}" if offset else text
+    return f"GMT{offset[1]}{offset[2].zfill(2)}:{offset[3] or '00'}" if offset else text
 
 
 def _confine() -> None:

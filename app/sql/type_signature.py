@@ -1,4 +1,4 @@
-"""A type's name as the SQL protocol spells it out, ``{"rawType", "arguments"}``: drivers decode values by it."""
+"""A type's name as the SQL protocol spells it, ``{"rawType", "arguments"}``: drivers decode values by it."""
 
 from __future__ import annotations
 

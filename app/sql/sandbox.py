@@ -140,7 +140,7 @@ def _duckdb_error(error: Exception) -> _Answer:
     import duckdb
 
     message = str(error).split("\n", 1)[0]
-    detail = message.partition("Error: ")[2] or message
+    detail = (message.partition("Error: ")[2] or message).partition(" Use TRY(")[0]
     kinds: tuple[tuple[type[Exception], str], ...] = (
         (duckdb.OutOfMemoryException, "QUERY_MEMORY_LIMIT"),
         (duckdb.PermissionException, "QUERY_NOT_ALLOWED"),

@@ -32,7 +32,9 @@ class _Words(Trino):
 
 
 _DIALECT = _Words()
-_NUMBER = re.compile(r" ?CAST\('(-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)' AS (?:DECIMAL|DOUBLE)\)")
+_NUMBER = re.compile(
+    r" ?CAST\('(-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)' AS (?:DECIMAL|DOUBLE|REAL|(?:TINY|SMALL|BIG)?INT|INTEGER)\)"
+)
 _LITERALS = (exp.Literal, exp.Boolean, exp.Null, exp.HexString, exp.UnicodeString)
 _CONSTRUCTORS = (exp.Array, exp.Struct, exp.Map, exp.VarMap, exp.ToMap)
 

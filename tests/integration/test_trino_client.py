@@ -60,7 +60,7 @@ def test_queries_and_parameters(connection: trino.dbapi.Connection) -> None:
     assert [each[0] for each in cursor.description] == ["a", "b"]
     assert cursor.execute("SELECT 1 - ?", (-1,)).fetchall() == [[2]]
     found = cursor.execute("SELECT ?, ?, ?, ?", (True, None, 1.5, Decimal("12345.678901"))).fetchall()
-    assert found == [[True, None, 1.5, 12345.678901]]
+    assert found == [[True, None, 1.5, Decimal("12345.678901")]]
     assert cursor.execute("SELECT version()").fetchone() == ["zonekeeper"]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -42,15 +43,19 @@ Load = Callable[[], Awaitable[Mapping[str, bytes]]]
 """Reads the tables of a query whose turn it is: Arrow streams by the names that it uses."""
 
 
+_Asked = tuple[dict[str, Any], list[tuple[Any, ...]]]
+
+
 @dataclass(frozen=True, slots=True)
 class QueryLimits:
-    """``timeout_s`` counts from when a query begins, ``waiting_s`` until then. ``cheap_s`` is for one that was
-    taken for cheap: when it is over, the query goes back into the line and begins again as any other."""
+    """``timeout_s`` counts from when a query begins, ``waiting_s`` until then. ``cheap_s`` is the processor's
+    time of one that was taken for cheap: when it is used up, the query goes back into the line and begins again
+    as any other. (The time on the wall would say how busy the machine is.)"""
 
     timeout_s: float = 10.0
     rows_max: int = 100_000
     waiting_s: float = 60.0
-    cheap_s: float = 2.0
+    cheap_s: float = 1.0
     line: LineLimits = field(default_factory=LineLimits)
 
 
@@ -107,13 +112,13 @@ class SandboxPool:
 
         Raises StatementError."""
         async with self._turn(query, is_cheap) as turn:
-            if is_cheap:
-                with suppress(TimeoutError):
-                    return await self._result(query, load, time_zone, self._limits.cheap_s)
-                self._line.demote(turn.ticket.number)
-                await self._begins(turn)
             try:
-                return await self._result(query, load, time_zone, self._limits.timeout_s)
+                if is_cheap:
+                    with suppress(_NotCheapError):
+                        return await self._result(query, load, time_zone, self._limits.cheap_s)
+                    self._line.demote(turn.ticket.number)
+                    await self._begins(turn)
+                return await self._result(query, load, time_zone)
             except TimeoutError as error:
                 message = f"the query took longer than {self._limits.timeout_s:g} s and was ended"
                 raise RefusedError(ErrorKind.QUERY_TIMEOUT, message) from error
@@ -159,17 +164,18 @@ class SandboxPool:
             turn.statement_id, position, ticket.client, ticket.is_cheap, waited_ms, ran_ms, turn.sql
         )
 
-    async def _result(self, query: PreparedQuery, load: Load, time_zone: str, timeout_s: float) -> ResultSet:
-        """Raises TimeoutError after ``timeout_s``, StatementError."""
+    async def _result(
+        self, query: PreparedQuery, load: Load, time_zone: str, cpu_s_max: float | None = None
+    ) -> ResultSet:
+        """Raises TimeoutError when its time is over, _NotCheapError, StatementError."""
         header = {"sql": query.sql, "rows_max": self._limits.rows_max, "time_zone": time_zone}
         sandbox = self._idle.pop() if self._idle else _Sandbox()
         self.warm()
-        loop = asyncio.get_running_loop()
         try:
             await self._started(sandbox)
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(self._limits.timeout_s):
                 tables = dict(await load())
-                answer, rows = await loop.run_in_executor(self._threads, sandbox.ask, header, tables)
+                answer, rows = await self._asked(sandbox, header, tables, cpu_s_max)
         except BaseException as error:
             self._end(sandbox)
             if isinstance(error, EOFError | OSError) and not isinstance(error, TimeoutError):
@@ -183,6 +189,20 @@ class SandboxPool:
             raise _refusal(answer, query)
         columns = tuple(Column(name, ColumnType(kind)) for name, kind in answer["columns"])
         return ResultSet(columns=columns, rows=rows)
+
+    async def _asked(
+        self, sandbox: _Sandbox, header: dict[str, Any], tables: dict[str, bytes], cpu_s_max: float | None
+    ) -> _Asked:
+        asking = asyncio.get_running_loop().run_in_executor(self._threads, sandbox.ask, header, tables)
+        try:
+            if cpu_s_max is not None:
+                begun_s = sandbox.cpu_s()
+                while not (await asyncio.wait([asking], timeout=cpu_s_max))[0]:
+                    if sandbox.cpu_s() - begun_s >= cpu_s_max:
+                        raise _NotCheapError
+            return await asking
+        finally:
+            asking.cancel()
 
     async def _started(self, sandbox: _Sandbox) -> None:
         """Raises EOFError, and StatementError when it takes too long."""
@@ -207,6 +227,10 @@ class SandboxPool:
         self._threads.shutdown(wait=False)
 
 
+class _NotCheapError(Exception):
+    """A query has used up what a cheap one may."""
+
+
 class _Sandbox:
     def __init__(self) -> None:
         # -I: neither the environment nor the current directory say where code comes from.
@@ -227,9 +251,7 @@ class _Sandbox:
             raise EOFError("the sandbox did not start")
         self.is_ready = True
 
-    def ask(
-        self, header: dict[str, Any], tables: dict[str, bytes]
-    ) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+    def ask(self, header: dict[str, Any], tables: dict[str, bytes]) -> _Asked:
         """The answer and its rows. Blocks. Raises EOFError or OSError when the process ends first."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -240,6 +262,13 @@ class _Sandbox:
         answer, blobs = frame
         # One blob after another: the interpreter's lock is free for the event loop in between.
         return answer, [tuple(row) for blob in blobs.values() for row in json.loads(blob)]
+
+    def cpu_s(self) -> float:
+        """The processor's time that the process has had; of one that is gone, none."""
+        with suppress(OSError), open(f"/proc/{self._process.pid}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return 0.0
 
     def kill(self) -> None:
         """Whoever waits in ``ask`` gets an EOFError or an OSError."""

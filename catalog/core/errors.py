@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from catalog.core.error_rows import ErrorRow, ProtocolType
+from catalog.core.error_rows import ErrorRow, ProtocolType, no_room
 from catalog.core.messages import Position
 
 
@@ -241,29 +241,10 @@ class ErrorKind(Enum):
         5103, "54000", 400, "The result has too many rows", "Add a LIMIT or a narrower condition."
     )
 
-    TOO_MANY_STATEMENTS = ErrorRow(
-        5104,
-        "53300",
-        503,
-        "The server has too many statements",
-        "Send the statement again later: nothing was done.",
-        ProtocolType.INSUFFICIENT_RESOURCES,
-    )
-    CLIENT_STATEMENT_LIMIT = ErrorRow(
-        5105,
-        "53300",
-        429,
-        "This client has too many statements",
-        "Wait for one of them, or cancel one: nothing was done.",
-        ProtocolType.INSUFFICIENT_RESOURCES,
-    )
-    QUERY_WAIT_TIMEOUT = ErrorRow(
-        5106,
-        "53300",
-        503,
-        "The query waited too long for its turn",
-        "Send it again later. SELECT * FROM SYSTEM.SQL_QUERIES shows what runs and who waits.",
-        ProtocolType.INSUFFICIENT_RESOURCES,
+    TOO_MANY_STATEMENTS = no_room(5104, 503, "The server has too many statements", "Send it again later.")
+    CLIENT_STATEMENT_LIMIT = no_room(5105, 429, "The client has too many statements", "Wait for one of them.")
+    QUERY_WAIT_TIMEOUT = no_room(
+        5106, 503, "The query waited too long", "Look at SYSTEM.SQL_QUERIES; try later."
     )
 
     CATALOG_VERSION_CONFLICT = ErrorRow(

@@ -16,7 +16,6 @@ from zoneinfo import ZoneInfo
 import httpx
 import pytest
 import trino
-from dateutil.relativedelta import relativedelta
 from sqlalchemy import create_engine, inspect, text
 
 from rebalance.core.keys import Keyspace
@@ -69,7 +68,7 @@ def test_queries_and_parameters(connection: trino.dbapi.Connection) -> None:
 
 
 def test_each_type_goes_there_and_comes_back(connection: trino.dbapi.Connection) -> None:
-    """As a parameter, in the literals that the driver writes; its precision and scale are those of the value."""
+    """As a parameter, in the literals that the driver writes; precision and scale are those of the value."""
     berlin = ZoneInfo("Europe/Berlin")
     half_hours = timezone(timedelta(hours=5, minutes=30))
     values: dict[str, list[Any]] = {
@@ -111,19 +110,19 @@ def test_each_type_goes_there_and_comes_back(connection: trino.dbapi.Connection)
 def test_other_types(connection: trino.dbapi.Connection) -> None:
     cursor = connection.cursor()
     cursor.execute(
-        "SELECT REAL '0.1', TINYINT '-128', SMALLINT '5', JSON '[1]', INTERVAL '3-2' YEAR TO MONTH, "
+        "SELECT REAL '0.1', TINYINT '-128', SMALLINT '5', JSON '[1]', "
         "INTERVAL -'2 03:04:05.678' DAY TO SECOND, TIMESTAMP '2024-02-03 04:05:06', 1.50, sum(zone_id), "
         "CAST(ROW(1, X'65') AS ROW(n BIGINT, b VARBINARY)), CAST('abcdef' AS VARCHAR(3)) FROM zones WHERE false"
     )
     assert cursor.fetchall() == [
         [
-            *(0.1, -128, 5, "[1]", relativedelta(years=3, months=2)),
+            *(0.1, -128, 5, "[1]"),
             *(-timedelta(days=2, hours=3, minutes=4, seconds=5.678), datetime(2024, 2, 3, 4, 5, 6)),
             *(Decimal("1.50"), None, (1, b"e"), "abc"),
         ]
     ]
     assert [column.type_code for column in cursor.description] == [
-        *("real", "tinyint", "smallint", "json", "interval year to month", "interval day to second"),
+        *("real", "tinyint", "smallint", "json", "interval day to second"),
         *("timestamp(0)", "decimal(3,2)", "bigint", "row(n bigint, b varbinary)", "varchar"),
     ]
 

@@ -270,6 +270,58 @@ async def test_waiting_has_a_limit_of_its_own() -> None:
         await positions(pool, (0, 0))
 
 
+@pytest.mark.parametrize(
+    ("sql", "kind", "value"),
+    [
+        ("DATE '-0044-03-15'", "date", "-0044-03-15"),
+        ("TIMESTAMP '-0044-03-15 01:02:03.5'", "timestamp(6)", "-0044-03-15 01:02:03.500000"),
+        ("TIMESTAMP_NS '2024-02-03 04:05:06.1'", "timestamp(9)", "2024-02-03 04:05:06.100000000"),
+        ("'1e-45'::FLOAT", "real", 1e-45),
+        ("18446744073709551615::UBIGINT", "decimal(20,0)", "18446744073709551615"),
+        ("12345678901234567890::BIGNUM", "decimal(38,0)", "12345678901234567890"),
+        ("MAP {[1]: 2}", "map(array(integer), integer)", {"[1]": 2}),
+        ("MAP {true: 'x'::BLOB}", "map(boolean, varbinary)", {"true": "eA=="}),
+        ("{'a b': [INTERVAL 1 DAY]}", 'row("a b" array(varchar))', [["1 day"]]),
+        ("to_days(-1) - to_milliseconds(1)", "interval day to second", "-1 00:00:00.001"),
+        ("to_months(-14)", "interval year to month", "-1-2"),
+        ("union_value(a := 1)", "varchar", "1"),
+    ],
+)
+async def test_values_that_clients_read(pool: SandboxPool, sql: str, kind: str, value: object) -> None:
+    result = await run(pool, f"SELECT {sql} AS v, [{sql}] AS l FROM numbers LIMIT 1")
+    assert (result.columns[0].type.value, result.rows[0][0]) == (kind, value)
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("'infinity'::DATE", "infinity is not a date"),
+        ("'-infinity'::TIMESTAMP", "-infinity is not a date"),
+        ("'infinity'::TIMESTAMPTZ", "infinity is not a time"),
+        ("to_microseconds(1)", "has microseconds"),
+        ("to_months(1) + to_days(1)", "either of months or of days"),
+        ("340282366920938463463374607431768211455::UHUGEINT", "does not fit into a decimal"),
+    ],
+)
+async def test_values_that_no_client_reads(pool: SandboxPool, sql: str, message: str) -> None:
+    error = await refused(pool, f"SELECT {sql}")
+    assert error.kind is ErrorKind.QUERY_FAILED
+    assert message in error.message
+
+
+async def test_order_and_names_survive_the_casts(pool: SandboxPool) -> None:
+    days = "(VALUES ('2020-01-03'), ('2020-01-01'), ('2020-01-02')) t (x)"
+    result = await run(pool, f"SELECT x AS a, x::DATE AS a FROM {days} ORDER BY x DESC LIMIT 2")
+    assert [column.name for column in result.columns] == ["a", "a"]
+    assert result.rows == [("2020-01-03", "2020-01-03"), ("2020-01-02", "2020-01-02")]
+
+
+async def test_an_answer_has_a_size(pool: SandboxPool) -> None:
+    error = await refused(pool, "SELECT repeat('x', 20000) FROM numbers a, range(2)")
+    assert error.kind is ErrorKind.RESULT_TOO_LARGE
+    assert "32 MiB" in error.message
+
+
 async def test_a_session_has_its_zone(pool: SandboxPool) -> None:
     query = PreparedQuery("SELECT TIMESTAMPTZ '2024-07-03 04:05:06.789+00:00'", frozenset(), {})
     shown = {

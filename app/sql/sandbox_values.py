@@ -162,7 +162,13 @@ def _clock(digits: int) -> Convert:
 
 def _timestamp(digits: int) -> Convert:
     clock = _clock(digits)
-    return lambda text: _date(clock(text.replace(_BC, "")) + (_BC if _BC in text else ""))
+
+    def timestamp(text: str) -> str:
+        if _MOMENT.fullmatch(text) is None:
+            raise OverflowError(f"{text} is not a time that SQL clients can take")
+        return _date(clock(text.replace(_BC, "")) + (_BC if _BC in text else ""))
+
+    return timestamp
 
 
 _zoned = _timestamp(6)

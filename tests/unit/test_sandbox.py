@@ -296,7 +296,7 @@ async def test_values_that_clients_read(pool: SandboxPool, sql: str, kind: str, 
     ("sql", "message"),
     [
         ("'infinity'::DATE", "infinity is not a date"),
-        ("'-infinity'::TIMESTAMP", "-infinity is not a date"),
+        ("'-infinity'::TIMESTAMP", "-infinity is not a time"),
         ("'infinity'::TIMESTAMPTZ", "infinity is not a time"),
         ("to_microseconds(1)", "has microseconds"),
         ("to_months(1) + to_days(1)", "either of months or of days"),

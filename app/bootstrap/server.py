@@ -75,7 +75,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         stack.push_async_callback(router.close)
         copies = CopyReader(settings.tls)
         stack.push_async_callback(copies.close)
-        sandbox = SandboxPool(QueryLimits(settings.query_timeout_s, settings.query_rows_max))
+        sandbox = SandboxPool(QueryLimits(settings.query_timeout_s, settings.query_rows_max), spares=2)
         stack.push_async_callback(sandbox.close)
         recovery = PartitionRecovery(metastore, keyspace)
         engine = SqlEngine(

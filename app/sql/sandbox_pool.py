@@ -87,9 +87,22 @@ class SandboxPool:
         self._closed = False
 
     def warm(self) -> None:
-        """Starts what stands by, so that the first query need not wait for it."""
-        while len(self._idle) < self._spares and not self._closed:
+        """Starts one process, so that the first query need not wait for it."""
+        self._stand_by(min(self._spares, 1))
+
+    def _stand_by(self, count: int) -> None:
+        while len(self._idle) < count and not self._closed:
             self._idle.append(_Sandbox())
+
+    def _take(self, is_cheap: bool) -> _Sandbox:
+        """The process that stands by the longest is for cheap queries while others run."""
+        alone = len(self._line.running) == 1
+        if self._idle and (is_cheap or alone or len(self._idle) > 1):
+            sandbox = self._idle.pop(0 if is_cheap else -1)
+        else:
+            sandbox = _Sandbox()
+        self._stand_by(self._spares)
+        return sandbox
 
     @property
     def queries(self) -> tuple[QueryEntry, ...]:
@@ -169,8 +182,7 @@ class SandboxPool:
     ) -> ResultSet:
         """Raises TimeoutError when its time is over, _NotCheapError, StatementError."""
         header = {"sql": query.sql, "rows_max": self._limits.rows_max, "time_zone": time_zone}
-        sandbox = self._idle.pop() if self._idle else _Sandbox()
-        self.warm()
+        sandbox = self._take(cpu_s_max is not None)
         try:
             await self._started(sandbox)
             async with asyncio.timeout(self._limits.timeout_s):

@@ -73,7 +73,7 @@ async def test_a_cheap_query_beside_heavy_ones(tmp_path: Path) -> None:
     endless = (
         "WITH RECURSIVE t (x) AS (SELECT 1 UNION ALL SELECT (x * 7) % 1000003 FROM t) SELECT count(*) FROM t"
     )
-    pool = SandboxPool(QueryLimits(timeout_s=600, waiting_s=600))
+    pool = SandboxPool(QueryLimits(timeout_s=600, waiting_s=600), spares=2)
     async with opened(tmp_path, pool) as world:
         await world.engine.execute("SELECT 1", SessionContext())
         heavy = [asyncio.create_task(world.engine.execute(endless, SessionContext())) for _ in range(8)]

@@ -23,6 +23,7 @@ from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Position, shortened
 from parser.errors import SourceMap, check_characters
 from parser.queries import Name
+from parser.query_values import exact, is_not_finite
 from parser.script import unclosed
 
 PRODUCT = "zonekeeper"
@@ -44,7 +45,7 @@ _FUNCTIONS = """
     Round RowNumber Sign Split SplitPart Sqrt StartsWith EndsWith Stddev StddevPop StddevSamp StrPosition
     StrToTime Substring Sum TimeToStr TimeToUnix Trim Trunc TryCast Typeof UnixToTime Upper Variance
     VariancePop Year Month Day Hour Minute Second Week Quarter DayOfWeek DayOfYear Localtimestamp
-    CurrentTime Reverse ParseJSON ToChar Unnest Explode
+    CurrentTime Reverse ParseJSON ToChar Unnest Explode Struct Map VarMap ToMap Unhex
 """
 ALLOWED_FUNCTIONS = frozenset(_FUNCTIONS.split())
 ALLOWED_BY_NAME = frozenset({"CARDINALITY", "BOOL_AND", "BOOL_OR", "ISFINITE"})
@@ -103,11 +104,14 @@ _DUCKDB = DuckDB()
 @dataclass(frozen=True, slots=True)
 class PreparedQuery:
     """``sql`` is DuckDB's, over ``relations``; ``places`` maps each name in the text, in lower case, to where
-    it comes first, for errors that only name a thing."""
+    it comes first, for errors that only name a thing. ``is_simple``: it takes no longer than reading what it
+    names, once. ``text`` is the query as written."""
 
     sql: str
     relations: frozenset[str]
     places: dict[str, Position]
+    is_simple: bool = False
+    text: str = ""
 
 
 Resolve = Callable[[Name], str]
@@ -122,11 +126,18 @@ def prepare_query(source: SourceMap, resolve: Resolve) -> PreparedQuery:
     try:
         tree = _parse(source)
         rewriter = _Rewriter(source, resolve)
+        is_simple = _is_simple(tree)
         rewriter.rewrite(tree)
         sql = tree.sql(dialect=_DUCKDB, comments=False)
     except (RecursionError, TooManyStepsError) as error:
         raise source.fail(0, "the query is nested too deeply", ErrorKind.QUERY_INVALID) from error
-    return PreparedQuery(sql, frozenset(rewriter.relations), rewriter.places)
+    return PreparedQuery(sql, frozenset(rewriter.relations), rewriter.places, is_simple, source.text)
+
+
+def _is_simple(tree: exp.Expr) -> bool:
+    """Neither rows for each row of something else nor rows out of nothing."""
+    multiplies = tree.find(exp.Join, exp.With, exp.Unnest, exp.Explode, exp.Subquery, exp.Exists)
+    return multiplies is None and len(list(tree.find_all(exp.Select))) <= 1
 
 
 def _parse(source: SourceMap) -> exp.Query | exp.Values:
@@ -202,6 +213,17 @@ class _Rewriter:
                 node.set("catalog", None)
                 node.set("db", None)
         _name_columns(tree)
+        # From the inside out: what is put in the place of a node keeps what was put into it.
+        for node in reversed(list(tree.walk())):
+            self._make_exact(node)
+
+    def _make_exact(self, node: exp.Expr) -> None:
+        def refuse(blamed: exp.Expr, message: str) -> NoReturn:
+            raise ParseError(ErrorKind.QUERY_INVALID, message, self._place(blamed))
+
+        written = exact(node, refuse)
+        if written is not node:
+            node.replace(written)
 
     def _check(self, node: exp.Expr) -> None:
         if isinstance(node, _FORBIDDEN):
@@ -209,7 +231,7 @@ class _Rewriter:
         if isinstance(node, exp.CTE) and not isinstance(node.this, exp.Query | exp.Values):
             self._refuse(node, "WITH names queries only")
         if isinstance(node, exp.Anonymous):
-            if node.name.upper() not in ALLOWED_BY_NAME:
+            if node.name.upper() not in ALLOWED_BY_NAME and not is_not_finite(node):
                 self._refuse(node, f"the function {shortened(node.name)} is not available")
         elif isinstance(node, exp.Func) and type(node).__name__ not in ALLOWED_FUNCTIONS:
             self._refuse(node, f"the function {node.sql_names()[0]} is not available")
@@ -224,7 +246,9 @@ class _Rewriter:
             if known is None or (place.line, place.column) < (known.line, known.column):
                 self.places[key] = place
         if not node.args.get("quoted"):
-            node.set("this", str(node.this).upper())
+            # The fields of a row have the names that clients know, in lower case; both cases find them.
+            is_field = isinstance(node.parent, exp.ColumnDef)
+            node.set("this", str(node.this).lower() if is_field else str(node.this).upper())
 
     def _bind(self, node: exp.Table) -> None:
         parts = node.parts
@@ -283,5 +307,5 @@ def _name_columns(tree: exp.Expr) -> None:
     if not isinstance(first, exp.Select):
         return
     for index, projection in enumerate(first.expressions):
-        if not projection.is_star and not projection.output_name:
+        if not projection.is_star and (isinstance(projection, exp.Cast) or not projection.output_name):
             first.expressions[index].replace(exp.alias_(projection.copy(), f"_COL{index}", quoted=True))

@@ -22,6 +22,7 @@ HTTP_KINDS = {404: ErrorKind.ADDRESS_NOT_FOUND, 405: ErrorKind.METHOD_NOT_ALLOWE
 """Of what the framework refuses by itself."""
 EDGE = (403, 408, 413, 415, 431)
 """``app.edge`` refuses requests of any route with these."""
+RETRY_AFTER_S = 2
 HTTP_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 
@@ -52,7 +53,15 @@ EVERYWHERE = documented(400, *EDGE)
 
 def problem_response(error: StatementError, extra: dict[str, Any] | None = None) -> Response:
     document = {**problem(error), **(extra or {})}
-    return JSONResponse(document, status_code=document["status"], media_type=MEDIA_TYPE)
+    return problem_document(document)
+
+
+def problem_document(document: dict[str, Any]) -> Response:
+    """With ``Retry-After`` when there was no room for the request."""
+    status, headers = document["status"], None
+    if document["sqlState"] == ErrorKind.TOO_MANY_STATEMENTS.sqlstate:
+        headers = {"Retry-After": str(RETRY_AFTER_S)}
+    return JSONResponse(document, status_code=status, headers=headers, media_type=MEDIA_TYPE)
 
 
 def _allowed(request: Request) -> set[str]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 
-from app.api.problems import MEDIA_TYPE, documented
+from app.api.problems import documented, problem_document
 from app.api.statement_models import (
     WAIT_S_MAX,
     CancelRequest,
@@ -59,7 +59,7 @@ async def run_logged(body: LoggedStatementRequest, key: str | None, services: Se
     results = await _results(row, services, 0, len(row.heads))
     if row.error is not None:
         problem = {**row.error, "results": results, "statement_id": row.statement_id}
-        return JSONResponse(problem, status_code=row.error["status"], media_type=MEDIA_TYPE)
+        return problem_document(problem)
     return JSONResponse(
         {"results": results, "statement_id": row.statement_id, "state": row.state.value},
         headers={"Location": _url(row)},
@@ -155,6 +155,7 @@ async def _document(
     body = {
         "statement_id": row.statement_id,
         "state": row.state.value,
+        "queue_position": services.jobs.position(row.statement_id),
         "sql": row.sql,
         "created_at": _moment(row.created_us),
         "expires_at": _moment(row.expires_us),

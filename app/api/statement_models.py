@@ -44,6 +44,7 @@ class StatementAnswer(StatementResults):
 class LoggedStatement(BaseModel):
     statement_id: str
     state: Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED", "CLOSED"]
+    queue_position: int | None = Field(description="a query that waits for its turn: 1 is the next; else null")
     sql: str
     created_at: str
     expires_at: str

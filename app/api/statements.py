@@ -45,7 +45,7 @@ IfMatch = Annotated[
     "/statements",
     response_model=StatementAnswer | PlanBody,
     responses={
-        **documented(400, 404, 409, 410, 413, 422, 503, 504),
+        **documented(400, 404, 409, 410, 413, 422, 429, 503, 504),
         202: {"model": LoggedStatement, "description": "Not over yet: look at Location again"},
     },
     summary="Run a statement or a script",

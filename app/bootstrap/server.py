@@ -79,7 +79,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         stack.push_async_callback(router.close)
         copies = CopyReader(settings.tls)
         stack.push_async_callback(copies.close)
-        sandbox = SandboxPool(QueryLimits(settings.query_timeout_s, settings.query_rows_max))
+        sandbox = SandboxPool(QueryLimits(settings.query_timeout_s, settings.query_rows_max), spares=2)
         stack.push_async_callback(sandbox.close)
         recovery = PartitionRecovery(metastore, keyspace)
         reader = ScriptReader(settings.script_limits)
@@ -94,7 +94,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             reader,
         )
         stack.callback(engine.close)
-        jobs = StatementJobs(catalog, reader=reader)
+        jobs = StatementJobs(catalog, reader=reader, position=sandbox.position)
         stack.push_async_callback(jobs.close)
         control = OperationControl(metastore, keyspace, WallClock())
         services = Services(

@@ -43,10 +43,14 @@ def answer(query: Query, catalog: CatalogSnapshot, topology: Topology) -> dict[s
 
 
 async def _run(query: PreparedQuery, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
-    pool = SandboxPool(QueryLimits())
+    pool = SandboxPool(QueryLimits(), spares=0)
     try:
         views = [registry.relation(relation) for relation in sorted(query.relations)]
         tables = {view.relation: arrow_stream(view.columns, view.rows(snapshot)) for view in views}
-        return await pool.run(query, tables)
+
+        async def load() -> dict[str, bytes]:
+            return tables
+
+        return await pool.run(query, load)
     finally:
         await pool.close()

@@ -146,7 +146,7 @@ def as_csv(result: Json) -> str:
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow([column["name"] for column in result["columns"]])
-    writer.writerows([["" if value is None else value for value in row] for row in result["data"]])
+    writer.writerows([["" if value is None else _shown(value) for value in row] for row in result["data"]])
     return out.getvalue()
 
 

@@ -33,7 +33,15 @@ from app.sql.sandbox_pool import SandboxPool
 from app.sql.script_reader import ScriptReader, to_the_end
 from app.sql.show import describe_table, describe_zone, show
 from app.sql.statements import ScriptError, StatementResult
-from app.sql.system_views import AUDIT, EVENTS, SYSTEM_VIEWS, ViewRegistry, arrow_stream
+from app.sql.system_views import (
+    AUDIT,
+    EVENTS,
+    SQL_QUERIES,
+    SYSTEM_VIEWS,
+    SystemView,
+    ViewRegistry,
+    arrow_stream,
+)
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.audit import Action, AuditFilter
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
@@ -61,7 +69,8 @@ from rebalance.metastore.mirror import KeyspaceMirror
 
 T = TypeVar("T")
 
-THREADS = 2
+THREADS = 4
+"""One more than queries run at once, so that nobody who only asks for a list waits for theirs."""
 AUDIT_SHOWN_MAX = 10_000
 _ACTIONS = {
     Procedure.RESET_PARTITIONS: Action.RESET_PARTITIONS,
@@ -249,7 +258,7 @@ class SqlEngine:
         """Raises StatementError."""
         self._require_loaded()
         if isinstance(statement, Query):
-            return await self._query(await self._prepare(statement, session))
+            return await self._query(await self._prepare(statement, session), session)
         if isinstance(statement, Call):
             return await self._call(statement, session)
         if isinstance(statement, ExplainDdl):
@@ -295,10 +304,21 @@ class SqlEngine:
 
         return await self._reader.call(len(statement.source.text), prepare)
 
-    async def _query(self, query: PreparedQuery) -> ResultSet:
+    async def _query(self, query: PreparedQuery, session: SessionContext) -> ResultSet:
         views = [self._registry.relation(relation) for relation in sorted(query.relations)]
-        names = {view.name for view in views}
-        snapshot = await self._snapshot(with_events=EVENTS in names, with_audit=AUDIT in names)
+        versions: list[int] = []
+
+        async def load() -> dict[str, bytes]:
+            names = {view.name for view in views}
+            snapshot = await self._snapshot(with_events=EVENTS in names, with_audit=AUDIT in names)
+            versions.append(snapshot.catalog.version)
+            return await self._tables(views, snapshot)
+
+        is_cheap = query.is_simple and all(view.is_short for view in views)
+        answer = await self._sandbox.run(query, load, is_cheap=is_cheap, time_zone=session.time_zone)
+        return replace(answer, catalog_version=versions[-1])
+
+    async def _tables(self, views: Sequence[SystemView], snapshot: SystemSnapshot) -> dict[str, bytes]:
         of = (snapshot.catalog.version, snapshot.keys.revision)
         if of != self._streams_of:
             self._streams, self._streams_of = {}, of
@@ -314,17 +334,17 @@ class SqlEngine:
         tables = await self._in_thread(snapshot, build)
         # What a snapshot shows does not change, but for the time when it was taken, and for what no version of
         # either store tells.
-        passing = (".SNAPSHOT", f".{AUDIT}")
+        passing = (".SNAPSHOT", f".{AUDIT}", f".{SQL_QUERIES}")
         streams.update({name: stream for name, stream in tables.items() if not name.endswith(passing)})
-        answer = await self._sandbox.run(query, tables)
-        return replace(answer, catalog_version=snapshot.catalog.version)
+        return tables
 
     async def _snapshot(self, with_events: bool = False, with_audit: bool = False) -> SystemSnapshot:
         catalog = await self._catalog.snapshot()
         events = await self._catalog.history(catalog.version) if with_events else ()
         audit = await self._catalog.audit(AuditFilter(), AUDIT_SHOWN_MAX) if with_audit else ()
         at_ms = time.time_ns() // 1_000_000
-        return SystemSnapshot(catalog, self._mirror.copy(), self._keyspace, at_ms, events, audit)
+        queries = self._sandbox.queries
+        return SystemSnapshot(catalog, self._mirror.copy(), self._keyspace, at_ms, events, audit, queries)
 
     async def _in_thread(self, snapshot: SystemSnapshot, work: Callable[[], T]) -> T:
         """Raises RefusedError (QUERY_TIMEOUT). When given up, the thread stops at its next checkpoint."""

@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
+from app.actor import current_actor
 from app.errors import problem
 from app.sql.abandoned import outcome_of_abandoned
 from app.sql.script_reader import ScriptReader
@@ -46,12 +47,14 @@ _STATEMENT_ID = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """``lease_s`` exceeds what a store may take to come back; ``kept_s`` is how long results are there."""
+    """``lease_s`` exceeds what a store may take to come back; ``kept_s`` is how long results are there.
+    ``of_address`` leaves room for statements of other addresses."""
 
     lease_s: float = 15.0
     renew_s: float = 1.0
     kept_s: float = 15 * 60.0
     running_max: int = 200
+    of_address: int = 120
 
 
 class CatalogThread(Protocol):
@@ -67,6 +70,7 @@ class RunningJob:
     """A statement that this server runs. ``reached`` is set when its work has said something, or is over."""
 
     statement_id: str
+    address: str = ""
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     cancel: asyncio.Event = field(default_factory=asyncio.Event)
     progress: StatementProgress | None = None
@@ -84,10 +88,16 @@ class StatementJobs:
     """One server's share of the log. ``run`` must run; ``close`` ends what still does."""
 
     def __init__(
-        self, catalog: CatalogThread, limits: JobLimits | None = None, reader: ScriptReader | None = None
+        self,
+        catalog: CatalogThread,
+        limits: JobLimits | None = None,
+        reader: ScriptReader | None = None,
+        position: Callable[[str], int | None] = lambda _: None,
     ) -> None:
+        """``position`` of a statement in the line of queries, None for one that does not wait there."""
         self._reader = reader or ScriptReader()
         self._catalog = catalog
+        self.position = position
         self._limits = limits or JobLimits()
         self._owner = uuid.uuid4().hex
         self._jobs: dict[str, RunningJob] = {}
@@ -96,13 +106,16 @@ class StatementJobs:
     async def submit(self, new: NewStatement, work: Work) -> tuple[StatementRow, bool]:
         """The statement's row, and whether it is new: then ``work`` is running.
 
-        Raises StoreError, and RefusedError when this server runs too many statements already.
+        Raises StoreError, and RefusedError: TOO_MANY_STATEMENTS, CLIENT_STATEMENT_LIMIT.
         """
-        if len(self._jobs) >= self._limits.running_max:
-            message = f"this server runs {self._limits.running_max} statements already"
-            raise RefusedError(ErrorKind.INVALID_REQUEST, message)
-        job = RunningJob(new.statement_id)
         limits = self._limits
+        job = RunningJob(new.statement_id, current_actor().address)
+        if len(self._jobs) >= limits.running_max:
+            message = f"this server runs {limits.running_max} statements already"
+            raise RefusedError(ErrorKind.TOO_MANY_STATEMENTS, message)
+        if sum(each.address == job.address for each in self._jobs.values()) >= limits.of_address:
+            message = f"this server runs {limits.of_address} statements of this address already"
+            raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
         row, created = await self._catalog.on_log(
             lambda log: log.submit(new, self._owner, limits.lease_s, limits.kept_s)
         )

@@ -19,16 +19,31 @@ INFORMATION_SCHEMA = "information_schema"
 Rows = Sequence[tuple[Any, ...]]
 Relation = tuple[tuple[Column, ...], Rows]
 
-# java.sql.Types, which the JDBC driver expects in its metadata relations.
-_JDBC_TYPES = {
-    ColumnType.BIGINT: (-5, 19),
-    ColumnType.INTEGER: (4, 10),
-    ColumnType.DOUBLE: (8, 53),
-    ColumnType.BOOLEAN: (16, None),
-    ColumnType.VARCHAR: (12, 2147483647),
-    ColumnType.TIMESTAMP: (93, 23),
-    ColumnType.JSON: (2000, None),
+# java.sql.Types, which the JDBC driver expects in its metadata relations, and the size of a column.
+_JDBC_TYPES: dict[str, tuple[int, int | None]] = {
+    "boolean": (16, None),
+    "bigint": (-5, 19),
+    "integer": (4, 10),
+    "smallint": (5, 5),
+    "tinyint": (-6, 3),
+    "real": (7, 24),
+    "double": (8, 53),
+    "decimal": (3, 38),
+    "varchar": (12, 2147483647),
+    "varbinary": (-3, 2147483647),
+    "date": (91, 14),
+    "time(6)": (92, 15),
+    "time(6) with time zone": (2013, 21),
+    "timestamp(3)": (93, 23),
+    "timestamp(6)": (93, 26),
+    "timestamp(9)": (93, 29),
+    "timestamp(6) with time zone": (2014, 33),
+    **dict.fromkeys(("json", "uuid", "interval year to month", "interval day to second"), (2000, None)),
+    **dict.fromkeys(("row", "map"), (2000, None)),
+    "array": (2003, None),
 }
+_QUOTED = frozenset({"varchar", "date", "time", "timestamp"})
+_NUMBERS = frozenset({"bigint", "integer", "smallint", "tinyint", "real", "double", "decimal"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +122,7 @@ def _jdbc(tables: Sequence[SystemTable], schemas: Sequence[str], catalog: str) -
 def _jdbc_columns(tables: Sequence[SystemTable], catalog: str) -> Iterable[tuple[Any, ...]]:
     for table in tables:
         for position, column in enumerate(table.columns, start=1):
-            number, size = _JDBC_TYPES[column.type]
+            number, size = _JDBC_TYPES[column.type.value]
             yield (
                 *(catalog, table.schema, table.name, column.name, number, column.type.value, size, None),
                 *(0, 10, 1, None, None, None, None, None, position, "YES", None, None, None, None),
@@ -117,11 +132,11 @@ def _jdbc_columns(tables: Sequence[SystemTable], catalog: str) -> Iterable[tuple
 
 def _jdbc_types() -> Iterable[tuple[Any, ...]]:
     for kind, (number, size) in _JDBC_TYPES.items():
-        quote = "'" if kind is ColumnType.VARCHAR else None
-        is_number = kind in (ColumnType.BIGINT, ColumnType.INTEGER, ColumnType.DOUBLE)
+        quote = "'" if kind.partition("(")[0] in _QUOTED else None
+        is_number = kind in _NUMBERS
         yield (
-            *(kind.value, number, size, quote, quote, None, 1, True, 3, not is_number, False, False, None),
-            *(0, 0, None, None, 10 if is_number else None),
+            *(kind, number, size, quote, quote, None, 1, True, 3, not is_number, False, False, None),
+            *(0, 38 if kind == "decimal" else 0, None, None, 10 if is_number else None),
         )
 
 
@@ -159,13 +174,26 @@ _JDBC_TYPE_COLUMNS = _mixed(
     "local_type_name minimum_scale:b maximum_scale:b sql_data_type:b sql_datetime_sub:b num_prec_radix:b"
 )
 _JDBC_EMPTY = {
-    "attributes": _mixed("type_cat type_schem type_name attr_name data_type:b attr_type_name"),
-    "procedures": _mixed("procedure_cat procedure_schem procedure_name remarks procedure_type:b"),
-    "procedure_columns": _mixed("procedure_cat procedure_schem procedure_name column_name column_type:b"),
-    "pseudo_columns": _mixed("table_cat table_schem table_name column_name data_type:b"),
+    "attributes": _mixed(
+        "type_cat type_schem type_name attr_name data_type:b attr_type_name attr_size:b decimal_digits:b "
+        "num_prec_radix:b nullable:b remarks attr_def sql_data_type:b sql_datetime_sub:b char_octet_length:b "
+        "ordinal_position:b is_nullable scope_catalog scope_schema scope_table source_data_type:b"
+    ),
+    "procedures": _mixed("procedure_cat procedure_schem procedure_name remarks procedure_type:b specific_name"),
+    "procedure_columns": _mixed(
+        "procedure_cat procedure_schem procedure_name column_name column_type:b data_type:b type_name "
+        "precision:b length:b scale:b radix:b nullable:b remarks column_def sql_data_type:b "
+        "sql_datetime_sub:b char_octet_length:b ordinal_position:b is_nullable specific_name"
+    ),
+    "pseudo_columns": _mixed(
+        "table_cat table_schem table_name column_name data_type:b column_size:b decimal_digits:b "
+        "num_prec_radix:b column_usage remarks char_octet_length:b is_nullable"
+    ),
     "super_tables": _text("table_cat", "table_schem", "table_name", "supertable_name"),
-    "super_types": _text("type_cat", "type_schem", "type_name", "supertype_name"),
-    "udts": _mixed("type_cat type_schem type_name class_name data_type:b remarks"),
+    "super_types": _text(
+        *("type_cat", "type_schem", "type_name", "supertype_cat", "supertype_schem", "supertype_name")
+    ),
+    "udts": _mixed("type_cat type_schem type_name class_name data_type:b remarks base_type:b"),
 }
 
 

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from catalog.core.snapshot import StatementWarning
 from catalog.core.zone import ZoneId
 
 
-class ColumnType(Enum):
-    """The value is the name that SQL clients know. Timestamps are milliseconds, in UTC."""
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """``value`` is the type as SQL clients write it: ``bigint``, ``decimal(38,0)``, ``array(date)``. Below are
+    the types of our own views; those of a query's columns are any. A view's timestamps are milliseconds, in
+    UTC."""
 
-    BIGINT = "bigint"
-    INTEGER = "integer"
-    DOUBLE = "double"
-    BOOLEAN = "boolean"
-    VARCHAR = "varchar"
-    TIMESTAMP = "timestamp(3)"
-    JSON = "json"
+    value: str
+
+    BIGINT: ClassVar[ColumnType]
+    INTEGER: ClassVar[ColumnType]
+    DOUBLE: ClassVar[ColumnType]
+    BOOLEAN: ClassVar[ColumnType]
+    VARCHAR: ClassVar[ColumnType]
+    TIMESTAMP: ClassVar[ColumnType]
+    JSON: ClassVar[ColumnType]
+
+
+ColumnType.BIGINT = ColumnType("bigint")
+ColumnType.INTEGER = ColumnType("integer")
+ColumnType.DOUBLE = ColumnType("double")
+ColumnType.BOOLEAN = ColumnType("boolean")
+ColumnType.VARCHAR = ColumnType("varchar")
+ColumnType.TIMESTAMP = ColumnType("timestamp(3)")
+ColumnType.JSON = ColumnType("json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +59,15 @@ class ResultSet:
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """What a client said of its session; ``catalog`` and ``schema`` qualify unqualified names."""
+    """What a client said of its session; ``catalog`` and ``schema`` qualify unqualified names. ``time_zone`` is
+    a name or an offset as ``+01:00``: timestamps with a zone are shown in it."""
 
     user: str = ""
     catalog: str = "zonekeeper"
     schema: str = "system"
     in_transaction: bool = False
     properties: dict[str, str] = field(default_factory=dict)
+    time_zone: str = "UTC"
 
 
 class StatementEngine(Protocol):

@@ -4,9 +4,10 @@ It says when it is ready; then it reads requests from its standard input and wri
 output, one after the other::
 
     frame    = length of the header (4 bytes, big-endian), header (JSON), blobs
-    request  = {"sql", "rows_max", "blobs": [[table name, bytes], ...]}, Arrow streams
+    request  = {"sql", "rows_max", "time_zone", "blobs": [[table name, bytes], ...]}, Arrow streams
     ready    = {"ready": true}
-    answer   = {"columns": [[name, type], ...], "rows"} or {"error", "message", "near"}
+    answer   = {"columns": [[name, type], ...]}, JSON texts of at most ROWS_IN_BLOB rows each;
+               or {"error", "message", "near"}
 
 Why a process: DuckDB's own memory limit does not count every string that a function builds, and such a function
 cannot be interrupted. Here the kernel limits memory, and the server ends a query by ending the process. What a
@@ -17,23 +18,26 @@ access and with its configuration locked.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 import resource
 import struct
 import sys
-from collections.abc import Callable
-from datetime import date, datetime
-from decimal import Decimal
 from typing import IO, Any
+
+from app.sql.sandbox_values import query_text, rows_and_types, wire_type
 
 LENGTH = struct.Struct(">I")
 MEMORY_MB = 256
 """Of DuckDB's own, for each query."""
 ADDRESS_SPACE_MB = 768
 """On top of what the process has once it is warm: DuckDB's, the tables that it was sent and the answer."""
-BIGINT_MAX = 2**63 - 1
+
+RESULT_BYTES_MAX = 32 * 2**20
+"""Of an answer's rows as JSON: what the server holds in memory for one query."""
+ROWS_IN_BLOB = 1000
+NICE = 5
+UTC = "UTC"
 
 SETTINGS = {
     "enable_external_access": "false",
@@ -50,6 +54,7 @@ SETTINGS = {
 }
 
 _NEAR = re.compile(r'column (?:named )?"([^"]+)"|(?:with name) (\S+)')
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d\d?)(?::?(\d\d))?")
 _QUOTED = re.compile(r'"([^"]+)"')
 
 
@@ -79,55 +84,11 @@ def _exactly(stream: IO[bytes], size: int) -> bytes:
     return found
 
 
-def column_type(name: str) -> tuple[str, Callable[[Any], Any]]:
-    """Our type of a type of DuckDB's, and what makes its values fit for JSON."""
-    kind = name.partition("(")[0]
-    if name.endswith("]") or kind in ("STRUCT", "MAP", "JSON", "UNION"):
-        return "json", _as_json
-    known: dict[str, tuple[str, Callable[[Any], Any]]] = {
-        **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "UTINYINT", "USMALLINT"), ("integer", _same)),
-        **dict.fromkeys(("BIGINT", "UINTEGER"), ("bigint", _same)),
-        **dict.fromkeys(("UBIGINT", "HUGEINT", "UHUGEINT"), ("bigint", _as_bigint)),
-        **dict.fromkeys(("DOUBLE", "FLOAT", "DECIMAL"), ("double", _as_double)),
-        "BOOLEAN": ("boolean", _same),
-        "VARCHAR": ("varchar", _same),
-    }
-    if kind.startswith("TIMESTAMP"):
-        return "timestamp(3)", _as_timestamp
-    # The type of a bare NULL.
-    return known.get("INTEGER" if kind == '"NULL"' else kind, ("varchar", _as_text))
+_Answer = tuple[dict[str, Any], dict[str, bytes]]
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _as_bigint(value: int) -> int:
-    if abs(value) > BIGINT_MAX:
-        raise OverflowError(f"{value} does not fit into a bigint")
-    return value
-
-
-def _as_double(value: float | Decimal) -> float | None:
-    """JSON has no infinity and no NaN."""
-    number = float(value)
-    return number if math.isfinite(number) else None
-
-
-def _as_timestamp(value: datetime) -> str:
-    return value.strftime("%Y-%m-%d %H:%M:%S.") + f"{value.microsecond // 1000:03d}"
-
-
-def _as_text(value: Any) -> str:
-    return value.isoformat() if isinstance(value, date) else str(value)
-
-
-def _as_json(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
-
-
-def run_query(database: Any, header: dict[str, Any], tables: dict[str, bytes]) -> dict[str, Any]:
-    """The answer to one request; its connection lives no longer than it."""
+def run_query(database: Any, header: dict[str, Any], tables: dict[str, bytes]) -> _Answer:
+    """The answer to one request and its blobs; its connection lives no longer than it."""
     import duckdb
     import pyarrow as pa
 
@@ -138,18 +99,18 @@ def run_query(database: Any, header: dict[str, Any], tables: dict[str, bytes]) -
         statements = connection.extract_statements(header["sql"])
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             return _error("QUERY_NOT_ALLOWED", "only SELECT, WITH and VALUES can be queried")
-        connection.execute(statements[0])
-        types = [column_type(str(described[1])) for described in connection.description]
-        columns = [
-            [described[0], each[0]] for described, each in zip(connection.description, types, strict=True)
-        ]
-        rows = connection.fetchmany(header["rows_max"] + 1)
-        if len(rows) > header["rows_max"]:
+        relation = connection.query(header["sql"])
+        types = [wire_type(kind) for kind in relation.types]
+        connection.execute(query_text(header["sql"], types))
+        found = connection.fetchmany(header["rows_max"] + 1)
+        if len(found) > header["rows_max"]:
             return _error("RESULT_TOO_LARGE", f"a result has at most {header['rows_max']} rows")
-        converters = [each[1] for each in types]
-        return {"columns": columns, "rows": [_row(row, converters) for row in rows]}
+        rows, names = rows_and_types(found, types)
+        return {"columns": [list(each) for each in zip(relation.columns, names, strict=True)]}, _blobs(rows)
     except MemoryError:
         return _error("QUERY_MEMORY_LIMIT", "the query needs more memory than a query may use")
+    except _TooLargeError:
+        return _error("RESULT_TOO_LARGE", f"a result has at most {RESULT_BYTES_MAX // 2**20} MiB")
     except OverflowError as error:
         return _error("QUERY_FAILED", str(error))
     except duckdb.Error as error:
@@ -158,17 +119,28 @@ def run_query(database: Any, header: dict[str, Any], tables: dict[str, bytes]) -
         connection.close()
 
 
-def _row(row: tuple[Any, ...], converters: list[Callable[[Any], Any]]) -> list[Any]:
-    pairs = zip(row, converters, strict=True)
-    return [None if value is None else convert(value) for value, convert in pairs]
+class _TooLargeError(Exception):
+    """The rows are more than an answer holds."""
 
 
-def _duckdb_error(error: Exception) -> dict[str, Any]:
+def _blobs(rows: list[list[Any]]) -> dict[str, bytes]:
+    blobs: dict[str, bytes] = {}
+    left = RESULT_BYTES_MAX
+    for start in range(0, len(rows), ROWS_IN_BLOB):
+        text = json.dumps(rows[start : start + ROWS_IN_BLOB], ensure_ascii=False)
+        blobs[str(start)] = text.encode("utf-8", "surrogatepass")
+        left -= len(blobs[str(start)])
+        if left < 0:
+            raise _TooLargeError
+    return blobs
+
+
+def _duckdb_error(error: Exception) -> _Answer:
     """The first line of DuckDB's message, without its own hints: those name its internals."""
     import duckdb
 
     message = str(error).split("\n", 1)[0]
-    detail = message.partition("Error: ")[2] or message
+    detail = (message.partition("Error: ")[2] or message).partition(" Use TRY(")[0]
     kinds: tuple[tuple[type[Exception], str], ...] = (
         (duckdb.OutOfMemoryException, "QUERY_MEMORY_LIMIT"),
         (duckdb.PermissionException, "QUERY_NOT_ALLOWED"),
@@ -188,17 +160,17 @@ def _duckdb_error(error: Exception) -> dict[str, Any]:
     return _error(name, detail, next(filter(None, near.groups())).strip("!.") if near else None)
 
 
-def _error(name: str, message: str, near: str | None = None) -> dict[str, Any]:
-    return {"error": name, "message": message, "near": near}
+def _error(name: str, message: str, near: str | None = None) -> _Answer:
+    return {"error": name, "message": message, "near": near}, {}
 
 
-def _open() -> Any:
-    """A database with nothing in it, warm and locked."""
+def _open(time_zone: str) -> Any:
+    """A database with nothing in it, warm and locked. Raises duckdb.Error for an unknown zone."""
     import duckdb
     import pyarrow as pa
 
     database = duckdb.connect(":memory:", config=SETTINGS)
-    database.execute("SET TimeZone = 'UTC'") if _has_timezones(database) else None
+    database.execute(f"SET GLOBAL TimeZone = {_literal(time_zone)}")
     database.execute("SET lock_configuration = true")
     warm = database.cursor()
     warm.register("w", pa.table([pa.nulls(1, pa.int64())], names=["a"]))
@@ -207,9 +179,18 @@ def _open() -> Any:
     return database
 
 
-def _has_timezones(database: Any) -> bool:
-    found = database.execute("SELECT 1 FROM duckdb_settings() WHERE name = 'TimeZone'").fetchall()
-    return bool(found)
+def _literal(text: str) -> str:
+    escaped = text.replace("'", "''")
+    return f"'{escaped}'"
+
+
+def zone_name(text: str) -> str:
+    """DuckDB's name of a zone that a client named: offsets are ``GMT+01:00`` there (of ``UTC+05:30`` it
+    drops the minutes)."""
+    if text in ("Z", "UT"):
+        return UTC
+    offset = _OFFSET.fullmatch(text)
+    return f"GMT{offset[1]}{offset[2].zfill(2)}:{offset[3] or '00'}" if offset else text
 
 
 def _confine() -> None:
@@ -227,12 +208,37 @@ def main() -> None:
     os.environ.clear()
     # Both libraries would import it if they could: half a second for something that is never used here.
     sys.modules["pandas"] = None  # type: ignore[assignment]
-    database = _open()
+    databases = _Databases()
+    databases.of(UTC)
     _confine()
+    # The server answers everybody else meanwhile.
+    os.nice(NICE)
     write_frame(sys.stdout.buffer, {"ready": True})
     while (frame := read_frame(sys.stdin.buffer)) is not None:
-        answer = run_query(database, *frame)
-        write_frame(sys.stdout.buffer, answer)
+        write_frame(sys.stdout.buffer, *databases.answer(*frame))
+
+
+class _Databases:
+    """The database of the session's zone: its settings are locked, so that another zone needs another one."""
+
+    def __init__(self) -> None:
+        self._zone = ""
+        self._database: Any = None
+
+    def of(self, time_zone: str) -> Any:
+        if time_zone != self._zone:
+            self._database = _open(time_zone)
+            self._zone = time_zone
+        return self._database
+
+    def answer(self, header: dict[str, Any], tables: dict[str, bytes]) -> _Answer:
+        import duckdb
+
+        try:
+            database = self.of(zone_name(header["time_zone"]))
+        except duckdb.Error:
+            return _error("INVALID_REQUEST", f"there is no time zone {header['time_zone'][:60]}")
+        return run_query(database, header, tables)
 
 
 if __name__ == "__main__":

@@ -42,3 +42,9 @@ def next_statement_id() -> str:
         return uuid.uuid4().hex
     parts.given += 1
     return part_id(parts.statement_id, parts.given)
+
+
+def current_statement_id() -> str:
+    """Of the logged statement that runs; empty outside of ``numbered``."""
+    parts = _CURRENT.get()
+    return parts.statement_id if parts is not None else ""

@@ -35,6 +35,7 @@ CLIENTS_CATALOG = "SYSTEM"
 SCHEMA = "SYSTEM"
 EVENTS = "EVENTS"
 AUDIT = "AUDIT"
+SQL_QUERIES = "SQL_QUERIES"
 
 Row = tuple[Any, ...]
 
@@ -65,6 +66,11 @@ class SystemView:
     def relation(self) -> str:
         """The name under which a query finds it."""
         return f"{self.schema}.{self.name}"
+
+    @property
+    def is_short(self) -> bool:
+        """It has few rows however many zones there are: about the views, or the queries."""
+        return self.schema != SCHEMA or self.name in (SQL_QUERIES, "SNAPSHOT")
 
 
 def view(
@@ -205,6 +211,21 @@ def _audit(snapshot: SystemSnapshot) -> Iterator[Row]:
             entry.details,
             entry.version_before,
             entry.version_after,
+        )
+
+
+def _sql_queries(snapshot: SystemSnapshot) -> Iterator[Row]:
+    for query in snapshot.queries:
+        yield (
+            query.statement_id or None,
+            "WAITING" if query.position else "RUNNING",
+            query.position or None,
+            query.client.user or None,
+            query.client.address or None,
+            query.is_cheap,
+            query.waited_ms,
+            query.ran_ms,
+            query.sql,
         )
 
 
@@ -382,6 +403,18 @@ SYSTEM_VIEWS = (
             **dict.fromkeys(("CATALOG_VERSION_BEFORE", "CATALOG_VERSION_AFTER"), BIGINT),
         },
         _audit,
+    ),
+    view(
+        SQL_QUERIES,
+        {
+            **dict.fromkeys(("STATEMENT_ID", "STATE"), VARCHAR),
+            "POSITION": INTEGER,
+            **dict.fromkeys(("USER_NAME", "ADDRESS"), VARCHAR),
+            "IS_CHEAP": BOOLEAN,
+            **dict.fromkeys(("WAITED_MS", "RAN_MS"), BIGINT),
+            "STATEMENT": VARCHAR,
+        },
+        _sql_queries,
     ),
     view(
         "SNAPSHOT",

@@ -17,7 +17,9 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from catalog.core.errors import ErrorKind, ParseError, RefusedError
 from parser.limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
-from parser.script import Piece, check_size, split_script
+from parser.queries import QUERY_WORDS
+from parser.query_values import is_not_finite
+from parser.script import Piece, check_size, first_words, split_script
 from parser.select import QueryDialect, TooManyStepsError
 
 PARAMETER_TOKENS_MAX = 10_000
@@ -25,8 +27,11 @@ PARAMETER_TOKENS_MAX = 10_000
 
 
 _DIALECT = QueryDialect()
-_NUMBER = re.compile(r"-?\d+(\.\d*)?([eE][+-]?\d+)?")
-_LITERALS = (exp.Literal, exp.Boolean, exp.Null, exp.HexString)
+_NUMBER = re.compile(
+    r" ?CAST\('(-?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)' AS (?:DECIMAL|DOUBLE|REAL|(?:TINY|SMALL|BIG)?INT|INTEGER)\)"
+)
+_LITERALS = (exp.Literal, exp.Boolean, exp.Null, exp.HexString, exp.UnicodeString)
+_CONSTRUCTORS = (exp.Array, exp.Struct, exp.Map, exp.VarMap, exp.ToMap)
 
 
 class ControlKind(Enum):
@@ -76,6 +81,8 @@ def parse_control(sql: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFla
 
 def bind(sql: str, parameters: tuple[str, ...]) -> str:
     """``sql`` with its placeholders replaced by ``parameters`` in order. Raises RefusedError."""
+    if first_words(sql, 1) not in QUERY_WORDS:
+        parameters = tuple(plain(each) for each in parameters)
     places = [token for token in _tokens(sql) if token.token_type is TokenType.PLACEHOLDER]
     if len(places) != len(parameters):
         message = f"the statement has {len(places)} parameters, {len(parameters)} were given"
@@ -111,24 +118,27 @@ def literal(text: str) -> str:
 
 
 def _text(node: exp.Expr) -> str:
-    """A space before a minus: behind another one it would begin a comment. A decimal's digits are all kept."""
-    if isinstance(node, exp.Cast) and node.is_type("DECIMAL", "DOUBLE") and node.this.is_string:
-        number = node.this.name
-        if node.to.expressions or not _NUMBER.fullmatch(number):
-            return node.sql(dialect=_DIALECT)
-        text = number if node.is_type("DECIMAL") or "e" in number.lower() else f"{number}e0"
-    else:
-        text = node.sql(dialect=_DIALECT)
+    """A space before a minus: behind another one it would begin a comment."""
+    text = node.sql(dialect=_DIALECT)
     return f" {text}" if text.startswith("-") else text
 
 
+def plain(literal: str) -> str:
+    """A typed number as its digits: what is no query knows numbers without a type only."""
+    number = _NUMBER.fullmatch(literal)
+    return literal if number is None else f" {number[1]}" if number[1].startswith("-") else number[1]
+
+
 def _is_literal(node: exp.Expr) -> bool:
-    if isinstance(node, (exp.Neg, exp.Cast)):
-        inner = node.this
-        return isinstance(inner, _LITERALS) or (isinstance(inner, exp.Neg) and _is_literal(inner))
-    if isinstance(node, exp.Array):
-        return all(_is_literal(each) for each in node.expressions)
-    return isinstance(node, _LITERALS)
+    if isinstance(node, exp.Neg):
+        return isinstance(node.this, exp.Literal) or is_not_finite(node.this)
+    if isinstance(node, exp.Cast | exp.ParseJSON):
+        return _is_literal(node.this)
+    if isinstance(node, exp.Interval):
+        return node.this is not None and _is_literal(node.this)
+    if isinstance(node, _CONSTRUCTORS):
+        return all(_is_literal(each) for each in node.iter_expressions())
+    return isinstance(node, _LITERALS) or is_not_finite(node)
 
 
 def _pieces(sql: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> list[Piece]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from app.sql.results import Column, ColumnType, ResultSet, SessionContext, StatementEngine
 from app.sql.trino_control import ControlKind, bind, placeholders
+from app.sql.type_signature import type_signature
 from parser.queries import QUERY_WORDS, QUESTION_WORDS
 from parser.script import first_words
 
@@ -20,11 +21,12 @@ _OUTPUT = (
 )
 
 _TYPE_BYTES = {
-    ColumnType.BIGINT: 8,
-    ColumnType.INTEGER: 4,
-    ColumnType.DOUBLE: 8,
-    ColumnType.BOOLEAN: 1,
-    ColumnType.TIMESTAMP: 8,
+    **dict.fromkeys(("boolean", "tinyint"), 1),
+    "smallint": 2,
+    **dict.fromkeys(("integer", "real", "date", "interval year to month"), 4),
+    **dict.fromkeys(("bigint", "double", "time", "timestamp", "interval day to second"), 8),
+    **dict.fromkeys(("time with time zone", "timestamp with time zone"), 8),
+    "uuid": 16,
 }
 """Of the fixed-size types; the others have size 0 in this protocol."""
 
@@ -53,4 +55,5 @@ class PreparedDescriber:
 
 def _described(column: Column) -> tuple[object, ...]:
     """Which table a column came from is not told: it may be the result of any expression."""
-    return column.name, "", "", "", column.type.value, _TYPE_BYTES.get(column.type, 0), False
+    kind = column.type.value
+    return column.name, "", "", "", kind, _TYPE_BYTES.get(type_signature(kind)["rawType"], 0), False

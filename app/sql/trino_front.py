@@ -17,7 +17,7 @@ from app.sql.jobs import StatementJobs
 from app.sql.metadata_show import rewrite_show
 from app.sql.results import StatementEngine
 from app.sql.script_reader import ScriptReader
-from app.sql.trino_control import Control, ControlKind, bind, literal, parse_control
+from app.sql.trino_control import Control, ControlKind, bind, literal, parse_control, plain
 from app.sql.trino_describe import PreparedDescriber
 from app.sql.trino_pages import Addresses, page_body, page_count
 from app.sql.trino_session import TrinoSession, check_property
@@ -132,7 +132,8 @@ class TrinoFront:
         else:
             progress = self._jobs.progress(row)
             counts = [progress.done, progress.total] if progress else None
-            answer = {"page": before, "status": counts, "reported": bool(row.heads)}
+            queued = self._jobs.position(statement_id)
+            answer = {"page": before, "status": counts, "reported": bool(row.heads), "queued": queued}
         if not await self._jobs.advance(statement_id, token, answer):
             return await self.get(statement_id, token, addresses)
         return await self._again(replace(row, token=token, token_answer=answer), token, addresses)
@@ -167,7 +168,8 @@ class TrinoFront:
         row = replace(found if found is not None else row, token=0, token_answer=None)
         ended = row.state.is_over and page_count(row) == 0
         progress = self._jobs.progress(row)
-        return Page(page_body(row, addresses, progress, None if ended else 1))
+        queued = self._jobs.position(row.statement_id)
+        return Page(page_body(row, addresses, progress, None if ended else 1, queued=queued))
 
     async def _again(self, row: StatementRow, token: int, addresses: Addresses) -> Page:
         """The page of the newest token: the same each time."""
@@ -183,7 +185,7 @@ class TrinoFront:
                 heads=row.heads if answer["reported"] else (),
                 warnings=row.warnings if answer["reported"] else (),
             )
-            return Page(page_body(then, addresses, progress, token + 1))
+            return Page(page_body(then, addresses, progress, token + 1, queued=answer.get("queued")))
         count = page_count(row)
         rows = await self._jobs.rows(row.statement_id, 1, page) if page < count else None
         next_token = token + 1 if page + 1 < count else None
@@ -229,7 +231,7 @@ def _controlled(control: Control, session: TrinoSession, addresses: Addresses) -
             headers["X-Trino-Set-Catalog"] = quote_plus(control.catalog)
         headers["X-Trino-Set-Schema"] = quote_plus(control.name)
     elif kind is ControlKind.SET_SESSION:
-        value = literal(control.text).strip()
+        value = plain(literal(control.text)).strip()
         value = value[1:-1].replace("''", "'") if value.startswith("'") else value.lower()
         check_property(control.name, value)
         headers["X-Trino-Set-Session"] = f"{control.name}={quote_plus(value)}"

@@ -13,14 +13,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.sql.results import Column, ColumnType
+from app.sql.type_signature import type_signature
 from catalog.core.errors import ErrorKind
 from catalog.core.statement_log import StatementProgress, StatementRow, StatementState
 
 Json = dict[str, Any]
 
 ROWS_IN_PAGE = 1000
-
-_EXTERNAL = frozenset({"58000", "08006", "57P03", "40001", "40003"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,10 @@ def page_body(
     progress: StatementProgress | None,
     next_token: int | None,
     rows: list[list[Any]] | None = None,
+    queued: int | None = None,
 ) -> Json:
-    """One page. ``next_token`` None ends the statement; ``rows`` are those of this page."""
+    """One page. ``next_token`` None ends the statement; ``rows`` are those of this page, ``queued`` is the
+    position of a query that waits for its turn."""
     head = row.heads[0] if row.heads else {}
     body: Json = {"id": row.statement_id, "infoUri": addresses.info_uri(row.statement_id)}
     if next_token is not None:
@@ -52,7 +53,7 @@ def page_body(
         body["columns"] = [_column(name, kind) for name, kind in head["columns"]]
         if rows:
             body["data"] = rows
-    body["stats"] = _stats(row, progress, head)
+    body["stats"] = _stats(row, progress, head, queued)
     body["warnings"] = [_warning(each) for each in row.warnings]
     if row.error is not None:
         body["error"] = _error(row.error)
@@ -72,37 +73,33 @@ def wire_value(value: Any, column: Column) -> Any:
     """A JSON-ready value as the protocol writes its type: JSON and timestamps are strings."""
     if value is None:
         return None
-    if column.type is ColumnType.JSON and not isinstance(value, str):
+    if column.type == ColumnType.JSON and not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
-    if column.type is ColumnType.TIMESTAMP and isinstance(value, int):
+    if column.type == ColumnType.TIMESTAMP and isinstance(value, int):
         moment = datetime.fromtimestamp(value // 1000, UTC)
         return f"{moment:%Y-%m-%d %H:%M:%S}.{value % 1000:03d}"
     return value
 
 
 def _column(name: str, kind: str) -> Json:
-    base = kind.partition("(")[0]
-    arguments: list[Json] = []
-    if base == "varchar":
-        arguments = [{"kind": "LONG", "value": 2147483647}]
-    elif base == "timestamp":
-        arguments = [{"kind": "LONG", "value": 3}]
-    return {"name": name, "type": kind, "typeSignature": {"rawType": base, "arguments": arguments}}
+    return {"name": name, "type": kind, "typeSignature": type_signature(kind)}
 
 
-def _stats(row: StatementRow, progress: StatementProgress | None, head: Json) -> Json:
+def _stats(row: StatementRow, progress: StatementProgress | None, head: Json, queued: int | None) -> Json:
     states = {StatementState.PENDING: "QUEUED", StatementState.RUNNING: "RUNNING"}
     state = states.get(row.state, "FINISHED" if row.error is None else "FAILED")
+    if queued is not None and not row.state.is_over:
+        state = "QUEUED"
     done, total = (progress.done, progress.total) if progress is not None else (int(row.state.is_over), 1)
     elapsed_ms = ((row.finished_us or row.created_us) - row.created_us) // 1000
     return {
         "state": state,
-        "queued": row.state is StatementState.PENDING,
-        "scheduled": row.state is not StatementState.PENDING,
+        "queued": state == "QUEUED",
+        "scheduled": state != "QUEUED",
         "nodes": 1,
         "totalSplits": total,
-        "queuedSplits": 0,
-        "runningSplits": total - done,
+        "queuedSplits": total - done if state == "QUEUED" else 0,
+        "runningSplits": 0 if state == "QUEUED" else total - done,
         "completedSplits": done,
         "cpuTimeMillis": 0,
         "wallTimeMillis": elapsed_ms,
@@ -114,6 +111,7 @@ def _stats(row: StatementRow, progress: StatementProgress | None, head: Json) ->
         "peakMemoryBytes": 0,
         "spilledBytes": 0,
         "progressPercentage": 100.0 * done / total if total else 100.0,
+        "queuePosition": queued,
     }
 
 
@@ -130,7 +128,7 @@ def _error(problem: Json) -> Json:
         "sqlState": problem["sqlState"],
         "errorCode": problem["code"],
         "errorName": problem["name"],
-        "errorType": _error_type(problem),
+        "errorType": ErrorKind[problem["name"]].protocol_type.value,
         "failureInfo": {
             "type": problem["name"],
             "message": problem["detail"],
@@ -142,13 +140,3 @@ def _error(problem: Json) -> Json:
         error["errorLocation"] = {"lineNumber": line, "columnNumber": column}
         error["failureInfo"]["errorLocation"] = error["errorLocation"]
     return error
-
-
-def _error_type(problem: Json) -> str:
-    if problem["name"] == ErrorKind.INTERNAL_ERROR.name:
-        return "INTERNAL_ERROR"
-    if problem["sqlState"] in _EXTERNAL:
-        return "EXTERNAL"
-    if problem["sqlState"] == ErrorKind.NODE_MEMBER_LIMIT.sqlstate:
-        return "INSUFFICIENT_RESOURCES"
-    return "USER_ERROR"

@@ -34,6 +34,7 @@ class TrinoSession:
     catalog: str = "zonekeeper"
     schema: str = "system"
     source: str = ""
+    time_zone: str = "UTC"
     transaction_id: str | None = None
     properties: dict[str, str] = field(default_factory=dict)
     prepared: dict[str, str] = field(default_factory=dict)
@@ -41,7 +42,12 @@ class TrinoSession:
     @property
     def context(self) -> SessionContext:
         return SessionContext(
-            self.user, self.catalog, self.schema, self.transaction_id is not None, dict(self.properties)
+            self.user,
+            self.catalog,
+            self.schema,
+            self.transaction_id is not None,
+            dict(self.properties),
+            self.time_zone,
         )
 
     @property
@@ -77,6 +83,7 @@ def read_session(headers: Iterable[tuple[str, str]]) -> TrinoSession:
         catalog=one("catalog", "zonekeeper"),
         schema=one("schema", "system"),
         source=one("source"),
+        time_zone=one("time-zone", "UTC"),
         transaction_id=None if transaction.upper() == NO_TRANSACTION else transaction,
         properties={_property(name): value for name, value in _pairs(found.get("session", ()))},
         prepared=dict(_pairs(found.get("prepared-statement", ()))),

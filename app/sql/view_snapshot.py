@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from app.sql.query_line import QueryEntry
 from app.views import KeyspaceViews, PlacedZone
 from catalog.core.audit import AuditRecord
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
@@ -50,7 +51,7 @@ class ZoneSizes:
 @dataclass(frozen=True)
 class SystemSnapshot:
     """``events`` is the catalog's history up to its version, ``audit`` who changed what, the newest first; each
-    is empty when no view needs it."""
+    is empty when no view needs it. ``queries`` are those of this server."""
 
     catalog: CatalogSnapshot
     keys: KeyspaceCopy
@@ -58,6 +59,7 @@ class SystemSnapshot:
     taken_at_ms: int
     events: tuple[VersionRecord, ...] = ()
     audit: tuple[AuditRecord, ...] = ()
+    queries: tuple[QueryEntry, ...] = ()
     given_up: threading.Event = field(default_factory=threading.Event)
 
     def checkpoint(self) -> None:

@@ -32,3 +32,8 @@ class ErrorRow:
     title: str
     action: str
     protocol_type: ProtocolType = ProtocolType.USER_ERROR
+
+
+def no_room(code: int, http_status: int, title: str, action: str) -> ErrorRow:
+    """A row for what would be done if others did less."""
+    return ErrorRow(code, "53300", http_status, title, action, ProtocolType.INSUFFICIENT_RESOURCES)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from enum import Enum
 
 from catalog.core import request_errors
-from catalog.core.error_rows import ErrorRow, ProtocolType
+from catalog.core.error_rows import ErrorRow, ProtocolType, no_room
 from catalog.core.messages import Position
 
 
@@ -263,6 +263,12 @@ class ErrorKind(Enum):
         5103, "54000", 400, "The result has too many rows", "Add a LIMIT or a narrower condition."
     )
 
+    TOO_MANY_STATEMENTS = no_room(5104, 503, "The server has too many statements", "Send it again later.")
+    CLIENT_STATEMENT_LIMIT = no_room(5105, 429, "The client has too many statements", "Wait for one of them.")
+    QUERY_WAIT_TIMEOUT = no_room(
+        5106, 503, "The query waited too long", "Look at SYSTEM.SQL_QUERIES; try later."
+    )
+
     CATALOG_VERSION_CONFLICT = ErrorRow(
         6001,
         "40001",
@@ -371,32 +377,16 @@ class ErrorKind(Enum):
         ProtocolType.EXTERNAL,
     )
 
-    INVALID_REQUEST = ErrorRow(8001, "22023", 400, "The request is not valid", "Correct the request.")
-    PARAMETERS_MISMATCH = ErrorRow(
-        8003, "07001", 400, "The parameters do not fit the statement", "Give a value for each ?, and no other."
-    )
-    KEY_NOT_FOUND = ErrorRow(8002, "02000", 404, "The key does not exist", "Check the key and the zone.")
-    IDEMPOTENCY_KEY_REUSED = ErrorRow(
-        8009, "22023", 422, "The idempotency key belongs to another text", "Use a new key for a new statement."
-    )
-    STATEMENT_NOT_FOUND = ErrorRow(
-        8004, "02000", 404, "There is no such statement", "Results are kept for a time only: send it again."
-    )
-    STATEMENT_RESULT_GONE = ErrorRow(
-        8005, "55000", 410, "The result is not kept any more", "Read pages in order; send the statement again."
-    )
-    STATEMENT_CANCELED = ErrorRow(
-        8006, "57014", 409, "The statement was canceled", "Read the state back: the message says what stays."
-    )
-    STATEMENT_TIMED_OUT = ErrorRow(
-        8007, "57014", 409, "The statement took too long", "Allow more time; the message says what stays."
-    )
-    PREPARED_STATEMENT_UNKNOWN = ErrorRow(
-        8008, "26000", 400, "There is no such prepared statement", "PREPARE it first."
-    )
-    REVISION_GONE = ErrorRow(
-        8010, "55000", 410, "The revision is not kept any more", "Read at a newer revision, or at a time."
-    )
+    INVALID_REQUEST = request_errors.INVALID_REQUEST
+    PARAMETERS_MISMATCH = request_errors.PARAMETERS_MISMATCH
+    KEY_NOT_FOUND = request_errors.KEY_NOT_FOUND
+    IDEMPOTENCY_KEY_REUSED = request_errors.IDEMPOTENCY_KEY_REUSED
+    STATEMENT_NOT_FOUND = request_errors.STATEMENT_NOT_FOUND
+    STATEMENT_RESULT_GONE = request_errors.STATEMENT_RESULT_GONE
+    STATEMENT_CANCELED = request_errors.STATEMENT_CANCELED
+    STATEMENT_TIMED_OUT = request_errors.STATEMENT_TIMED_OUT
+    PREPARED_STATEMENT_UNKNOWN = request_errors.PREPARED_STATEMENT_UNKNOWN
+    REVISION_GONE = request_errors.REVISION_GONE
     ORIGIN_REFUSED = request_errors.ORIGIN_REFUSED
     HOST_REFUSED = request_errors.HOST_REFUSED
     USER_REQUIRED = request_errors.USER_REQUIRED
@@ -406,19 +396,9 @@ class ErrorKind(Enum):
     HEADERS_TOO_LARGE = request_errors.HEADERS_TOO_LARGE
     REQUEST_MALFORMED = request_errors.REQUEST_MALFORMED
     SHOWN_STATE_CHANGED = request_errors.SHOWN_STATE_CHANGED
-    TEXT_NOT_UTF8 = ErrorRow(
-        8201,
-        "22021",
-        400,
-        "The text is not UTF-8",
-        "Send whole characters in UTF-8, percent-encoded in addresses.",
-    )
-    METHOD_NOT_ALLOWED = ErrorRow(
-        8202, "0A000", 405, "The address does not take this method", "Use a method that Allow names."
-    )
-    ADDRESS_NOT_FOUND = ErrorRow(
-        8203, "42704", 404, "There is nothing at this address", "Look at /docs for what there is."
-    )
+    TEXT_NOT_UTF8 = request_errors.TEXT_NOT_UTF8
+    METHOD_NOT_ALLOWED = request_errors.METHOD_NOT_ALLOWED
+    ADDRESS_NOT_FOUND = request_errors.ADDRESS_NOT_FOUND
     INTERNAL_ERROR = ErrorRow(
         9001,
         "XX000",

@@ -1,9 +1,36 @@
-"""Rows of the table of errors for requests that are refused before anybody looks at what they ask for."""
+"""Rows of the table of errors for requests: their form, their size and time, statements that are asked for
+again, and what is refused before anybody looks at what it asks for."""
 
 from __future__ import annotations
 
 from catalog.core.error_rows import ErrorRow
 
+INVALID_REQUEST = ErrorRow(8001, "22023", 400, "The request is not valid", "Correct the request.")
+PARAMETERS_MISMATCH = ErrorRow(
+    8003, "07001", 400, "The parameters do not fit the statement", "Give a value for each ?, and no other."
+)
+KEY_NOT_FOUND = ErrorRow(8002, "02000", 404, "The key does not exist", "Check the key and the zone.")
+IDEMPOTENCY_KEY_REUSED = ErrorRow(
+    8009, "22023", 422, "The idempotency key belongs to another text", "Use a new key for a new statement."
+)
+STATEMENT_NOT_FOUND = ErrorRow(
+    8004, "02000", 404, "There is no such statement", "Results are kept for a time only: send it again."
+)
+STATEMENT_RESULT_GONE = ErrorRow(
+    8005, "55000", 410, "The result is not kept any more", "Read pages in order; send the statement again."
+)
+STATEMENT_CANCELED = ErrorRow(
+    8006, "57014", 409, "The statement was canceled", "Read the state back: the message says what stays."
+)
+STATEMENT_TIMED_OUT = ErrorRow(
+    8007, "57014", 409, "The statement took too long", "Allow more time; the message says what stays."
+)
+PREPARED_STATEMENT_UNKNOWN = ErrorRow(
+    8008, "26000", 400, "There is no such prepared statement", "PREPARE it first."
+)
+REVISION_GONE = ErrorRow(
+    8010, "55000", 410, "The revision is not kept any more", "Read at a newer revision, or at a time."
+)
 ORIGIN_REFUSED = ErrorRow(
     8101,
     "42501",
@@ -42,4 +69,17 @@ SHOWN_STATE_CHANGED = ErrorRow(
     409,
     "What was shown has changed",
     "Look at it again and send what it shows now: nothing was done.",
+)
+TEXT_NOT_UTF8 = ErrorRow(
+    8201,
+    "22021",
+    400,
+    "The text is not UTF-8",
+    "Send whole characters in UTF-8, percent-encoded in addresses.",
+)
+METHOD_NOT_ALLOWED = ErrorRow(
+    8202, "0A000", 405, "The address does not take this method", "Use a method that Allow names."
+)
+ADDRESS_NOT_FOUND = ErrorRow(
+    8203, "42704", 404, "There is nothing at this address", "Look at /docs for what there is."
 )

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from statistics import median
@@ -12,6 +13,7 @@ from statistics import median
 import pytest
 
 from app.sql.results import SessionContext
+from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from catalog.ports import StatementStamp
@@ -64,3 +66,31 @@ async def test_latency(tmp_path: Path, count: int) -> None:
                     took.append((time.perf_counter() - begun) * 1000)
                 state = "changed" if changed else "same   "
                 print(f"{count:6} zones, {state}: {median(took):7.1f} ms median, {max(took):7.1f} max: {sql}")
+
+
+async def test_a_cheap_query_beside_heavy_ones(tmp_path: Path) -> None:
+    """How long SELECT 1 takes while eight queries run or wait, and the next one after a cancel."""
+    endless = (
+        "WITH RECURSIVE t (x) AS (SELECT 1 UNION ALL SELECT (x * 7) % 1000003 FROM t) SELECT count(*) FROM t"
+    )
+    pool = SandboxPool(QueryLimits(timeout_s=600, waiting_s=600), spares=2)
+    async with opened(tmp_path, pool) as world:
+        await world.engine.execute("SELECT 1", SessionContext())
+        heavy = [asyncio.create_task(world.engine.execute(endless, SessionContext())) for _ in range(8)]
+        while len(pool.queries) < len(heavy):
+            await asyncio.sleep(0.01)
+        took = []
+        for _ in range(ROUNDS):
+            begun = time.perf_counter()
+            await world.engine.execute("SELECT 1", SessionContext())
+            took.append((time.perf_counter() - begun) * 1000)
+        print(f"SELECT 1 beside {len(heavy)}: {median(took):7.1f} ms median, {max(took):7.1f} max")
+        begun = time.perf_counter()
+        heavy.pop(0).cancel()
+        while len(pool.queries) > len(heavy) or sum(each.position == 0 for each in pool.queries) < 2:
+            await asyncio.sleep(0.001)
+        print(f"after a cancel the next begins after {(time.perf_counter() - begun) * 1000:7.1f} ms")
+        for task in heavy:
+            task.cancel()
+        await asyncio.gather(*heavy, return_exceptions=True)
+    await pool.close()

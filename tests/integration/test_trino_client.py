@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+import uuid
 from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
+from zoneinfo import ZoneInfo
 
 import httpx
 import pytest
@@ -60,8 +63,111 @@ def test_queries_and_parameters(connection: trino.dbapi.Connection) -> None:
     assert [each[0] for each in cursor.description] == ["a", "b"]
     assert cursor.execute("SELECT 1 - ?", (-1,)).fetchall() == [[2]]
     found = cursor.execute("SELECT ?, ?, ?, ?", (True, None, 1.5, Decimal("12345.678901"))).fetchall()
-    assert found == [[True, None, 1.5, 12345.678901]]
+    assert found == [[True, None, 1.5, Decimal("12345.678901")]]
     assert cursor.execute("SELECT version()").fetchone() == ["zonekeeper"]
+
+
+def test_each_type_goes_there_and_comes_back(connection: trino.dbapi.Connection) -> None:
+    """As a parameter, in the literals that the driver writes; precision and scale are those of the value."""
+    berlin = ZoneInfo("Europe/Berlin")
+    half_hours = timezone(timedelta(hours=5, minutes=30))
+    values: dict[str, list[Any]] = {
+        "boolean": [True, False],
+        "integer": [0, -(2**31)],
+        "bigint": [2**63 - 1, -(2**63)],
+        "decimal(19,0)": [2**63],
+        "double": [1.0 / 3, float("inf"), float("-inf"), 5e-324],
+        "varchar": ["it's; -- ? \u2603 \U0001f600", ""],
+        "varbinary": [b"\x00e\xff", b""],
+        "decimal(2,2)": [Decimal("-0.05")],
+        "decimal(38,0)": [Decimal("12345678901234567890123456789012345678")],
+        "decimal(38,18)": [Decimal("12345678901234567890.123456789012345678")],
+        "date": [date(2024, 2, 29), date(1582, 10, 4)],
+        "time(6)": [time(1, 2, 3, 456789)],
+        "time(6) with time zone": [time(1, 2, 3, 5, tzinfo=half_hours)],
+        "timestamp(6)": [datetime(2024, 2, 3, 4, 5, 6, 789123)],
+        "timestamp(6) with time zone": [
+            datetime(2024, 7, 3, 4, 5, 6, 789123, tzinfo=berlin),
+            datetime(2024, 2, 3, 4, 5, 6, tzinfo=half_hours),
+            datetime(2024, 2, 3, 4, 5, 6, tzinfo=UTC),
+        ],
+        "uuid": [uuid.UUID("12151fd2-7586-11e9-8f9e-2a86e4085a59")],
+        "array(integer)": [[1, None, 3]],
+        "array(date)": [[date(2024, 2, 29)]],
+        "row(integer, varchar, date)": [(1, "x", date(2024, 2, 29))],
+        "map(varchar, decimal(3,2))": [{"a": Decimal("1.50"), "b": Decimal("-0.01")}],
+        "unknown": [None],
+    }
+    cursor = connection.cursor()
+    for kind, each in values.items():
+        cursor.execute(f"SELECT {', '.join('?' * len(each))}", each)
+        assert [*cursor.fetchone()] == each, kind
+        assert {column.type_code for column in cursor.description} == {kind}
+    (found,) = cursor.execute("SELECT ?", (float("nan"),)).fetchone()
+    assert found != found
+
+
+def test_other_types(connection: trino.dbapi.Connection) -> None:
+    cursor = connection.cursor()
+    cursor.execute(
+        "SELECT REAL '0.1', TINYINT '-128', SMALLINT '5', JSON '[1]', "
+        "INTERVAL -'2 03:04:05.678' DAY TO SECOND, TIMESTAMP '2024-02-03 04:05:06', 1.50, sum(zone_id), "
+        "CAST(ROW(1, X'65') AS ROW(n BIGINT, b VARBINARY)), CAST('abcdef' AS VARCHAR(3)) FROM zones WHERE false"
+    )
+    assert cursor.fetchall() == [
+        [
+            *(0.1, -128, 5, "[1]"),
+            *(-timedelta(days=2, hours=3, minutes=4, seconds=5.678), datetime(2024, 2, 3, 4, 5, 6)),
+            *(Decimal("1.50"), None, (1, b"e"), "abc"),
+        ]
+    ]
+    assert [column.type_code for column in cursor.description] == [
+        *("real", "tinyint", "smallint", "json", "interval day to second"),
+        *("timestamp(0)", "decimal(3,2)", "bigint", "row(n bigint, b varbinary)", "varchar"),
+    ]
+
+
+def test_a_session_has_its_time_zone(server: ApiServer) -> None:
+    with connect(server, timezone="America/New_York") as connection:
+        cursor = connection.cursor()
+        (found,) = cursor.execute(
+            "SELECT CAST(TIMESTAMP '2024-07-03 04:05:06' AS TIMESTAMP WITH TIME ZONE)"
+        ).fetchone()
+        assert found == datetime(2024, 7, 3, 8, 5, 6, tzinfo=UTC)
+        assert found.utcoffset() == timedelta(hours=-4)
+
+
+def test_rest_has_the_same_values(server: ApiServer) -> None:
+    """JSON has neither bytes nor decimals, dates or NaN: they are what the SQL protocol makes of them."""
+    sql = (
+        "SELECT X'65' b, DECIMAL '1.50' d, DATE '2024-02-29' day, nan() n, ARRAY[1.5] a, "
+        "TIMESTAMP '2024-02-03 04:05:06.789123 +01:00' t, MAP(ARRAY['k'], ARRAY[X'00']) m"
+    )
+    with httpx.Client(base_url=server.url, trust_env=False, timeout=60) as client:
+        (result,) = client.post("/api/v1/statements", json={"sql": sql}).raise_for_status().json()["results"]
+    assert result["data"] == [
+        ["ZQ==", "1.50", "2024-02-29", "NaN", ["1.5"], "2024-02-03 03:05:06.789123 UTC", {"k": "AA=="}]
+    ]
+    assert [column["type"] for column in result["columns"]] == [
+        *("varbinary", "decimal(3,2)", "date", "double", "array(decimal(2,1))"),
+        *("timestamp(6) with time zone", "map(varchar, varbinary)"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT TIMESTAMP '2024-02-03 04:05:06.1234567891'", "at most 9 digits of a second"),
+        ("SELECT TIMESTAMP '2024-02-03 04:05:06.1234567 UTC'", "at most 6 digits of a second"),
+        (f"SELECT DECIMAL '{'9' * 39}'", "at most 38 digits"),
+        (f"SELECT {'9' * 39}", "at most 38 digits"),
+        ("SELECT INTERVAL '3' YEAR TO MONTH", "is not an interval YEAR TO MONTH"),
+        ("SELECT sum(n) FROM (VALUES 9223372036854775807, 1) t (n)", "does not fit into a bigint"),
+    ],
+)
+def test_what_does_not_fit_is_refused(connection: trino.dbapi.Connection, sql: str, message: str) -> None:
+    with pytest.raises(trino.exceptions.TrinoUserError, match=message):
+        connection.cursor().execute(sql).fetchall()
 
 
 def test_wrong_number_of_parameters_is_the_users_error(connection: trino.dbapi.Connection) -> None:

@@ -1,0 +1,164 @@
+"""Whose query runs next: a line with few places, as a value that knows neither time nor processes.
+
+Invariants: at most ``places`` queries run, of those at most ``places - kept`` that are not cheap, so that a
+place is always soon free for a cheap one. Who has the least gets the next place: the address with the fewest
+running queries, then the user of it, then whoever was served longest ago, then who came first. Addresses come
+before users, for a client can make up names. Nobody fills the line: a client and an address have a part of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from catalog.core.errors import ErrorKind, RefusedError
+
+
+@dataclass(frozen=True, slots=True)
+class LineLimits:
+    """``kept`` places are for cheap queries only. ``waiting_max`` in all, ``of_address`` of one address and
+    ``of_client`` of one user there."""
+
+    places: int = 3
+    kept: int = 1
+    waiting_max: int = 100
+    of_address: int = 60
+    of_client: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    address: str = ""
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A query in line, or running. ``is_cheap``: it reads no table, or a short one, and may use any place."""
+
+    number: int
+    client: Client
+    is_cheap: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEntry:
+    """A query that runs (``position`` 0) or waits, for people. ``statement_id`` is empty for one that is not
+    logged; times are milliseconds."""
+
+    statement_id: str
+    position: int
+    client: Client
+    is_cheap: bool
+    waited_ms: int
+    ran_ms: int
+    sql: str
+
+
+class QueryLine:
+    def __init__(self, limits: LineLimits | None = None) -> None:
+        self._limits = limits or LineLimits()
+        self._waiting: dict[int, Ticket] = {}
+        self._running: dict[int, Ticket] = {}
+        self._numbers = 0
+        self._served = 0
+        # Whoever has no query here is forgotten: the dictionary is no longer than the line.
+        self._served_at: dict[Client | str, int] = {}
+        self._order: tuple[Ticket, ...] | None = None
+
+    def arrive(self, client: Client, *, is_cheap: bool) -> Ticket:
+        """Puts a query at the end. Raises RefusedError: TOO_MANY_STATEMENTS, CLIENT_STATEMENT_LIMIT."""
+        limits = self._limits
+        waiting = self._waiting.values()
+        if len(waiting) >= limits.waiting_max:
+            message = f"{limits.waiting_max} queries wait already, which is the longest that the line may be"
+            raise RefusedError(ErrorKind.TOO_MANY_STATEMENTS, message)
+        if sum(each.client == client for each in waiting) >= limits.of_client:
+            message = f"{limits.of_client} queries of this user and address wait already"
+            raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
+        if sum(each.client.address == client.address for each in waiting) >= limits.of_address:
+            message = f"{limits.of_address} queries of this address wait already"
+            raise RefusedError(ErrorKind.CLIENT_STATEMENT_LIMIT, message)
+        self._numbers += 1
+        self._order = None
+        ticket = Ticket(self._numbers, client, is_cheap)
+        self._waiting[ticket.number] = ticket
+        return ticket
+
+    def admit(self) -> tuple[Ticket, ...]:
+        """The queries that begin now, in order; they have left the line and run."""
+        admitted: list[Ticket] = []
+        while (ticket := self._next()) is not None:
+            self._order = None
+            del self._waiting[ticket.number]
+            self._running[ticket.number] = ticket
+            self._served += 1
+            self._served_at[ticket.client] = self._served_at[ticket.client.address] = self._served
+            admitted.append(ticket)
+        return tuple(admitted)
+
+    def demote(self, number: int) -> None:
+        """A running query that was taken for cheap gives its place back and waits with the others, as early
+        as it came."""
+        self._order = None
+        ticket = self._running.pop(number)
+        self._waiting[number] = replace(ticket, is_cheap=False)
+
+    def leave(self, number: int) -> None:
+        """A query is over, or nobody wants it any more."""
+        self._order = None
+        self._running.pop(number, None)
+        self._waiting.pop(number, None)
+        present = [each.client for each in (*self._waiting.values(), *self._running.values())]
+        known = {*present, *(each.address for each in present)}
+        self._served_at = {who: at for who, at in self._served_at.items() if who in known}
+
+    @property
+    def running(self) -> tuple[Ticket, ...]:
+        return tuple(self._running.values())
+
+    def waiting(self) -> tuple[Ticket, ...]:
+        """In the order in which they would begin if each place became free at once."""
+        if self._order is None:
+            self._order = self._ahead()
+        return self._order
+
+    def _ahead(self) -> tuple[Ticket, ...]:
+        ahead = self._copy()
+        order: list[Ticket] = []
+        while ahead._waiting:
+            begun = ahead.admit()
+            order.extend(begun)
+            for ticket in begun or tuple(ahead._running.values()):
+                ahead._running.pop(ticket.number)
+        return tuple(order)
+
+    def _copy(self) -> QueryLine:
+        copy = QueryLine(self._limits)
+        copy._waiting, copy._running = dict(self._waiting), dict(self._running)
+        copy._served, copy._served_at = self._served, dict(self._served_at)
+        return copy
+
+    def _next(self) -> Ticket | None:
+        limits = self._limits
+        if len(self._running) >= limits.places:
+            return None
+        heavy = sum(not each.is_cheap for each in self._running.values())
+        open_to_all = heavy < limits.places - limits.kept
+        ready = [each for each in self._waiting.values() if each.is_cheap or open_to_all]
+        if not ready:
+            return None
+        of_address = Counter(each.client.address for each in self._running.values())
+        of_client = Counter(each.client for each in self._running.values())
+
+        def turn(ticket: Ticket) -> tuple[int, ...]:
+            client = ticket.client
+            return (
+                of_address[client.address],
+                of_client[client],
+                self._served_at.get(client.address, 0),
+                self._served_at.get(client, 0),
+                ticket.number,
+            )
+
+        return min(ready, key=turn)

@@ -1,0 +1,328 @@
+"""Values of DuckDB as SQL clients read them: for each type its name there, and what makes its values JSON.
+
+Nothing is lost on the way: decimals, dates, times and intervals travel as text that DuckDB itself writes
+(Python's types know neither the year 12000 nor nanoseconds, and have one infinity too few), bytes as base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+BIGINT_MAX = 2**63 - 1
+DECIMAL_DIGITS_MAX = 38
+INTERVAL = "interval"
+"""Of a column whose values decide which of the two interval types it has: DuckDB's is both."""
+
+Convert = Callable[[Any], Any]
+
+_BC = " (BC)"
+_WORD = re.compile(r"[a-z_][a-z0-9_]*")
+_INTERVAL = re.compile(
+    r"(?:(-?\d+) years?)?\s*(?:(-?\d+) months?)?\s*(?:(-?\d+) days?)?\s*"
+    r"(?:(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?"
+)
+_MOMENT = re.compile(r"(\d+)-(\d\d-\d\d)(.*?)( \(BC\))?")
+_OFFSET = re.compile(r"[+-]\d\d(?::\d\d)*$")
+_CLOCK = re.compile(r"(.*?)(?:\.(\d+))?([+-]\d\d(?::\d\d){0,2})?")
+
+
+@dataclass(frozen=True, slots=True)
+class WireType:
+    """``name`` is the type for clients. The query casts to ``carrier`` when ``is_cast``; ``convert`` takes
+    what Python then has of a value that is not NULL."""
+
+    name: str
+    carrier: str
+    convert: Convert
+    is_cast: bool = False
+
+
+def wire_type(kind: Any) -> WireType:
+    """Of a ``DuckDBPyType``. What clients have no type for is text."""
+    name = str(kind)
+    if name == "JSON":
+        return WireType("json", name, _same)
+    if kind.id in _NESTED:
+        return _NESTED[kind.id](kind)
+    if kind.id == "decimal":
+        precision, scale = (size for _, size in kind.children)
+        return WireType(f"decimal({precision},{scale})", name, _decimal)
+    if kind.id in _TEXTS:
+        wire_name, convert = _TEXTS[kind.id]
+        return WireType(wire_name, "VARCHAR", convert, is_cast=True)
+    if kind.id == "bignum":
+        return WireType("decimal(38,0)", "VARCHAR", _decimal, is_cast=True)
+    found = _PLAIN.get(kind.id)
+    return WireType(found[0], name, found[1]) if found else WireType("varchar", "VARCHAR", str, is_cast=True)
+
+
+def query_text(sql: str, types: Sequence[WireType]) -> str:
+    """``sql``, with the columns whose values would not survive Python cast to their carriers."""
+    if not any(each.is_cast for each in types):
+        return sql
+    names = [f'"c{n}"' for n in range(len(types))]
+    columns = [
+        f"CAST({name} AS {each.carrier})" if each.is_cast else name
+        for name, each in zip(names, types, strict=True)
+    ]
+    return f"SELECT {', '.join(columns)} FROM ({sql}\n) AS q({', '.join(names)})"
+
+
+def rows_and_types(rows: Sequence[tuple[Any, ...]], types: Sequence[WireType]) -> tuple[list[Any], list[str]]:
+    """Rows fit for JSON, and the columns' types. Raises OverflowError for a value that clients cannot take."""
+    names = [each.name for each in types]
+    converters = [each.convert for each in types]
+    for n, name in enumerate(names):
+        if name == INTERVAL:
+            names[n], converters[n] = _interval_type([row[n] for row in rows if row[n] is not None])
+    return [[_value(value, c) for value, c in zip(row, converters, strict=True)] for row in rows], names
+
+
+def _value(value: Any, convert: Convert) -> Any:
+    return None if value is None else convert(value)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _bigint(value: int) -> int:
+    if not -BIGINT_MAX - 1 <= value <= BIGINT_MAX:
+        raise OverflowError(f"{value} does not fit into a bigint")
+    return value
+
+
+def _decimal(value: Decimal | int | str) -> str:
+    text = format(value, "f") if isinstance(value, Decimal) else str(value)
+    if sum(each.isdigit() for each in text.lstrip("-0")) > DECIMAL_DIGITS_MAX:
+        raise OverflowError(f"{text} does not fit into a decimal of {DECIMAL_DIGITS_MAX} digits")
+    return text
+
+
+def _double(value: float) -> float | str:
+    """JSON has neither infinities nor NaN."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _real(value: float) -> float | str:
+    """The shortest number that is this one in 32 bits."""
+    if not math.isfinite(value):
+        return _double(value)
+    digits = (float(f"{value:.{n}g}") for n in range(1, 9))
+    packed = struct.pack("f", value)
+    return next((each for each in digits if _packed(each) == packed), float(f"{value:.9g}"))
+
+
+def _packed(value: float) -> bytes | None:
+    try:
+        return struct.pack("f", value)
+    except OverflowError:
+        return None
+
+
+def _bytes(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _date(text: str) -> str:
+    """Years before 1 are counted as astronomers do: 1 BC is 0."""
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        raise OverflowError(f"{text} is not a date that SQL clients can take")
+    year = int(found[1])
+    if found[4]:
+        year = 1 - year
+    sign = "-" if year < 0 else ""
+    return f"{sign}{abs(year):04d}-{found[2]}{found[3]}"
+
+
+def _clock(digits: int) -> Convert:
+    """With ``digits`` of a second; an offset keeps its minutes."""
+
+    def clock(text: str) -> str:
+        found = _CLOCK.fullmatch(text)
+        assert found is not None
+        fraction = f".{(found[2] or '').ljust(digits, '0')[:digits]}" if digits else ""
+        offset = found[3] or ""
+        return f"{found[1]}{fraction}{offset}{':00' if len(offset) == 3 else ''}"
+
+    return clock
+
+
+def _timestamp(digits: int) -> Convert:
+    clock = _clock(digits)
+
+    def timestamp(text: str) -> str:
+        if _MOMENT.fullmatch(text) is None:
+            raise OverflowError(f"{text} is not a time that SQL clients can take")
+        return _date(clock(text.replace(_BC, "")) + (_BC if _BC in text else ""))
+
+    return timestamp
+
+
+_zoned = _timestamp(6)
+
+
+def _timestamp_with_zone(text: str) -> str:
+    """In the session's zone, which is told as an offset: a name would be ambiguous for an hour each autumn."""
+    offset = _OFFSET.search(text)
+    if offset is None:
+        raise OverflowError(f"{text} is not a time that SQL clients can take")
+    if len(offset[0]) > len("+00:00"):  # Local mean time, before there were zones.
+        moment = datetime.fromisoformat(text).astimezone(UTC)
+        return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond:06d} UTC"
+    local, zone = _zoned(text)[:-6], _zoned(text)[-6:]
+    return f"{local} {'UTC' if zone == '+00:00' else zone}"
+
+
+def _interval_parts(text: str) -> tuple[int, int]:
+    """Months, and milliseconds."""
+    found = _INTERVAL.fullmatch(text)
+    if found is None:
+        raise OverflowError(f"{text} is not an interval that SQL clients can take")
+    years, months, days = (int(found[n] or 0) for n in (1, 2, 3))
+    seconds = int(found[5] or 0) * 3600 + int(found[6] or 0) * 60 + int(found[7] or 0)
+    micros = int((found[8] or "").ljust(6, "0"))
+    if micros % 1000:
+        raise OverflowError(f"the interval {text} has microseconds; SQL clients take milliseconds")
+    millis = (seconds * 1000 + micros // 1000) * (-1 if found[4] else 1)
+    return years * 12 + months, days * 86_400_000 + millis
+
+
+def _interval_type(texts: Sequence[str]) -> tuple[str, Convert]:
+    parts = [_interval_parts(text) for text in texts]
+    if any(months for months, _ in parts):
+        if any(millis for _, millis in parts):
+            raise OverflowError("the intervals of a column are either of months or of days and seconds")
+        return "interval year to month", _months
+    return "interval day to second", _days
+
+
+def _months(text: str) -> str:
+    months = _interval_parts(text)[0]
+    return f"{'-' if months < 0 else ''}{abs(months) // 12}-{abs(months) % 12}"
+
+
+def _days(text: str) -> str:
+    millis = _interval_parts(text)[1]
+    seconds, fraction = divmod(abs(millis), 1000)
+    hours, rest = divmod(seconds, 3600)
+    clock = f"{hours % 24:02d}:{rest // 60:02d}:{rest % 60:02d}.{fraction:03d}"
+    return f"{'-' if millis < 0 else ''}{hours // 24} {clock}"
+
+
+def _inner(kind: Any) -> WireType:
+    """Of a part of a nested value. An interval there is text: the rows are not looked through for its kind."""
+    if kind.id == INTERVAL:
+        return WireType("varchar", "VARCHAR", _same, is_cast=True)
+    return wire_type(kind)
+
+
+def _list(kind: Any) -> WireType:
+    inner = _inner(kind.children[0][1])
+
+    def convert(value: Sequence[Any]) -> list[Any]:
+        return [_value(each, inner.convert) for each in value]
+
+    return WireType(f"array({inner.name})", f"{inner.carrier}[]", convert, inner.is_cast)
+
+
+def _struct(kind: Any) -> WireType:
+    fields = [(name, _inner(child)) for name, child in kind.children]
+
+    def convert(value: dict[str, Any]) -> list[Any]:
+        return [_value(value[name], inner.convert) for name, inner in fields]
+
+    names = ", ".join(f"{_identifier(name)} {inner.name}" for name, inner in fields)
+    carrier = ", ".join(f"{_quoted(name)} {inner.carrier}" for name, inner in fields)
+    return WireType(f"row({names})", f"STRUCT({carrier})", convert, any(inner.is_cast for _, inner in fields))
+
+
+def _tuple(kind: Any) -> WireType:
+    fields = [_inner(child) for _, child in kind.children]
+
+    def convert(value: Sequence[Any]) -> list[Any]:
+        return [_value(each, inner.convert) for each, inner in zip(value, fields, strict=True)]
+
+    names = ", ".join(inner.name for inner in fields)
+    carrier = ", ".join(inner.carrier for inner in fields)
+    return WireType(f"row({names})", f"TUPLE({carrier})", convert, any(inner.is_cast for inner in fields))
+
+
+def _map(kind: Any) -> WireType:
+    (_, key_kind), (_, value_kind) = kind.children
+    keys, values = _inner(key_kind), _inner(value_kind)
+
+    def convert(value: dict[Any, Any]) -> dict[str, Any]:
+        # Keys that Python cannot have in a dictionary come beside their values.
+        pairs = zip(value["key"], value["value"], strict=True) if key_kind.id in _NESTED else value.items()
+        return {_key(keys.convert(k)): _value(v, values.convert) for k, v in pairs}
+
+    return WireType(
+        f"map({keys.name}, {values.name})",
+        f"MAP({keys.carrier}, {values.carrier})",
+        convert,
+        keys.is_cast or values.is_cast,
+    )
+
+
+def _key(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _identifier(name: str) -> str:
+    return name if _WORD.fullmatch(name) and name != INTERVAL else _quoted(name)
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+_NESTED: dict[str, Callable[[Any], WireType]] = {
+    "list": _list,
+    "array": _list,
+    "struct": _struct,
+    "tuple": _tuple,
+    "map": _map,
+}
+_PLAIN: dict[str, tuple[str, Convert]] = {
+    "boolean": ("boolean", _same),
+    "tinyint": ("tinyint", _same),
+    **dict.fromkeys(("smallint", "utinyint"), ("smallint", _same)),
+    **dict.fromkeys(("integer", "usmallint"), ("integer", _same)),
+    **dict.fromkeys(("bigint", "uinteger"), ("bigint", _same)),
+    "ubigint": ("decimal(20,0)", _decimal),
+    # What sum() makes of integers. Its callers know it as a bigint, and no query can ask for a wider integer.
+    "hugeint": ("bigint", _bigint),
+    "uhugeint": ("decimal(38,0)", _decimal),
+    "float": ("real", _real),
+    "double": ("double", _double),
+    "varchar": ("varchar", _same),
+    "blob": ("varbinary", _bytes),
+    "uuid": ("uuid", str),
+    "null": ("unknown", _same),
+}
+_TEXTS: dict[str, tuple[str, Convert]] = {
+    "date": ("date", _date),
+    "time": ("time(6)", _clock(6)),
+    "time_ns": ("time(9)", _clock(9)),
+    "time with time zone": ("time(6) with time zone", _clock(6)),
+    "timestamp_s": ("timestamp(0)", _timestamp(0)),
+    "timestamp_ms": ("timestamp(3)", _timestamp(3)),
+    "timestamp": ("timestamp(6)", _timestamp(6)),
+    "timestamp_ns": ("timestamp(9)", _timestamp(9)),
+    "timestamp with time zone": ("timestamp(6) with time zone", _timestamp_with_zone),
+    INTERVAL: (INTERVAL, _same),
+}

@@ -28,7 +28,7 @@ def epoch(number: int) -> KeyValue:
 
 
 def configuration(revision: int, *urls: str) -> KeyValue:
-    members = {f"n{n}": ConfiguredMember(n, MemberRole.VOTER, url, False) for n, url in enumerate(urls)}
+    members = {f"n{n}": ConfiguredMember(str(n), MemberRole.VOTER, url, False) for n, url in enumerate(urls)}
     return key(ConfigurationRecord(1, "n0", Stage.STABLE, members, "").encode(), revision)
 
 

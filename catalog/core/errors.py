@@ -144,11 +144,8 @@ class ErrorKind(Enum):
         4009,
         "42602",
         400,
-        "The name has a character that cannot be seen",
-        "Leave out control characters, line breaks, marks of direction and what has no width.",
-    )
-    NAME_RESERVED = ErrorRow(
-        4010, "42939", 400, "The name is reserved", "Use another name: . and .. stand for folders in addresses."
+        "The name has a hidden character",
+        "Use characters that can be seen, and no line breaks.",
     )
     TABLE_ALREADY_EXISTS = ErrorRow(
         4101, "42P07", 409, "The table exists already", "Use another name, or IF NOT EXISTS."
@@ -378,11 +375,7 @@ class ErrorKind(Enum):
         8010, "55000", 410, "The revision is not kept any more", "Read at a newer revision, or at a time."
     )
     TEXT_NOT_UTF8 = ErrorRow(
-        8201,
-        "22021",
-        400,
-        "The text is not UTF-8",
-        "Send whole characters in UTF-8, percent-encoded in addresses.",
+        8201, "22021", 400, "The text is not UTF-8", "Send whole characters, percent-encoded in addresses."
     )
     METHOD_NOT_ALLOWED = ErrorRow(
         8202, "0A000", 405, "The address does not take this method", "Use a method that Allow names."

@@ -30,11 +30,7 @@ class ErrorKind(Enum):
         1001, "42601", 400, "The text is not a statement", "Correct the text at the line and column given."
     )
     STATEMENT_NOT_SUPPORTED = ErrorRow(
-        1002,
-        "0A000",
-        400,
-        "The statement is not supported",
-        "Use a statement that the message names.",
+        1002, "0A000", 400, "The statement is not supported", "Use a statement that the message names."
     )
     MULTIPLE_STATEMENTS = ErrorRow(
         1003, "42601", 400, "There is more than one statement", "Send one at a time, or send them as a script."

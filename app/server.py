@@ -25,7 +25,7 @@ from app.api import (
 from app.api.actors import ActorMiddleware
 from app.api.addresses import AddressMiddleware
 from app.api.bodies import require_text
-from app.api.document import DocumentedApi
+from app.api.document import documented_api
 from app.console.mount import PATH, Console
 from app.edge.policies import DOCS
 from app.services import Services
@@ -38,7 +38,7 @@ Errors are `application/problem+json` with `name`, `code`, `sqlState`, `line` an
 def build_app(services: Services, verified_header: str = "", console: Console | None = None) -> FastAPI:
     """``verified_header``: ``ActorMiddleware``. ``console`` None: no pages are served, the API alone is."""
     # The documentation's page is in the package: FastAPI's own would be fetched from elsewhere.
-    app = DocumentedApi(
+    app = documented_api(
         title="Zonekeeper",
         version="0.1.0",
         description=DESCRIPTION,

@@ -5,26 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 
 JsonObject = dict[str, Any]
 METHODS = ("get", "put", "post", "delete", "patch")
 
 
-class DocumentedApi(FastAPIOffline):
-    """What is not valid is a problem document with status 400, and a parameter that is absent is never null."""
+def documented_api(**settings: Any) -> FastAPI:
+    """An application whose page of documentation comes with it, and needs no network. In its document what is
+    not valid is a problem with status 400, and a parameter that is absent is never null."""
+    app = FastAPIOffline(**settings)
+    of_routes = app.openapi
 
-    def openapi(self) -> JsonObject:
-        if self.openapi_schema is None:
-            document = super().openapi()
-            for operation in _operations(document):
-                _leave_out_422(operation["responses"])
-                for parameter in operation.get("parameters", ()):
-                    parameter["schema"] = _never_null(parameter["schema"])
-            for unused in ("HTTPValidationError", "ValidationError"):
-                document["components"]["schemas"].pop(unused, None)
-            self.openapi_schema = document
-        return self.openapi_schema
+    def openapi() -> JsonObject:
+        # The framework's own keeps what it has made: the same object, which is corrected once.
+        if app.openapi_schema is None:
+            _correct(of_routes())
+        return of_routes()
+
+    app.openapi = openapi  # type: ignore[method-assign]  # as FastAPI wants a document replaced
+    return app
+
+
+def _correct(document: JsonObject) -> None:
+    for operation in _operations(document):
+        _leave_out_422(operation["responses"])
+        for parameter in operation.get("parameters", ()):
+            parameter["schema"] = _never_null(parameter["schema"])
+    for unused in ("HTTPValidationError", "ValidationError"):
+        document["components"]["schemas"].pop(unused, None)
 
 
 def _operations(document: JsonObject) -> Iterator[JsonObject]:

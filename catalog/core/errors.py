@@ -31,11 +31,7 @@ class ErrorKind(Enum):
         1001, "42601", 400, "The text is not a statement", "Correct the text at the line and column given."
     )
     STATEMENT_NOT_SUPPORTED = ErrorRow(
-        1002,
-        "0A000",
-        400,
-        "The statement is not supported",
-        "Use a statement that the message names.",
+        1002, "0A000", 400, "The statement is not supported", "Use a statement that the message names."
     )
     MULTIPLE_STATEMENTS = ErrorRow(
         1003, "42601", 400, "There is more than one statement", "Send one at a time, or send them as a script."
@@ -156,11 +152,8 @@ class ErrorKind(Enum):
         4009,
         "42602",
         400,
-        "The name has a character that cannot be seen",
-        "Leave out control characters, line breaks, marks of direction and what has no width.",
-    )
-    NAME_RESERVED = ErrorRow(
-        4010, "42939", 400, "The name is reserved", "Use another name: . and .. stand for folders in addresses."
+        "The name has a hidden character",
+        "Use characters that can be seen, and no line breaks.",
     )
     TABLE_ALREADY_EXISTS = ErrorRow(
         4101, "42P07", 409, "The table exists already", "Use another name, or IF NOT EXISTS."

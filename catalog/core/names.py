@@ -31,7 +31,7 @@ def check_new_name(name: Name, what: str = "a zone") -> None:
     dropped. Raises RefusedError."""
     check_name(name, what)
     if name.text in RESERVED:
-        raise RefusedError(ErrorKind.NAME_RESERVED, f"{what} cannot be named {name.text}", name.position)
+        raise RefusedError(ErrorKind.NAME_INVALID, f"{what} cannot be named {name.text}", name.position)
     check_visible(name.text, f"{what}'s name", name.position)
 
 

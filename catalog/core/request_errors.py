@@ -75,7 +75,7 @@ TEXT_NOT_UTF8 = ErrorRow(
     "22021",
     400,
     "The text is not UTF-8",
-    "Send whole characters in UTF-8, percent-encoded in addresses.",
+    "Send whole characters, percent-encoded in addresses.",
 )
 METHOD_NOT_ALLOWED = ErrorRow(
     8202, "0A000", 405, "The address does not take this method", "Use a method that Allow names."

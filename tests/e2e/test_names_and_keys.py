@@ -211,7 +211,7 @@ def test_a_zone_is_reached_by_every_route_and_command(five_nodes: Installation, 
             ("kv", "get", quoted, "k/1"),
             ("verify", quoted),
             ("recovery", "states", quoted),
-            ("operations", "list", "--zone", quoted),
+            ("operations", "--zone", quoted),
             ("rebalance", "pause", "--zone", quoted, "--by", "me"),
             ("rebalance", "resume", "--zone", quoted),
         ):

@@ -83,7 +83,7 @@ def test_folders_are_no_names(name: str) -> None:
     for sql in (f'CREATE ZONE "{name}"', f'ALTER ZONE z RENAME TO "{name}"'):
         with pytest.raises(RefusedError) as refused:
             change(sql, catalog("CREATE ZONE z"))
-        assert refused.value.kind is ErrorKind.NAME_RESERVED
+        assert refused.value.kind is ErrorKind.NAME_INVALID
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from app.views import KeyspaceViews, roles
+from app.view_bodies import roles
+from app.views import KeyspaceViews
 from catalog.core.zone import Zone
 from rebalance.controllers.recovery import PartitionReset, PartitionRestart
 from rebalance.core.keys import PartitionId

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, TypeVar
 
+from app.unreadable_keys import decoded_data_nodes, unreadable_of_cluster, unreadable_of_zone
+from app.view_bodies import member_body, node_body, roles
 from app.wait_causes import WaitCauses
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.clock import WallClock
-from rebalance.core.admission import Limits, move_of, utc
+from rebalance.core.admission import Limits, move_of
 from rebalance.core.assignments import Assignments
-from rebalance.core.bandwidth import AdmissionRecord
 from rebalance.core.change_lock import decode_lock
 from rebalance.core.data_nodes import DataNodes, replica_counts
 from rebalance.core.drain import Drain
@@ -25,9 +25,7 @@ from rebalance.core.epoch import EpochRecord
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
-from rebalance.core.node_history import DataNodesHistory
 from rebalance.core.operation import operation_id
-from rebalance.core.partition_state import is_learner
 from rebalance.core.phases import phases_of
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable, unreadable_among
 from rebalance.core.records import (
@@ -35,8 +33,6 @@ from rebalance.core.records import (
     GroupRecord,
     KeptRecord,
     MemberRecord,
-    MemberRole,
-    MirrorRecord,
     NodeRecord,
     RestartRecord,
     Stage,
@@ -48,8 +44,6 @@ from rebalance.metastore.mirror import KeyspaceCopy
 
 Json = dict[str, Any]
 T = TypeVar("T")
-
-DECODED_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +95,7 @@ class KeyspaceViews:
         members = Counter(node for _, node, _ in self._member_keys(self._keyspace.members))
         known = {*alive, *members, *drains, *self._data_nodes_of_all_zones()}
         return [
-            self._node(name, records.get(name), members[name], drains.get(name), is_alive=name in alive)
+            node_body(name, records.get(name), members[name], drains.get(name), is_alive=name in alive)
             for name in sorted(known)
         ]
 
@@ -111,19 +105,8 @@ class KeyspaceViews:
         return frozenset(item.key.removeprefix(prefix) for item in self._mirror.below(prefix))
 
     def unreadable(self) -> list[Unreadable]:
-        """Keys of the whole cluster that cannot be read, on which all zones wait or a node does; those of zones
-        and partitions are told with these."""
-        keys, mirror = self._keyspace, self._mirror
-        single: list[tuple[str, Callable[[bytes], object]]] = [
-            (keys.epoch, EpochRecord.decode),
-            (keys.topology, Topology.decode),
-            (keys.limits, Limits.decode),
-            (keys.admissions, AdmissionRecord.decode),
-        ]
-        found = [read(item, decode) for name, decode in single if (item := mirror.get(name)) is not None]
-        found += [read(item, NodeRecord.decode) for item in mirror.below(keys.nodes)]
-        found += [read(item, Drain.decode) for item in mirror.below(keys.drains)]
-        return [each for each in found if isinstance(each, Unreadable)]
+        """Keys of the whole cluster that cannot be read (``unreadable_keys``)."""
+        return unreadable_of_cluster(self._mirror, self._keyspace)
 
     def may_rebalance(self) -> bool:
         """Whether statements may move data (VOL-097); as long as nobody has said anything they may."""
@@ -145,7 +128,7 @@ class KeyspaceViews:
 
     def data_nodes(self, zone_id: ZoneId) -> DataNodes | None:
         """None, too, where they cannot be read: ``zone_unreadable`` says so."""
-        found = read(self._mirror.get(self._keyspace.data_nodes(zone_id)), _data_nodes)
+        found = read(self._mirror.get(self._keyspace.data_nodes(zone_id)), decoded_data_nodes)
         return None if isinstance(found, Unreadable) else found
 
     def intent(self, zone_id: ZoneId) -> ZoneIntent | None:
@@ -155,15 +138,7 @@ class KeyspaceViews:
 
     def zone_unreadable(self, zone_id: ZoneId) -> Unreadable | None:
         """The first key of the zone as a whole that cannot be read: the zone waits for it."""
-        keys, get = self._keyspace, self._mirror.get
-        return unreadable_among(
-            (
-                read(get(keys.intent(zone_id)), ZoneIntent.decode),
-                read(get(keys.data_nodes(zone_id)), _data_nodes),
-                read(get(keys.data_nodes_history(zone_id)), DataNodesHistory.decode),
-                read(get(keys.target_pointer(zone_id)), TargetPointer.decode),
-            )
-        )
+        return unreadable_of_zone(self._mirror, self._keyspace, zone_id)
 
     def version_of(self, zone: Zone, catalog_version: int) -> int:
         """The version that made ``zone`` what it is; the catalog's own while the intent is on its way."""
@@ -408,7 +383,7 @@ class KeyspaceViews:
             "leader": configuration.leader if configuration else None,
             "term": configuration.term if configuration else None,
             "stage": (configuration.stage if configuration else Stage.NONE).value,
-            "members": [_member(view, node, alive) for node in sorted(view.members)],
+            "members": [member_body(view, node, alive) for node in sorted(view.members)],
             "kept": self._kept(partition),
             "status": {"state": status.state.value, "cause": status.cause},
         }
@@ -435,45 +410,9 @@ class KeyspaceViews:
 
     def _data_nodes_of_all_zones(self) -> Iterator[str]:
         for item in self._mirror.below(self._keyspace.all_data_nodes):
-            found = read(item, _data_nodes)
+            found = read(item, decoded_data_nodes)
             if not isinstance(found, Unreadable):
                 yield from found.nodes
-
-    @staticmethod
-    def _node(
-        name: str, record: NodeRecord | None, members: int, drain: Drain | None, *, is_alive: bool
-    ) -> Json:
-        node = record.node if record else None
-        return {
-            "name": name,
-            "alive": is_alive,
-            "attributes": dict(node.attributes) if node else {},
-            "profiles": list(node.profiles) if node else [],
-            "member_limit": node.member_limit if node else None,
-            "weight": node.weight if node else None,
-            "failure_domain": node.failure_domain if node else None,
-            "members": members,
-            "drain": None
-            if drain is None
-            else {
-                "state": drain_state(members),
-                "by": drain.by,
-                "reason": drain.reason,
-                "since": utc(drain.since_ms),
-            },
-            "pid": record.pid if record else None,
-        }
-
-
-def drain_state(members: int) -> str:
-    """Of a node that is leaving and holds so many members."""
-    return "DRAINING" if members else "DRAINED"
-
-
-@lru_cache(DECODED_MAX)
-def _data_nodes(value: bytes) -> DataNodes:
-    """Read for every zone by every list of zones, and seldom changed."""
-    return DataNodes.decode(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -488,39 +427,3 @@ class _Found:
             self.unreadable.append(found)
             return None
         return found
-
-
-def roles(assignments: Assignments | None) -> Json | None:
-    """Voters, the preferred primary first, and learners."""
-    if assignments is None:
-        return None
-    return {"peers": list(assignments.peers), "learners": list(assignments.learners)}
-
-
-def _member(view: PartitionView, node: str, alive: frozenset[str]) -> Json:
-    """Of member and mirror: state and address are the member's, and the mirror's where it is alone."""
-    record = view.members[node]
-    mirror = record.mirror
-    configured = view.configuration.members.get(node) if view.configuration else None
-    shown = record if record.has_member or mirror is None else mirror
-    role = MemberRole.LEARNER if is_learner(view, node) else configured.role if configured else None
-    return {
-        "node": node,
-        "state": shown.state.value if node in alive else "NODE_DOWN",
-        "role": role.value if role else None,
-        "peer_url": record.peer_url,
-        "client_url": shown.client_url,
-        "reason": shown.reason,
-        "mirror": _mirror(mirror, is_alive=node in alive),
-    }
-
-
-def _mirror(mirror: MirrorRecord | None, *, is_alive: bool) -> Json | None:
-    if mirror is None:
-        return None
-    return {
-        "state": mirror.state.value if is_alive else "NODE_DOWN",
-        "client_url": mirror.client_url,
-        "safe_revision": mirror.safe_revision,
-        "reason": mirror.reason,
-    }

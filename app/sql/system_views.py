@@ -25,7 +25,7 @@ from app.sql.partition_views import (
 )
 from app.sql.results import Column, ColumnType
 from app.sql.view_snapshot import SystemSnapshot
-from app.views import drain_state
+from app.view_bodies import drain_state
 from catalog.core.errors import ErrorKind, RefusedError
 from parser.queries import Name
 

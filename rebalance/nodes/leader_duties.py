@@ -22,15 +22,16 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable, readable
 from rebalance.core.records import (
     ConfigurationRecord,
-    ConfiguredMember,
     MemberRole,
     MemberState,
     Stage,
     rounded_size,
 )
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
+from rebalance.nodes.configuration import configuration_of, kept_unknown
 from rebalance.nodes.copy_attempts import CopyAttempts, CopyRules
 from rebalance.nodes.leadership import Leadership
+from rebalance.nodes.obstacles import explained, obstacle
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.recent_writes import RecentWrites
 from rebalance.nodes.strategy_duties import StrategyDuties, read_assignments
@@ -142,7 +143,7 @@ class LeaderDuties:
         if at_rest:
             stable = view.stable.value
             drive.attempts = NO_ATTEMPTS
-            drive.obstacle = _obstacle(view, stable, _urls(view, stable), members)
+            drive.obstacle = obstacle(view, stable, _urls(view, stable), members)
         elif await self._cancelled(view, status.term):
             drive.elected, drive.asked = True, None
         elif not (status.changing and drive.asked == _wanted(view)):
@@ -263,7 +264,7 @@ class LeaderDuties:
         asked = _Wanted(target, observed.pending.mod_revision if observed.pending else 0, urls)
         if status.changing and drive.asked == asked:
             return
-        drive.obstacle = _obstacle(view, target, urls, members)
+        drive.obstacle = obstacle(view, target, urls, members)
         if drive.obstacle:
             return
         answer = await self._host.change_peers_and_learners(view.partition, status.term, token, target, urls)
@@ -331,7 +332,7 @@ class LeaderDuties:
             known = ConfigurationRecord.decode(current) if current is not None else None
         except RecordNotReadableError as error:
             raise KeysUnreadableError(Unreadable(key, error.reason)) from error
-        record = _configuration(view, self._node, term, members, reason or "")
+        record = configuration_of(view, self._node, term, members, reason or "")
         if known is not None:
             record = kept_unknown(record, known)
         if known is not None and (known.generation, known.term) > (record.generation, term):
@@ -357,18 +358,7 @@ class LeaderDuties:
             return drive.obstacle
         # A failure stays the reason until the member list changes, so that attempts do not make it flicker.
         issue = status.waiting or drive.attempts.failure
-        return drive.attempts.told(_explain(view, issue), self._rules()) if issue else ""
-
-
-def kept_unknown(record: ConfigurationRecord, known: ConfigurationRecord) -> ConfigurationRecord:
-    """With what a later build has written into the record that it replaces."""
-    members = {
-        name: replace(each, unknown=before.unknown)
-        if (before := known.members.get(name)) is not None and before.member_id == each.member_id
-        else each
-        for name, each in record.members.items()
-    }
-    return replace(record, members=members, unknown=known.unknown)
+        return drive.attempts.told(explained(view, issue), self._rules()) if issue else ""
 
 
 def _now_s() -> float:
@@ -377,26 +367,6 @@ def _now_s() -> float:
 
 def _revision(view: PartitionView) -> int:
     return view.pending.mod_revision if view.pending is not None else 0
-
-
-def _configuration(
-    view: PartitionView, leader: str, term: int, members: tuple[GroupMember, ...], reason: str
-) -> ConfigurationRecord:
-    stable = view.stable.value.peers if view.stable else ()
-    pending = view.pending.value.peers if view.pending else None
-    voters = [each.node for each in members if each.role is MemberRole.VOTER]
-    learners = [each.node for each in members if each.role is MemberRole.LEARNER]
-    return ConfigurationRecord(
-        term=term,
-        leader=leader,
-        stage=stage_of(voters, learners, stable, pending),
-        members={
-            each.node: ConfiguredMember(each.member_id, each.role, each.peer_url, each.leaving)
-            for each in members
-        },
-        reason=reason,
-        generation=view.group.value.generation if view.group else 0,
-    )
 
 
 def _stage(observed: Observed, members: tuple[GroupMember, ...]) -> Stage:
@@ -422,41 +392,3 @@ def _urls(view: PartitionView, target: Assignments) -> dict[str, str]:
         for name in target.peers
         if name in view.records and view.records[name].value.peer_url
     }
-
-
-def _obstacle(
-    view: PartitionView, target: Assignments, urls: Mapping[str, str], members: tuple[GroupMember, ...]
-) -> str:
-    """Why a change to ``target`` is not asked for yet; empty when it can be (I3-028: not before every new
-    member is reserved on a living node). Standing learners are not waited for (S241)."""
-    listed = {each.peer_url for each in members}
-    for name in target.peers:
-        if urls.get(name) in listed:
-            continue
-        if name not in view.living:
-            return f"NODE_DOWN: {name}"
-        record = view.records.get(name)
-        if record is not None and record.value.state is MemberState.FAILED and name not in urls:
-            return f"MEMBER_FAILED: {name}: {record.value.reason}"
-        if record is None or name not in urls or record.value.started:
-            # Without a URL the record speaks of a mirror alone. Started and not listed: what is left of a
-            # member that was removed. Its node reserves a new one.
-            return f"MEMBER_NOT_RESERVED: {name}"
-    return ""
-
-
-def _explain(view: PartitionView, issue: ReconfigurationFailure) -> str:
-    """``CODE: node``, with the node's own state where that is the cause."""
-    for name, found in view.records.items():
-        if issue.peer_url and found.value.peer_url == issue.peer_url:
-            if name not in view.living:
-                return f"NODE_DOWN: {name}"
-            if issue.code is FailureCode.MIRROR_NOT_RUNNING:
-                mirror = found.value.mirror
-                return ": ".join(filter(None, (issue.code.value, name, mirror.reason if mirror else "")))
-            if found.value.state is MemberState.FAILED:
-                return f"MEMBER_FAILED: {name}: {found.value.reason}"
-            return f"{issue.code.value}: {name}"
-    if issue.code in (FailureCode.REFUSED, FailureCode.TIMED_OUT):
-        return f"{issue.code.value}: {issue.detail}"
-    return str(issue.code.value)

@@ -1,0 +1,56 @@
+"""Which keys cannot be read, of those on which the cluster, a node or a zone as a whole waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.core.admission import Limits
+from rebalance.core.bandwidth import AdmissionRecord
+from rebalance.core.data_nodes import DataNodes
+from rebalance.core.drain import Drain
+from rebalance.core.epoch import EpochRecord
+from rebalance.core.keys import Keyspace
+from rebalance.core.node_history import DataNodesHistory
+from rebalance.core.readable import Unreadable, read, unreadable_among
+from rebalance.core.records import NodeRecord
+from rebalance.core.target import TargetPointer
+from rebalance.core.topology import Topology
+from rebalance.metastore.mirror import KeyspaceCopy
+
+DECODED_MAX = 20_000
+
+
+def unreadable_of_cluster(mirror: KeyspaceCopy, keys: Keyspace) -> list[Unreadable]:
+    """Keys of the whole cluster that cannot be read, on which all zones wait or a node does; those of zones
+    and partitions are told with these."""
+    single: list[tuple[str, Callable[[bytes], object]]] = [
+        (keys.epoch, EpochRecord.decode),
+        (keys.topology, Topology.decode),
+        (keys.limits, Limits.decode),
+        (keys.admissions, AdmissionRecord.decode),
+    ]
+    found = [read(item, decode) for name, decode in single if (item := mirror.get(name)) is not None]
+    found += [read(item, NodeRecord.decode) for item in mirror.below(keys.nodes)]
+    found += [read(item, Drain.decode) for item in mirror.below(keys.drains)]
+    return [each for each in found if isinstance(each, Unreadable)]
+
+
+def unreadable_of_zone(mirror: KeyspaceCopy, keys: Keyspace, zone_id: ZoneId) -> Unreadable | None:
+    """The first key of the zone as a whole that cannot be read: the zone waits for it."""
+    get = mirror.get
+    return unreadable_among(
+        (
+            read(get(keys.intent(zone_id)), ZoneIntent.decode),
+            read(get(keys.data_nodes(zone_id)), decoded_data_nodes),
+            read(get(keys.data_nodes_history(zone_id)), DataNodesHistory.decode),
+            read(get(keys.target_pointer(zone_id)), TargetPointer.decode),
+        )
+    )
+
+
+@lru_cache(DECODED_MAX)
+def decoded_data_nodes(value: bytes) -> DataNodes:
+    """Read for every zone by every list of zones, and seldom changed."""
+    return DataNodes.decode(value)

@@ -1,0 +1,80 @@
+"""The bodies of nodes, members and roles, as routes and pages show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rebalance.core.admission import utc
+from rebalance.core.assignments import Assignments
+from rebalance.core.drain import Drain
+from rebalance.core.move_status import PartitionView
+from rebalance.core.partition_state import is_learner
+from rebalance.core.records import MemberRole, MirrorRecord, NodeRecord
+
+Json = dict[str, Any]
+
+
+def node_body(
+    name: str, record: NodeRecord | None, members: int, drain: Drain | None, *, is_alive: bool
+) -> Json:
+    node = record.node if record else None
+    return {
+        "name": name,
+        "alive": is_alive,
+        "attributes": dict(node.attributes) if node else {},
+        "profiles": list(node.profiles) if node else [],
+        "member_limit": node.member_limit if node else None,
+        "weight": node.weight if node else None,
+        "failure_domain": node.failure_domain if node else None,
+        "members": members,
+        "drain": None
+        if drain is None
+        else {
+            "state": drain_state(members),
+            "by": drain.by,
+            "reason": drain.reason,
+            "since": utc(drain.since_ms),
+        },
+        "pid": record.pid if record else None,
+    }
+
+
+def drain_state(members: int) -> str:
+    """Of a node that is leaving and holds so many members."""
+    return "DRAINING" if members else "DRAINED"
+
+
+def roles(assignments: Assignments | None) -> Json | None:
+    """Voters, the preferred primary first, and learners."""
+    if assignments is None:
+        return None
+    return {"peers": list(assignments.peers), "learners": list(assignments.learners)}
+
+
+def member_body(view: PartitionView, node: str, alive: frozenset[str]) -> Json:
+    """Of member and mirror: state and address are the member's, and the mirror's where it is alone."""
+    record = view.members[node]
+    mirror = record.mirror
+    configured = view.configuration.members.get(node) if view.configuration else None
+    shown = record if record.has_member or mirror is None else mirror
+    role = MemberRole.LEARNER if is_learner(view, node) else configured.role if configured else None
+    return {
+        "node": node,
+        "state": shown.state.value if node in alive else "NODE_DOWN",
+        "role": role.value if role else None,
+        "peer_url": record.peer_url,
+        "client_url": shown.client_url,
+        "reason": shown.reason,
+        "mirror": _mirror(mirror, is_alive=node in alive),
+    }
+
+
+def _mirror(mirror: MirrorRecord | None, *, is_alive: bool) -> Json | None:
+    if mirror is None:
+        return None
+    return {
+        "state": mirror.state.value if is_alive else "NODE_DOWN",
+        "client_url": mirror.client_url,
+        "safe_revision": mirror.safe_revision,
+        "reason": mirror.reason,
+    }

@@ -11,6 +11,7 @@ from app.cli.client import ApiClient, NoAnswerError, ProblemError, UnreachableEr
 from app.cli.connection import connected
 from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.follow import Change, Progress, ProgressView, brief, may_pass
+from app.cli.names import fold_name
 from app.cli.operations_view import (
     print_cancelled_partitions,
     print_finalise,
@@ -39,7 +40,7 @@ def list_operations(
 ) -> int:
     """Raises CliError."""
     query: list[tuple[str, str | int]] = [("page_size", count)]
-    query += [("zone", zone)] if zone is not None else []
+    query += [("zone", fold_name(zone))] if zone is not None else []
     query += [("state", each.upper()) for each in states] + [("kind", each.upper()) for each in kinds]
     with connected(url, data_dir, form) as client:
         found = client.operations(query)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from app.cli.names import fold_name
 from app.cli.options import (
     DEFAULT_DATA_DIR,
     ByOption,
@@ -232,7 +233,7 @@ def pause(
 
     one_object(form)
     asked = pause_request(by, reason, time_limit)
-    change: dict[str, object] = {"pause": asked} if zone is None else {"zone_pauses": {zone: asked}}
+    change: dict[str, object] = {"pause": asked} if zone is None else {"zone_pauses": {fold_name(zone): asked}}
     with connected(url, data_dir, form) as client:
         found = change_limits(client, change)
     print_limits(found, form)
@@ -262,7 +263,7 @@ def resume(
     from app.cli.rebalance_view import print_limits
 
     one_object(form)
-    change: dict[str, object] = {"pause": None} if zone is None else {"zone_pauses": {zone: None}}
+    change: dict[str, object] = {"pause": None} if zone is None else {"zone_pauses": {fold_name(zone): None}}
     change |= told(by, reason)
     with connected(url, data_dir, form) as client:
         found = change_limits(client, change)

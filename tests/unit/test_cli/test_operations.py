@@ -55,7 +55,7 @@ PLAN = {
 def test_the_list(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-089: id, description, status and progress, a line each."""
     found = [operation(), operation("CANCELLED", over=False, verified=True, cause="cancelled by bob")]
-    query = "page_size=5&zone=orders&state=RUNNING&state=CANCELLED"
+    query = "page_size=5&zone=ORDERS&state=RUNNING&state=CANCELLED"
     api.answers[f"GET {BASE}?{query}"] = (200, {"operations": found, "next_page_token": None})
     line = "operations --zone orders --state running --state cancelled --count 5"
     assert main(line.split()) == 0

@@ -108,10 +108,10 @@ def test_what_is_set_is_shown_and_what_is_not_is_left_out(
         ("pause --by bob", {"pause": {"by": "bob", "reason": "", "for_s": None}}),
         (
             "pause --by bob --reason disks --for 1h30m --zone orders",
-            {"zone_pauses": {"orders": {"by": "bob", "reason": "disks", "for_s": 5400}}},
+            {"zone_pauses": {"ORDERS": {"by": "bob", "reason": "disks", "for_s": 5400}}},
         ),
         ("resume", {"pause": None}),
-        ("resume --zone orders", {"zone_pauses": {"orders": None}}),
+        ("resume --zone orders", {"zone_pauses": {"ORDERS": None}}),
         ("resume --by bob --reason done", {"pause": None, "by": "bob", "reason": "done"}),
         ("limits --zone-moves 2 --reason load", {"zone_moves": 2, "reason": "load"}),
     ],

@@ -29,7 +29,8 @@ ADVICE = {
     "CATCHING_UP": "A new copy is being filled.",
     "JOINT": "Voters are being exchanged.",
     "CLEAN_UP": "Copies that are not needed any more are removed.",
-    "UNREADABLE": "A record was written by another version: bring all processes to the same one.",
+    "RECORD_NOT_READABLE": "Repair the key that is named, or bring all processes to the build that wrote it.",
+    "UNREADABLE": "The console could not read the partition: the server's log says why.",
     "LEADER_UNKNOWN": "The group has not said who leads yet.",
     "LEARNER_STARTING": "A learner's first copy is being fetched.",
 }

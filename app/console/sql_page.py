@@ -94,7 +94,7 @@ class _Editor:
         self._remember(text)
         try:
             reader = self._site.services.reader
-            changes = await reader.call(len(text), lambda stop: changes_something(text, reader.limits, stop))
+            changes = await reader.run(len(text), lambda stop: changes_something(text, reader.limits, stop))
         except StatementError as error:
             self._refuse(failure(error))
             return

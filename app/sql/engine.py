@@ -171,7 +171,7 @@ class SqlEngine:
         """What a set of DDL files would change. Raises DdlFileError, StoreError."""
         limits = self._reader.limits
         size = sum(len(file.text) for file in files)
-        commands = await self._reader.call(size, lambda stop: read_files(files, limits, stop))
+        commands = await self._reader.run(size, lambda stop: read_files(files, limits, stop))
         return await self._catalog.plan(commands, usable_nodes(self._mirror, self._keyspace), prune=prune)
 
     async def change_plan(self, sql: str, limits: ScriptLimits | None = None) -> ChangePlan:
@@ -302,7 +302,7 @@ class SqlEngine:
                 statement.source, lambda name: self._registry.find(name, session.schema).relation
             )
 
-        return await self._reader.call(len(statement.source.text), prepare)
+        return await self._reader.run(len(statement.source.text), prepare)
 
     async def _query(self, query: PreparedQuery, session: SessionContext) -> ResultSet:
         views = [self._registry.relation(relation) for relation in sorted(query.relations)]

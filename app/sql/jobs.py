@@ -267,7 +267,7 @@ class StatementJobs:
     async def _write_end(self, row: StatementRow) -> None:
         committed = await self._catalog.on_log(lambda log: log.committed(row.statement_id))
         newest = (await self._catalog.snapshot()).version
-        outcome = await self._reader.call(len(row.sql), lambda _: outcome_of_abandoned(row, committed, newest))
+        outcome = await self._reader.run(len(row.sql), lambda _: outcome_of_abandoned(row, committed, newest))
         log.warning("statement abandoned", id=row.statement_id, state=outcome.state.value)
         await self._finish(row.statement_id, outcome)
 

@@ -46,7 +46,7 @@ class ScriptReader:
         """The statements of a script that changes the catalog. Raises ParseError."""
         return await self._read(sql, partial(parse_ddl, sql, limits or self.limits), limits)
 
-    async def call(
+    async def run(
         self, size: int, work: Callable[Concatenate[StopFlag, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Any other work on texts of ``size`` characters; it looks at the flag it is given."""
@@ -63,7 +63,7 @@ class ScriptReader:
 
     async def _read(self, sql: str, read: Callable[[StopFlag], T], limits: ScriptLimits | None = None) -> T:
         check_size(sql, limits or self.limits)
-        return await self.call(len(sql), read)
+        return await self.run(len(sql), read)
 
 
 async def to_the_end(work: asyncio.Future[T]) -> T:

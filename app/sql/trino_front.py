@@ -81,7 +81,7 @@ class TrinoFront:
     ) -> Page:
         """The first page. Refusals are pages too; nothing is raised but what is broken inside."""
         try:
-            asked = await self._reader.call(len(sql), self._understood, sql, session, addresses)
+            asked = await self._reader.run(len(sql), self._understood, sql, session, addresses)
             if asked.page is not None:
                 return asked.page
             sql = asked.sql

@@ -246,8 +246,7 @@ def require_readable(observed: Observed) -> None:
     for item in (observed.stable, observed.pending, observed.planned):
         readable(item, Assignments.decode)
     readable(observed.trigger, decode_trigger)
-    if observed.lock is not None:
-        decode_revision_of(observed.lock, "pending")
+    readable(observed.lock, lambda value: decode_revision("pending", value))
 
 
 def decode_revision_of(item: KeyValue, field: str) -> int:

@@ -31,6 +31,11 @@ class Tally:
     at_ms: int = 0
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def numbers(self) -> tuple[int, int, int, int, int]:
+        """None of which ever falls."""
+        return self.total, self.done, self.bytes_total, self.bytes_done, self.at_ms
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionStep:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import grpc
-
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
@@ -34,6 +32,8 @@ class TlsFiles:
 
     def credentials(self) -> Any:
         """For a gRPC channel. Read anew for each, so that certificates can be replaced while all runs."""
+        import grpc  # a tenth of a second, which commands that only know the settings need not spend
+
         return grpc.ssl_channel_credentials(
             self.ca.read_bytes(), self.key.read_bytes(), self.certificate.read_bytes()
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import astuple, replace
+from dataclasses import replace
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.recovery import ZoneReading
@@ -34,7 +34,7 @@ ONE_OPEN = "each newest target has its operation, and no other of its zone is op
 def broken_records(before: Operation, after: Operation) -> Iterator[tuple[str, str]]:
     """What no step of one operation may do, by its two records: (invariant, what was found)."""
     name = after.operation_id
-    if any(now < was for was, now in zip(astuple(before.tally), astuple(after.tally), strict=True)):
+    if any(now < was for was, now in zip(before.tally.numbers, after.tally.numbers, strict=True)):
         yield PROGRESS, f"{name}: {before.tally} to {after.tally}"
     allowed = {before.state, *STATES[before.state].values()}
     if OperationState.WAITING in allowed and (before.begun_ms or after.begun_ms):

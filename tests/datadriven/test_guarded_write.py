@@ -28,7 +28,7 @@ def assignments(text: str) -> Assignments:
     """``a,b+c!`` is peers a and b with learner c, forced."""
     members, forced = text.removesuffix("!"), text.endswith("!")
     peers, _, learners = members.partition("+")
-    return Assignments(tuple(peers.split(",")), tuple(learners.split(",")) if learners else (), forced)
+    return Assignments(tuple(peers.split(",")), tuple(learners.split(",")) if learners else (), int(forced))
 
 
 def encode(field: str, text: str, pending_revision: int, strategy: Strategy) -> bytes:

@@ -29,7 +29,7 @@ def caught_by_behaviour(decisions: Decisions) -> bool:
             try:
                 if await execute(block, decisions) != block.expected:
                     return True
-            except (AttributeError, KeyError, ValueError):
+            except (AttributeError, KeyError, TypeError, ValueError):
                 return True  # what was changed no longer handles an absent key, or what it finds in one
         return False
 
@@ -42,7 +42,7 @@ def caught_by_model(decisions: Decisions) -> str:
         for name, scope in small(strategy):
             try:
                 violation = explore(scope, decisions).violation
-            except (AttributeError, AssertionError, KeyError, ValueError) as error:
+            except (AttributeError, AssertionError, KeyError, TypeError, ValueError) as error:
                 return f"{strategy.value}, {name}: {error!r}"
             if violation is not None:
                 return f"{strategy.value}, {name}: {violation.rule}"

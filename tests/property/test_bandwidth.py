@@ -89,4 +89,4 @@ def test_limits_keep_the_rates() -> None:
     assert Limits.decode(limits.encode()) == limits
     assert limits.holds(0)
     assert not any(name.encode() in Limits().encode() for name in RATES)
-    assert buckets_of(None) == buckets_of(b'{"v":1,"partitions":3}') == TokenBuckets()
+    assert buckets_of(None) == buckets_of(AdmissionRecord(3)) == TokenBuckets()

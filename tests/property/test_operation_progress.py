@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -169,7 +169,7 @@ class Progress(RuleBasedStateMachine):
                 assert view.recovered or view.stable == TARGET
             else:
                 assert step.cause, "whatever is not there says why"
-        pairs = zip(astuple(before), astuple(self.tally), strict=True)
+        pairs = zip(before.numbers, self.tally.numbers, strict=True)
         assert all(earlier <= later for earlier, later in pairs), "nothing runs backwards"
         if is_finished(self.steps):
             assert self.seen_there == set(range(PARTITIONS))

@@ -81,7 +81,8 @@ OLD_CLAUSE = clauses(
         st.sampled_from([OtherLiteral("2.5"), OtherLiteral("TRUE"), OtherLiteral("INTERVAL '5' SECOND")]),
     ),
 )
-OLD_PROFILES = profiles(STORABLE.map(lambda text: text.replace(",", "").strip()))
+# In this form nothing between commas is no profile.
+OLD_PROFILES = profiles(STORABLE.map(lambda text: text.replace(",", "").strip()).filter(bool))
 
 
 @st.composite

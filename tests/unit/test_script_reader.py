@@ -26,7 +26,7 @@ async def test_whoever_is_cancelled_stops_the_reading() -> None:
             stopped.set()
             raise
 
-    reading = asyncio.create_task(reader.call(1, endless))
+    reading = asyncio.create_task(reader.run(1, endless))
     assert await asyncio.to_thread(begun.wait, LATE_S)
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -37,7 +37,7 @@ async def test_whoever_is_cancelled_stops_the_reading() -> None:
 
 async def test_long_texts_leave_a_thread_to_short_ones() -> None:
     reader, release = ScriptReader(), threading.Event()
-    long = [asyncio.create_task(reader.call(LONG_CHARS + 1, lambda _: release.wait(LATE_S))) for _ in range(5)]
+    long = [asyncio.create_task(reader.run(LONG_CHARS + 1, lambda _: release.wait(LATE_S))) for _ in range(5)]
     async with asyncio.timeout(LATE_S):
         for _ in range(3):
             assert (await reader.statement("SHOW ZONES")).source == "SHOW ZONES"

@@ -150,7 +150,7 @@ async def test_a_record_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         await world.put(keys.configuration, b'{"v":99}')
         await world.settle()
         deadline = time.monotonic() + 60
-        while not feed.grids[ZONE].causes[3].startswith("UNREADABLE: "):
+        while not feed.grids[ZONE].causes[3].startswith("RECORD_NOT_READABLE: "):
             feed.watch()
             await asyncio.sleep(0.01)
             assert time.monotonic() < deadline

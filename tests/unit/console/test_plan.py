@@ -150,7 +150,7 @@ async def test_running_leads_to_the_operation(tmp_path: Path) -> None:
     address is known at once, while no controller has named the operation yet."""
     async with planned(tmp_path) as (world, site):
         plan = await made(site, Asked(Wish.REPLICAS, "A", 3))
-        with acting(Actor("ada", False, Channel.CONSOLE)):
+        with acting(Actor("ada", False, Channel.CONSOLE).because("more copies")):
             address = urlsplit(await run_plan(site, plan, "ada", "more copies"))
         assert address.path == "/console/operations/begun"
         query = parse_qs(address.query)
@@ -167,4 +167,4 @@ async def test_running_leads_to_the_operation(tmp_path: Path) -> None:
         opened = Operation.decode(found.value)
         assert statement_of(plan.asked).removeprefix("ALTER") in opened.statement
         assert opened.by == "ada"
-        assert "more copies" in opened.statement
+        assert opened.reason == "more copies"

@@ -249,11 +249,6 @@ def require_readable(observed: Observed) -> None:
     readable(observed.lock, lambda value: decode_revision("pending", value))
 
 
-def decode_revision_of(item: KeyValue, field: str) -> int:
-    """Raises RecordNotReadableError, which names the key."""
-    return readable(item, lambda value: decode_revision(field, value))
-
-
 def guards_of(*read: tuple[str, KeyValue | None]) -> tuple[Compare, ...]:
     """Each of the keys is as it was read."""
     return tuple(unchanged(key, found.mod_revision if found else 0) for key, found in read)

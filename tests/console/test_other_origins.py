@@ -104,7 +104,14 @@ class Attack:
     page: Page
     url: str
     """The server's, as the page calls it."""
-    statuses: list[int] = field(default_factory=list)
+    sent: dict[str, str] = field(default_factory=dict)
+    """Addresses by the browser's number of the request."""
+    answers: list[tuple[str, int]] = field(default_factory=list)
+
+    @property
+    def statuses(self) -> list[int]:
+        """Of the server's answers: the page's own host answers, too."""
+        return [status for number, status in self.answers if self.sent.get(number, "").startswith(self.url)]
 
     def fetch(self, path: str, **options: Any) -> str:
         """What the page sees."""
@@ -115,7 +122,8 @@ class Attack:
         deadline = time.monotonic() + WAIT_MS / 1000
         while not self.statuses and time.monotonic() < deadline:
             self.page.wait_for_timeout(20)
-        found, self.statuses = self.statuses, []
+        found = self.statuses
+        self.answers.clear()
         return bool(found) and set(found) == {403}
 
 
@@ -126,7 +134,14 @@ def attack_from(page: Page, address: str, url: str) -> Attack:
     # Of all answers, those included that the browser keeps from the page.
     network = page.context.new_cdp_session(page)
     network.send("Network.enable")
-    network.on("Network.responseReceivedExtraInfo", lambda event: attack.statuses.append(event["statusCode"]))
+    network.on(
+        "Network.requestWillBeSent",
+        lambda event: attack.sent.update({event["requestId"]: event["request"]["url"]}),
+    )
+    network.on(
+        "Network.responseReceivedExtraInfo",
+        lambda event: attack.answers.append((event["requestId"], event["statusCode"])),
+    )
     return attack
 
 

@@ -24,7 +24,7 @@ from app.api import (
 )
 from app.api.actors import ActorMiddleware
 from app.api.addresses import AddressMiddleware
-from app.api.bodies import require_text
+from app.api.bodies import require_json
 from app.api.document import documented_api
 from app.console.mount import PATH, Console
 from app.edge.policies import DOCS
@@ -42,7 +42,7 @@ def build_app(services: Services, verified_header: str = "", console: Console | 
         title="Zonekeeper",
         version="0.1.0",
         description=DESCRIPTION,
-        dependencies=[Depends(require_text)],
+        dependencies=[Depends(require_json)],
         responses=problems.EVERYWHERE,
         redoc_url=None,
         static_url=f"{DOCS}/files",

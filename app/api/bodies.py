@@ -8,9 +8,15 @@ from typing import Annotated
 from fastapi import Request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from app.edge.fields import Fields
 from catalog.core.audit import NAME_MAX
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.visible import VISIBLE_PATTERN, hidden_character
+from catalog.core.visible import VISIBLE_PATTERN, hidden_character, visible
+
+JSON = "application/json"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SQL_PROTOCOL = "/v1/"
+SHOWN_CHARS_MAX = 80
 
 
 class RequestBody(BaseModel):
@@ -50,10 +56,32 @@ _WHOLE = re.compile(
 _PERHAPS_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-async def require_text(request: Request) -> None:
-    """For every route: each text of a JSON body can be stored and sent back. Raises RefusedError."""
-    if "json" in request.headers.get("content-type", "").lower():
+async def require_json(request: Request) -> None:
+    """For every route: what changes something is JSON, which no form of another site can send, and each text of
+    the body can be stored and sent back. Raises RefusedError."""
+    fields = Fields.of(request.scope)
+    refusal = media_type_refusal(request.method, request.scope["path"], fields)
+    if refusal is not None:
+        raise refusal
+    if _is_json(fields):
         check_json(await request.body())
+
+
+def media_type_refusal(method: str, path: str, fields: Fields) -> RefusedError | None:
+    """PUT, PATCH and DELETE are no forms' methods: without a body they say all there is. SQL is sent as text,
+    with a header that no form sends."""
+    if method in SAFE_METHODS or path.startswith(SQL_PROTOCOL) or _is_json(fields):
+        return None
+    if method != "POST" and not fields.has_body:
+        return None
+    kind = fields.first(b"content-type", "none")[:SHOWN_CHARS_MAX]
+    message = f"{method} {visible(path)} needs Content-Type {JSON}, also without a body; it has {visible(kind)}"
+    return RefusedError(ErrorKind.MEDIA_TYPE_REFUSED, message)
+
+
+def _is_json(fields: Fields) -> bool:
+    kind = fields.first(b"content-type").partition(";")[0].strip().lower()
+    return kind == JSON or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 def check_json(body: bytes) -> None:

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from app.api.bodies import RequestBody
 from catalog.core.audit import REASON_MAX, checked_reason
 from catalog.core.errors import RefusedError
+from catalog.core.visible import VISIBLE_PATTERN
 
 
 def _one_line(text: str) -> str:
@@ -23,7 +24,11 @@ def _one_line(text: str) -> str:
 
 Reason = Annotated[
     str,
-    Field(max_length=REASON_MAX, description="why; one line. It is kept with what is done, and shown there"),
+    Field(
+        max_length=REASON_MAX,
+        description="why; one line. It is kept with what is done, and shown there",
+        json_schema_extra={"pattern": VISIBLE_PATTERN},
+    ),
     AfterValidator(_one_line),
 ]
 

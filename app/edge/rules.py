@@ -1,9 +1,10 @@
 """Which requests are refused before anything of the application sees them. Pure: ``refusal_of`` decides.
 
 A page of another site can have a browser send what HTML forms send, with the method GET, HEAD or POST and one
-of three media types, and sees no answer. So whatever changes something asks for more: JSON, or the header that
-SQL drivers send, and no foreign ``Origin``. A page whose host's name is made to mean this server's address is
-of the same origin as the server: so its name must be one that the server knows.
+of three media types, and sees no answer. So whatever changes something asks for more: JSON
+(``app.api.bodies``), or the header that SQL drivers send, and no foreign ``Origin``. A page whose host's name
+is made to mean this server's address is of the same origin as the server: so its name must be one that the
+server knows.
 """
 
 from __future__ import annotations
@@ -13,15 +14,12 @@ from collections.abc import Sequence
 from starlette.types import Scope
 
 from app.api.actors import SQL_USER
-from app.console.mount import PATH as CONSOLE
 from app.edge.fields import Fields
 from app.edge.limits import HEADER_BYTES_MAX, HttpLimits
 from app.edge.trust import PORTS, Origin, Trust
 from catalog.core.errors import ErrorKind, RefusedError
 
 SQL_PROTOCOL = "/v1/"
-JSON = "application/json"
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITE = frozenset({"same-origin", "none"})
 SHOWN_CHARS_MAX = 80
 DIGITS_MAX = 18
@@ -36,7 +34,7 @@ def refusal_of(
         _of_hosts([*sent_hosts, *fields.all(b"host")], trust)
         or _of_origins(scope, fields, trust)
         or _of_size(fields, limits)
-        or _of_form(scope, fields)
+        or _of_statement(scope, fields)
     )
 
 
@@ -97,32 +95,14 @@ def _of_size(fields: Fields, limits: HttpLimits) -> RefusedError | None:
     return None
 
 
-def _of_form(scope: Scope, fields: Fields) -> RefusedError | None:
-    """What only a program can have sent, or a page of this server. The console's polling is plain text, and
-    browsers name its page's origin with it."""
-    path = scope["path"]
-    if scope["type"] != "http" or scope["method"] in SAFE_METHODS or path.startswith(f"{CONSOLE}/"):
+def _of_statement(scope: Scope, fields: Fields) -> RefusedError | None:
+    """No form can send the header that drivers send. Pages after the first are asked for by addresses that
+    nobody can guess."""
+    if scope["type"] != "http" or scope["method"] != "POST" or not scope["path"].startswith(SQL_PROTOCOL):
         return None
-    if path.startswith(SQL_PROTOCOL):
-        # Pages after the first are asked for by addresses that nobody can guess.
-        if scope["method"] == "POST" and not fields.first(SQL_USER.lower().encode()).strip():
-            message = f"a statement is sent with the header {SQL_USER}"
-            return RefusedError(ErrorKind.USER_REQUIRED, message)
+    if fields.first(SQL_USER.lower().encode()).strip():
         return None
-    # PUT, PATCH and DELETE are no forms' methods: without a body they say all there is.
-    if (scope["method"] == "POST" or fields.has_body) and not _is_json(fields):
-        kind = fields.first(b"content-type", "none")
-        message = (
-            f"{scope['method']} {_shown(path)} needs Content-Type {JSON}, also without a body; it has "
-            f"{_shown(kind)}"
-        )
-        return RefusedError(ErrorKind.MEDIA_TYPE_REFUSED, message)
-    return None
-
-
-def _is_json(fields: Fields) -> bool:
-    kind = fields.first(b"content-type").partition(";")[0].strip().lower()
-    return kind == JSON or (kind.startswith("application/") and kind.endswith("+json"))
+    return RefusedError(ErrorKind.USER_REQUIRED, f"a statement is sent with the header {SQL_USER}")
 
 
 def _own(scope: Scope, fields: Fields) -> Origin | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.visible import hidden_character
 
 NAME_MAX = 100
 REASON_MAX = 500
@@ -53,9 +54,9 @@ def checked_reason(text: str) -> str:
     if len(text) > REASON_MAX:
         message = f"a reason has at most {REASON_MAX} characters, this one has {len(text)}"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
-    strange = next((each for each in text if not each.isprintable()), None)
-    if strange is not None:
-        message = f"a reason is one line of text: U+{ord(strange):04X} is not a printable character"
+    hidden = hidden_character(text)
+    if hidden is not None:
+        message = f"a reason is one line of text: {hidden} cannot be seen"
         raise RefusedError(ErrorKind.INVALID_REQUEST, message)
     return text
 

@@ -18,6 +18,7 @@ class Part(Enum):
     SPARK = "spark"
     NODES = "nodes"
     QUEUE = "queue"
+    RECORDS = "records"
     BACKGROUND = "background"
 
 
@@ -44,6 +45,8 @@ class Observed:
     zone_s: float
     zone_id: int | None
     tasks: tuple[tuple[str, str, str], ...]
+    unreadable: tuple[str, ...] = ()
+    """Causes of keys of the whole cluster that cannot be read."""
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Self:
@@ -65,6 +68,7 @@ class Observed:
             queue["zone_oldest_seconds"],
             queue["zone_id"],
             tuple(tasks),
+            tuple(body["unreadable"]),
         )
 
 
@@ -91,5 +95,7 @@ def _causes(observed: Observed) -> Iterator[Cause]:
     if observed.zone_s >= LATE_S:
         waits = f"zone {observed.zone_id} has waited for its placement for {observed.zone_s:.0f} s"
         yield Cause(Part.QUEUE, f"ZONE_LATE: {waits}")
+    for cause in observed.unreadable:
+        yield Cause(Part.RECORDS, cause)
     for process, task, cause in observed.tasks:
         yield Cause(Part.BACKGROUND, f"TASK_ENDED: {process}, {task}: {cause}")

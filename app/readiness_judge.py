@@ -32,7 +32,7 @@ class Cause:
 @dataclass(frozen=True, slots=True)
 class Observed:
     """``catalog`` and ``metastore``: "ok" or what is wrong. ``tasks``: process, task and cause of each
-    background task that is in trouble."""
+    background task that is in trouble. ``unreadable``: causes of keys that cannot be read."""
 
     catalog: str
     metastore: str
@@ -44,6 +44,7 @@ class Observed:
     zone_s: float
     zone_id: int | None
     tasks: tuple[tuple[str, str, str], ...]
+    unreadable: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Self:
@@ -65,6 +66,7 @@ class Observed:
             queue["zone_oldest_seconds"],
             queue["zone_id"],
             tuple(tasks),
+            tuple(body["unreadable"]),
         )
 
 
@@ -86,6 +88,8 @@ def _causes(observed: Observed) -> Iterator[Cause]:
             yield Cause(Part.SPARK, message)
         if not observed.nodes:
             yield Cause(Part.NODES, "NO_NODE: no node is alive")
+        for unreadable in observed.unreadable:
+            yield Cause(Part.METASTORE, unreadable)
     if observed.outbox_s >= LATE_S:
         yield Cause(Part.QUEUE, f"OUTBOX_LATE: a version has not been published for {observed.outbox_s:.0f} s")
     if observed.zone_s >= LATE_S:

@@ -167,7 +167,15 @@ OF_ONE_READER = (
     ("operations/{o}", "operations/{o}"),
     ("partition_map/zones/{z}/map", "zones/BROKEN/partition-map"),
 )
-OF_THE_CLUSTER = ("epoch", "topology", "rebalance/limits", "partition/admissions", "nodes/n1", "drains/n1")
+OF_THE_CLUSTER = (
+    "epoch",
+    "topology",
+    "rebalance/limits",
+    "partition/admissions",
+    "nodes/n1",
+    "drains/n1",
+    "processes/x",
+)
 
 
 def _damage(world: World, name: str, garbage: bytes) -> Stored | None:

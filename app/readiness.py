@@ -7,7 +7,6 @@ import os
 import platform
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from typing import Any
 
 from app.readiness_judge import Observed, judge
@@ -17,7 +16,7 @@ from catalog.core.zone import ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
-from rebalance.core.process_records import EngineRecord, ProcessRecord, WaitingZone
+from rebalance.core.process_records import EngineRecord, ProcessRecord, Trouble, WaitingZone
 from rebalance.core.readable import Unreadable, read
 from rebalance.hosting.background import Background
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -113,7 +112,7 @@ class Readiness:
         return {
             "process": OWN,
             "role": "server",
-            "troubles": [asdict(each) for each in self._background.troubles()],
+            "troubles": [_body(each) for each in self._background.troubles()],
             "defects": self._background.defects,
             "last_defect": self._background.last_defect,
         }
@@ -138,12 +137,16 @@ class Readiness:
                     {
                         "process": name,
                         "role": record.role if record.role in ROLES else "",
-                        "troubles": [asdict(each) for each in record.troubles],
+                        "troubles": [_body(each) for each in record.troubles],
                         "defects": record.defects,
                         "last_defect": record.last_defect,
                     }
                 )
         return others
+
+
+def _body(trouble: Trouble) -> dict[str, Any]:
+    return {"task": trouble.task, "ends": trouble.ends, "cause": trouble.cause, "runs": trouble.runs}
 
 
 def _age_s(waiting: WaitingZone | None) -> float:

@@ -16,6 +16,7 @@ class Trouble:
     ends: int
     cause: str
     runs: bool
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,7 @@ class WaitingZone:
 
     zone_id: int
     since_ms: int
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

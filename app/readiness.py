@@ -6,23 +6,28 @@ import asyncio
 import os
 import platform
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from app.readiness_judge import Observed, judge
 from app.views import KeyspaceViews
-from catalog.core.codec import RecordNotReadableError, load
 from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.zone import ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
+from rebalance.core.process_records import EngineRecord, ProcessRecord, Trouble, WaitingZone
+from rebalance.core.readable import Unreadable, read
 from rebalance.hosting.background import Background
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
 
 TIME_LIMIT_S = 1.0
 OWN = "server"
+ROLES = frozenset({OWN, "controller", "node"})
+UNKNOWN = "unknown"
+SPARK_STATES = frozenset({"starting", "ready", "down"})
+NO_CONTROLLER = EngineRecord(UNKNOWN, "no controller leads")
 
 
 def controller_name() -> str:
@@ -65,24 +70,26 @@ class Readiness:
             metastore = agreement if self._mirror.is_loaded else "loading"
         # What a silent metastore said last is of no use here: nobody renews anything in it.
         leader = self._mirror.value(leader_key) if answer == "ok" else None
-        status = _document(self._mirror.value(self._keyspace.engine_status)) if leader is not None else {}
-        waiting = status.get("waiting")
-        waiting = waiting if isinstance(waiting, dict) else {}
-        processes = list(self._processes()) if answer == "ok" else [self._own()]
+        unreadable = self._views.unreadable() if answer == "ok" else []
+        status = self._engine(unreadable) if leader is not None else NO_CONTROLLER
+        waiting = status.waiting
+        if waiting is not None and (zone := self._views.zone_unreadable(ZoneId(waiting.zone_id))) is not None:
+            unreadable.append(zone)
+        processes = [self._own(), *(self._others(unreadable) if answer == "ok" else ())]
         body = {
             "ready": takes_statements,
             "catalog": catalog,
             "metastore": metastore,
-            "unreadable": [each.cause for each in self._views.unreadable()] if answer == "ok" else [],
+            "unreadable": [each.cause for each in unreadable],
             "nodes": sum(1 for _ in self._mirror.below(self._keyspace.nodes)),
-            "spark": status.get("state", "unknown"),
-            "spark_message": status.get("message", "no controller leads"),
-            "spark_driver_pid": status.get("driver_pid"),
+            "spark": status.state if status.state in SPARK_STATES else UNKNOWN,
+            "spark_message": status.message,
+            "spark_driver_pid": status.driver_pid,
             "controller": leader.decode(errors="replace") if leader is not None else None,
             "queue": {
                 "outbox_oldest_seconds": round(self._relay.lag_s(), 1),
                 "zone_oldest_seconds": _age_s(waiting),
-                "zone_id": waiting.get("zone_id"),
+                "zone_id": waiting.zone_id if waiting is not None else None,
             },
             "background": {"tasks": self._background.tasks, "processes": processes},
         }
@@ -105,40 +112,46 @@ class Readiness:
         return {
             "process": OWN,
             "role": "server",
-            "troubles": [asdict(each) for each in self._background.troubles()],
+            "troubles": [_body(each) for each in self._background.troubles()],
             "defects": self._background.defects,
             "last_defect": self._background.last_defect,
         }
 
-    def _processes(self) -> Iterator[dict[str, Any]]:
-        """This server, and others in which something has gone wrong."""
-        yield self._own()
-        prefix = self._keyspace.processes
+    def _engine(self, unreadable: list[Unreadable]) -> EngineRecord:
+        """Adds to ``unreadable`` what this build cannot read: readiness is told all the same."""
+        found = read(self._mirror.get(self._keyspace.engine_status), EngineRecord.decode)
+        if isinstance(found, Unreadable):
+            unreadable.append(found)
+            return EngineRecord(UNKNOWN, found.cause)
+        return found if found is not None else EngineRecord(UNKNOWN, "not told yet")
+
+    def _others(self, unreadable: list[Unreadable]) -> list[dict[str, Any]]:
+        """Processes in which something has gone wrong. Adds to ``unreadable``."""
+        prefix, others = self._keyspace.processes, []
         for item in self._mirror.below(prefix):
-            name, told = item.key.removeprefix(prefix), _document(item.value)
-            if name == controller_name():
-                continue
-            yield {
-                "process": name,
-                "role": str(told.get("role", "")),
-                "troubles": [each for each in told.get("troubles", ()) if isinstance(each, dict)],
-                "defects": told.get("defects", 0),
-                "last_defect": str(told.get("last_defect", "")),
-            }
+            name, record = item.key.removeprefix(prefix), read(item, ProcessRecord.decode)
+            if isinstance(record, Unreadable):
+                unreadable.append(record)
+            elif name != controller_name():
+                others.append(
+                    {
+                        "process": name,
+                        "role": record.role if record.role in ROLES else "",
+                        "troubles": [_body(each) for each in record.troubles],
+                        "defects": record.defects,
+                        "last_defect": record.last_defect,
+                    }
+                )
+        return others
 
 
-def _document(value: bytes | None) -> dict[str, Any]:
-    """Empty for what this build cannot read, but for the reason: readiness is told all the same."""
-    try:
-        return load(value) if value is not None else {}
-    except RecordNotReadableError as error:
-        return {"message": error.message}
+def _body(trouble: Trouble) -> dict[str, Any]:
+    return {"task": trouble.task, "ends": trouble.ends, "cause": trouble.cause, "runs": trouble.runs}
 
 
-def _age_s(waiting: dict[str, Any]) -> float:
+def _age_s(waiting: WaitingZone | None) -> float:
     """Of the leader's oldest waiting zone, by this machine's clock."""
-    since_ms = waiting.get("since_ms")
-    return round(max(time.time() - since_ms / 1_000, 0.0), 1) if isinstance(since_ms, int) else 0.0
+    return round(max(time.time() - waiting.since_ms / 1_000, 0.0), 1) if waiting is not None else 0.0
 
 
 async def _state_of(question: Awaitable[object]) -> str:

@@ -18,7 +18,6 @@ class Part(Enum):
     SPARK = "spark"
     NODES = "nodes"
     QUEUE = "queue"
-    RECORDS = "records"
     BACKGROUND = "background"
 
 
@@ -33,7 +32,7 @@ class Cause:
 @dataclass(frozen=True, slots=True)
 class Observed:
     """``catalog`` and ``metastore``: "ok" or what is wrong. ``tasks``: process, task and cause of each
-    background task that is in trouble."""
+    background task that is in trouble. ``unreadable``: causes of keys that cannot be read."""
 
     catalog: str
     metastore: str
@@ -46,7 +45,6 @@ class Observed:
     zone_id: int | None
     tasks: tuple[tuple[str, str, str], ...]
     unreadable: tuple[str, ...] = ()
-    """Causes of keys of the whole cluster that cannot be read."""
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Self:
@@ -90,12 +88,12 @@ def _causes(observed: Observed) -> Iterator[Cause]:
             yield Cause(Part.SPARK, message)
         if not observed.nodes:
             yield Cause(Part.NODES, "NO_NODE: no node is alive")
+        for unreadable in observed.unreadable:
+            yield Cause(Part.METASTORE, unreadable)
     if observed.outbox_s >= LATE_S:
         yield Cause(Part.QUEUE, f"OUTBOX_LATE: a version has not been published for {observed.outbox_s:.0f} s")
     if observed.zone_s >= LATE_S:
         waits = f"zone {observed.zone_id} has waited for its placement for {observed.zone_s:.0f} s"
         yield Cause(Part.QUEUE, f"ZONE_LATE: {waits}")
-    for cause in observed.unreadable:
-        yield Cause(Part.RECORDS, cause)
     for process, task, cause in observed.tasks:
         yield Cause(Part.BACKGROUND, f"TASK_ENDED: {process}, {task}: {cause}")

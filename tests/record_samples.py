@@ -28,6 +28,7 @@ from rebalance.core.guarded_write import decode_trigger, encode_trigger
 from rebalance.core.node_history import DataNodesHistory, HistoryEntry
 from rebalance.core.operation import Note, Operation, OperationKind, OperationState
 from rebalance.core.operation_progress import Tally
+from rebalance.core.process_records import EngineRecord, ProcessRecord, Trouble, WaitingZone
 from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,
@@ -225,6 +226,16 @@ KINDS = (
         (ZoneMapPointer(TopologyVersion(6, 1), 4, "c1", 1, 100, 1, 2, 3),),
     ),
     Kind("copy sizes", CopySizes.decode, (CopySizes(12, (0, 4_096, 1 << 40)), CopySizes(1, ()))),
+    Kind(
+        "process",
+        ProcessRecord.decode,
+        (ProcessRecord("node", (Trouble("mirrors", 2, "ValueError: x", True),), 3, "KeyError: y"),),
+    ),
+    Kind(
+        "engine",
+        EngineRecord.decode,
+        (EngineRecord("ready", "Spark"), EngineRecord("down", "no Java", 7, WaitingZone(4, 1_000))),
+    ),
     Kind("epoch", EpochRecord.decode, (EpochRecord(), EpochRecord(3, "the stores differ"))),
     Kind(
         "admission",

@@ -278,10 +278,10 @@ class Health(BaseModel):
 
 
 class Degraded(BaseModel):
-    part: Literal["catalog", "metastore", "controller", "spark", "nodes", "queue", "records", "background"]
+    part: Literal["catalog", "metastore", "controller", "spark", "nodes", "queue", "background"]
     cause: str = Field(
         description="a word and a colon, then what is known: CATALOG_UNAVAILABLE, METASTORE_UNAVAILABLE, "
-        "NO_LEADER, SPARK_DOWN, NO_NODE, OUTBOX_LATE, ZONE_LATE, RECORD_NOT_READABLE, TASK_ENDED",
+        "RECORD_NOT_READABLE, NO_LEADER, SPARK_DOWN, NO_NODE, OUTBOX_LATE, ZONE_LATE, TASK_ENDED",
         examples=["NO_LEADER: no controller leads, so nothing is placed or moved"],
     )
 
@@ -330,7 +330,10 @@ class Readiness(BaseModel):
     metastore: str = Field(
         description='"ok", or what is wrong; while it is silent statements are taken and published later'
     )
-    unreadable: list[str] = Field(description="keys of the whole cluster that cannot be read, with the reason")
+    unreadable: list[str] = Field(
+        description="keys of the whole cluster that cannot be read, with the reason, and the first one of the "
+        "zone that has waited for longest"
+    )
     nodes: int = Field(description="nodes that are alive")
     controller: str | None = Field(description="the controller that leads; null: none does, as far as is known")
     spark: Literal["starting", "ready", "down", "unknown"] = Field(

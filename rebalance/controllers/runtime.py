@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import Mapping
 
@@ -27,6 +26,7 @@ from rebalance.core.assignments import Strategy
 from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
+from rebalance.core.process_records import EngineRecord, WaitingZone
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.records import NodeRecord
 from rebalance.core.topology import HoldRule
@@ -353,16 +353,10 @@ class ControllerRuntime:
     def _state(self) -> bytes:
         """Differs only when something has happened: it is written then."""
         status = self._engine.status()
-        document = {
-            "v": 1,
-            "state": status.state.value,
-            "message": status.message,
-            "driver_pid": status.driver_pid,
-            "waiting": self._longest_wait(),
-        }
-        return json.dumps(document).encode()
+        waiting = self._longest_wait()
+        return EngineRecord(status.state.value, status.message, status.driver_pid, waiting).encode()
 
-    def _longest_wait(self) -> dict[str, int] | None:
+    def _longest_wait(self) -> WaitingZone | None:
         """The zone that has wanted a round for longest, and since when; None: none has for ``LATE_S``."""
         found, elapsed_s = self._queue.longest_wait(), asyncio.get_running_loop().time()
         if found is None or elapsed_s - found[1] < LATE_S:
@@ -371,4 +365,4 @@ class ControllerRuntime:
         if self._late is None or self._late[0] != found:
             # Its wall-clock time is taken once: the two clocks do not run alike.
             self._late = found, self._clock.now_ms() - round(1_000 * (elapsed_s - found[1]))
-        return {"zone_id": found[0], "since_ms": self._late[1]}
+        return WaitingZone(found[0], self._late[1])

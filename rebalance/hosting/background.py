@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from rebalance.core.backoff import Backoff
+from rebalance.core.process_records import Trouble
 
 log = structlog.get_logger(__name__)
 
@@ -34,17 +35,6 @@ class _Task:
     ends: int = 0
     cause: str = ""
     restart: Backoff = RESTART
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A task that has ended ``ends`` times, the last time for ``cause``. ``runs``: it was started again, and
-    has not run for ``STEADY_S`` yet."""
-
-    task: str
-    ends: int
-    cause: str
-    runs: bool
 
 
 class Background:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
-from dataclasses import asdict
 
 import structlog
 
+from rebalance.core.process_records import ProcessRecord
 from rebalance.core.txn import Put, Txn
 from rebalance.hosting.background import Background
 from rebalance.ports.metastore import Metastore, MetastoreError
@@ -47,15 +46,7 @@ class TroubleReport:
         troubles = background.troubles()
         if not lease or not (troubles or background.defects or self._written):
             return False
-        value = json.dumps(
-            {
-                "v": 1,
-                "role": self._role,
-                "troubles": [asdict(trouble) for trouble in troubles],
-                "defects": background.defects,
-                "last_defect": background.last_defect,
-            }
-        ).encode()
+        value = ProcessRecord(self._role, troubles, background.defects, background.last_defect).encode()
         if (lease, value) == self._written:
             return False
         await self._metastore.commit(Txn((), (Put(self._key, value, lease),)))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.responses import JSONResponse
 from structlog.testing import capture_logs
 
 from app.api.models import Readiness as Body
@@ -17,8 +19,10 @@ from app.readiness import Readiness
 from app.readiness_judge import LATE_S, Observed, Part, judge
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.zone import ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
+from rebalance.core.process_records import EngineRecord, ProcessRecord, WaitingZone
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.hosting.background import Background
 from rebalance.metastore.trouble_report import TroubleReport
@@ -52,6 +56,11 @@ WELL = Observed("ok", "ok", "c1", "ready", "", 3, 0.0, 0.0, None, ())
             {"zone_s": 61.2, "zone_id": 7},
             Part.QUEUE,
             "ZONE_LATE: zone 7 has waited for its placement for 61 s",
+        ),
+        (
+            {"unreadable": ("RECORD_NOT_READABLE: z/topology: format 2",)},
+            Part.METASTORE,
+            "RECORD_NOT_READABLE: z/topology: format 2",
         ),
         (
             {"tasks": (("n2", "mirrors", "ValueError: x"),)},
@@ -177,12 +186,54 @@ async def test_a_zone_that_waits_is_told_with_its_age(tmp_path: Path) -> None:
         assert body["degraded"][0]["cause"].startswith("ZONE_LATE: zone 4 ")
 
 
-@pytest.mark.parametrize("value", [b"", b"\xff", b"[]", b"7", b'{"waiting": 3, "state": "ready"}'])
-async def test_what_it_cannot_read_is_no_error(tmp_path: Path, value: bytes) -> None:
+ENGINE = {"state": "ready", "message": "local", "driver_pid": 7}
+WRONG = [
+    *(b"", b"\xff", b"[]", b"7", b'{"waiting": 3, "state": "ready"}', b'{"v": 1, "defects": 1e999}'),
+    *(b'{"v": 1, "troubles": 5}', b'{"v": 1, "defects": "many"}', b'{"v": 1, "state": 5}', b"[" * 100_000),
+    b'{"v": 1, "role": "node", "troubles": [], "defects": 1, "last_defect": "\\ud800"}',
+    b'{"v": 1, "role": "node", "troubles": [{"task": []}], "defects": 1, "last_defect": ""}',
+    json.dumps({"v": 1, **ENGINE, "message": "\ud800"}).encode(),
+    json.dumps({"v": 1, **ENGINE, "driver_pid": "x"}).encode(),
+    json.dumps({"v": 1, **ENGINE, "waiting": {"zone_id": "x", "since_ms": 1}}).encode(),
+    json.dumps({"v": 1, **ENGINE, "waiting": {"zone_id": 1, "since_ms": 10**400}}).encode(),
+]
+
+
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value[:60]))
+async def test_what_it_cannot_read_is_named_and_no_error(tmp_path: Path, value: bytes) -> None:
     async with reporting(tmp_path) as found:
-        await found.put(found.world.keyspace.engine_status, value)
-        await found.put(found.world.keyspace.process("n1"), value)
-        assert (await found.report())["ready"]
+        keys = found.world.keyspace
+        await found.put(keys.engine_status, value)
+        await found.put(keys.process("n1"), value)
+        body = await found.report()
+        assert JSONResponse(body).body, "it can be sent"
+        assert (body["state"], body["ready"], body["spark"]) == ("degraded", True, "unknown")
+        told = [each["cause"].split(": ")[:2] for each in body["degraded"]]
+        assert told == [["RECORD_NOT_READABLE", key] for key in (keys.engine_status, keys.process("n1"))]
+        assert [each["process"] for each in body["background"]["processes"]] == ["server"]
+
+
+async def test_the_key_that_a_zone_waits_for_is_named(tmp_path: Path) -> None:
+    async with reporting(tmp_path) as found:
+        keys = found.world.keyspace
+        waiting = WaitingZone(4, round(1_000 * time.time()))
+        await found.put(keys.engine_status, EngineRecord("ready", "local", waiting=waiting).encode())
+        assert (await found.report())["unreadable"] == []
+        await found.put(keys.intent(ZoneId(4)), b'{"v":2}')
+        body = await found.report()
+        (cause,) = body["unreadable"]
+        assert cause.startswith(f"RECORD_NOT_READABLE: {keys.intent(ZoneId(4))}: format 2")
+        assert cause in [each["cause"] for each in body["degraded"]]
+
+
+async def test_words_of_later_builds_are_unknown_ones(tmp_path: Path) -> None:
+    async with reporting(tmp_path) as found:
+        keys = found.world.keyspace
+        await found.put(keys.engine_status, json.dumps({"v": 1, **ENGINE, "state": "asleep"}).encode())
+        await found.put(keys.process("g1"), ProcessRecord("gateway", (), 1, "x").encode())
+        body = await found.report()
+        assert body["spark"] == "unknown"
+        assert [each["role"] for each in body["background"]["processes"]] == ["server", ""]
 
 
 async def test_a_background_task_that_ended_is_told_until_it_is_steady(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def _visible(name: str) -> str:
     """Raises ValueError."""
     hidden = hidden_character(name)
     if hidden is not None:
-        raise ValueError(f"a name has no character that cannot be seen, as {hidden}")
+        raise ValueError(f"a name may not have a character that cannot be seen, such as {hidden}")
     return name
 
 

@@ -72,8 +72,8 @@ def transfers(
 ) -> int:
     """Show what a change of placement moves: from which donor to which stealer, replicas and bytes.
 
-    A target may be written by hand; it is checked first: as many partitions, no node
-    twice in one. Nothing is changed by this.
+    A target may be written by hand; it is checked first: as many partitions, no
+    node twice in one. Nothing is changed by this.
 
     \b
     Examples:
@@ -82,8 +82,9 @@ def transfers(
                     --previous now.json --format json > target.json
       zonectl transfers --before now.json --after target.json
 
-    JSON: {"totals": [{"donor", "stealer", "replicas", "bytes"}], "partitions": [{"partition", "donor",
-    "stealer", "bytes"}]}; donor null: copied within the group, stealer null: the copy ends.
+    JSON: {"totals": [{"donor", "stealer", "replicas", "bytes"}], "partitions":
+    [{"partition", "donor", "stealer", "bytes"}]}; donor null: copied within the
+    group, stealer null: the copy ends.
 
     Exit codes: 0 shown, 64 wrong usage or a target that is none, 130 Ctrl-C.
     """

@@ -39,9 +39,9 @@ def audit(
 ) -> int:
     """List who changed what, when, why and from where, the newest first.
 
-    Every change over SQL, REST and this command line is there: of zones and tables,
-    drains, limits, pauses, cancels, reverses, recoveries, adoptions. A name that no
-    proxy has checked is marked as unverified.
+    Every change over SQL, REST and this command line is there: of zones and
+    tables, drains, limits, pauses, cancels, reverses, recoveries, adoptions. A
+    name that no proxy has checked is marked as unverified.
 
     \b
     Examples:

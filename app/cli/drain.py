@@ -34,9 +34,9 @@ def drain(
 ) -> int:
     """Let a node leave: at once it is a data node of no zone, and its replicas move away.
 
-    It serves what it holds until that has moved; AUTO SCALE DOWN is not waited for.
-    A node that restarts stays drained, until `zonectl node undrain`. Refused when a
-    zone would have no living data node left.
+    It serves what it holds until that has moved; AUTO SCALE DOWN is not waited
+    for. A node that restarts stays drained, until `zonectl node undrain`. Refused
+    when a zone would have no living data node left.
 
     \b
     Examples:

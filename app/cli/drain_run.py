@@ -11,7 +11,7 @@ from app.cli.connection import connected
 from app.cli.exits import ExitCode, UsageError
 from app.cli.options import OutputFormat, asker
 from app.cli.output import print_rows
-from app.cli.say import say, say_json
+from app.cli.say import counted, say, say_json
 from app.client.problem import JsonObject
 
 POLL_S = 0.5
@@ -36,7 +36,7 @@ def drain_node(
         found = client.drain(name, body)
         if waits:
             found = _until_empty(client, name, found, timeout_s)
-    _print(found, form, f"node {name} is leaving: {found['members']} members to move")
+    _print(found, form, f"node {name} is leaving: {counted(found['members'], 'member')} to move")
     return ExitCode.OK if not waits or not found["members"] else ExitCode.TIMED_OUT
 
 
@@ -58,7 +58,9 @@ def tell_can_stop(name: str, url: str | None, data_dir: Path, form: OutputFormat
     verdict = "can be stopped" if found["can_stop"] else "cannot be stopped"
     counts = ", ".join(f"{count} {loss}" for loss, count in found["losses"].items())
     _print(
-        found, form, f"node {name} {verdict}: {found['members']} members" + (f"; {counts}" if counts else "")
+        found,
+        form,
+        f"node {name} {verdict}: {counted(found['members'], 'member')}" + (f"; {counts}" if counts else ""),
     )
     if form is OutputFormat.TABLE and found["partitions"]:
         rows = [
@@ -80,7 +82,7 @@ def _until_empty(client: ApiClient, name: str, found: JsonObject, timeout_s: flo
         members = node["members"] if node is not None else 0
         found = {**found, "members": members, "drain": node["drain"] if node is not None else None}
         if members != told:
-            say(f"{name}: {members} members left", out=sys.stderr)
+            say(f"{name}: {counted(members, 'member')} left", out=sys.stderr)
             told = members
         if not members or (timeout_s is not None and time.monotonic() - started >= timeout_s):
             return found

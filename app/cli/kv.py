@@ -116,8 +116,8 @@ def get(
 ) -> int:
     """Print the value of KEY: the newest acknowledged one, whichever replica answers. Exit code 1: no such key.
 
-    With --at-revision or --at-time a replica answers without asking the leader, as soon
-    as it has that point; exit code 4 when it has not within 5 s.
+    With --at-revision or --at-time a replica answers without asking the leader,
+    as soon as it has that point; exit code 4 when it has not within 5 s.
 
     \b
     Examples:

@@ -9,7 +9,7 @@ import typer
 
 from app.cli.exits import ExitCode, UsageError
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
-from app.cli.say import say, say_json
+from app.cli.say import counted, say, say_json
 
 app = typer.Typer(
     no_args_is_help=True, help="Whether catalog and etcd belong together, and how to go on when they do not."
@@ -62,7 +62,8 @@ def adopt(
     the matching backup of the other is not to be had. The epoch is raised, every
     zone of the catalog is published again, and zones that only etcd knows are
     dropped WITH THEIR DATA. When both agree, nothing is done. What was found is
-    shown first; when it is not so any more by the time of adopting, nothing is done.
+    shown first; when it is not so any more by the time of adopting, nothing is
+    done.
 
     \b
     Examples:
@@ -86,7 +87,7 @@ def adopt(
         say(f"catalog and etcd agree (epoch {done['epoch']}): nothing was done")
     else:
         dropped = f", dropped: {', '.join(done['dropped'])}" if done["dropped"] else ""
-        say(f"epoch {done['epoch']}: {done['published']} zones published again{dropped}")
+        say(f"epoch {done['epoch']}: {counted(done['published'], 'zone')} published again{dropped}")
     return ExitCode.OK
 
 

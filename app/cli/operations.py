@@ -76,8 +76,8 @@ def operations(
 ) -> int:
     """List the changes that move data, the newest first; or look at one, wait, and intervene.
 
-    A CREATE or ALTER, a node that comes or goes, a drain and a reset are operations.
-    Each names who asked, how far it is, and what it waits for.
+    A CREATE or ALTER, a node that comes or goes, a drain and a reset are
+    operations. Each names who asked, how far it is, and what it waits for.
 
     \b
     Examples:
@@ -220,9 +220,9 @@ def cancel(
     """Give up what an operation has not begun: those partitions stay where they are.
 
     What has begun goes on to its end. The zone keeps its parameters, so its next
-    change, or a node that comes or goes, moves the rest; `reverse` takes the change
-    itself back. With --partition only these are given up, and the operation goes on
-    with the others.
+    change, or a node that comes or goes, moves the rest; `reverse` takes the
+    change itself back. With --partition only these are given up, and the
+    operation goes on with the others.
 
     \b
     Examples:

@@ -94,8 +94,10 @@ def _state(each: JsonObject) -> str:
 
 def _lines(found: JsonObject) -> list[str]:
     counts, sizes = found["progress"]["partitions"], found["progress"]["bytes"]
-    why = f": {found['cause']}" if found["cause"] else ""
-    lines = [f"{found['operation_id']} {found['kind']} of zone {found['zone']}: {found['state']}{why}"]
+    # A cause may begin with the state: PAUSED does.
+    why = found["cause"].removeprefix(f"{found['state']}: ")
+    state = f"{found['state']}: {why}" if why else found["state"]
+    lines = [f"{found['operation_id']} {found['kind']} of zone {found['zone']}: {state}"]
     reason = f": {found['reason']}" if found["reason"] else ""
     lines.append(f"asked for by {_who(found) or 'nobody'}{reason}")
     if found["statement"]:
@@ -112,7 +114,7 @@ def _lines(found: JsonObject) -> list[str]:
     if sizes["estimated"] or sizes["copied"]:
         rate = found["progress"]["bytes_per_s"]
         pace = f", {rate} bytes/s" if rate is not None else ""
-        estimated = f"an estimate of {sizes['estimated']} to copy" if sizes["estimated"] else "no estimate"
+        estimated = f"{sizes['estimated']} to copy (estimate)" if sizes["estimated"] else "no estimate"
         lines.append(f"bytes: {sizes['copied']} copied, {estimated}{pace}")
     left = found["progress"]["seconds_left"]
     return lines + ([f"about {left:g} s left"] if left is not None and not found["over"] else [])

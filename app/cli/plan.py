@@ -44,8 +44,8 @@ def plan(
     is given. Differences that no statement can make (PARTITIONS, a table's key)
     are conflicts: `zonectl apply` would refuse.
 
-    Each change tells which node gets replicas from which. The plan's id names what
-    it was computed from: `apply --plan-id` carries out exactly this plan.
+    Each change tells which node gets replicas from which. The plan's id names
+    what it was computed from: `apply --plan-id` carries out exactly this plan.
 
     \b
     Examples:

@@ -12,7 +12,7 @@ from app.cli.exits import CliError, ExitCode
 from app.cli.follow import follow
 from app.cli.options import OutputFormat
 from app.cli.problems import render_problem
-from app.cli.say import json_text, say, say_json, say_lines
+from app.cli.say import counted, json_text, say, say_json, say_lines
 from app.cli.sql_run import touched_zones
 from app.cli.sql_source import Script
 from app.client.problem import JsonObject
@@ -154,7 +154,7 @@ def _moves(change: JsonObject) -> list[str]:
     moves = [each for each in change["effects"] or () if each["section"] in MOVES and each["name"]]
     total = sum(each["bytes"] for each in moves)
     return [
-        f"{each['section']} {each['name']}: {each['replicas']} replicas, {each['bytes']} bytes"
+        f"{each['section']} {each['name']}: {counted(each['replicas'], 'replica')}, {each['bytes']} bytes"
         for each in moves
     ] + ([f"to copy: {total} bytes (estimate)"] if total else [])
 
@@ -175,12 +175,12 @@ def _print_unmanaged(plan: JsonObject) -> None:
 def _refusal(plan: JsonObject, *, as_json: bool) -> str:
     if as_json:
         return json_text({"conflicts": plan["conflicts"]})
-    return f"{len(plan['conflicts'])} conflicts: nothing was changed"
+    return f"{counted(len(plan['conflicts']), 'conflict')}: nothing was changed"
 
 
 def _summary(plan: JsonObject, text: str) -> str:
     if plan["conflicts"]:
-        return f"{len(plan['conflicts'])} conflicts: `zonectl apply` would change nothing."
+        return f"{counted(len(plan['conflicts']), 'conflict')}: `zonectl apply` would change nothing."
     if not plan["changes"]:
         return _nothing(plan)
     return _counted(Counter(change["action"] for change in plan["changes"]), text)

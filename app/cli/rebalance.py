@@ -218,8 +218,8 @@ def pause(
 ) -> int:
     """Begin no move until `resume`, or for a time. What moves goes on to its end.
 
-    From this command's answer on no move begins; statements are accepted, and what
-    they ask for waits. A pause that is given again begins anew.
+    From this command's answer on no move begins; statements are accepted, and
+    what they ask for waits. A pause that is given again begins anew.
 
     \b
     Examples:

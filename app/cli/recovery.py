@@ -55,11 +55,11 @@ def states(
 ) -> int:
     """Show the state of each partition and of its replicas.
 
-    A partition is AVAILABLE (every replica is healthy), DEGRADED (a majority of the
-    voters lives), READ_ONLY (some replica lives) or UNAVAILABLE (none does).
+    A partition is AVAILABLE (every replica is healthy), DEGRADED (a majority of
+    the voters lives), READ_ONLY (some replica lives) or UNAVAILABLE (none does).
     While a group has no leader, each copy shows how far its log goes: up to
-    COMMITTED it is decided, up to LAST it is written. Exit code 1 when a partition
-    takes no writes.
+    COMMITTED it is decided, up to LAST it is written. Exit code 1 when a
+    partition takes no writes.
 
     \b
     Examples:
@@ -92,11 +92,12 @@ def reset(
 ) -> int:
     """Found groups that lost the majority of their voters anew, on what is left.
 
-    The most advanced living copy becomes the group, then the full set of replicas is
-    made from it. What that copy knows to be decided survives. What only lost members
-    knew is lost, and members that come back later are emptied: look at --dry-run
-    first, and start lost nodes instead where that is possible. Refused while a
-    majority lives.
+    The most advanced living copy becomes the group, then the full set of replicas
+    is made from it. What that copy knows to be decided survives. What only lost
+    members knew is lost, and members that come back later are emptied: look at
+    --dry-run first, and start lost nodes instead where that is possible. That is
+    shown again before anything is done, and no more than that is done. Refused while
+    a majority lives.
 
     \b
     Examples:
@@ -142,8 +143,8 @@ def restart(
 ) -> int:
     """Stop and start members of partitions.
 
-    With --cleanup a member gives its data up and comes back as a new one: for a copy
-    that is broken. Refused unless the others are a majority without it.
+    With --cleanup a member gives its data up and comes back as a new one: for a
+    copy that is broken. Refused unless the others are a majority without it.
 
     \b
     Examples:

@@ -14,7 +14,7 @@ from app.cli.exits import ExitCode
 from app.cli.names import fold_name
 from app.cli.options import OutputFormat
 from app.cli.output import print_objects, print_rows
-from app.cli.say import say
+from app.cli.say import counted, say
 from app.client.problem import JsonObject
 
 POLL_S = 0.5
@@ -174,7 +174,7 @@ def _reset_row(reset: JsonObject) -> tuple[str, ...]:
     if reset["empty"]:
         return number, reset["survivor"], nodes, "EVERYTHING", "nobody has a copy: it begins empty"
     note = "stopped in order" if reset["orderly"] else "crashed: it may know of more than is on its disk"
-    return number, reset["survivor"], nodes, f"{reset['possibly_lost_entries']} entries", note
+    return number, reset["survivor"], nodes, counted(reset["possibly_lost_entries"], "entry", "entries"), note
 
 
 def _yes(value: bool) -> str:

@@ -14,6 +14,11 @@ def say(line: str = "", *, out: TextIO | None = None) -> None:
     print(visible(line), file=out or sys.stdout, flush=True)
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """1 zone, 2 zones; ``many``: the plural where it is not ``one`` with an s."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def say_lines(text: str) -> None:
     """A text that has lines of its own, as a statement."""
     for line in text.split("\n"):

@@ -107,15 +107,16 @@ def controller(
 ) -> int:
     """Run the controllers: they turn catalog changes into moves of data. Several may run, one leads.
 
-    A new target waits while a partition moves (`queue`), replaces the running one until its
-    new voters have caught up (`update`), or makes the leader give the running move up as
-    long as no voter was touched (`cancel`). A move keeps the strategy that it began with.
-    This is for zones that say nothing; SQL gives a zone its own:
-    ALTER ZONE orders SET REBALANCE STRATEGY 'update'.
+    A new target waits while a partition moves (`queue`), replaces the running one
+    until its new voters have caught up (`update`), or makes the leader give the
+    running move up as long as no voter was touched (`cancel`). A move keeps the
+    strategy that it began with. This is for zones that say nothing; SQL gives a
+    zone its own: ALTER ZONE orders SET REBALANCE STRATEGY 'update'.
 
-    Zones of CONSISTENCY MODE 'HIGH_AVAILABILITY' help themselves when a majority is lost: the
-    most advanced copy that is left founds the group anew, without writes that only the lost
-    members knew. Other zones wait for `zonectl recovery reset`.
+    Zones of CONSISTENCY MODE 'HIGH_AVAILABILITY' help themselves when a majority
+    is lost: the most advanced copy that is left founds the group anew, without
+    writes that only the lost members knew. Other zones wait for `zonectl recovery
+    reset`.
 
     \b
     Example:
@@ -203,8 +204,8 @@ def node(
 ) -> int:
     """Run one data node: its agent, and the replication-group members that it supervises.
 
-    With a command it runs none, and takes one out of service or back: see `drain`,
-    `undrain` and `can-stop` below.
+    With a command it runs none, and takes one out of service or back: see
+    `drain`, `undrain` and `can-stop` below.
 
     \b
     Examples:

@@ -58,9 +58,10 @@ def simulate(
 ) -> int:
     """Run the control plane in virtual time, break things, and check every invariant after each step.
 
-    The controllers, the guarded writes and (up to 1,000 partitions) the nodes' agents are those of the product.
-    Metastore, network, clock and replication groups are simulated, so a run takes seconds, needs no server and
-    does exactly the same each time. Larger runs simulate nodes and groups as arrays.
+    The controllers, the guarded writes and (up to 1,000 partitions) the nodes'
+    agents are those of the product. Metastore, network, clock and replication
+    groups are simulated, so a run takes seconds, needs no server and does exactly
+    the same each time. Larger runs simulate nodes and groups as arrays.
 
     \b
     Examples:
@@ -71,8 +72,9 @@ def simulate(
       zonectl simulate --stealing --seed 7
       for s in $(seq 100); do zonectl simulate --seed $s >/dev/null || break; done
 
-    The printed digest covers every write and every step: two runs with the same options print the same one. A
-    broken invariant is named with its seed and step; the same command shows it again.
+    The printed digest covers every write and every step: two runs with the same
+    options print the same one. A broken invariant is named with its seed and
+    step; the same command shows it again.
 
     Exit codes: 0 every invariant held, 1 one was broken, 64 wrong usage, 130 Ctrl-C.
     """

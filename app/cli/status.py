@@ -13,9 +13,9 @@ def status(
 ) -> int:
     """Show what is not in order, the state of each part, the limits of moves, the nodes and the zones.
 
-    Of the `zonectl up` that runs in the data directory it shows all addresses, also
-    those of etcd and of each node's members. A zone with learners says what they, or
-    its other replicas, wait for.
+    Of the `zonectl up` that runs in the data directory it shows all addresses,
+    also those of etcd and of each node's members. A zone with learners says what
+    they, or its other replicas, wait for.
 
     Exit code 1 when catalog or metastore do not answer.
 

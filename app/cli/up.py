@@ -47,10 +47,10 @@ def up(
 ) -> int:
     """Run everything on this machine until Ctrl-C: etcd, the server with Spark, and data nodes.
 
-    Children that die are restarted within 2 s. A server that has not answered for 20 s and
-    a node that has not for 60 s are restarted too; their stacks are in their logs. Whatever
-    ends this process ends them all; the next `up` on the same data directory continues
-    where it stopped.
+    Children that die are restarted within 2 s. A server that has not answered for
+    20 s and a node that has not for 60 s are restarted too; their stacks are in
+    their logs. Whatever ends this process ends them all; the next `up` on the
+    same data directory continues where it stopped.
 
     \b
     Examples:

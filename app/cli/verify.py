@@ -48,10 +48,10 @@ def verify(
 ) -> int:
     """Read sample keys from every voter and every learner itself, and tell which copies lack or differ.
 
-    Keys are saved before a rebalance and looked for after it: each must be on every
-    copy that its partition has by then. Without --keys they are chosen by the seed
-    from what the copies have. Keys whose value has changed since --save are counted;
-    that alone is no fault.
+    Keys are saved before a rebalance and looked for after it: each must be on
+    every copy that its partition has by then. Without --keys they are chosen by
+    the seed from what the copies have. Keys whose value has changed since --save
+    are counted; that alone is no fault.
 
     \b
     Examples:

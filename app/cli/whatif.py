@@ -41,8 +41,9 @@ def whatif(
     """Compare candidate topologies: what each would move, how even it is, what it survives.
 
     A candidate names what differs from the placement as it is: nodes to `add`
-    (names, or objects with weight and domain), names to `remove`, another number of
-    `replicas` or `consensus`; or all `nodes`. The best is first, with the reason.
+    (names, or objects with weight and domain), names to `remove`, another number
+    of `replicas` or `consensus`; or all `nodes`. The best is first, with the
+    reason.
 
     \b
     Examples:

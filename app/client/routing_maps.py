@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from dataclasses import dataclass, field, replace
 
 import httpx
-import structlog
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from app.client.errors import ClientError, RefusedByServerError, ServersUnavailableError
@@ -19,7 +19,8 @@ from catalog.core.zone import ZoneId
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 
-log = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
+"""Users' programs import this: what they print is theirs."""
 
 FETCH_LIMIT_S = 5.0
 RETRY_S, RETRY_MAX_S = 0.05, 1.0
@@ -142,7 +143,7 @@ class RoutingMaps:
         if held is not None and fetched.version < held.version:
             return False
         self._hold(zone, fetched)
-        log.debug("routing map", zone=zone.name, version=fetched.version)
+        log.debug("routing map of zone %s, version %d", zone.name, fetched.version)
         return held is None or held.tag != fetched.tag
 
     def _hold(self, zone: _Zone, fetched: RoutingMap) -> None:
@@ -154,4 +155,4 @@ def _note_end(zone: _Zone, ended: asyncio.Task[None]) -> None:
     zone.answered.set()
     zone.answered = asyncio.Event()
     if not ended.cancelled() and ended.exception() is not None:
-        log.debug("no routing map", zone=zone.name, error=str(ended.exception()))
+        log.debug("no routing map of zone %s: %s", zone.name, ended.exception())

@@ -53,7 +53,7 @@ def _of_hosts(hosts: Sequence[str], trust: Trust) -> RefusedError | None:
     for host in hosts:
         if host and not trust.knows(host):
             message = (
-                f"this server does not know that it is called {_shown(host)}: it answers to IP addresses, "
+                f"this server is not known as {_shown(host)}: it answers to IP addresses, "
                 "localhost and the names in ZONEKEEPER_ALLOWED_HOSTS"
             )
             return RefusedError(ErrorKind.HOST_REFUSED, message)
@@ -71,7 +71,7 @@ def _of_origins(scope: Scope, fields: Fields, trust: Trust) -> RefusedError | No
             if origin == _own(scope, fields) or origin in trust.origins:
                 continue
         message = (
-            f"a page of {_shown(text)} asks, and this server was addressed as "
+            f"the request is of a page of {_shown(text)}, but this server was addressed as "
             f"{_shown(_address(scope, fields))}; behind a proxy, ZONEKEEPER_TRUSTED_PROXIES names the proxy"
         )
         return RefusedError(ErrorKind.ORIGIN_REFUSED, message)
@@ -79,7 +79,7 @@ def _of_origins(scope: Scope, fields: Fields, trust: Trust) -> RefusedError | No
     # of this server; links to it are followed.
     site = fields.first(b"sec-fetch-site", "none")
     if site not in OWN_SITE and fields.first(b"sec-fetch-mode") != "navigate" and b"origin" not in fields.lines:
-        message = f"a page elsewhere ({_shown(site)}) asks for a part of itself"
+        message = f"a page of another site ({_shown(site)}) may not embed what this server has"
         return RefusedError(ErrorKind.ORIGIN_REFUSED, message)
     return None
 
@@ -102,7 +102,7 @@ def _of_statement(scope: Scope, fields: Fields) -> RefusedError | None:
         return None
     if fields.first(SQL_USER.lower().encode()).strip():
         return None
-    return RefusedError(ErrorKind.USER_REQUIRED, f"a statement is sent with the header {SQL_USER}")
+    return RefusedError(ErrorKind.USER_REQUIRED, f"the request has no header {SQL_USER}")
 
 
 def _own(scope: Scope, fields: Fields) -> Origin | None:

@@ -34,7 +34,7 @@ class Origin(NamedTuple):
         host, scheme = found.hostname, found.scheme.lower()
         has_more = found.path not in ("", "/") or found.query or found.fragment or "@" in found.netloc
         if scheme not in PORTS or not host or has_more:
-            raise ValueError(f"{text!r} is no origin, as https://zones.example:8443")
+            raise ValueError(f"{text!r} is not an origin such as https://zones.example:8443")
         return cls(scheme, _name(host), found.port or PORTS[scheme])
 
 
@@ -55,11 +55,11 @@ class Trust:
         names = _parts(hosts)
         for name in names:
             if host_of(name) != _name(name):
-                raise ValueError(f"{name!r} is no host name, as zones.example: without scheme and port")
+                raise ValueError(f"{name!r} is not a host name such as zones.example, without scheme and port")
         try:
             networks = tuple(ip_network(each) for each in _parts(proxies))
         except ValueError as error:
-            raise ValueError(f"a proxy is an IP address or a network, as 10.0.0.0/8: {error}") from error
+            raise ValueError(f"a proxy is an IP address or a network such as 10.0.0.0/8: {error}") from error
         if identity_header and not networks:
             raise ValueError("an identity header is believed from listed proxies only, and none is listed")
         return cls(

@@ -33,7 +33,7 @@ Read = Callable[[Any], Any]
 
 
 def _refuse_constant(found: str) -> float:
-    raise ValueError(f"{found} is no number")
+    raise ValueError(f"{found} is not a number")
 
 
 _JSON = json.JSONDecoder(parse_constant=_refuse_constant)

@@ -78,7 +78,7 @@ TEXT_NOT_UTF8 = ErrorRow(
     "Send whole characters, percent-encoded in addresses.",
 )
 METHOD_NOT_ALLOWED = ErrorRow(
-    8202, "0A000", 405, "The address does not take this method", "Use a method that Allow names."
+    8202, "0A000", 405, "The address does not take this method", "Use a method that the header Allow names."
 )
 ADDRESS_NOT_FOUND = ErrorRow(
     8203, "42704", 404, "There is nothing at this address", "Look at /docs for what there is."

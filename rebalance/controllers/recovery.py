@@ -360,12 +360,12 @@ def _check_shown(reset: PartitionReset, accepted: Mapping[int, ShownReset] | Non
         return
     shown = accepted.get(reset.partition)
     if shown is None:
-        message = f"partition {reset.partition} needs it too by now"
+        message = f"partition {reset.partition} now needs a reset, too"
     elif (shown.survivor, shown.empty) != (plan.survivor, plan.empty):
-        message = f"partition {reset.partition} would go on with the copy of {plan.survivor} by now"
+        message = f"partition {reset.partition} would now go on with the copy of {plan.survivor}"
     elif shown.possibly_lost_entries < plan.possibly_lost_entries:
         message = (
-            f"partition {reset.partition} may lose {plan.possibly_lost_entries} entries by now, not "
+            f"partition {reset.partition} may now lose {plan.possibly_lost_entries} entries, not "
             f"{shown.possibly_lost_entries}"
         )
     else:

@@ -6,13 +6,12 @@ lost leader or a stopped member caused within that time (I3-059, decision 13).
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
-
-import structlog
 
 from catalog.core.zone import ZoneId
 from rebalance.core.backoff import Backoff
@@ -25,7 +24,8 @@ from rebalance.groups.replica_reads import ReplicaChoice, ReplicaDatum, ReplicaR
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import EndpointSource, GroupFullError, OutcomeUnknownError, ValueRefusedError
 
-log = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
+"""Users' programs route by this, too: what they print is theirs."""
 
 T = TypeVar("T")
 
@@ -175,4 +175,4 @@ class Router:
             return  # the member is fine: the same one with a new lease
         self._failed_at[url] = time.monotonic()
         self._source.doubt(partition)
-        log.debug("attempt failed", partition=str(partition), url=url, attempts=attempts, error=str(failed))
+        log.debug("attempt %d of partition %s failed at %s: %s", attempts, partition, url, failed)

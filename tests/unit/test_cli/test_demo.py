@@ -94,7 +94,7 @@ def test_it_passes_and_shows_what_it_did(store: FakeStore, capsys: pytest.Captur
     assert [sql.split()[0] for sql in store.statements] == ["DROP", "CREATE", "ALTER"]
     assert store.statements[0] == "DROP ZONE IF EXISTS quickstart"
     live = [key for key in store.values if key.startswith("live-")]
-    assert len(live) > 10
+    assert live, "how many depends on the machine"
     assert len(store.values) == 100 + len(live)
     assert f"read back 100 + {len(live)} keys" in shown
     assert f"puts during the change: {len(live)}, errors: 0, longest stall:" in shown

@@ -79,11 +79,20 @@ def test_show(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0] == "3-1834 ALTER_ZONE of zone ORDERS: RUNNING"
     assert "asked for by alice (unverified): growth" in lines
     assert "partitions: 3/8 done, 8 to move" in lines
-    assert "bytes: 3000 copied, an estimate of 8000 to copy, 100 bytes/s" in lines
+    assert "bytes: 3000 copied, 8000 to copy (estimate), 100 bytes/s" in lines
     assert "about 50 s left" in lines
     assert "4           NODE_DOWN: n3  1, 2, ..." in lines
     assert "n1    n2  3       3000" in lines
     assert lines[-1] == "4 batches of at most 2 partitions"
+
+
+def test_a_cause_that_begins_with_the_state(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    """The state is said once."""
+    api.answers[f"GET {BASE}/3-1834"] = (200, operation("PAUSED", cause="PAUSED: by alice: not now", plan=PLAN))
+    assert main(["operations", "show", "3-1834"]) == 0
+    assert (
+        capsys.readouterr().out.splitlines()[0] == "3-1834 ALTER_ZONE of zone ORDERS: PAUSED: by alice: not now"
+    )
 
 
 @pytest.mark.parametrize(

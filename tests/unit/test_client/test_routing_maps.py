@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -89,6 +92,35 @@ async def test_a_zone_that_is_not_there() -> None:
     with pytest.raises(ZoneNotFoundError):
         await maps.of("ORDERS")
     await maps.close()
+
+
+PROGRAM = """
+import asyncio
+from tests.unit.test_client.test_routing_maps import Network, maps_over, problem, routing
+
+async def main() -> None:
+    maps = maps_over(Network(problem(404, "ZONE_NOT_FOUND"), routing(3, "a")))
+    try:
+        await maps.of("ORDERS")
+    except Exception as error:
+        print(type(error).__name__)
+    print((await maps.of("ORDERS")).version)
+    await maps.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_users_program_prints_what_it_wants_and_nothing_else() -> None:
+    """Whoever imports the client has configured no logging of ours."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("ZoneNotFoundError\n3\n", "")
 
 
 async def test_a_zone_that_was_created_anew() -> None:

@@ -334,7 +334,8 @@ def test_idle_connections_end(server: ApiServer) -> None:
         with opened(server, *whole) as again:
             first = b""
             while not first.endswith(b'{"status":"ok"}'):
-                assert (byte := again.recv(1)), first
+                byte = again.recv(1)
+                assert byte, first
                 first += byte
             try:
                 again.sendall(b"GET /healthz HTTP/1.1\r\nX-Slow")

@@ -81,7 +81,8 @@ def test_garbage_in_each_kind_of_key(tmp_path: Path, seed: int) -> None:
 async def _asked_meanwhile(directory: Path, seed: int) -> None:
     world = UnreadableWorld(directory, seed)
     await world.start()
-    places = [key for key in world.keys() if HELD_BY.search(key)]
+    keys = world.keys()
+    places = [key for key in keys if HELD_BY.search(key)]
     assert len(places) == len(HELD)
     try:
         for number, key in enumerate(places):
@@ -91,8 +92,9 @@ async def _asked_meanwhile(directory: Path, seed: int) -> None:
             world.ask(BROKEN)
             await asyncio.sleep(ASKED_S)
             assert world.ended == 0, (key, world.trace.lines)
-            assert world.store.peek(key) is not None
-            assert world.store.peek(key).value == damage.value, f"{key} was written over"  # type: ignore[union-attr]
+            found = world.store.peek(key)
+            assert found is not None
+            assert found.value == damage.value, f"{key} was written over"
             assert _of_what_waits(world, key) == (decided, destroyed), key
             await world.mend(damage)
             await world.until(lambda: world.is_settled(BROKEN))
@@ -102,15 +104,13 @@ async def _asked_meanwhile(directory: Path, seed: int) -> None:
 
 
 def _of_what_waits(world: UnreadableWorld, key: str) -> tuple[dict[str, int], list[str]]:
-    """What is decided about the partition, or the whole zone, that waits for ``key``, and what was made of it."""
-    prefix = world.keyspace.zone_partitions(BROKEN)
-    below = f"{prefix}0/" if f"{BROKEN}/0/" in key else prefix
-    made = (
-        world.destroyed.of_partition(PartitionId(BROKEN, 0)) if below != prefix else world.destroyed.of(BROKEN)
-    )
+    """What is decided about the partition or the zone that waits for ``key``, and what was done to it."""
+    prefix, done = world.keyspace.zone_partitions(BROKEN), world.destroyed.of(BROKEN)
+    if f"{BROKEN}/0/" in key:
+        prefix, done = f"{prefix}0/", world.destroyed.of_partition(PartitionId(BROKEN, 0))
     if not key.endswith(UNDECIDED):
-        return {}, list(made)
-    return {name: each for name, each in world.decided(BROKEN).items() if name.startswith(below)}, list(made)
+        return {}, done
+    return {name: each for name, each in world.decided(BROKEN).items() if name.startswith(prefix)}, done
 
 
 @pytest.mark.parametrize("seed", SEEDS)

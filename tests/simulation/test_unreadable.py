@@ -23,14 +23,15 @@ WAIT_FOR_ALL = ("epoch", "topology", "rebalance/limits", "partition/admissions",
 SILENT = ("abc", "intents/99", "/x/", "/²/", "n9", "operations/", "target_before/")
 """Keys that name nothing, and those that are read only by who asks for them."""
 HELD = (
-    *("data_nodes/1", "target_pointer/1", "operations/1-[0-9]+", "epoch", "topology", "rebalance/limits"),
+    *("data_nodes/1", "target_pointer/1", "target_before/1", "operations/1-[0-9]+"),
+    *("epoch", "topology", "rebalance/limits"),
     *("assignments/stable", "assignments/pending", "assignments/planned", "pending.lock", "trigger.revision"),
     *("1/0/group", "1/0/configuration", "1/0/restart/n0", "1/0/kept/n0", "members/1/0/n0"),
 )
 """Keys without which the zone, or the partition, is not moved."""
 HELD_BY = re.compile(f"(?<!/x/)({'|'.join(HELD)})$")
 UNDECIDED = (
-    *("data_nodes/1", "target_pointer/1", "epoch", "topology", "limits"),
+    *("data_nodes/1", "target_pointer/1", "target_before/1", "epoch", "topology", "limits"),
     *("stable", "pending", "planned", "lock", "revision"),
 )
 """Those of them beside which assignments are not even written; beside the others the group waits."""

@@ -94,9 +94,8 @@ class TargetStore:
         guards: tuple[Compare, ...],
         beside: tuple[Operation, ...] = (),
     ) -> NamedTarget | None:
-        """Store ``result`` and point to it; None when ``guards`` or the previous pointers no longer hold. Raises
-        RecordNotReadableError: the pointer of the target before is not written over, and what it names not
-        deleted, unless it can be read.
+        """Store ``result`` and point to it; None when ``guards`` or the previous pointers no longer hold.
+        Raises RecordNotReadableError: what ``target_before`` names is not given up while it cannot be read.
 
         ``beside`` is written in the transaction that names the target. The target before it stays stored, and
         named by a pointer of its own: it can be asked for again. Earlier ones go.

@@ -94,7 +94,8 @@ class TargetStore:
         guards: tuple[Compare, ...],
         beside: tuple[Operation, ...] = (),
     ) -> NamedTarget | None:
-        """Store ``result`` and point to it; None when ``guards`` or the previous pointer no longer hold.
+        """Store ``result`` and point to it; None when ``guards`` or the previous pointers no longer hold.
+        Raises RecordNotReadableError: what ``target_before`` names is not given up while it cannot be read.
 
         ``beside`` is written in the transaction that names the target. The target before it stays stored, and
         named by a pointer of its own: it can be asked for again. Earlier ones go.
@@ -109,6 +110,9 @@ class TargetStore:
         chunks = cut_into_chunks(matrix, replicas)
         key = keyspace.target_pointer(zone_id)
         not_named = unchanged(key, previous.mod_revision if previous else 0)
+        older = await self._metastore.get(keyspace.target_before(zone_id))
+        readable(older, TargetPointer.decode)
+        not_moved_on = unchanged(keyspace.target_before(zone_id), older.mod_revision if older else 0)
         stored: list[Compare] = []
         for number, chunk in enumerate(chunks):
             guard = await self._store_chunk(
@@ -123,7 +127,7 @@ class TargetStore:
             before = readable(previous, TargetPointer.decode).event_revision
             naming.append(Put(keyspace.target_before(zone_id), previous.value))
             naming.append(DeleteRange(keyspace.zone_targets(zone_id), keyspace.target(zone_id, before)))
-        named = await self._metastore.commit(Txn((*guards, not_named, *stored), tuple(naming)))
+        named = await self._metastore.commit(Txn((*guards, not_named, not_moved_on, *stored), tuple(naming)))
         if not named.succeeded:
             return None
         return NamedTarget(StoredTarget(pointer, chunks), named.revision)

@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 from pathlib import Path
 
 import psutil
 import pytest
 
+from rebalance.core.keys import PartitionId
 from rebalance.simulation.run import silent_logs
 from rebalance.simulation.virtual_time import run_virtually
 from tests.property.test_record_codec import STRANGE
@@ -20,7 +22,22 @@ WAIT_FOR_ALL = ("epoch", "topology", "rebalance/limits", "partition/admissions",
 """Keys of the whole cluster, beside which no other zone moves."""
 SILENT = ("abc", "intents/99", "/x/", "/²/", "n9", "operations/", "target_before/")
 """Keys that name nothing, and those that are read only by who asks for them."""
-SEEDS = (1,)
+HELD = (
+    *("data_nodes/1", "target_pointer/1", "target_before/1", "operations/1-[0-9]+"),
+    *("epoch", "topology", "rebalance/limits"),
+    *("assignments/stable", "assignments/pending", "assignments/planned", "pending.lock", "trigger.revision"),
+    *("1/0/group", "1/0/configuration", "1/0/restart/n0", "1/0/kept/n0", "members/1/0/n0"),
+)
+"""Keys without which the zone, or the partition, is not moved."""
+HELD_BY = re.compile(f"(?<!/x/)({'|'.join(HELD)})$")
+UNDECIDED = (
+    *("data_nodes/1", "target_pointer/1", "target_before/1", "epoch", "topology", "limits"),
+    *("stable", "pending", "planned", "lock", "revision"),
+)
+"""Those of them beside which assignments are not even written; beside the others the group waits."""
+ASKED_S = 30.0
+SEEDS = (1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 9)))
+"""With each the keys hold another of the eight kinds of garbage."""
 
 
 async def _each_kind(directory: Path, seed: int) -> None:
@@ -60,6 +77,49 @@ async def _each_kind(directory: Path, seed: int) -> None:
 def test_garbage_in_each_kind_of_key(tmp_path: Path, seed: int) -> None:
     with silent_logs():
         run_virtually(_each_kind(tmp_path, seed))
+
+
+async def _asked_meanwhile(directory: Path, seed: int) -> None:
+    world = UnreadableWorld(directory, seed)
+    await world.start()
+    keys = world.keys()
+    places = [key for key in keys if HELD_BY.search(key)]
+    assert len(places) == len(HELD)
+    try:
+        for number, key in enumerate(places):
+            damage = await world.damage(key, GARBAGE[(number + seed) % len(GARBAGE)])
+            await asyncio.sleep(LOOK_S)
+            decided, destroyed = _of_what_waits(world, key)
+            world.ask(BROKEN)
+            await asyncio.sleep(ASKED_S)
+            assert world.ended == 0, (key, world.trace.lines)
+            found = world.store.peek(key)
+            assert found is not None
+            assert found.value == damage.value, f"{key} was written over"
+            assert _of_what_waits(world, key) == (decided, destroyed), key
+            await world.mend(damage)
+            await world.until(lambda: world.is_settled(BROKEN))
+        assert world.destroyed.of(BROKEN)
+    finally:
+        await world.stop()
+
+
+def _of_what_waits(world: UnreadableWorld, key: str) -> tuple[dict[str, int], list[str]]:
+    """What is decided about the partition or the zone that waits for ``key``, and what was done to it."""
+    prefix, done = world.keyspace.zone_partitions(BROKEN), world.destroyed.of(BROKEN)
+    if f"{BROKEN}/0/" in key:
+        prefix, done = f"{prefix}0/", world.destroyed.of_partition(PartitionId(BROKEN, 0))
+    if not key.endswith(UNDECIDED):
+        return {}, done
+    return {name: each for name, each in world.decided(BROKEN).items() if name.startswith(prefix)}, done
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_asked_for_beside_garbage_waits_for_it(tmp_path: Path, seed: int) -> None:
+    """A replica more and a replica less are asked of the zone while a key on which they depend cannot be read:
+    no copy of what waits is made or destroyed, nothing is decided about it, and it is done afterwards."""
+    with silent_logs():
+        run_virtually(_asked_meanwhile(tmp_path, seed))
 
 
 def _strange(chance: random.Random, before: bytes | None) -> bytes:

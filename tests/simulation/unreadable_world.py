@@ -72,6 +72,9 @@ class Destroyed:
     def of(self, zone_id: ZoneId) -> list[str]:
         return [each for each in self.calls if f" {zone_id}/" in each]
 
+    def of_partition(self, partition: PartitionId) -> list[str]:
+        return [each for each in self.calls if str(partition) in each.split()]
+
 
 class UnreadableWorld:
     """``processes`` are the controller and the nodes; the views are a server's."""
@@ -126,9 +129,13 @@ class UnreadableWorld:
         zone = Zone(zone_id, name, PARTITIONS, self._replicas[zone_id], None, ("default",))
         self.catalog.execute(ZoneIntent(0, zone))
 
+    def ask(self, zone_id: ZoneId) -> None:
+        """For one replica more, or for one less."""
+        self._replicas[zone_id] = 3 - self._replicas[zone_id]
+        self.want(zone_id)
+
     async def move_the_other(self) -> None:
-        self._replicas[OTHER] = 3 - self._replicas[OTHER]
-        self.want(OTHER)
+        self.ask(OTHER)
         await self.until(lambda: self.is_settled(OTHER))
 
     def is_settled(self, zone_id: ZoneId) -> bool:

@@ -16,23 +16,28 @@ LATE_S = 60.0
 
 async def test_whoever_is_cancelled_stops_the_reading() -> None:
     reader, begun, stopped = ScriptReader(), threading.Event(), threading.Event()
+    over = threading.Event()
 
     def endless(stop: StopFlag) -> None:
         begun.set()
         try:
-            while True:
+            # Not for ever: a thread that nobody stops would keep the tests' process.
+            while not over.wait(0.001):
                 stop.check()
         except ReadingStoppedError:
             stopped.set()
             raise
 
     reading = asyncio.create_task(reader.run(1, endless))
-    assert await asyncio.to_thread(begun.wait, LATE_S)
-    reading.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await reading
-    assert await asyncio.to_thread(stopped.wait, LATE_S)
-    reader.close()
+    try:
+        assert await asyncio.to_thread(begun.wait, LATE_S)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert await asyncio.to_thread(stopped.wait, LATE_S)
+    finally:
+        over.set()
+        reader.close()
 
 
 async def test_long_texts_leave_a_thread_to_short_ones() -> None:

@@ -13,7 +13,7 @@ from catalog.core.errors import ErrorKind, ParseError
 from parser.errors import SourceMap
 from parser.limits import DEFAULT_LIMITS, OWN_TEXT, ReadingStoppedError, ScriptLimits, StopFlag
 from parser.queries import Name, cut_script, read_each
-from parser.script import first_words
+from parser.script import first_words, split_script
 from parser.select import prepare_query
 
 SHAPES = {
@@ -178,6 +178,16 @@ def test_a_flag_stops_the_reading() -> None:
     wide = f"CREATE TABLE t ({', '.join(f'c{n} INT' for n in range(3_000))})"
     with pytest.raises(ReadingStoppedError):
         cut_script(wide, DEFAULT_LIMITS, stop)
+
+
+def test_a_flag_stops_the_cutting() -> None:
+    """Also of statements that nobody parses."""
+    stop = StopFlag()
+    cutting = split_script("SHOW ZONES;" * 900, DEFAULT_LIMITS, stop)
+    next(cutting)
+    stop.set()
+    with pytest.raises(ReadingStoppedError):
+        list(cutting)
 
 
 def test_first_words() -> None:

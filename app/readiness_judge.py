@@ -32,7 +32,7 @@ class Cause:
 @dataclass(frozen=True, slots=True)
 class Observed:
     """``catalog`` and ``metastore``: "ok" or what is wrong. ``tasks``: process, task and cause of each
-    background task that is in trouble."""
+    background task that is in trouble. ``unreadable``: causes of the keys of the whole cluster."""
 
     catalog: str
     metastore: str
@@ -44,6 +44,7 @@ class Observed:
     zone_s: float
     zone_id: int | None
     tasks: tuple[tuple[str, str, str], ...]
+    unreadable: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Self:
@@ -65,6 +66,7 @@ class Observed:
             queue["zone_oldest_seconds"],
             queue["zone_id"],
             tuple(tasks),
+            tuple(body["unreadable"]),
         )
 
 
@@ -79,6 +81,8 @@ def _causes(observed: Observed) -> Iterator[Cause]:
     if observed.metastore != "ok":
         yield Cause(Part.METASTORE, f"METASTORE_UNAVAILABLE: {observed.metastore}")
     else:
+        for unreadable in observed.unreadable:
+            yield Cause(Part.METASTORE, unreadable)
         if observed.controller is None:
             yield Cause(Part.CONTROLLER, "NO_LEADER: no controller leads, so nothing is placed or moved")
         elif observed.spark == "down":

@@ -276,7 +276,7 @@ class Degraded(BaseModel):
     part: Literal["catalog", "metastore", "controller", "spark", "nodes", "queue", "background"]
     cause: str = Field(
         description="a word and a colon, then what is known: CATALOG_UNAVAILABLE, METASTORE_UNAVAILABLE, "
-        "NO_LEADER, SPARK_DOWN, NO_NODE, OUTBOX_LATE, ZONE_LATE, TASK_ENDED",
+        "RECORD_NOT_READABLE, NO_LEADER, SPARK_DOWN, NO_NODE, OUTBOX_LATE, ZONE_LATE, TASK_ENDED",
         examples=["NO_LEADER: no controller leads, so nothing is placed or moved"],
     )
 

@@ -26,7 +26,7 @@ def status(
     """
     from app.cli.address import addresses_of
     from app.cli.connection import connected
-    from app.cli.status_view import print_status, with_progress
+    from app.cli.status_view import limits_of, print_status, with_progress
 
     if form is OutputFormat.CSV:
         raise UsageError("status has three tables, csv holds one: choose json or jsonl")
@@ -35,7 +35,7 @@ def status(
         answers = ready["ready"] and ready["metastore"] == "ok"
         nodes = client.nodes() if ready["ready"] else ()
         zones = [with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
-        limits = client.limits() if answers else None
+        limits = limits_of(client) if answers else None
     addresses = addresses_of(client.address.url, data_dir)
     print_status(client.address.url, ready, nodes, zones, limits, form, addresses)
     return ExitCode.OK if answers else ExitCode.FAILED

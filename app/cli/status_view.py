@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.cli.client import ApiClient
+from app.cli.client import ApiClient, ProblemError
 from app.cli.follow import Progress
 from app.cli.options import OutputFormat
 from app.cli.output import describe_params, print_rows
@@ -20,6 +20,16 @@ def with_progress(client: ApiClient, zone: JsonObject) -> JsonObject:
     if not zone.get("learners"):
         return zone
     return {**zone, "progress": client.progress(zone["zone_id"], zone["catalog_version"])}
+
+
+def limits_of(client: ApiClient) -> JsonObject | None:
+    """None: their key cannot be read, which readiness tells; everything else is shown."""
+    try:
+        return client.limits()
+    except ProblemError as error:
+        if error.problem.name != "RECORD_NOT_READABLE":
+            raise
+        return None
 
 
 def print_status(

@@ -37,6 +37,11 @@ WELL = Observed("ok", "ok", "c1", "ready", "", 3, 0.0, 0.0, None, ())
         ({"catalog": "no answer within 1 s"}, Part.CATALOG, "CATALOG_UNAVAILABLE: no answer within 1 s"),
         ({"metastore": "loading"}, Part.METASTORE, "METASTORE_UNAVAILABLE: loading"),
         (
+            {"unreadable": ("RECORD_NOT_READABLE: topology: not an object",)},
+            Part.METASTORE,
+            "RECORD_NOT_READABLE: topology: not an object",
+        ),
+        (
             {"controller": None},
             Part.CONTROLLER,
             "NO_LEADER: no controller leads, so nothing is placed or moved",

@@ -170,6 +170,32 @@ def test_status_names_what_is_degraded(api: ApiStub, capsys: pytest.CaptureFixtu
     ]
 
 
+def test_status_of_limits_that_cannot_be_read_shows_the_rest(
+    api: ApiStub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cause = "RECORD_NOT_READABLE: zonekeeper/rebalance/limits: format 2 is not known; this build reads 1"
+    api.answers["GET /readyz"] = (
+        200,
+        {
+            "state": "degraded",
+            "ready": True,
+            "catalog": "ok",
+            "metastore": "ok",
+            "degraded": [{"part": "metastore", "cause": cause}],
+        },
+    )
+    api.answers["GET /api/v1/rebalance/limits"] = (
+        503,
+        {"status": 503, "name": "RECORD_NOT_READABLE", "code": 7020},
+    )
+    api.answers["GET /api/v1/nodes"] = (200, {"nodes": [{"name": "n1", "alive": True}]})
+    api.answers["GET /api/v1/zones"] = (200, {"zones": []})
+    assert main(["status"]) == 0
+    shown = capsys.readouterr().out
+    assert f"metastore: {cause}" in shown
+    assert "n1" in shown
+
+
 def test_status_of_a_silent_metastore_is_1_and_shows_the_rest(
     api: ApiStub, capsys: pytest.CaptureFixture[str]
 ) -> None:

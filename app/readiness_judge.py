@@ -81,8 +81,6 @@ def _causes(observed: Observed) -> Iterator[Cause]:
     if observed.metastore != "ok":
         yield Cause(Part.METASTORE, f"METASTORE_UNAVAILABLE: {observed.metastore}")
     else:
-        for unreadable in observed.unreadable:
-            yield Cause(Part.METASTORE, unreadable)
         if observed.controller is None:
             yield Cause(Part.CONTROLLER, "NO_LEADER: no controller leads, so nothing is placed or moved")
         elif observed.spark == "down":

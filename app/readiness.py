@@ -16,8 +16,8 @@ from catalog.core.zone import ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
-from rebalance.core.process_records import EngineRecord, ProcessRecord, Trouble, WaitingZone
 from rebalance.core.readable import Unreadable, read
+from rebalance.core.self_reports import EngineRecord, ProcessRecord, Trouble, WaitingZone
 from rebalance.hosting.background import Background
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore

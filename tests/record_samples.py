@@ -28,7 +28,6 @@ from rebalance.core.guarded_write import decode_trigger, encode_trigger
 from rebalance.core.node_history import DataNodesHistory, HistoryEntry
 from rebalance.core.operation import Note, Operation, OperationKind, OperationState
 from rebalance.core.operation_progress import Tally
-from rebalance.core.process_records import EngineRecord, ProcessRecord, Trouble, WaitingZone
 from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,
@@ -43,6 +42,7 @@ from rebalance.core.records import (
     RestartRecord,
     Stage,
 )
+from rebalance.core.self_reports import EngineRecord, ProcessRecord, Trouble, WaitingZone
 from rebalance.core.target import TargetPointer
 from rebalance.core.topology import EventKind, Presence, Topology, TopologyEvent
 from rebalance.core.topology_version import TopologyVersion

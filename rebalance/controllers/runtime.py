@@ -26,9 +26,9 @@ from rebalance.core.assignments import Strategy
 from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
-from rebalance.core.process_records import EngineRecord, WaitingZone
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.records import NodeRecord
+from rebalance.core.self_reports import EngineRecord, WaitingZone
 from rebalance.core.topology import HoldRule
 from rebalance.core.txn import Put, Txn
 from rebalance.hosting.background import Background, Work

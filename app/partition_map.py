@@ -8,10 +8,10 @@ from typing import Any
 
 from catalog.core.zone import Zone, ZoneId
 from rebalance.core.keys import Keyspace
-from rebalance.core.readable import readable
+from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.zone_map import ZoneMapPointer
 from rebalance.kernels.partition_map import STATE_NAMES, FullArrays
-from rebalance.kernels.partition_map_codec import decode_map
+from rebalance.kernels.partition_map_codec import DamagedMapError, decode_map
 from rebalance.metastore.mirror import KeyspaceCopy
 
 MAP_MEDIA_TYPE = "application/vnd.zonekeeper.partition-map"
@@ -27,15 +27,22 @@ class PublishedMap:
 
 
 def published_map(keys: KeyspaceCopy, keyspace: Keyspace, zone_id: ZoneId) -> PublishedMap | None:
-    """None when there is none, or when its chunks are not all in the mirror yet. Raises DamagedMapError and
+    """None when there is none, or when its chunks are not all in the mirror yet. Raises
     RecordNotReadableError."""
     pointer = readable(keys.get(keyspace.zone_map(zone_id)), ZoneMapPointer.decode)
     if pointer is None:
         return None
-    data = b"".join(item.value for item in keys.below(keyspace.zone_map_chunks(zone_id, pointer.sequence)))
-    if len(data) != pointer.size_bytes:
+    prefix = keyspace.zone_map_chunks(zone_id, pointer.sequence)
+    chunks = list(keys.below(prefix))[: pointer.chunks]
+    if len(chunks) < pointer.chunks:
         return None
-    return PublishedMap(pointer, data, _decoded(data))
+    data = b"".join(chunk.value for chunk in chunks)
+    try:
+        if len(data) != pointer.size_bytes:
+            raise DamagedMapError(f"{len(data)} bytes, not the {pointer.size_bytes} of the map")
+        return PublishedMap(pointer, data, _decoded(data))
+    except DamagedMapError as error:
+        raise RecordNotReadableError(str(error), prefix) from error
 
 
 @lru_cache(maxsize=16)

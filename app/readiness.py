@@ -17,7 +17,7 @@ from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import Unreadable, read
-from rebalance.core.troubles import EngineRecord, ProcessRecord, Trouble, WaitingZone
+from rebalance.core.self_reports import EngineRecord, ProcessRecord, Trouble, WaitingZone
 from rebalance.hosting.background import Background
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore

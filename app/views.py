@@ -37,7 +37,7 @@ from rebalance.core.records import (
     RestartRecord,
     Stage,
 )
-from rebalance.core.target import StoredTarget, TargetPointer, available_target, is_target_of
+from rebalance.core.target import INDEX_BYTES, StoredTarget, TargetPointer, available_target, is_target_of
 from rebalance.core.topology import Topology
 from rebalance.core.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceCopy
@@ -227,12 +227,19 @@ class KeyspaceViews:
             return "NO_DATA_NODES"
         pointer = readable(self._mirror.get(self._keyspace.target_pointer(zone_id)), TargetPointer.decode)
         if pointer is not None and data_nodes is not None and is_target_of(pointer, intent, data_nodes):
-            return ""
+            return "" if self.placed(zone_id) is not None else self._damaged(zone_id, pointer).cause
         halting = (read(self._mirror.get(self._keyspace.epoch), EpochRecord.decode),)
         unreadable = unreadable_among(
             (*halting, read(self._mirror.get(self._keyspace.topology), Topology.decode))
         )
         return unreadable.cause if unreadable is not None else "PLACEMENT_NOT_COMPUTED"
+
+    def _damaged(self, zone_id: ZoneId, pointer: TargetPointer) -> Unreadable:
+        """Chunks are written before the pointer that names them: what does not fit it is damaged."""
+        prefix = self._keyspace.target(zone_id, pointer.event_revision)
+        size = sum(len(chunk.value) for chunk in self._mirror.below(prefix))
+        due = pointer.partitions * pointer.replicas * INDEX_BYTES
+        return Unreadable(prefix, f"{size} bytes of chunks, not the {due} of the target")
 
     def _progress_of_drop(self, zone_id: ZoneId, intent: ZoneIntent) -> Json:
         alive = self.alive()

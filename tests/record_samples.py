@@ -42,10 +42,10 @@ from rebalance.core.records import (
     RestartRecord,
     Stage,
 )
+from rebalance.core.self_reports import EngineRecord, ProcessRecord, Trouble, WaitingZone
 from rebalance.core.target import TargetPointer
 from rebalance.core.topology import EventKind, Presence, Topology, TopologyEvent
 from rebalance.core.topology_version import TopologyVersion
-from rebalance.core.troubles import EngineRecord, ProcessRecord, Trouble, WaitingZone
 from rebalance.core.windows import Window
 from rebalance.core.zone_map import ZoneMapPointer
 

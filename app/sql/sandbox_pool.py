@@ -88,8 +88,8 @@ class SandboxPool:
         self._closed = False
 
     def warm(self) -> None:
-        """Starts one process, so that the first query need not wait for it."""
-        self._stand_by(min(self._spares, 1))
+        """Starts all that stand by: neither the first query nor a cheap one beside it need wait for theirs."""
+        self._stand_by(self._spares)
 
     def _stand_by(self, count: int) -> None:
         while len(self._idle) < count and not self._closed:

@@ -36,7 +36,13 @@ def _refuse_constant(found: str) -> float:
     raise ValueError(f"{found} is not a number")
 
 
-_JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+def _finite(digits: str) -> float:
+    """1e999 would be written again as Infinity, which nobody reads."""
+    found = float(digits)
+    return found if math.isfinite(found) else _refuse_constant(digits[:SHOWN_MAX])
+
+
+_JSON = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
 
 
 class RecordNotReadableError(RefusedError, ValueError):
@@ -173,7 +179,11 @@ def load(value: bytes) -> dict[str, Any]:
 
 
 def dump(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    try:
+        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        # Half a character in a field that this build does not know goes back as it came: escaped.
+        return json.dumps(document, separators=(",", ":")).encode()
 
 
 def pairs() -> Form:

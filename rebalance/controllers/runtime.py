@@ -28,8 +28,8 @@ from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.records import NodeRecord
+from rebalance.core.self_reports import EngineRecord, WaitingZone
 from rebalance.core.topology import HoldRule
-from rebalance.core.troubles import EngineRecord, WaitingZone
 from rebalance.core.txn import Put, Txn
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from rebalance.core.backoff import Backoff
-from rebalance.core.troubles import Trouble
+from rebalance.core.self_reports import Trouble
 
 log = structlog.get_logger(__name__)
 

@@ -72,6 +72,23 @@ def test_fields_of_a_later_build_are_kept_wherever_they_are(kind: Any) -> None:
         assert json.loads(read.encode()) == document
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("later", [rb'"\ud800"', rb'{"\udfff":["\ud800"]}', b"1e308", b"-0.0", b"9" * 300])
+def test_whatever_a_later_build_adds_can_be_written_again(kind: Any, later: bytes) -> None:
+    for sample in kind.samples:
+        value = sample.encode()[:-1] + b',"later":' + later + b"}"
+        written = kind.decode(value).encode()
+        assert json.loads(written) == json.loads(value)
+        assert kind.decode(written) == sample
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("later", [b"1e999", b"-1e999", b"Infinity", b"NaN"])
+def test_what_could_not_be_written_again_is_not_readable(kind: Any, later: bytes) -> None:
+    with pytest.raises(RecordNotReadableError):
+        kind.decode(kind.samples[0].encode()[:-1] + b',"later":' + later + b"}")
+
+
 def test_an_event_of_the_topology_keeps_what_is_behind_it() -> None:
     (kind,) = (each for each in KINDS if each.name == "topology")
     document = json.loads(kind.samples[0].encode())
@@ -116,7 +133,7 @@ def _mutated(chance: random.Random, document: Any) -> bytes:
             if chance.random() < 0.2:
                 del holder[key]
             else:
-                holder[key] = chance.choice(STRANGE)
+                holder[key] = copy.deepcopy(chance.choice(STRANGE))
             break
     value = json.dumps(changed.get("root")).encode()
     if chance.random() < 0.2:

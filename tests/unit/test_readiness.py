@@ -22,7 +22,7 @@ from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.store_guard import StoreGuard
-from rebalance.core.troubles import EngineRecord, ProcessRecord, WaitingZone
+from rebalance.core.self_reports import EngineRecord, ProcessRecord, WaitingZone
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.hosting.background import Background
 from rebalance.metastore.trouble_report import TroubleReport

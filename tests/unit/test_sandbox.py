@@ -253,6 +253,24 @@ async def test_a_cheap_query_passes_endless_ones() -> None:
         assert [task.done() for task in endless] == [True, *[False] * 6, True]
 
 
+async def test_a_server_that_has_just_started_has_a_process_for_a_cheap_query() -> None:
+    """Beside one that never ends, without starting another first."""
+    before = {each.pid for each in sandboxes()}
+    pool = SandboxPool(QueryLimits(timeout_s=120), spares=2)
+    pool.warm()
+    async with asyncio.timeout(60):
+        while len(warm := {each.pid for each in sandboxes()} - before) < 2:
+            await asyncio.sleep(0.01)
+    endless = asyncio.create_task(run(pool, ENDLESS))
+    await positions(pool, (0,))
+    assert (await cheap(pool, "SELECT 1")).rows == [(1,)]
+    assert warm <= {each.pid for each in sandboxes()}
+    assert not endless.done()
+    endless.cancel()
+    await asyncio.gather(endless, return_exceptions=True)
+    await pool.close()
+
+
 async def test_a_query_that_is_not_cheap_leaves_the_kept_place() -> None:
     async with busy(2, cheap_s=0.3) as (pool, endless):
         endless.append(asyncio.create_task(cheap(pool, ENDLESS)))

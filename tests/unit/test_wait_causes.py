@@ -83,6 +83,18 @@ async def test_the_cause_of_each_wait(world: World, limits: Limits, cause: str) 
     assert shown == {"state": "WAITING", "cause": cause}
 
 
+@pytest.mark.parametrize("chunk", [b"\xff\xfe", b'{"v":2}', b"\xff" * 16])
+async def test_a_damaged_target_is_named(world: World, chunk: bytes) -> None:
+    """Of the wrong size as a whole, or with rows that name no node; never a wait without a cause."""
+    (stored,) = world.mirror.below(world.keyspace.zone_targets(ZoneId(1)))
+    await world.put(stored.key, chunk)
+    await world.settle()
+    progress = KeyspaceViews(world.mirror, world.keyspace).progress(ZoneId(1), 1)
+    assert progress["state"] == "MOVING"
+    assert {each["cause"].partition(":")[0] for each in progress["causes"]} == {"RECORD_NOT_READABLE"}
+    assert sum(each["partitions"] for each in progress["causes"]) == 4
+
+
 async def test_what_waits_for_a_window_names_it_and_when_it_opens(world: World) -> None:
     await limit(world, Limits(windows=(Window.parse("Sat,Sun 22:00-04:00"),)))
     await world.run("ALTER ZONE orders SET (REPLICAS 3)")

@@ -15,7 +15,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from sqlglot.tokens import Tokenizer
 
 from catalog.core.errors import ErrorKind, ParseError
-from parser.errors import Lines, SourceMap
+from parser.errors import Lines, SourceMap, check_characters
 from parser.limits import DEFAULT_LIMITS, NEVER, OWN_TEXT, ScriptLimits, StopFlag
 
 STOP_CHECK_LEXEMES = 1_024
@@ -135,6 +135,7 @@ class _Cutter:
 
     def pieces(self) -> Iterator[Piece]:
         check_size(self._text, self._limits)
+        check_characters(self._source)
         piece: Piece | None = None
         tokens = depth = 0
         first = True

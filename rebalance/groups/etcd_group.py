@@ -334,7 +334,11 @@ class EtcdGroupHost(SteppedGroupHost):
         self._binary = etcd.path
         super().open(node, listener)
         # Not before the directory is ours alone.
-        remember(self._data_dir, etcd)
+        try:
+            remember(self._data_dir, etcd)
+        except OSError as error:
+            # A full disk: what runs goes on, and the next start remembers it.
+            log.warning("the etcd of this directory is not remembered", error=str(error))
 
     def mirror_places(self) -> Reservations:
         """What this node's mirrors are kept in: beside its members, with ports from the same range."""

@@ -69,7 +69,7 @@ def test_a_body_is_refused_before_it_is_read_whole(server: ApiServer, path: str,
             if answer.endswith("}"):
                 break
     assert answer.startswith("HTTP/1.1 413 ")
-    assert "TEXT_TOO_LARGE" in answer
+    assert "REQUEST_TOO_LARGE" in answer
 
 
 def test_others_are_answered_while_a_long_text_is_read(server: ApiServer) -> None:

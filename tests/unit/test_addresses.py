@@ -205,7 +205,7 @@ async def test_who_asks_can_be_seen(api: OperationsWorld) -> None:
         body = pause if field is None else {field: pause}
         answer = await api.http.request(method, path, json=body)
         assert (answer.status_code, answer.json()["name"]) == (400, "INVALID_REQUEST"), answer.text
-        assert "no character that cannot be seen" in answer.json()["detail"]
+        assert "may not have a character that cannot be seen" in answer.json()["detail"]
 
 
 async def test_a_name_that_is_stored_can_be_listed_renamed_and_dropped(api: OperationsWorld) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Mapping, Sequence
+from functools import partial
 from urllib.parse import quote, urlencode
 
 import httpx
@@ -218,8 +219,16 @@ class ApiClient:
         headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
         limits = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+        ask = partial(self._http.request, method, path, json=json, headers=headers, timeout=limits)
         try:
-            return self._http.request(method, path, json=json, headers=headers, timeout=limits)
+            try:
+                return ask()
+            except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
+                if method != "GET" or isinstance(error, httpx.ConnectError):
+                    raise
+                # A kept connection was closed just then, by the server or by another thread: this says nothing
+                # of the server, and a question may be asked twice.
+                return ask()
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL) as error:
             raise UnreachableError(self.address, str(error) or type(error).__name__) from error
         except httpx.TimeoutException as error:

@@ -68,7 +68,7 @@ def heavy(client: httpx.Client, count: int) -> Iterator[list[str]]:
         yield ids
     finally:
         for statement_id in ids:
-            client.post(f"{STATEMENTS}/{statement_id}/cancel")
+            client.post(f"{STATEMENTS}/{statement_id}/cancel", json={}).raise_for_status()
         until(lambda: all(document(client, each)["state"] == "CANCELED" for each in ids))
 
 
@@ -107,7 +107,7 @@ def test_a_cancelled_query_frees_its_place(client: httpx.Client) -> None:
         ((_, last, *_),) = waiting(client)
         running = [each for each in ids if each != last]
         begun = time.monotonic()
-        client.post(f"{STATEMENTS}/{running[0]}/cancel").raise_for_status()
+        client.post(f"{STATEMENTS}/{running[0]}/cancel", json={}).raise_for_status()
         until(lambda: document(client, last)["queue_position"] is None)
         print(f"the next began {time.monotonic() - begun:.2f} s after the cancel")
         assert document(client, running[1])["state"] == document(client, last)["state"] == "RUNNING"
@@ -119,9 +119,9 @@ def test_another_user_is_next(client: httpx.Client) -> None:
         other = begin(client, user="other")
         until(lambda: len(waiting(client)) == 5)
         assert waiting(client)[0][1] == other
-        client.post(f"{STATEMENTS}/{ids[0]}/cancel")
+        client.post(f"{STATEMENTS}/{ids[0]}/cancel", json={})
         until(lambda: document(client, other)["queue_position"] is None)
-        client.post(f"{STATEMENTS}/{other}/cancel")
+        client.post(f"{STATEMENTS}/{other}/cancel", json={})
         until(lambda: document(client, other)["state"] == "CANCELED")
 
 
@@ -155,4 +155,4 @@ def test_the_line_has_bounds(client: httpx.Client) -> None:
         # It is that user's bound: another one waits, and what is cheap is answered.
         other = begin(client, user="other")
         until(lambda: any(row[1] == other for row in waiting(client)))
-        client.post(f"{STATEMENTS}/{other}/cancel")
+        client.post(f"{STATEMENTS}/{other}/cancel", json={})

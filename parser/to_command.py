@@ -56,7 +56,7 @@ def parse_each(
 ) -> Iterator[ReadStatement]:
     """Every statement for itself, at least one: what does not parse is an error in its place.
 
-    Raises ParseError only for a text that is beyond ``limits``.
+    Raises ParseError only for a text that is beyond ``limits`` or holds a character that no catalog can store.
     """
     lines = Lines(text)
     number = 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
@@ -51,10 +53,13 @@ class ScriptReader:
     ) -> T:
         """Any other work on texts of ``size`` characters; it looks at the flag it is given."""
         stop = StopFlag()
+        read = partial(work, stop, *args, **kwargs)
         try:
             async with self._long if size > LONG_CHARS else nullcontext():
                 loop = asyncio.get_running_loop()
-                return await loop.run_in_executor(self._threads, partial(work, stop, *args, **kwargs))
+                return await loop.run_in_executor(
+                    self._threads, partial(_uncollected, read) if size > LONG_CHARS else read
+                )
         finally:
             stop.set()
 
@@ -64,6 +69,34 @@ class ScriptReader:
     async def _read(self, sql: str, read: Callable[[StopFlag], T], limits: ScriptLimits | None = None) -> T:
         check_size(sql, limits or self.limits)
         return await self.run(len(sql), read)
+
+
+class _Collections:
+    """The garbage collector rests while long texts are read. Up to 200,000 tokens are no garbage, and each look
+    through all of them holds every request up for 0.1 to 0.2 s. The limits bound the memory."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._readers = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._readers += 1
+            gc.disable()
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._readers -= 1
+            if not self._readers:
+                gc.enable()
+
+
+_COLLECTIONS = _Collections()
+
+
+def _uncollected(read: Callable[[], T]) -> T:
+    with _COLLECTIONS:
+        return read()
 
 
 async def to_the_end(work: asyncio.Future[T]) -> T:

@@ -51,6 +51,11 @@ log = structlog.get_logger(__name__)
 WAIT_MIN_S, WAIT_S = 0.02, 0.1
 
 
+def group_identity(partition: PartitionId) -> bytes:
+    """What a group's own store says of itself, under ``IDENTITY_KEY``."""
+    return str(partition).encode()
+
+
 class AttemptEndedError(Exception):
     def __init__(self, failure: ReconfigurationFailure) -> None:
         super().__init__(failure.detail)
@@ -162,11 +167,19 @@ class EtcdChange:
             if _touches_voters(step, view) and not self._may_touch_voters:
                 await self._ask_to_touch_voters()
             if isinstance(step, Done):
+                await self._store_list(view)
                 await self._publish()
                 return
             if not isinstance(step, WaitStart | Promote):
                 log.info("step", partition=str(self._partition), step=repr(step), token=self.request.token)
             await self._take(step, view)
+
+    async def _store_list(self, view: GroupView) -> None:
+        """A group of one has nobody to learn its list from. A member's disk may hold a removal before it holds
+        that the removal is committed: killed then, the last voter would start as one of two and wait for the
+        removed one for ever. The next write brings both to the disk."""
+        if len(view.voters) == 1:
+            await self._member.api.claim_identity(group_identity(self._partition))
 
     async def _ask_to_touch_voters(self) -> None:
         request = self.request

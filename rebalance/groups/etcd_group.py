@@ -21,7 +21,13 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, LogPosition, MemberRole
 from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdStatus
-from rebalance.groups.etcd_change import ChangeRequest, EtcdChange, Progress, group_members
+from rebalance.groups.etcd_change import (
+    ChangeRequest,
+    EtcdChange,
+    Progress,
+    group_identity,
+    group_members,
+)
 from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupCalls, GroupMemberProcess, ReservationBook
@@ -39,11 +45,6 @@ from rebalance.ports.groups import (
 )
 
 log = structlog.get_logger(__name__)
-
-
-def group_identity(partition: PartitionId) -> bytes:
-    """What a group's own store says of itself under the key ``g``."""
-    return str(partition).encode()
 
 
 @dataclass(slots=True)

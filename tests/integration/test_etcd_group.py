@@ -208,6 +208,27 @@ async def test_what_is_on_disk_survives_and_lost_data_is_noticed(hosts: Hosts) -
     assert await host.status(P0) is None
 
 
+async def test_the_last_voter_starts_again_alone(hosts: Hosts) -> None:
+    """Killed right after the other one left: it does not wait for somebody who will never come back."""
+    for name in ("a", "b"):
+        hosts.open(name)
+    await hosts.found(P0, "a", "b")
+    await hosts.hand_over(P0, "a")
+    host, target = hosts.hosts["a"], Assignments(("a",))
+    term = (await hosts.status("a", P0)).term
+    while not any(event[0] == "applied" for event in hosts.events):
+        # Refused for the first five seconds, as the members have not been connected for so long.
+        await host.change_peers_and_learners(P0, term, 5, target, {"a": url(hosts, "a")})
+        await asyncio.sleep(0.02)
+    process = member_process(hosts, "a")
+    process.kill()
+    process.wait()
+    await hosts.hosts["b"].stop(P0, destroy=True)
+    await host.restart(P0)
+    assert await hosts.leader(P0) == "a"
+    assert [each.node for each in await host.configuration(P0, linearizable=True)] == ["a"]
+
+
 async def test_places_run_out_with_a_name_and_are_freed(hosts: Hosts) -> None:
     """A freed pair is used again, after the others; the member limit and the port range are named."""
     host = hosts.open("a")

@@ -28,10 +28,11 @@ LIMITS = LineLimits()
 def server(tmp_path_factory: pytest.TempPathFactory, etcd_server: EtcdServer) -> Iterator[ApiServer]:
     directory = tmp_path_factory.mktemp("server")
     url = f"sqlite:///{directory / 'catalog.sqlite'}"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("ZONEKEEPER_QUERY_TIMEOUT_S", "600")
-        with serving(directory, etcd_server, Keyspace("test-query-line/"), url) as servers:
-            yield servers[0]
+    # The console asks for the newest changes when it starts: it would be in the line, too.
+    settings = {"ZONEKEEPER_QUERY_TIMEOUT_S": "600", "ZONEKEEPER_CONSOLE": "false"}
+    keyspace = Keyspace("test-query-line/")
+    with serving(directory, etcd_server, keyspace, url, environment=settings) as servers:
+        yield servers[0]
 
 
 @pytest.fixture
@@ -64,12 +65,19 @@ def until(condition: Callable[[], Any]) -> Any:
 def heavy(client: httpx.Client, count: int) -> Iterator[list[str]]:
     ids = [begin(client) for _ in range(count)]
     try:
-        until(lambda: len(waiting(client)) == max(count - 2, 0))
+        until(lambda: states(client, ids) == ["RUNNING"] * 2 + ["WAITING"] * (count - 2))
         yield ids
     finally:
         for statement_id in ids:
             client.post(f"{STATEMENTS}/{statement_id}/cancel", json={}).raise_for_status()
         until(lambda: all(document(client, each)["state"] == "CANCELED" for each in ids))
+
+
+def states(client: httpx.Client, ids: list[str]) -> list[str]:
+    """Of those that are in the line, in its order."""
+    sql = "SELECT statement_id, state FROM sql_queries ORDER BY state, position"
+    rows = client.post(STATEMENTS, json={"sql": sql}).raise_for_status().json()["results"][0]["data"]
+    return [state for statement_id, state in rows if statement_id in ids]
 
 
 def waiting(client: httpx.Client) -> list[list[Any]]:

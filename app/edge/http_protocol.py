@@ -25,7 +25,7 @@ class BoundedProtocol(H11Protocol):
     limits = HttpLimits()
     _header_timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn narrows it
         super().connection_made(transport)
         self._header_timer = self.loop.call_later(self.limits.header_s, self._give_up)
 

@@ -218,7 +218,7 @@ async def test_queries_wait_for_their_turn() -> None:
 @asynccontextmanager
 async def busy(count: int, **limits: float) -> AsyncIterator[tuple[SandboxPool, list[asyncio.Task[ResultSet]]]]:
     """A pool in which ``count`` queries run or wait that never end."""
-    pool = SandboxPool(QueryLimits(**{"timeout_s": 120, "waiting_s": 120, **limits}))  # type: ignore[arg-type]
+    pool = SandboxPool(QueryLimits(**{"timeout_s": 120, "waiting_s": 120, **limits}))  # type: ignore[arg-type]  # of mixed types
     endless = [asyncio.create_task(run(pool, ENDLESS)) for _ in range(count)]
     try:
         await positions(pool, (0,) * min(count, 2) + tuple(range(1, count - 1)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -30,6 +31,10 @@ _AT_ANY_PACE = settings(deadline=None, suppress_health_check=[HealthCheck.too_sl
 settings.register_profile("steady", _AT_ANY_PACE, derandomize=True)
 settings.register_profile("random", _AT_ANY_PACE)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+
+# What a script starts in its background ignores Ctrl-C, and so would all that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _prefixes = itertools.count(1)
 

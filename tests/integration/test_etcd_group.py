@@ -104,9 +104,9 @@ async def test_a_member_joins_and_answers_have_names(hosts: Hosts) -> None:
 
 
 async def test_a_change_that_has_touched_voters_is_not_replaced(hosts: Hosts) -> None:
-    """S080, I3A-012, I3A-013, I3A-021, I3A-024: while it catches up another target takes its place; once a
-    voter was promoted the answer is BUSY, cancelling comes too late, and only a forced change goes on from
-    there."""
+    """S080, I3A-011, I3A-012, I3A-013, I3A-021, I3A-024: while it catches up another target takes its place;
+    once a voter was promoted the answer is BUSY, cancelling comes too late, and only a forced change goes on
+    from there."""
     for name in ("a", "b", "c", "d"):
         hosts.open(name)
     await hosts.found(P0, "a")
@@ -135,7 +135,7 @@ async def test_a_change_that_has_touched_voters_is_not_replaced(hosts: Hosts) ->
 
 
 async def test_a_learner_that_does_not_start_is_reported_and_cancelled(hosts: Hosts) -> None:
-    """I3-046, I3-052, I3A-023: the attempt ends with MEMBER_NOT_STARTED, another one continues; cancelling
+    """I3A-023: the attempt ends with MEMBER_NOT_STARTED, another one continues; cancelling
     takes the learner out of the list again."""
     hosts.joins, hosts.tuning = False, IMPATIENT
     for name in ("a", "b"):

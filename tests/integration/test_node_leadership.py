@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.nodes.endpoints import MirroredEndpoints
-from rebalance.ports.groups import ChangeAnswer
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
 
 P0 = PartitionId(ZoneId(11), 0)
@@ -22,40 +19,6 @@ P0 = PartitionId(ZoneId(11), 0)
 async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]:
     async with node_cluster(etcd_server.endpoint, keyspace, tmp_path) as running:
         yield running
-
-
-def accepted_requests(cluster: NodeCluster) -> list[tuple[str, int, int, Assignments]]:
-    """Node, term, token and target of each change of peers that a group takes up from now on."""
-    found: list[tuple[str, int, int, Assignments]] = []
-    for name, node in cluster.nodes.items():
-        ask = node.host.change_peers_and_learners
-
-        async def recorded(
-            partition: PartitionId, term: int, token: int, target: Assignments, urls: Any, name=name, ask=ask
-        ) -> ChangeAnswer:
-            answer = await ask(partition, term, token, target, urls)
-            if answer is ChangeAnswer.RECEIVED:
-                found.append((name, term, token, target))
-            return answer
-
-        node.host.change_peers_and_learners = recorded
-    return found
-
-
-async def test_one_node_asks_for_one_change(cluster: NodeCluster) -> None:
-    """S091, I3-005, I3-033, I3A-011: whoever leads asks, the followers do not; every attempt of a move is the
-    same request: one term's leader, pending's revision, pending's peers."""
-    cluster.start("n1", "n2", "n3")
-    await cluster.write_stable(P0, "n1", "n2")
-    await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
-    accepted = accepted_requests(cluster)
-    token = await cluster.write_pending(P0, "n1", "n2", "n3")
-    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
-    assert accepted
-    leaders = {(name, term) for name, term, _, _ in accepted}
-    assert len(leaders) == len({term for _, term in leaders})
-    moves = {(token, target) for _, _, token, target in accepted}
-    assert moves == {(token, Assignments(("n1", "n2", "n3")))}
 
 
 async def test_clients_follow_the_group(cluster: NodeCluster) -> None:

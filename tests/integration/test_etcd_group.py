@@ -75,7 +75,7 @@ async def test_three_members_are_founded_and_change_their_leader(hosts: Hosts) -
 
 
 async def test_a_member_joins_and_answers_have_names(hosts: Hosts) -> None:
-    """S079, S082, S083, I3-030, I3-031, I3-032, I3-033, I3-043: requests of an old term or with an outdated
+    """S079, S082, S083, I3-030, I3-031, I3-032, I3-033: requests of an old term or with an outdated
     token are refused by name and change nothing; the applied hook names exactly the peers. S241: a change of
     learners alone is applied at once, with no member for them."""
     for name in ("a", "b"):

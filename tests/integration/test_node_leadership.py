@@ -8,8 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.nodes.partition_view import Mirrors
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
 
 P0 = PartitionId(ZoneId(11), 0)
@@ -21,15 +23,36 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
         yield running
 
 
+def stable_updates(
+    cluster: NodeCluster, mirrors: Mirrors, source: MirroredEndpoints
+) -> list[tuple[Assignments, frozenset[str]]]:
+    """Filled from now on: stable as it is at each event of its key, and the addresses that clients use then."""
+    found: list[tuple[Assignments, frozenset[str]]] = []
+    key = cluster.keyspace.partition(P0).stable
+
+    def note(changed: frozenset[str]) -> None:
+        value = mirrors.partitions.value(key)
+        if key in changed and value is not None:
+            found.append((Assignments.decode(value), frozenset(source.endpoints(P0))))
+
+    mirrors.partitions.listen(note)
+    return found
+
+
 async def test_clients_follow_the_group(cluster: NodeCluster) -> None:
-    """I3-038, I3-039, I3-048: the published configuration wakes whoever waits for new addresses; after a move
-    clients list the new members and no connection to an old one is left."""
+    """I3-038, I3-039, I3-048: the published configuration wakes whoever waits for new addresses. The switch of
+    stable is an event at every node and at the client, once and with the new value; by then the client lists
+    exactly the new members. No connection to an old one is left."""
     cluster.start("n1", "n2", "n3")
     await cluster.write_stable(P0, "n1", "n2")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
     source = MirroredEndpoints(cluster.mirrors)
     async with writing(cluster, P0) as writer:
         before = source.endpoints(P0)
+        updates = [
+            stable_updates(cluster, mirrors, source)
+            for mirrors in (cluster.mirrors, *(node.agent.mirrors for node in cluster.nodes.values()))
+        ]
         waiting = asyncio.create_task(source.wait_for_change(P0, before, 60))
         await cluster.write_pending(P0, "n2", "n3")
         await waiting
@@ -40,6 +63,11 @@ async def test_clients_follow_the_group(cluster: NodeCluster) -> None:
     after = {record.client_url for record in records if record is not None}
     assert set(source.endpoints(P0)) == after
     assert len(set(before) - after) == 1
+    await cluster.until(lambda: all(updates))
+    (switched,) = {stable for each in updates for stable, _ in each}
+    assert switched == Assignments(("n2", "n3"))
+    assert [len(each) for each in updates] == [1] * 4
+    assert updates[0] == [(switched, frozenset(after))]
     await cluster.router.get(P0, "k")
     connected = set(cluster.router._connections._channels)
     assert connected <= after

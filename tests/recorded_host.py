@@ -36,7 +36,7 @@ class Failure:
 
 
 class RecordedHost(EtcdGroupHost):
-    """Its agent is none the wiser. ``held``: partitions' members are reserved here and not started."""
+    """While it is ``held``, members that are to join a group are reserved here and not started."""
 
     def __init__(self, data_dir: Path, ports: range, *, tuning: EtcdTuning | None = None) -> None:
         super().__init__(data_dir, ports, tuning=tuning)

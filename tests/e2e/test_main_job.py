@@ -150,7 +150,7 @@ def test_a_target_that_comes_during_a_move_is_planned(installation: Installation
         print(f"the second target waited {waited_s:.1f} s in planned, {least_s:.1f} s of it for the nodes")
         wait_for("both moves", lambda: installation.converged(result))
         assert key("stable") == second
-        wait_for("the last revision", lambda: revisions()[-1].get("pending", "") is None)
+        wait_for("both switches", lambda: sum("stable" in each for each in revisions()) == 2)
         seen = revisions()
     stored = next(index for index, each in enumerate(seen) if each.get("planned"))
     moved_on = next(index for index, each in enumerate(seen) if "stable" in each)

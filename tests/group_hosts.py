@@ -42,6 +42,11 @@ class Hosts:
     joins: bool = True
     held: frozenset[str] = frozenset()
     """Nodes whose listed learner is not started."""
+    finishes: bool = True
+    """The answer to ``on_catch_up_finished``."""
+    down: frozenset[str] = frozenset()
+    without_mirror: frozenset[str] = frozenset()
+    """What the listener says of nodes, whatever they do: ``PeerSight``."""
     tuning: EtcdTuning = TUNING
     hosts: dict[str, EtcdGroupHost] = field(default_factory=dict)
     ports: dict[str, range] = field(default_factory=dict)
@@ -61,7 +66,11 @@ class Hosts:
 
     def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
         found = {name: host.endpoints(partition) for name, host in self.hosts.items()}
-        return {each.peer_url: PeerSight(name) for name, each in found.items() if each}
+        return {
+            each.peer_url: PeerSight(name, name in self.down, mirror_missing=name in self.without_mirror)
+            for name, each in found.items()
+            if each
+        }
 
     async def on_leader_elected(self, partition: PartitionId, term: int) -> None:
         self.events.append(("elected", partition, term, 0))
@@ -79,7 +88,7 @@ class Hosts:
         return True
 
     async def on_catch_up_finished(self, partition: PartitionId, term: int, token: int) -> bool:
-        return True
+        return self.finishes
 
     async def on_new_peers_configuration_applied(
         self, partition: PartitionId, applied: Assignments, term: int, token: int

@@ -9,6 +9,10 @@ import re
 import sqlite3
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
@@ -60,7 +64,7 @@ def all_over(installation: Installation) -> bool:
 
 
 def test_alter_moves_replicas_under_a_continuous_writer(installation: Installation) -> None:
-    """I3-006, I3-009, I3-028, I3-034, I3-050, I3-059: no put returns an error, every acknowledged one
+    """I3-006, I3-028, I3-034, I3-050, I3-059: no put returns an error, every acknowledged one
     is read back."""
     installation.execute("CREATE ZONE orders (PARTITIONS 4, REPLICAS 1)")
     with writing(installation, "ORDERS") as writer:
@@ -78,6 +82,87 @@ def test_alter_moves_replicas_under_a_continuous_writer(installation: Installati
         assert [each["node"] for each in partition["members"]] == partition["stable"]["peers"]
     installation.execute("DROP ZONE orders")
     wait_for("the members' end", lambda: not installation.processes("etcd", "/members/"))
+
+
+@contextmanager
+def watching(installation: Installation, prefix: str) -> Iterator[Callable[[], list[dict[str, str | None]]]]:
+    """For the length of the block: every revision below the prefix so far, as the end of each changed key and
+    its new value, None where the key was deleted."""
+    command = ["etcdctl", "--endpoints", endpoint(installation), "watch", "--prefix", prefix, "-w", "json"]
+    environment = {**os.environ, "ETCDCTL_API": "3"}
+    with (
+        TemporaryFile("w+b") as output,
+        subprocess.Popen(command, stdout=output, env=environment) as process,
+    ):
+
+        def revisions() -> list[dict[str, str | None]]:
+            found: dict[int, dict[str, str | None]] = {}
+            for line in os.pread(output.fileno(), 1 << 24, 0).splitlines(keepends=True):
+                for event in json.loads(line)["Events"] if line.endswith(b"\n") else ():
+                    item = event["kv"]
+                    key = base64.b64decode(item["key"]).decode().removeprefix(prefix)
+                    value = base64.b64decode(item["value"]).decode() if "value" in item else None
+                    found.setdefault(item["mod_revision"], {})[key] = value
+            return [found[revision] for revision in sorted(found)]
+
+        try:
+            yield revisions
+        finally:
+            process.terminate()
+
+
+def test_a_target_that_comes_during_a_move_is_planned(installation: Installation) -> None:
+    """I3-009, I3A-001: a second ALTER while the first one's move runs is stored in planned and waits there,
+    however long, with pending as it was. The revision that ends the move makes it pending and nothing else
+    does; the second move then starts by itself. The wait is measured."""
+    installation.execute("CREATE ZONE queued (PARTITIONS 1, REPLICAS 1)")
+    (partition,) = installation.partitions("queued")
+    (holder,) = partition["stable"]["peers"]
+    zone_id = installation.get("/api/v1/zones/queued")["zone_id"]
+    prefix = f"{Keyspace().zone_partitions(zone_id)}0/assignments/"
+    agents = installation.processes("app.cli", " node ")
+    others = [each for each in agents if holder not in each.cmdline()]
+
+    def key(name: str) -> Any:
+        return installation.partitions("queued")[0][name]
+
+    with watching(installation, prefix) as revisions:
+        for node in others:
+            node.suspend()
+        try:
+            installation.sql("ALTER ZONE queued SET (REPLICAS 2)")
+            first = wait_for("the first target", lambda: key("pending"))
+            assert len(first["peers"]) == 2
+            wait_for("the watch", lambda: any("pending" in each for each in revisions()))
+            (result,) = installation.sql("ALTER ZONE queued SET (REPLICAS 3)")
+            begun = time.monotonic()
+            second = wait_for("the second target", lambda: key("planned"))
+            assert len(second["peers"]) == 3
+            with writing(installation, "QUEUED") as writer:
+                wait_for("writes meanwhile", lambda: len(writer.acknowledged) > 50)
+            assert (key("stable"), key("pending"), key("planned")) == (partition["stable"], first, second)
+            resumed = time.monotonic()
+        finally:
+            for node in others:
+                node.resume()
+        wait_for("the second move", lambda: key("pending") == second or key("stable") == second)
+        waited_s, least_s = time.monotonic() - begun, resumed - begun
+        print(f"the second target waited {waited_s:.1f} s in planned, {least_s:.1f} s of it for the nodes")
+        wait_for("both moves", lambda: installation.converged(result))
+        assert key("stable") == second
+        wait_for("both switches", lambda: sum("stable" in each for each in revisions()) == 2)
+        seen = revisions()
+    stored = next(index for index, each in enumerate(seen) if each.get("planned"))
+    moved_on = next(index for index, each in enumerate(seen) if "stable" in each)
+    assert stored < moved_on
+    planned = seen[stored]["planned"]
+    assert planned is not None
+    assert json.loads(planned)["peers"] == second["peers"]
+    assert all("pending" not in each for each in seen[stored:moved_on])
+    switch = {name: seen[moved_on].get(name, "") for name in ("stable", "pending", "planned")}
+    assert json.loads(switch["stable"] or "")["peers"] == first["peers"]
+    assert (switch["pending"], switch["planned"]) == (planned, None)
+    installation.execute("DROP ZONE queued")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +199,7 @@ def test_a_bad_statement_changes_nothing(
 
 
 def test_other_clients_read_the_documented_keys(installation: Installation) -> None:
-    """I3-007, I3-008, I3-009, I3-010: etcdctl and the package etcd3 read what the keyspace note documents."""
+    """I3-007, I3-008, I3-010: etcdctl and the package etcd3 read what the keyspace note documents."""
     installation.execute("CREATE ZONE IF NOT EXISTS known (PARTITIONS 1)")
     zone_id = installation.get("/api/v1/zones/known")["zone_id"]
     keys = Keyspace()

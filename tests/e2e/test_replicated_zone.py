@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import os
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import psutil
 import pytest
 
-from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spark, writing
+from rebalance.groups.data_client import DATUM_PREFIX
+from rebalance.kernels.rendezvous import place
+from tests.e2e.installation import (
+    ANSWER_S,
+    MARK,
+    ZONECTL,
+    Installation,
+    wait_for,
+    without_spark,
+    writing,
+)
+from tests.e2e.test_main_job import endpoint
+from tests.ports import free_block
 
 pytestmark = pytest.mark.timeout(600)
-NODES = 7
+NODES, SSD = 7, 4
+"""The first ones have disk=ssd, the others disk=hdd."""
 ZONE = "EVERYWHERE"
 CREATE = (
     f"CREATE ZONE {ZONE} (PARTITIONS 2, REPLICAS ALL, QUORUM SIZE 2, AUTO SCALE UP 0, AUTO SCALE DOWN {{down}})"
@@ -22,7 +40,16 @@ CREATE = (
 @pytest.fixture(scope="module")
 def seven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     directory = tmp_path_factory.mktemp("seven")
-    whole = Installation(directory / "data", NODES, without_spark(directory))
+    topology = directory / "nodes.json"
+    topology.write_text(
+        json.dumps(
+            [
+                {"name": f"n{number}", "attributes": {"disk": "ssd" if number <= SSD else "hdd"}}
+                for number in range(1, NODES + 1)
+            ]
+        )
+    )
+    whole = Installation(directory / "data", NODES, without_spark(directory), ("--topology", str(topology)))
     whole.start()
     yield whole
     for agent in whole.processes("app.cli", " node "):
@@ -30,14 +57,14 @@ def seven(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     whole.stop()
 
 
-def roles(installation: Installation) -> list[tuple[set[str], set[str]]]:
+def roles(installation: Installation, zone: str = ZONE) -> list[tuple[set[str], set[str]]]:
     """Voters and learners of each partition, by stable."""
-    found = installation.partitions(ZONE)
+    found = installation.partitions(zone)
     return [(set(each["stable"]["peers"]), set(each["stable"]["learners"])) for each in found]
 
 
-def all_replicas_run(installation: Installation) -> bool:
-    for partition in installation.partitions(ZONE):
+def all_replicas_run(installation: Installation, zone: str = ZONE) -> bool:
+    for partition in installation.partitions(zone):
         running = {each["node"] for each in partition["members"] if each["state"] == "RUNNING"}
         wanted = {*partition["stable"]["peers"], *partition["stable"]["learners"]}
         if partition["pending"] or running != wanted:
@@ -164,8 +191,135 @@ def test_a_lost_majority_promotes_nobody_and_a_reset_keeps_what_is_known(seven: 
         assert read(seven, key)["value"] == value
 
 
+def group_voters(installation: Installation, zone: str) -> set[str]:
+    """Of the zone's only partition: what a member of the group itself lists."""
+    (partition,) = installation.partitions(zone)
+    url = next(each["client_url"] for each in partition["members"] if each["role"] == "VOTER")
+    answer = httpx.post(f"{url}/v3/cluster/member/list", json={}, timeout=ANSWER_S).raise_for_status().json()
+    return {each["name"] for each in answer["members"] if not each.get("isLearner", False)}
+
+
+def test_alter_between_all_and_a_number_and_to_other_quorums(seven: Installation) -> None:
+    """IEP-031: ALTER ZONE from a number to ALL, to a larger quorum, to a smaller one, and back to a number.
+    Each time the catalog has the parameters, stable the roles, and the group the voters that follow; who is
+    promoted was a learner, who is demoted learns; a writer sees no error."""
+    seven.execute("CREATE ZONE altered (PARTITIONS 1, REPLICAS 3)")
+    everybody = {f"n{number}" for number in range(1, NODES + 1)}
+    with writing(seven, "ALTERED") as writer:
+        before, learning = roles(seven, "ALTERED")[0]
+        assert (len(before), learning) == (3, set())
+        for options, replicas, quorum, voting in (
+            ("REPLICAS ALL, QUORUM SIZE 2", "ALL", 2, 3),
+            ("QUORUM SIZE 3", "ALL", 3, 5),
+            ("QUORUM SIZE 2", "ALL", 2, 3),
+            ("REPLICAS 4", 4, 2, 3),
+        ):
+            seven.execute(f"ALTER ZONE altered SET ({options})")
+            wait_for(f"replicas of {options}", lambda: all_replicas_run(seven, "ALTERED"))
+            zone = seven.get("/api/v1/zones/altered")
+            assert (zone["replicas"], zone["quorum_size"]) == (replicas, quorum)
+            voters, learners = roles(seven, "ALTERED")[0]
+            assert len(voters) == voting
+            assert voters >= before or voters <= before
+            assert group_voters(seven, "ALTERED") == voters
+            if replicas == "ALL":
+                assert voters | learners == everybody
+            else:
+                assert len(voters | learners) == replicas
+            assert voters - before <= learning
+            before, learning = voters, learners
+    assert writer.errors == []
+    writer.read_back()
+    seven.execute("DROP ZONE altered")
+
+
+@contextmanager
+def joined(installation: Installation, name: str, disk: str) -> Iterator[None]:
+    """One more node for the length of the block."""
+    ports = free_block(20)
+    directory = installation.directory.parent / name
+    command = [*ZONECTL, "node", "--name", name, "--attributes", json.dumps({"disk": disk})]
+    command += ["--metastore", endpoint(installation), "--data-dir", str(directory)]
+    command += ["--ports", f"{ports.start}-{ports.stop - 1}"]
+    with (installation.directory.parent / f"{name}.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, MARK: installation.mark})
+    try:
+        wait_for(f"node {name}", lambda: is_alive(installation, name))
+        yield
+    finally:
+        process.terminate()
+        process.wait(120)
+
+
+def is_alive(installation: Installation, name: str) -> bool:
+    nodes = installation.get("/api/v1/nodes")["nodes"]
+    return any(each["name"] == name and each["alive"] for each in nodes)
+
+
+def test_a_joined_node_gets_learners_where_it_matches(seven: Installation) -> None:
+    """IEP-010: two zones with REPLICAS ALL and the filter disk=ssd; a node with disk=ssd, which placement ranks
+    behind the voters of each partition, and one with disk=hdd join. Where the scale-up timer is 0 the first one
+    gets a learner at once; where it is an hour it has none even then; once that is over, it has one of every
+    partition, with the data, and no other role changes. The other one gets no member in any."""
+    ssd = [f"n{number}" for number in range(1, SSD + 1)]
+    new = learner_everywhere(ssd)
+    for name, up in (("prompt", 0), ("tardy", 3600)):
+        seven.execute(
+            f"CREATE ZONE {name} (PARTITIONS 2, REPLICAS ALL, QUORUM SIZE 2, AUTO SCALE UP {up}, "
+            """NODES FILTER '$[?(@.disk == "ssd")]')"""
+        )
+    before = roles(seven, "TARDY")
+    assert are_everywhere(seven, "TARDY", {*ssd})
+    keys = [f"k{number}" for number in range(20)]
+    for key in keys:
+        url = f"{seven.url}/api/v1/zones/TARDY/kv/{key}"
+        assert httpx.put(url, json={"value": key}, timeout=ANSWER_S).status_code == 200
+    after = [(voters, learners | {new}) for voters, learners in before]
+    with joined(seven, "hdd-0", "hdd"), joined(seven, new, "ssd"):
+        wait_for("the prompt zone", lambda: roles(seven, "PROMPT") == after)
+        assert roles(seven, "TARDY") == before
+        assert are_everywhere(seven, "TARDY", {*ssd})
+        seven.execute("ALTER ZONE tardy SET (AUTO SCALE UP 1)")
+        wait_for("the tardy zone", lambda: are_everywhere(seven, "TARDY", {*ssd, new}))
+        assert roles(seven, "TARDY") == after
+        wait_for("its copies", lambda: copied(seven, "TARDY", new) == set(keys))
+        assert seven.processes("etcd", f"={seven.directory.parent / new}/")
+        assert not seven.processes("etcd", f"={seven.directory.parent / 'hdd-0'}/")
+        for zone in ("PROMPT", "TARDY"):
+            seven.execute(f"DROP ZONE {zone}")
+
+
+def learner_everywhere(nodes: list[str]) -> str:
+    """A name that comes after three of the nodes in partitions 0 and 1."""
+    for name in (f"ssd-{number}" for number in range(100)):
+        if len(nodes) not in place([*nodes, name], range(2), len(nodes) + 1)[:, :3]:
+            return name
+    raise AssertionError("no such name")
+
+
+def copied(installation: Installation, zone: str, node: str) -> set[str]:
+    """The keys that the node's own replicas hold."""
+    keys = set()
+    asked = {"key": encoded(DATUM_PREFIX), "range_end": encoded(DATUM_PREFIX[:-1] + b"0"), "serializable": True}
+    for partition in installation.partitions(zone):
+        (url,) = (each["client_url"] for each in partition["members"] if each["node"] == node)
+        answer = httpx.post(f"{url}/v3/kv/range", json=asked, timeout=ANSWER_S).raise_for_status().json()
+        keys |= {base64.b64decode(each["key"]).removeprefix(DATUM_PREFIX).decode() for each in answer["kvs"]}
+    return keys
+
+
+def encoded(key: bytes) -> str:
+    return base64.b64encode(key).decode()
+
+
+def are_everywhere(installation: Installation, zone: str, nodes: set[str]) -> bool:
+    """Every partition has a running replica on these nodes, and on no other."""
+    by_stable = [voters | learners for voters, learners in roles(installation, zone)]
+    return all(each == nodes for each in by_stable) and all_replicas_run(installation, zone)
+
+
 def test_filter_and_profile_choose_the_nodes_of_a_replicated_zone(installation: Installation) -> None:
-    """IEP-009, IEP-010: members are those that match; a node that does not gets none."""
+    """IEP-009: members are those that match; a node that does not gets none."""
     nodes = installation.get("/api/v1/nodes")["nodes"]
     matching = {each["name"] for each in nodes if each["attributes"].get("region") == "EU"}
     assert matching

@@ -17,8 +17,8 @@ KEYS = [f"key-{number}" for number in range(40)]
 
 
 def test_programs_read_and_write_by_the_map(installation: Installation) -> None:
-    """IEP-007, IEP-054: straight to the groups and through the server, each sees what the other wrote, before
-    and after a rebalance; the map is sent again only when it has changed."""
+    """Straight to the groups and through the server, each sees what the other wrote, before and after a
+    rebalance; the map is sent again only when it has changed."""
     installation.execute("CREATE ZONE routed (PARTITIONS 4, REPLICAS 1)")
     url = f"{installation.url}/api/v1/zones/ROUTED/routing"
     first = httpx.get(url, trust_env=False, timeout=ANSWER_S)

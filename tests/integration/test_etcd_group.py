@@ -75,7 +75,7 @@ async def test_three_members_are_founded_and_change_their_leader(hosts: Hosts) -
 
 
 async def test_a_member_joins_and_answers_have_names(hosts: Hosts) -> None:
-    """S079, S082, S083, I3-030, I3-031, I3-032, I3-033, I3-043: requests of an old term or with an outdated
+    """S079, S082, S083, I3-030, I3-031, I3-032, I3-033: requests of an old term or with an outdated
     token are refused by name and change nothing; the applied hook names exactly the peers. S241: a change of
     learners alone is applied at once, with no member for them."""
     for name in ("a", "b"):
@@ -104,9 +104,9 @@ async def test_a_member_joins_and_answers_have_names(hosts: Hosts) -> None:
 
 
 async def test_a_change_that_has_touched_voters_is_not_replaced(hosts: Hosts) -> None:
-    """S080, I3A-012, I3A-013, I3A-021, I3A-024: while it catches up another target takes its place; once a
-    voter was promoted the answer is BUSY, cancelling comes too late, and only a forced change goes on from
-    there."""
+    """S080, I3A-011, I3A-012, I3A-013, I3A-021, I3A-024: while it catches up another target takes its place;
+    once a voter was promoted the answer is BUSY, cancelling comes too late, and only a forced change goes on
+    from there."""
     for name in ("a", "b", "c", "d"):
         hosts.open(name)
     await hosts.found(P0, "a")
@@ -135,7 +135,7 @@ async def test_a_change_that_has_touched_voters_is_not_replaced(hosts: Hosts) ->
 
 
 async def test_a_learner_that_does_not_start_is_reported_and_cancelled(hosts: Hosts) -> None:
-    """I3-046, I3-052, I3A-023: the attempt ends with MEMBER_NOT_STARTED, another one continues; cancelling
+    """I3A-023: the attempt ends with MEMBER_NOT_STARTED, another one continues; cancelling
     takes the learner out of the list again."""
     hosts.joins, hosts.tuning = False, IMPATIENT
     for name in ("a", "b"):

@@ -83,12 +83,13 @@ class NodeCluster:
         lease_ttl_s: int = 3,
         mirrors: MirrorHost | None = None,
         map_period_s: float | None = None,
+        host_type: type[EtcdGroupHost] = EtcdGroupHost,
     ) -> None:
         """``mirrors`` is for one node alone."""
         for name in names:
             data_dir = self.directory / name
             data_dir.mkdir(parents=True, exist_ok=True)
-            host = EtcdGroupHost(data_dir, self.ports(name), tuning=replace(tuning, tls=self.tls))
+            host = host_type(data_dir, self.ports(name), tuning=replace(tuning, tls=self.tls))
             metastore = EtcdMetastore([self.endpoint], tls=self.tls)
             agent = NodeAgent(
                 *(Node(name), metastore, self.keyspace, host, data_dir),

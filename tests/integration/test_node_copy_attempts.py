@@ -56,7 +56,7 @@ def reason(cluster: NodeCluster) -> str:
 
 
 async def test_a_copy_that_fails_is_told_and_tried_again(cluster: NodeCluster) -> None:
-    """VOL-098, I3-052: the new member hangs, while its node lives: after two attempts the reason says so, and
+    """VOL-098: the new member hangs, while its node lives: after two attempts the reason says so, and
     the group goes on taking writes. The member is well again and the limits are written: the move ends."""
     await cluster.put(cluster.keyspace.limits, Limits(copy_attempts=2).encode())
     cluster.start("n1", "n2", tuning=IMPATIENT)

@@ -114,7 +114,7 @@ async def test_a_killed_node_process_comes_back_on_its_data(cluster: NodeCluster
 
 
 async def test_a_move_goes_on_when_the_metastore_was_gone(own_etcd, keyspace, tmp_path) -> None:
-    """I3-054, I3-061: with the metastore killed for seconds puts go on, and the move ends by itself after it
+    """I3-061: with the metastore killed for seconds puts go on, and the move ends by itself after it
     is back; nodes are registered again."""
     async with node_cluster(own_etcd.endpoint, keyspace, tmp_path) as cluster:
         cluster.start("n1", "n2", "n3")
@@ -187,7 +187,7 @@ async def test_the_leader_dies_while_a_member_catches_up(cluster: NodeCluster) -
 
 
 async def test_catch_up_that_fails_again_and_again(cluster: NodeCluster) -> None:
-    """S071, I3-046, I3-052: the new members do not start; five attempts end with an error and the voters stay
+    """S071: the new members do not start; five attempts end with an error and the voters stay
     what they were; once the members can start, the same pending is finished."""
     # Told as failed only after these five, an attempt follows the other within a second or two.
     await cluster.put(cluster.keyspace.limits, Limits(copy_attempts=9).encode())

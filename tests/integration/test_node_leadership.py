@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.nodes.endpoints import MirroredEndpoints
-from rebalance.ports.groups import ChangeAnswer
+from rebalance.nodes.partition_view import Mirrors
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
 
 P0 = PartitionId(ZoneId(11), 0)
@@ -24,49 +23,36 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
         yield running
 
 
-def accepted_requests(cluster: NodeCluster) -> list[tuple[str, int, int, Assignments]]:
-    """Node, term, token and target of each change of peers that a group takes up from now on."""
-    found: list[tuple[str, int, int, Assignments]] = []
-    for name, node in cluster.nodes.items():
-        ask = node.host.change_peers_and_learners
+def stable_updates(
+    cluster: NodeCluster, mirrors: Mirrors, source: MirroredEndpoints
+) -> list[tuple[Assignments, frozenset[str]]]:
+    """Filled from now on: stable as it is at each event of its key, and the addresses that clients use then."""
+    found: list[tuple[Assignments, frozenset[str]]] = []
+    key = cluster.keyspace.partition(P0).stable
 
-        async def recorded(
-            partition: PartitionId, term: int, token: int, target: Assignments, urls: Any, name=name, ask=ask
-        ) -> ChangeAnswer:
-            answer = await ask(partition, term, token, target, urls)
-            if answer is ChangeAnswer.RECEIVED:
-                found.append((name, term, token, target))
-            return answer
+    def note(changed: frozenset[str]) -> None:
+        value = mirrors.partitions.value(key)
+        if key in changed and value is not None:
+            found.append((Assignments.decode(value), frozenset(source.endpoints(P0))))
 
-        node.host.change_peers_and_learners = recorded
+    mirrors.partitions.listen(note)
     return found
 
 
-async def test_one_node_asks_for_one_change(cluster: NodeCluster) -> None:
-    """S091, I3-005, I3-033, I3A-011: whoever leads asks, the followers do not; every attempt of a move is the
-    same request: one term's leader, pending's revision, pending's peers."""
-    cluster.start("n1", "n2", "n3")
-    await cluster.write_stable(P0, "n1", "n2")
-    await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
-    accepted = accepted_requests(cluster)
-    token = await cluster.write_pending(P0, "n1", "n2", "n3")
-    await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
-    assert accepted
-    leaders = {(name, term) for name, term, _, _ in accepted}
-    assert len(leaders) == len({term for _, term in leaders})
-    moves = {(token, target) for _, _, token, target in accepted}
-    assert moves == {(token, Assignments(("n1", "n2", "n3")))}
-
-
 async def test_clients_follow_the_group(cluster: NodeCluster) -> None:
-    """I3-038, I3-039, I3-048: the published configuration wakes whoever waits for new addresses; after a move
-    clients list the new members and no connection to an old one is left."""
+    """I3-038, I3-039, I3-048: the published configuration wakes whoever waits for new addresses. The switch of
+    stable is an event at every node and at the client, once and with the new value; by then the client lists
+    exactly the new members. No connection to an old one is left."""
     cluster.start("n1", "n2", "n3")
     await cluster.write_stable(P0, "n1", "n2")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
     source = MirroredEndpoints(cluster.mirrors)
     async with writing(cluster, P0) as writer:
         before = source.endpoints(P0)
+        updates = [
+            stable_updates(cluster, mirrors, source)
+            for mirrors in (cluster.mirrors, *(node.agent.mirrors for node in cluster.nodes.values()))
+        ]
         waiting = asyncio.create_task(source.wait_for_change(P0, before, 60))
         await cluster.write_pending(P0, "n2", "n3")
         await waiting
@@ -77,6 +63,11 @@ async def test_clients_follow_the_group(cluster: NodeCluster) -> None:
     after = {record.client_url for record in records if record is not None}
     assert set(source.endpoints(P0)) == after
     assert len(set(before) - after) == 1
+    await cluster.until(lambda: all(updates))
+    (switched,) = {stable for each in updates for stable, _ in each}
+    assert switched == Assignments(("n2", "n3"))
+    assert [len(each) for each in updates] == [1] * 4
+    assert updates[0] == [(switched, frozenset(after))]
     await cluster.router.get(P0, "k")
     connected = set(cluster.router._connections._channels)
     assert connected <= after

@@ -153,9 +153,9 @@ class RoutingOf(httpx.AsyncBaseTransport):
 async def test_a_client_with_an_old_map_finds_the_group_again(
     cluster: NodeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """IEP-007, IEP-054: every member of the map has left when it is used again: what they answer sends the
-    client back to a server, and its puts go on; while nothing fails it asks no server. No attempt fails for
-    being slow, nor because leadership goes to the preferred primary just then."""
+    """Every member of the map has left when it is used again: what they answer sends the client back to a
+    server, and its puts go on; while nothing fails it asks no server. No attempt fails for being slow, nor
+    because leadership goes to the preferred primary just then."""
     monkeypatch.setattr("rebalance.groups.router.ATTEMPT_LIMITS_S", (30.0,))
     cluster.start("n1", "n2", "n3", "n4")
     await cluster.write_stable(P0, "n1", "n2")

@@ -60,8 +60,16 @@ class Rebalance:
     strikes: tuple[Strike, ...]
 
     def statement(self, zone: str) -> str:
+        return f"ALTER ZONE {zone} SET (REPLICAS {self.replicas}, {self._filter})"
+
+    def statement_for_all(self, zone: str) -> str:
+        """Of a zone with a replica on every node that matches."""
+        return f"ALTER ZONE {zone} SET ({self._filter})"
+
+    @property
+    def _filter(self) -> str:
         nodes = f'$[?(@.region == "{self.region}")]' if self.region else "$..*"
-        return f"ALTER ZONE {zone} SET (REPLICAS {self.replicas}, NODES FILTER '{nodes}')"
+        return f"NODES FILTER '{nodes}'"
 
 
 TARGETS = ((3, ""), (2, "EU"), (2, "US"), (1, "EU"), (1, "US"), (2, ""))

@@ -40,7 +40,7 @@ def test_a_zone_on_every_node_begins_with_learners(algorithm: DistributionAlgori
 
 
 def test_only_a_matching_node_gets_a_learner() -> None:
-    """IEP-010: a node that joins and matches the filter holds a replica of every partition once the scale-up
+    """A node that joins and matches the filter holds a replica of every partition once the scale-up
     time is over, and not before; one that does not match never holds anything."""
 
     async def main(world: LearnerWorld) -> None:

@@ -85,7 +85,7 @@ async def test_a_key_is_never_worked_on_twice_at_once() -> None:
 
 
 def test_a_failing_key_is_repeated_and_others_go_on() -> None:
-    """S094, I3-054: retries do not hold up the rest."""
+    """S094: retries do not hold up the rest."""
     rounds: Counter[str] = Counter()
     rounds_before_retries = 0
 

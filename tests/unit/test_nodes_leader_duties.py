@@ -62,7 +62,7 @@ async def test_delays_grow_to_two_seconds() -> None:
 
 
 async def test_a_leader_that_stepped_down_does_not_retry() -> None:
-    """I3-053, I3-055: its intention is forgotten, not delayed."""
+    """I3-053: its intention is forgotten, not delayed."""
     told = Told(attempts_max=1)
     assert await told.fail(FailureCode.LEADER_STEPPED_DOWN) == -1.0
     assert told.failures == []

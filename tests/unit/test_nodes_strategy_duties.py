@@ -114,7 +114,7 @@ async def test_a_locked_change_is_not_cancelled() -> None:
 
 @pytest.mark.parametrize("strategy", [Strategy.QUEUE, Strategy.UPDATE])
 async def test_other_strategies_do_not_cancel(strategy: Strategy) -> None:
-    """I3A-001, I3A-025."""
+    """I3A-025."""
     moving = Moving(strategy)
     await moving.begin()
     assert await moving.cancel(3) is None

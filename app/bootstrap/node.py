@@ -19,6 +19,7 @@ from rebalance.groups.safe_time import SafeTimeWriter
 from rebalance.hosting.background import Background
 from rebalance.hosting.etcd_binary import choose
 from rebalance.nodes.agent import NodeAgent
+from rebalance.nodes.failure_report import FAILURES_PERIOD_S
 
 
 async def run_node(settings: Settings) -> None:
@@ -53,6 +54,7 @@ async def run_node(settings: Settings) -> None:
             safe_times=SafeTimeWriter(tls=settings.tls),
             lease_ttl_s=settings.node_lease_s,
             map_period_s=MAP_PERIOD_S,
+            failures_period_s=FAILURES_PERIOD_S,
             background=Background(),
         )
         await agent.run()

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from rebalance.core.assignments import Assignments
+from rebalance.core.failures import Failing
 from rebalance.core.group_steps import stage_of
 from rebalance.core.guarded_write import Observed, Outcome, decide_on_configuration_applied
 from rebalance.core.keys import PartitionId
@@ -155,6 +156,17 @@ class LeaderDuties:
             return None
         self._leadership.stirred(partition)
         return BLOCKED_S if drive.obstacle else ACTIVE_S
+
+    def failing(self, view: PartitionView) -> Failing | None:
+        """What the change that is wanted does not get past; None: nothing, as far as attempts have shown."""
+        drive = self._drives.get(view.partition, _Drive())
+        if drive.obstacle:
+            # At rest it is a voter that is missing, which is no failed change.
+            return Failing(drive.obstacle.partition(":")[0], drive.obstacle) if view.pending else None
+        failure = drive.attempts.failure
+        if failure is None or not drive.attempts.is_failed(self._rules()):
+            return None
+        return Failing(failure.code.value, explained(view, failure), drive.attempts.counted)
 
     def led_with_learners(self) -> dict[PartitionId, str]:
         """Partitions led here that have standing learners, with the client URL of the own member."""

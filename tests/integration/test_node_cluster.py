@@ -83,6 +83,7 @@ class NodeCluster:
         lease_ttl_s: int = 3,
         mirrors: MirrorHost | None = None,
         map_period_s: float | None = None,
+        failures_period_s: float | None = None,
     ) -> None:
         """``mirrors`` is for one node alone."""
         for name in names:
@@ -95,6 +96,7 @@ class NodeCluster:
                 mirrors=mirrors,
                 lease_ttl_s=lease_ttl_s,
                 map_period_s=map_period_s,
+                failures_period_s=failures_period_s,
             )
             self.nodes[name] = RunningNode(agent, host, metastore, asyncio.create_task(agent.run()))
 

@@ -18,8 +18,9 @@ from catalog.ports import OutboxRow
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.txn import Put, Txn, unchanged
+from rebalance.core.txn import KeyValue
 from rebalance.hosting.background import Background
+from rebalance.metastore.guarded_update import update_key
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
 
@@ -115,14 +116,13 @@ class OutboxRelay:
     async def _publish(self, row: OutboxRow) -> None:
         intent = ZoneIntent.decode(row.payload)
         key = self._keyspace.intent(intent.zone.zone_id)
-        while True:
-            stored = await self._metastore.get(key)
-            if stored is not None and readable(stored, ZoneIntent.decode).version >= intent.version:
-                return
-            guard = unchanged(key, stored.mod_revision if stored else 0)
-            if (await self._metastore.commit(Txn((guard,), (Put(key, row.payload),)))).succeeded:
-                log.info("intent published", zone=intent.zone.zone_id, version=intent.version)
-                return
+
+        def newer(stored: KeyValue | None) -> bytes | None:
+            known = readable(stored, ZoneIntent.decode)
+            return row.payload if known is None or known.version < intent.version else None
+
+        if await update_key(self._metastore, key, newer):
+            log.info("intent published", zone=intent.zone.zone_id, version=intent.version)
 
 
 async def _first(wait: Callable[[], Awaitable[object]], timeout_s: float) -> None:

@@ -27,6 +27,7 @@ async def run_node(settings: Settings) -> None:
     FileNotFoundError without an etcd that can open the data directory."""
     node = node_of(settings)
     configure(node.name)
+    background = Background()
     async with AsyncExitStack() as stack:
         metastore = open_metastore(settings, stack)
         tuning = EtcdTuning(
@@ -40,6 +41,7 @@ async def run_node(settings: Settings) -> None:
             host=settings.node_host,
             member_limit=settings.node_member_limit,
             tuning=tuning,
+            background=background,
         )
         keyspace = Keyspace(settings.metastore_prefix)
         agent = NodeAgent(
@@ -49,12 +51,15 @@ async def run_node(settings: Settings) -> None:
             with_engines(node, settings, host, metastore, keyspace),
             settings.data_dir,
             mirrors=EtcdMirrorHost(
-                host.mirror_places(), mirror_limit=settings.node_member_limit, tuning=tuning
+                host.mirror_places(),
+                mirror_limit=settings.node_member_limit,
+                tuning=tuning,
+                background=background,
             ),
             safe_times=SafeTimeWriter(tls=settings.tls),
             lease_ttl_s=settings.node_lease_s,
             map_period_s=MAP_PERIOD_S,
             failures_period_s=FAILURES_PERIOD_S,
-            background=Background(),
+            background=background,
         )
         await agent.run()

@@ -11,6 +11,7 @@ from rebalance.core.bandwidth import AdmissionRecord
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.drain import Drain
 from rebalance.core.epoch import EpochRecord
+from rebalance.core.failures import FailureRecord
 from rebalance.core.keys import Keyspace
 from rebalance.core.node_history import DataNodesHistory
 from rebalance.core.readable import Unreadable, read, unreadable_among
@@ -34,6 +35,7 @@ def unreadable_of_cluster(mirror: KeyspaceCopy, keys: Keyspace) -> list[Unreadab
     found = [read(item, decode) for name, decode in single if (item := mirror.get(name)) is not None]
     found += [read(item, NodeRecord.decode) for item in mirror.below(keys.nodes)]
     found += [read(item, Drain.decode) for item in mirror.below(keys.drains)]
+    found += [read(item, FailureRecord.decode) for item in mirror.below(keys.failures)]
     return [each for each in found if isinstance(each, Unreadable)]
 
 

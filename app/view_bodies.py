@@ -7,6 +7,7 @@ from typing import Any
 from rebalance.core.admission import utc
 from rebalance.core.assignments import Assignments
 from rebalance.core.drain import Drain
+from rebalance.core.failures import Failure
 from rebalance.core.move_status import PartitionView
 from rebalance.core.partition_state import is_learner
 from rebalance.core.records import MemberRole, MirrorRecord, NodeRecord
@@ -42,6 +43,19 @@ def node_body(
 def drain_state(members: int) -> str:
     """Of a node that is leaving and holds so many members."""
     return "DRAINING" if members else "DRAINED"
+
+
+def failure_body(node: str, failure: Failure) -> Json:
+    """``node`` tells it."""
+    return {
+        "node": node,
+        "code": failure.code,
+        "term": failure.term,
+        "attempt": failure.attempt,
+        "cause": failure.cause,
+        "since": utc(failure.since_ms),
+        "at": utc(failure.at_ms),
+    }
 
 
 def roles(assignments: Assignments | None) -> Json | None:

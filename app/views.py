@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from app.unreadable_keys import decoded_data_nodes, unreadable_of_cluster, unreadable_of_zone
-from app.view_bodies import member_body, node_body, roles
+from app.view_bodies import failure_body, member_body, node_body, roles
 from app.wait_causes import WaitCauses
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
@@ -22,6 +22,7 @@ from rebalance.core.change_lock import decode_lock
 from rebalance.core.data_nodes import DataNodes, replica_counts
 from rebalance.core.drain import Drain
 from rebalance.core.epoch import EpochRecord
+from rebalance.core.failures import Failure, FailureRecord, newest
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
@@ -168,7 +169,7 @@ class KeyspaceViews:
         return [self._partition(PartitionId(zone_id, number), placed, alive) for number in range(count)]
 
     def partition(self, partition: PartitionId) -> Json:
-        """With its phases, which the list of all partitions leaves out."""
+        """With its phases and failures, which the list of all partitions leaves out."""
         placed, alive = self.placed(partition.zone_id), self.alive()
         view, trigger = self.view(partition, placed)
         phases = [
@@ -181,7 +182,18 @@ class KeyspaceViews:
             }
             for each in phases_of(view, trigger, alive)
         ]
-        return {**self._partition(partition, placed, alive), "phases": phases}
+        failures = [failure_body(node, each) for node, each in self.failures() if each.of == partition]
+        return {**self._partition(partition, placed, alive), "phases": phases, "failures": failures}
+
+    def failures(self) -> list[tuple[str, Failure]]:
+        """Changes that did not succeed, and the node that tells each: the newest first. A node's record that
+        cannot be read is left out: ``unreadable`` names it."""
+        prefix, records = self._keyspace.failures, {}
+        for item in self._mirror.below(prefix):
+            record = read(item, FailureRecord.decode)
+            if not isinstance(record, Unreadable):
+                records[item.key.removeprefix(prefix)] = record
+        return newest(records)
 
     def progress(self, zone_id: ZoneId, version: int, zone: Zone | None = None) -> Json:
         """How far the zone is on its way to catalog ``version`` (or a later one).

@@ -17,6 +17,7 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, MemberRole
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
+from rebalance.hosting.background import Background
 from rebalance.ports.groups import (
     GroupMember,
     MemberLife,
@@ -48,6 +49,7 @@ class Hosts:
     without_mirror: frozenset[str] = frozenset()
     """What the listener says of nodes, whatever they do: ``PeerSight``."""
     tuning: EtcdTuning = TUNING
+    background: Background = field(default_factory=Background)
     hosts: dict[str, EtcdGroupHost] = field(default_factory=dict)
     ports: dict[str, range] = field(default_factory=dict)
     events: list[tuple[str, object, int, int]] = field(default_factory=list)
@@ -55,7 +57,12 @@ class Hosts:
     def open(self, name: str) -> EtcdGroupHost:
         self.ports.setdefault(name, free_block(8))
         (self.directory / name).mkdir(exist_ok=True)
-        host = EtcdGroupHost(self.directory / name, self.ports[name], tuning=self.tuning, member_limit=3)
+        host = EtcdGroupHost(
+            *(self.directory / name, self.ports[name]),
+            tuning=self.tuning,
+            member_limit=3,
+            background=self.background,
+        )
         host.open(name, self)
         self.hosts[name] = host
         return host

@@ -24,6 +24,7 @@ from rebalance.core.copy_sizes import CopySizes
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.drain import Drain
 from rebalance.core.epoch import EpochRecord
+from rebalance.core.failures import Failure, FailureRecord
 from rebalance.core.guarded_write import decode_trigger, encode_trigger
 from rebalance.core.node_history import DataNodesHistory, HistoryEntry
 from rebalance.core.operation import Note, Operation, OperationKind, OperationState
@@ -230,6 +231,14 @@ KINDS = (
         "process",
         ProcessRecord.decode,
         (ProcessRecord("node", (Trouble("mirrors", 2, "ValueError: x", True),), 3, "KeyError: y"),),
+    ),
+    Kind(
+        "failures",
+        FailureRecord.decode,
+        (
+            FailureRecord((Failure(ZoneId(7), 3, "REFUSED", "REFUSED: no", 2, 4, 1_000, 2_000),)),
+            FailureRecord(),
+        ),
     ),
     Kind(
         "engine",

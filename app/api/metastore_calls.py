@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from catalog.core.errors import ErrorKind, StoreError
-from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
+from rebalance.ports.metastore import ContendedError, MetastoreError, MetastoreUnavailableError
 
 T = TypeVar("T")
 
@@ -18,5 +18,7 @@ async def answered(asked: Awaitable[T]) -> T:
     except MetastoreUnavailableError as error:
         kind = ErrorKind.OUTCOME_UNKNOWN if error.outcome_unknown else ErrorKind.METASTORE_UNAVAILABLE
         raise StoreError(kind, f"etcd does not answer: {error}") from error
+    except ContendedError as error:
+        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"{error}; try again") from error
     except MetastoreError as error:
         raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"etcd does not answer: {error}") from error

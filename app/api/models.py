@@ -154,8 +154,19 @@ class PhaseBody(BaseModel):
     result: str = Field(description="what came of it, or why it does not go on")
 
 
+class FailureBody(BaseModel):
+    node: str = Field(description="the leader's, which tells it")
+    code: str
+    term: int
+    attempt: int = Field(description="how many attempts have failed; 0: none could be begun")
+    cause: str
+    since: str = Field(description="when it was first told")
+    at: str = Field(description="when it was last seen to go on")
+
+
 class PartitionDetail(PartitionBody):
     phases: list[PhaseBody] = Field(description="of the rebalance, in their order")
+    failures: list[FailureBody] = Field(description="changes that did not succeed, the newest first")
 
 
 class Partitions(BaseModel):

@@ -16,8 +16,7 @@ from app.api.problems import documented
 from app.node_stop import can_stop
 from app.services import Services, ServicesOf
 from catalog.core.audit import Action
-from catalog.core.errors import ErrorKind, RefusedError, StoreError
-from rebalance.controllers.drains import ContendedDrainError
+from catalog.core.errors import ErrorKind, RefusedError
 from rebalance.core.drain import Drain, left_without
 
 router = APIRouter(prefix="/api/v1", tags=["nodes"])
@@ -86,10 +85,7 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
         if stranded:
             raise RefusedError(ErrorKind.DRAIN_LEAVES_NO_DATA_NODE, _stranded(node, stranded))
 
-    try:
-        revision = await answered(services.drains.drain(node, drain, check))
-    except ContendedDrainError as error:
-        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"{error}; try again") from error
+    revision = await answered(services.drains.drain(node, drain, check))
     if revision:
         await services.audit.record(Action.DRAIN_NODE, node, {}, by=body.by, reason=body.reason)
     return await _result(node, revision, services)

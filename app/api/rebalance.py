@@ -14,16 +14,17 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from app.actor import current_actor
 from app.api.bodies import Person, RequestBody, Whole
+from app.api.metastore_calls import answered
 from app.api.models import Reason
 from app.api.problems import documented
 from app.services import Services, ServicesOf
 from catalog.core.audit import Action
-from catalog.core.errors import ErrorKind, RefusedError, StoreError
+from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.limits import LimitsChangedError
 from rebalance.core.admission import CAPS, COPY_RULES, RATES, Limits, Pause, utc
 from rebalance.core.windows import WINDOWS_MAX, Window
-from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
+from rebalance.ports.metastore import MetastoreError
 
 log = structlog.get_logger(__name__)
 
@@ -135,10 +136,7 @@ class LimitsChange(RequestBody):
 @router.get("/limits", response_model=LimitsBody, responses=documented(503))
 async def get_limits(services: ServicesOf) -> Response:
     """The limits now; pauses that have ended are left out. ``ETag`` is for ``If-Match``."""
-    try:
-        limits, revision = await services.limits.read()
-    except MetastoreError as error:
-        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"etcd does not answer: {error}") from error
+    limits, revision = await answered(services.limits.read())
     return await _shown(limits, revision, services)
 
 
@@ -155,12 +153,9 @@ async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMa
 
     expected = None if if_match is None else int(if_match.strip('"'))
     try:
-        limits, revision = await services.limits.change(changed, expected)
+        limits, revision = await answered(services.limits.change(changed, expected))
     except LimitsChangedError as error:
         raise RefusedError(ErrorKind.LIMITS_CHANGED, str(error)) from error
-    except MetastoreUnavailableError as error:
-        kind = ErrorKind.OUTCOME_UNKNOWN if error.outcome_unknown else ErrorKind.METASTORE_UNAVAILABLE
-        raise StoreError(kind, f"etcd does not answer: {error}") from error
     await services.mirror.wait_until(lambda: services.mirror.revision >= revision, SEEN_S)
     await _record(body, zones, services)
     return await _shown(limits, revision, services)

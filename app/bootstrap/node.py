@@ -19,6 +19,7 @@ from rebalance.groups.safe_time import SafeTimeWriter
 from rebalance.hosting.background import Background
 from rebalance.hosting.etcd_binary import choose
 from rebalance.nodes.agent import NodeAgent
+from rebalance.nodes.failure_report import FAILURES_PERIOD_S
 
 
 async def run_node(settings: Settings) -> None:
@@ -26,6 +27,7 @@ async def run_node(settings: Settings) -> None:
     FileNotFoundError without an etcd that can open the data directory."""
     node = node_of(settings)
     configure(node.name)
+    background = Background()
     async with AsyncExitStack() as stack:
         metastore = open_metastore(settings, stack)
         tuning = EtcdTuning(
@@ -39,6 +41,7 @@ async def run_node(settings: Settings) -> None:
             host=settings.node_host,
             member_limit=settings.node_member_limit,
             tuning=tuning,
+            background=background,
         )
         keyspace = Keyspace(settings.metastore_prefix)
         agent = NodeAgent(
@@ -48,11 +51,15 @@ async def run_node(settings: Settings) -> None:
             with_engines(node, settings, host, metastore, keyspace),
             settings.data_dir,
             mirrors=EtcdMirrorHost(
-                host.mirror_places(), mirror_limit=settings.node_member_limit, tuning=tuning
+                host.mirror_places(),
+                mirror_limit=settings.node_member_limit,
+                tuning=tuning,
+                background=background,
             ),
             safe_times=SafeTimeWriter(tls=settings.tls),
             lease_ttl_s=settings.node_lease_s,
             map_period_s=MAP_PERIOD_S,
-            background=Background(),
+            failures_period_s=FAILURES_PERIOD_S,
+            background=background,
         )
         await agent.run()

@@ -81,9 +81,10 @@ class PartitionFeed:
         return tuple(self._seen[topic] for topic in topics)
 
     def partition_seen(self, partition: PartitionId) -> tuple[int, int]:
-        """Another answer when a key of the partition has changed, come or gone."""
+        """Another answer when a key of the partition has changed, come or gone, or failures of any."""
         keys = self._keyspace
         prefixes = (
+            keys.failures,
             f"{keys.zone_partitions(partition.zone_id)}{partition.partition}/",
             keys.member(partition, ""),
         )

@@ -34,7 +34,7 @@ def register(site: Site) -> None:
             head = Fragment()
             with ui.element("div").classes("two"):
                 state, phases = Fragment("panel"), Fragment("panel")
-            why, members = Fragment("panel"), Fragment("panel")
+            why, members, failures = Fragment("panel"), Fragment("panel"), Fragment("panel")
 
             async def draw() -> None:
                 found: Zone = await site.services.zones.find(zone)
@@ -46,6 +46,7 @@ def register(site: Site) -> None:
                 phases.show(render("partition_phases", phases=told["phases"]))
                 why.show(render("partition_reasons", rows=rows))
                 members.show(render("partition_members", members=told["members"]))
+                failures.show(render("partition_failures", failures=told["failures"]))
 
             partition_id = PartitionId((await site.services.zones.find(zone)).zone_id, number)
 

@@ -122,6 +122,25 @@ def partition_map_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
             )
 
 
+def failure_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
+    """The newest first; NODE_NAME is the leader's, which tells it."""
+    names = {zone.zone_id: zone.name for zone in snapshot.catalog.zones}
+    for node, each in snapshot.views.failures():
+        if each.zone_id in names:
+            yield (
+                each.zone_id,
+                names[each.zone_id],
+                each.partition,
+                node,
+                each.code,
+                each.term,
+                each.attempt,
+                each.cause,
+                each.since_ms,
+                each.at_ms,
+            )
+
+
 def _role(known: tuple[Assignments | None, ...], node: str) -> tuple[str, int]:
     """Role and preference, from 1."""
     for each in known:

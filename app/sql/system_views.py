@@ -18,6 +18,7 @@ from app.sql.operation_rows import operation_history_rows, operation_rows
 from app.sql.partition_views import (
     affinity_rows,
     assignment_rows,
+    failure_rows,
     global_state_rows,
     learner_rows,
     local_state_rows,
@@ -349,6 +350,19 @@ SYSTEM_VIEWS = (
             "UPDATE_SEQUENCE": BIGINT,
         },
         partition_map_rows,
+    ),
+    view(
+        "FAILURES",
+        {
+            **_ZONE,
+            "PARTITION_ID": INTEGER,
+            **dict.fromkeys(("NODE_NAME", "FAILURE_CODE"), VARCHAR),
+            "TERM": BIGINT,
+            "ATTEMPT": BIGINT,
+            "CAUSE": VARCHAR,
+            **dict.fromkeys(("FAILED_SINCE", "FAILED_AT"), TIMESTAMP),
+        },
+        failure_rows,
     ),
     view(
         "OPERATIONS",

@@ -8,9 +8,8 @@ from rebalance.core.drain import Drain
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import readable
 from rebalance.core.txn import Delete, Put, Txn, not_written_below
+from rebalance.metastore.guarded_update import commit_decided
 from rebalance.ports.metastore import Metastore
-
-ATTEMPTS_MAX = 20
 
 Check = Callable[[frozenset[str]], None]
 """Raises what stands against exactly these nodes being drained."""
@@ -27,24 +26,23 @@ class DrainKeeper:
         """The revision of the mark; 0: the node was leaving already, and its mark stays as it was.
 
         Guarded against other nodes being drained meanwhile: two that are each the last but one are not both
-        taken. Raises what ``check`` raises, and MetastoreError; ContendedDrainError after ``ATTEMPTS_MAX``;
-        RecordNotReadableError where nobody can tell who is leaving.
+        taken. Raises what ``check`` raises, and MetastoreError; RecordNotReadableError where nobody can tell
+        who is leaving.
         """
         keys = self._keyspace
-        for _ in range(ATTEMPTS_MAX):
+
+        async def decide() -> tuple[None, Txn | None]:
             snapshot = await self._metastore.range(keys.drains)
             drained = frozenset(item.key.removeprefix(keys.drains) for item in snapshot.items)
             for item in snapshot.items:
                 readable(item, Drain.decode)
             if node in drained:
-                return 0
+                return None, None
             check(drained | {node})
             guard = not_written_below(keys.drains, snapshot.revision)
-            if (
-                await self._metastore.commit(Txn((guard,), (Put(keys.drain(node), drain.encode()),)))
-            ).succeeded:
-                return True
-        raise ContendedDrainError(f"other nodes were drained during each of {ATTEMPTS_MAX} attempts")
+            return None, Txn((guard,), (Put(keys.drain(node), drain.encode()),))
+
+        return (await commit_decided(self._metastore, decide))[1]
 
     async def undrain(self, node: str) -> int:
         """The revision at which the mark went; 0: the node was not leaving. Raises MetastoreError and
@@ -54,7 +52,3 @@ class DrainKeeper:
             return 0
         readable(found, Drain.decode)
         return (await self._metastore.commit(Txn((), (Delete(found.key),)))).revision
-
-
-class ContendedDrainError(Exception):
-    """Nothing was changed; the same again may succeed."""

@@ -9,9 +9,8 @@ from rebalance.core.admission import Limits
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import readable
 from rebalance.core.txn import Put, Txn, unchanged
+from rebalance.metastore.guarded_update import commit_decided
 from rebalance.ports.metastore import Metastore
-
-ATTEMPTS_MAX = 20
 
 
 class LimitsChangedError(Exception):
@@ -47,16 +46,14 @@ class LimitsKeeper:
 
         Raises LimitsChangedError, MetastoreError, and what ``changed`` raises.
         """
-        revision = 0
-        for _ in range(ATTEMPTS_MAX):
+
+        async def decide() -> tuple[tuple[Limits, int], Txn | None]:
             before, revision = await self.read()
             if expected is not None and revision != expected:
-                break
+                raise LimitsChangedError(revision)
             after = changed(before)
-            if after == before:
-                return before, revision
-            guard = unchanged(self._key, revision)
-            written = await self._metastore.commit(Txn((guard,), (Put(self._key, after.encode()),)))
-            if written.succeeded:
-                return after, written.revision
-        raise LimitsChangedError(revision)
+            put = Txn((unchanged(self._key, revision),), (Put(self._key, after.encode()),))
+            return (after, revision), put if after != before else None
+
+        (limits, revision), written = await commit_decided(self._metastore, decide)
+        return limits, written or revision

@@ -32,9 +32,9 @@ from rebalance.core.readable import RecordNotReadableError, Unreadable, read, re
 from rebalance.core.records import ConfigurationRecord, KeptRecord
 from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
+from rebalance.metastore.guarded_update import commit_decided, update_key
 from rebalance.ports.metastore import Metastore
 
-ATTEMPTS_MAX = 20
 LOOKS_MAX = 5
 SHOWN_MAX = 10
 KEPT = "/kept/"
@@ -97,19 +97,21 @@ class OperationControl:
         """What it has not begun stays where it is; what has begun goes on to its end. The answer is either a
         cancelled operation, or a refusal because it has ended otherwise."""
         told = f"cancelled by {by}" + (f": {reason}" if reason else "")
-        for _ in range(ATTEMPTS_MAX):
+
+        async def decide() -> tuple[None, Txn | None]:
             operation, item = await self.read(name)
             if operation.state is OperationState.CANCELLED:
-                return await self._carry_out(name)
+                return None, None
             if not operation.kind.moves_data:
                 raise _illegal(operation, f"a {operation.kind.value} has no moves that could be cancelled")
             after = operation.after(Step.CANCELLED, self._clock.now_ms(), told)
             if after is None:
                 raise _illegal(operation, "only one that is WAITING, RUNNING or PAUSED can be cancelled")
-            after = after.noted(self._note(Action.CANCEL_OPERATION, by, reason))
-            if await self._written(item, after):
-                return await self._carry_out(name)
-        raise _contended(name)
+            put = Put(item.key, after.noted(self._note(Action.CANCEL_OPERATION, by, reason)).encode())
+            return None, Txn((unchanged(item.key, item.mod_revision),), (put,))
+
+        await commit_decided(self._metastore, decide)
+        return await self._carry_out(name)
 
     async def cancel_partitions(
         self, name: str, numbers: Collection[int], by: str, reason: str
@@ -127,7 +129,7 @@ class OperationControl:
             if not await self._keeper.withdraw(item, frozenset(numbers)):
                 break
         given_up = await self._keeper.given_up(operation, numbers)
-        await self._noted(item, self._note(Action.CANCEL_PARTITIONS, by, reason))
+        await self._noted(item.key, self._note(Action.CANCEL_PARTITIONS, by, reason))
         return sorted(given_up), sorted(set(numbers) - given_up)
 
     async def finalise(self, name: str, shown: int | None = None, *, dry_run: bool = False) -> int:
@@ -175,30 +177,22 @@ class OperationControl:
             if isinstance(operation, Unreadable):
                 continue
             if zones is None or operation.zone_id in zones:
-                await self._noted(item, note)
+                await self._noted(item.key, note)
 
-    async def _noted(self, item: KeyValue, note: Note) -> None:
+    async def _noted(self, key: str, note: Note) -> None:
         """The operation keeps it, unless nothing more of it may begin by now."""
-        for _ in range(ATTEMPTS_MAX):
-            operation = read(item, Operation.decode)
-            if isinstance(operation, Unreadable):
-                return
-            if not operation.state.is_open or not operation.kind.moves_data:
-                return
-            if await self._written(item, operation.noted(note)):
-                return
-            found = await self._metastore.get(item.key)
-            if found is None:
-                return
-            item = found
+
+        def noted(found: KeyValue | None) -> bytes | None:
+            operation = read(found, Operation.decode)
+            if operation is None or isinstance(operation, Unreadable):
+                return None
+            may_begin = operation.state.is_open and operation.kind.moves_data
+            return operation.noted(note).encode() if may_begin else None
+
+        await update_key(self._metastore, key, noted)
 
     def _note(self, action: Action, by: str, reason: str) -> Note:
         return Note(self._clock.now_ms(), action.value, by, reason)
-
-    async def _written(self, item: KeyValue, after: Operation) -> bool:
-        """Unless it was changed since ``item`` was read."""
-        guard = unchanged(item.key, item.mod_revision)
-        return (await self._metastore.commit(Txn((guard,), (Put(item.key, after.encode()),)))).succeeded
 
     async def reversible(self, name: str) -> Reversible:
         """Raises RefusedError (REVERSE_IMPOSSIBLE) with what stands against it."""
@@ -254,7 +248,8 @@ class OperationControl:
     ) -> Operation:
         """Operation, with ``note``, and limits in one transaction, each guarded by what was read. When nothing
         changes nothing is written, unless the limits are to be written ``anew``."""
-        for _ in range(ATTEMPTS_MAX):
+
+        async def decide() -> tuple[Operation, Txn | None]:
             operation, item = await self.read(name)
             found = await self._metastore.get(self._keyspace.limits)
             after = stepped(operation)
@@ -264,7 +259,7 @@ class OperationControl:
             limits_after = changed(limits, operation.zone_id)
             same = (after, limits_after) == (operation, limits)
             if same and not anew:
-                return operation
+                return operation, None
             after = operation if same else after.noted(note)
             guards = (
                 unchanged(item.key, item.mod_revision),
@@ -274,9 +269,9 @@ class OperationControl:
                 Put(item.key, after.encode()),
                 Put(self._keyspace.limits, limits_after.encode()),
             )
-            if (await self._metastore.commit(Txn(guards, writes))).succeeded:
-                return after
-        raise _contended(name)
+            return after, Txn(guards, writes)
+
+        return (await commit_decided(self._metastore, decide))[0]
 
     async def _carry_out(self, name: str) -> Operation:
         """The withdrawals at once, as far as they go; the leading controller does what is left. Only then the
@@ -289,17 +284,13 @@ class OperationControl:
         return operation
 
     async def _end_pause(self, operation: Operation) -> None:
-        for _ in range(ATTEMPTS_MAX):
-            found = await self._metastore.get(self._keyspace.limits)
+        def ended(found: KeyValue | None) -> bytes | None:
             limits = readable(found, Limits.decode) or Limits()
             pause = limits.zone_pauses.get(operation.zone_id)
-            if found is None or pause is None or pause.operation != operation.operation_id:
-                return
-            put = Put(found.key, _without_pause(limits, operation.zone_id).encode())
-            if (
-                await self._metastore.commit(Txn((unchanged(found.key, found.mod_revision),), (put,)))
-            ).succeeded:
-                return
+            is_own = pause is not None and pause.operation == operation.operation_id
+            return _without_pause(limits, operation.zone_id).encode() if is_own else None
+
+        await update_key(self._metastore, self._keyspace.limits, ended)
 
     async def end_pause(self, name: str) -> None:
         """The pause that was asked for with this operation, as it is to be reversed."""
@@ -334,8 +325,3 @@ def _illegal(operation: Operation, allowed: str) -> RefusedError:
 def _irreversible(operation: Operation, why: str) -> RefusedError:
     message = f"operation {operation.operation_id} cannot be reversed: {why}"
     return RefusedError(ErrorKind.REVERSE_IMPOSSIBLE, message)
-
-
-def _contended(name: str) -> RefusedError:
-    message = f"operation {name} changed during each of {ATTEMPTS_MAX} attempts: try again"
-    return RefusedError(ErrorKind.OPERATION_STATE_ILLEGAL, message)

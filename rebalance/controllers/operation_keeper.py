@@ -9,6 +9,7 @@ waits for a node that is down may wait for days.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,7 @@ from rebalance.controllers.recovery import PartitionRecovery, ZoneReading, check
 from rebalance.controllers.targets import TargetStore
 from rebalance.core.admission import Limits, move_of
 from rebalance.core.assignments import Assignments
+from rebalance.core.backoff import Backoff
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState
@@ -32,6 +34,7 @@ from rebalance.core.target import StoredTarget, TargetPointer, available_target
 from rebalance.core.txn import KeyValue, Put, Txn, unchanged
 from rebalance.core.withdrawal import decide_on_withdrawal
 from rebalance.hosting.background import Background
+from rebalance.hosting.keyed_queue import KeyedQueue, work_each
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError, Newest
@@ -41,6 +44,7 @@ log = structlog.get_logger(__name__)
 LOOK_S = 1.0
 LOOK_PARTITION_S = 0.001
 """A zone is looked at again after ``LOOK_S`` and so long for each of its partitions."""
+RETRY = Backoff(1.0, 30.0)
 PARTITIONS_PER_SLICE = 500
 STOPPED = (OperationState.CANCELLED, OperationState.FAILED)
 
@@ -88,10 +92,9 @@ class OperationKeeper:
         self._targets = TargetStore(metastore, keyspace)
         self._mirror = KeyspaceMirror(metastore, keyspace.operations)
         self._mirror.listen(self._on_change)
-        self._changed = asyncio.Event()
         self._unreadable = UnreadableLog()
         self._not_over: dict[str, Operation] = {}
-        self._due_s: dict[str, float] = {}
+        self._queue: KeyedQueue[str] | None = None
         self._copies: dict[str, tuple[int, ...]] = {}
         self._still: dict[str, _Still] = {}
 
@@ -113,18 +116,14 @@ class OperationKeeper:
 
     async def run(self) -> None:
         """Until cancelled."""
-        self._due_s.clear()
         self._still.clear()
-        while True:
-            self._changed.clear()
-            now_s = _elapsed_s()
-            for key in [key for key in self._not_over if self._due_s.get(key, 0.0) <= now_s]:
-                await self._look_in_time(key)
-            try:
-                async with asyncio.timeout(LOOK_S if self._not_over else None):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+        queue = self._queue = KeyedQueue[str](RETRY, random.Random("operations"))
+        for key in self._not_over:
+            queue.add(key)
+        try:
+            await work_each(queue, self._look_in_time, 1, self._note_failure)
+        finally:
+            self._queue = None
 
     def _on_change(self, changed: frozenset[str]) -> None:
         for key in sorted(changed):
@@ -136,38 +135,35 @@ class OperationKeeper:
             else:
                 self._unreadable.goes_on(key)
             if operation is None or operation.is_over:
-                for known in (self._not_over, self._due_s, self._copies, self._still):
+                for known in (self._not_over, self._copies, self._still):
                     known.pop(key, None)
             else:
                 before = self._not_over.get(key)
                 self._not_over[key] = operation
                 if before is None or before.state is not operation.state:
-                    self._due_s.pop(key, None)
                     self._still.pop(key, None)
-                    self._changed.set()
+                    if self._queue is not None:
+                        self._queue.add(key)
 
-    async def _look_in_time(self, key: str) -> None:
-        item = self._mirror.get(key)
-        if item is None:
-            return
-        operation = read(item, Operation.decode)
-        if isinstance(operation, Unreadable):
-            return
-        try:
-            seen = _Still(await self._newest(operation.zone_id), self._limits())
-            if self._still.get(key) != seen or self._hastens(operation, seen.limits):
-                self._still.pop(key, None)
-                if await self.look(item) == operation:
-                    self._still[key] = seen
-            self._unreadable.goes_on(key)
-        except RecordNotReadableError as error:
+    async def _look_in_time(self, key: str) -> float | None:
+        item, operation = self._mirror.get(key), self._not_over.get(key)
+        if item is None or operation is None:
+            return None
+        seen = _Still(await self._newest(operation.zone_id), self._limits())
+        if self._still.get(key) != seen or self._hastens(operation, seen.limits):
+            self._still.pop(key, None)
+            if await self.look(item) == operation:
+                self._still[key] = seen
+        self._unreadable.goes_on(key)
+        return LOOK_S + LOOK_PARTITION_S * operation.tally.total
+
+    def _note_failure(self, key: str, error: Exception, delay_s: float) -> None:
+        if isinstance(error, RecordNotReadableError):
             self._unreadable.waits(key, error)
-        except (MetastoreError, RefusedError) as error:
-            log.info("operation not looked at", operation=key, error=str(error))
-        except Exception as error:
-            # One that cannot be read must not keep the others from being looked at.
+        elif isinstance(error, MetastoreError | RefusedError):
+            log.info("operation not looked at", operation=key, error=str(error), again_in_s=round(delay_s, 1))
+        else:
             self._background.defect("an operation's look", error, operation=key)
-        self._due_s[key] = _elapsed_s() + LOOK_S + LOOK_PARTITION_S * operation.tally.total
 
     async def _newest(self, zone_id: ZoneId) -> tuple[Newest, ...]:
         """Of all that a look reads. Taken before it: what changes during the look is seen the next time."""
@@ -308,10 +304,6 @@ class OperationKeeper:
             if not (await self._metastore.commit(Txn(reading.guards, batch))).succeeded:
                 return
         log.info("moves withdrawn", operation=operation.operation_id, partitions=len(writes))
-
-
-def _elapsed_s() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _step(operation: Operation, reading: ZoneReading, number: int, copies: int) -> tuple[PartitionStep, bool]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import structlog
@@ -18,8 +19,9 @@ from catalog.ports import OutboxRow
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.txn import Put, Txn, unchanged
+from rebalance.core.txn import KeyValue
 from rebalance.hosting.background import Background
+from rebalance.metastore.guarded_update import update_key
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
 
@@ -83,7 +85,9 @@ class OutboxRelay:
                 await asyncio.sleep(retry.delay_s(self._random.random()))
                 continue
             retry = retry.fresh()
-            await _first(self._woken.wait, IDLE_POLL_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(IDLE_POLL_S):
+                    await self._woken.wait()
             self._woken.clear()
 
     def _note_failure(self, error: Exception) -> None:
@@ -115,19 +119,10 @@ class OutboxRelay:
     async def _publish(self, row: OutboxRow) -> None:
         intent = ZoneIntent.decode(row.payload)
         key = self._keyspace.intent(intent.zone.zone_id)
-        while True:
-            stored = await self._metastore.get(key)
-            if stored is not None and readable(stored, ZoneIntent.decode).version >= intent.version:
-                return
-            guard = unchanged(key, stored.mod_revision if stored else 0)
-            if (await self._metastore.commit(Txn((guard,), (Put(key, row.payload),)))).succeeded:
-                log.info("intent published", zone=intent.zone.zone_id, version=intent.version)
-                return
 
+        def newer(stored: KeyValue | None) -> bytes | None:
+            known = readable(stored, ZoneIntent.decode)
+            return row.payload if known is None or known.version < intent.version else None
 
-async def _first(wait: Callable[[], Awaitable[object]], timeout_s: float) -> None:
-    try:
-        async with asyncio.timeout(timeout_s):
-            await wait()
-    except TimeoutError:
-        pass
+        if await update_key(self._metastore, key, newer):
+            log.info("intent published", zone=intent.zone.zone_id, version=intent.version)

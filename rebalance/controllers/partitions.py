@@ -18,7 +18,7 @@ from rebalance.core.guarded_write import Decision, Observed, Outcome
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import RecordNotReadableError
 from rebalance.core.txn import KeyValue, Txn, TxnResult, unchanged
-from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
+from rebalance.ports.metastore import ContendedError, Metastore, MetastoreUnavailableError
 
 log = structlog.get_logger(__name__)
 
@@ -41,10 +41,6 @@ Planned = tuple[int, Outcome, Txn]
 
 class StaleTargetError(Exception):
     """A newer target was named while this one was being written, or limits were set: work from those."""
-
-
-class ContendedError(Exception):
-    """Some partitions changed under every attempt; they are tried again later."""
 
 
 def observe(keyspace: Keyspace, items: Iterable[KeyValue]) -> dict[PartitionId, Observed]:

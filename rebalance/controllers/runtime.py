@@ -18,7 +18,7 @@ from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.leadership import Leadership
 from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partition_map import PartitionMapKeeper
-from rebalance.controllers.partitions import ContendedError, StaleTargetError
+from rebalance.controllers.partitions import StaleTargetError
 from rebalance.controllers.targets import TargetIncompleteError
 from rebalance.controllers.topology import TopologyKeeper
 from rebalance.controllers.zone import ZoneController
@@ -52,7 +52,6 @@ EXPECTED = (
     MetastoreError,
     PlacementError,
     StaleTargetError,
-    ContendedError,
     TargetIncompleteError,
 )
 """What a zone's step may end with; anything else is a defect."""

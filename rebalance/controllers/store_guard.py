@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
 from rebalance.hosting.background import Background
+from rebalance.metastore.guarded_update import update_key
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Condition, Metastore, MetastoreCondition, MetastoreError
@@ -159,11 +161,9 @@ class StoreGuard:
                 log.info("the stores were not compared", error=str(error))
             except Exception as error:
                 self._background.defect("the stores' comparison", error)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_S):
                     await self._wake.wait()
-            except TimeoutError:
-                pass
             self._wake.clear()
 
     async def check(self) -> StoreState:
@@ -289,15 +289,13 @@ class StoreGuard:
                 await self._marks.record_mark(MetastoreMark(record.epoch, written.revision, nonce, cluster_id))
 
     async def _open_epoch(self, epoch: int) -> None:
-        """Raises StoreError when others keep writing the key."""
-        for _ in range(10):
-            found = await self._metastore.get(self._keyspace.epoch)
+
+        def opened(found: KeyValue | None) -> bytes | None:
             record = readable(found, EpochRecord.decode) or EpochRecord()
-            if (record.epoch >= epoch and not record.halted) or await self._write_epoch(
-                found, replace(record, epoch=epoch, halted="")
-            ):
-                return
-        raise StoreError(ErrorKind.METASTORE_DIVERGED, "other servers keep changing the epoch: try again")
+            is_open = record.epoch >= epoch and not record.halted
+            return None if is_open else replace(record, epoch=epoch, halted="").encode()
+
+        await update_key(self._metastore, self._keyspace.epoch, opened)
 
     def _seen_epoch(self) -> int:
         found = read(self._mirror.get(self._keyspace.epoch), EpochRecord.decode)

@@ -132,6 +132,14 @@ class Keyspace:
         """What goes wrong inside that process."""
         return f"{self.processes}{name}"
 
+    @property
+    def failures(self) -> str:
+        """Changes that do not succeed, one key a node."""
+        return f"{self.prefix}failures/"
+
+    def failures_of(self, node: str) -> str:
+        return f"{self.failures}{node}"
+
     def node(self, name: str) -> str:
         return f"{self.nodes}{name}"
 

@@ -32,16 +32,19 @@ from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupCalls, GroupMemberProcess, ReservationBook
 from rebalance.groups.reservations import Reservations
+from rebalance.hosting.background import Background, describe
 from rebalance.hosting.etcd_binary import find_etcd, remember
 from rebalance.ports.groups import (
     CancelAnswer,
     ChangeAnswer,
+    FailureCode,
     GroupListener,
     GroupMember,
     MemberEndpoints,
     MemberStatus,
     MemberUnavailableError,
     NoPlaceError,
+    ReconfigurationFailure,
 )
 
 log = structlog.get_logger(__name__)
@@ -64,7 +67,8 @@ class _Led:
 
 
 class SteppedGroupHost(ABC):
-    """A host whose groups are changed one member at a time. ``new_member`` makes a reserved member's handle.
+    """A host whose groups are changed one member at a time. ``new_member`` makes a reserved member's handle;
+    ``background`` counts what nothing expected.
 
     What it keeps are terms, tokens, announcements and the running change; members come from a subclass.
     """
@@ -74,7 +78,9 @@ class SteppedGroupHost(ABC):
         reservations: ReservationBook,
         member_limit: int,
         tuning: EtcdTuning,
+        background: Background | None = None,
     ) -> None:
+        self._background = background or Background(restarts=False)
         self._reservations = reservations
         self._member_limit = member_limit
         self._tuning = tuning
@@ -207,7 +213,7 @@ class SteppedGroupHost(ABC):
         led.token = token
         member = self._member(partition)
         led.change = EtcdChange(partition, member, request, led.progress, self._listening, self._tuning)
-        led.task = asyncio.create_task(led.change.run(), name=f"change {partition}")
+        led.task = asyncio.create_task(self._run(partition, led.change), name=f"change {partition}")
         return ChangeAnswer.RECEIVED
 
     async def cancel_change_peers(self, partition: PartitionId, term: int, token: int) -> CancelAnswer:
@@ -300,6 +306,15 @@ class SteppedGroupHost(ABC):
         log.info("leader elected", partition=str(partition), term=answer.term)
         await self._listening.on_leader_elected(partition, answer.term)
 
+    async def _run(self, partition: PartitionId, change: EtcdChange) -> None:
+        """What nothing expected is an attempt that has failed, so that it is told and tried again seldom."""
+        try:
+            await change.run()
+        except Exception as error:
+            self._background.defect("a change of peers", error, partition=str(partition))
+            failure, asked = ReconfigurationFailure(FailureCode.DEFECT, describe(error)), change.request
+            await self._listening.on_reconfiguration_error(partition, failure, asked.term, asked.token)
+
     async def _end_change(self, partition: PartitionId) -> None:
         led = self._led.get(partition)
         if led is None or led.task is None:
@@ -320,11 +335,12 @@ class EtcdGroupHost(SteppedGroupHost):
         host: str = "127.0.0.1",
         member_limit: int = 100,
         tuning: EtcdTuning | None = None,
+        background: Background | None = None,
     ) -> None:
         tuning = tuning or EtcdTuning()
         self._data_dir = data_dir
         self._directories = Reservations(data_dir, ports, host, scheme="https" if tuning.tls else "http")
-        super().__init__(self._directories, member_limit, tuning)
+        super().__init__(self._directories, member_limit, tuning, background)
         self._starts = asyncio.Semaphore(self._tuning.starts_at_once)
         self._binary = ""
 

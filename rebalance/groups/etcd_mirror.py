@@ -13,6 +13,7 @@ from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.etcd_tuning import MIRROR_FLAGS, EtcdTuning
 from rebalance.groups.mirror_follower import MirrorFollower
 from rebalance.groups.reservations import Reservations
+from rebalance.hosting.background import Background
 from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.ports.groups import NoPlaceError
 from rebalance.ports.mirrors import MirrorStatus
@@ -21,13 +22,20 @@ COPIES_AT_ONCE = 2
 
 
 class EtcdMirrorHost:
-    """``book``: where they are kept (``EtcdGroupHost.mirror_places``); ``mirror_limit``: most mirrors at once.
+    """``book``: where they are kept (``EtcdGroupHost.mirror_places``); ``mirror_limit``: most mirrors at once;
+    ``background`` counts what nothing expected.
     Call it from the event-loop thread: the stores die with the thread that started them."""
 
     def __init__(
-        self, book: Reservations, *, mirror_limit: int = 100, tuning: EtcdTuning | None = None
+        self,
+        book: Reservations,
+        *,
+        mirror_limit: int = 100,
+        tuning: EtcdTuning | None = None,
+        background: Background | None = None,
     ) -> None:
         tuning = tuning or EtcdTuning()
+        self._background = background or Background(restarts=False)
         self._book = book
         self._mirror_limit = mirror_limit
         # The marker's history comes on top of the group's.
@@ -56,7 +64,13 @@ class EtcdMirrorHost:
         if follower is None:
             self._reserve(partition)
             follower = self._followers[partition] = MirrorFollower(
-                partition, group, self._node, self._member(partition), self._book, self._copies
+                partition,
+                group,
+                self._node,
+                self._member(partition),
+                self._book,
+                self._copies,
+                self._background,
             )
         follower.sources = sources
         follower.start()

@@ -25,6 +25,7 @@ from rebalance.groups.mirror_copy import CopyFailedError, fetch_copy
 from rebalance.groups.mirror_source import AnswerTooLargeError, MirrorSource, SourceLostError
 from rebalance.groups.mirror_store import CopyUselessError, MirrorStore
 from rebalance.groups.reservations import Reservations
+from rebalance.hosting.background import Background
 from rebalance.hosting.etcd_binary import find_restore
 from rebalance.ports.groups import MemberLife, MemberUnavailableError
 from rebalance.ports.mirrors import MirrorStatus
@@ -57,7 +58,9 @@ class MirrorFollower:
         member: EtcdMember,
         book: Reservations,
         copies: asyncio.Semaphore,
+        background: Background,
     ) -> None:
+        self._background = background
         self.partition = partition
         self.group = group
         self.sources: tuple[str, ...] = ()
@@ -125,6 +128,9 @@ class MirrorFollower:
                 log.warning("mirror does not go on", partition=str(self.partition), error=str(failed))
                 if self._member.errors >= ERRORS_MAX:
                     await self._throw_away(f"the store ended {self._member.errors} times: {failed}")
+            except Exception as error:
+                self._failure = f"BROKEN: {error!r}"
+                self._background.defect("a mirror", error, partition=str(self.partition))
             retry = retry.fresh() if self._revision > before else retry.failed()
             bounded = retry if self._failure else retry.up_to(LOST_PAUSE_MAX_S)
             pause_s = max(bounded.delay_s(self._random.random()), PAUSE_S)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +22,7 @@ from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord
+from rebalance.core.failures import Failing
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import GroupRecord, KeptRecord
@@ -32,6 +34,7 @@ from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.trouble_report import TroubleReport
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.copy_attempts import CopyRules
+from rebalance.nodes.failure_report import FailureReport
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
 from rebalance.nodes.map_report import MapReporter
@@ -85,7 +88,8 @@ class NodeAgent:
     without the latter the node can only vote. ``safe_times`` tells the groups that it leads the time.
     ``failure_handler`` hears once of each partition that is told as failed (I3-057, ``CopyRules`` of the
     limits); the attempts go on. ``map_period_s``: how often the node's partition map may be written; None: it
-    is not. ``background`` None: a task that ends ends all.
+    is not; ``failures_period_s`` the same of what fails at groups that it leads. ``background`` None: a task
+    that ends ends all.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class NodeAgent:
         failure_handler: FailureHandler = log_failure,
         incarnation: str = "",
         map_period_s: float | None = None,
+        failures_period_s: float | None = None,
         background: Background | None = None,
     ) -> None:
         self.node = node
@@ -144,6 +149,11 @@ class NodeAgent:
         if map_period_s:
             spoken = self._registration.incarnation
             self._maps = MapReporter(node.name, spoken, metastore, keyspace, map_period_s)
+        self._failures: FailureReport | None = None
+        if failures_period_s:
+            self._failures = FailureReport(
+                node.name, metastore, keyspace, self.mirrors.partitions, _now_ms, failures_period_s
+            )
 
     async def run(self) -> None:
         """Until it is cancelled; then members and mirrors are stopped in order and the node's key is removed.
@@ -235,6 +245,8 @@ class NodeAgent:
                     keep("safe times", lambda: safe_times.run(self._leader.led_with_learners))
                 if self._maps is not None:
                     keep("partition map", self._maps.run)
+                if self._failures is not None:
+                    keep("failures", self._failures.run)
         except BaseExceptionGroup as group:
             # One cause is enough for the caller, who wants to tell a taken name from a defect.
             raise group.exceptions[0] from group
@@ -339,6 +351,7 @@ class NodeAgent:
             self._maps.note(view, status)
         if status is None:
             self._leader.forget(view.partition)
+            self._note_failing(view.partition, None)
             return delay_s
         if delay_s is not None:
             return delay_s
@@ -364,6 +377,7 @@ class NodeAgent:
 
     async def _beside_running_member(self, view: PartitionView, status: MemberStatus) -> float:
         if not status.is_leader:
+            self._note_failing(view.partition, None)
             await self._leader.follow(view, status)
             return FOLLOWING_S if view.pending or view.configuration is None else self._idle_s()
         try:
@@ -375,8 +389,17 @@ class NodeAgent:
             self._unreadable.waits((view.partition, "leader"), error.unreadable)
             return HALTED_S
         self._unreadable.goes_on((view.partition, "leader"))
+        self._note_failing(view.partition, self._leader.failing(view), status.term)
         return delay_s if delay_s is not None else self._idle_s()
+
+    def _note_failing(self, partition: PartitionId, failing: Failing | None, term: int = 0) -> None:
+        if self._failures is not None:
+            self._failures.note(partition, term, failing)
 
     def _idle_s(self) -> float:
         """Spread out, so that a hundred members are not all asked in the same moment."""
         return IDLE_S * self._jitter.uniform(0.8, 1.2)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import structlog
 
 from rebalance.core.assignments import Assignments
+from rebalance.core.failures import Failing
 from rebalance.core.group_steps import stage_of
 from rebalance.core.guarded_write import Observed, Outcome, decide_on_configuration_applied
 from rebalance.core.keys import PartitionId
@@ -28,6 +29,7 @@ from rebalance.core.records import (
     rounded_size,
 )
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
+from rebalance.metastore.guarded_update import commit_decided
 from rebalance.nodes.configuration import configuration_of, kept_unknown
 from rebalance.nodes.copy_attempts import CopyAttempts, CopyRules
 from rebalance.nodes.leadership import Leadership
@@ -155,6 +157,17 @@ class LeaderDuties:
             return None
         self._leadership.stirred(partition)
         return BLOCKED_S if drive.obstacle else ACTIVE_S
+
+    def failing(self, view: PartitionView) -> Failing | None:
+        """What the change that is wanted does not get past; None: nothing, as far as attempts have shown."""
+        drive = self._drives.get(view.partition, _Drive())
+        if drive.obstacle:
+            # At rest it is a voter that is missing, which is no failed change.
+            return Failing(drive.obstacle.partition(":")[0], drive.obstacle) if view.pending else None
+        failure = drive.attempts.failure
+        if failure is None or not drive.attempts.is_failed(self._rules()):
+            return None
+        return Failing(failure.code.value, explained(view, failure), drive.attempts.counted)
 
     def led_with_learners(self) -> dict[PartitionId, str]:
         """Partitions led here that have standing learners, with the client URL of the own member."""
@@ -290,25 +303,23 @@ class LeaderDuties:
                 drive.obstacle = answer.value
 
     async def _switch(self, partition: PartitionId, applied: Assignments) -> None:
-        while True:
-            observed, _ = await self._read(partition)
-            decision = decide_on_configuration_applied(observed, applied)
-            if decision.transaction is None:
-                return
-            result = await self._metastore.commit(decision.transaction)
-            if result.succeeded:
-                drive = self._drives.setdefault(partition, _Drive())
-                drive.attempts = NO_ATTEMPTS
-                # A planned change that became pending is read at once, not when the mirror shows it.
-                drive.elected = decision.outcome is Outcome.SCHEDULE_PENDING_REBALANCE
-                log.info(
-                    "stable switched",
-                    partition=str(partition),
-                    outcome=decision.outcome.value,
-                    peers=applied.peers,
-                    learners=applied.learners,
-                )
-                return
+        async def decided() -> tuple[Outcome, Txn | None]:
+            decision = decide_on_configuration_applied((await self._read(partition))[0], applied)
+            return decision.outcome, decision.transaction
+
+        outcome, revision = await commit_decided(self._metastore, decided)
+        if revision:
+            drive = self._drives.setdefault(partition, _Drive())
+            drive.attempts = NO_ATTEMPTS
+            # A planned change that became pending is read at once, not when the mirror shows it.
+            drive.elected = outcome is Outcome.SCHEDULE_PENDING_REBALANCE
+            log.info(
+                "stable switched",
+                partition=str(partition),
+                outcome=outcome.value,
+                peers=applied.peers,
+                learners=applied.learners,
+            )
 
     async def _read(self, partition: PartitionId) -> tuple[Observed, int]:
         return await read_assignments(self._metastore, self._mirrors.keyspace, partition)

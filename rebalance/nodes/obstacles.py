@@ -43,6 +43,6 @@ def explained(view: PartitionView, issue: ReconfigurationFailure) -> str:
             if found.value.state is MemberState.FAILED:
                 return f"MEMBER_FAILED: {name}: {found.value.reason}"
             return f"{issue.code.value}: {name}"
-    if issue.code in (FailureCode.REFUSED, FailureCode.TIMED_OUT):
+    if issue.code in (FailureCode.REFUSED, FailureCode.TIMED_OUT, FailureCode.DEFECT):
         return f"{issue.code.value}: {issue.detail}"
     return str(issue.code.value)

@@ -18,6 +18,7 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable
 from rebalance.core.records import Stage
 from rebalance.core.txn import Get, KeyValue, Txn
+from rebalance.metastore.guarded_update import commit_decided
 from rebalance.ports.groups import CancelAnswer, GroupHost
 from rebalance.ports.metastore import KeysUnreadableError, Metastore
 
@@ -84,12 +85,12 @@ class StrategyDuties:
         )
 
     async def _commit(self, partition: PartitionId, decide: Callable[[Observed], Decision]) -> Outcome:
-        while True:
+        async def decided() -> tuple[Outcome, Txn | None]:
             observed, _ = await read_assignments(self._metastore, self._keyspace, partition)
             decision = decide(observed)
-            if decision.transaction is None:
-                return decision.outcome
-            result = await self._metastore.commit(decision.transaction)
-            if result.succeeded:
-                log.info("pending lock", partition=str(partition), outcome=decision.outcome.value)
-                return decision.outcome
+            return decision.outcome, decision.transaction
+
+        outcome, revision = await commit_decided(self._metastore, decided)
+        if revision:
+            log.info("pending lock", partition=str(partition), outcome=outcome.value)
+        return outcome

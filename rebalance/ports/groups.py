@@ -145,6 +145,7 @@ class FailureCode(Enum):
     TRANSFER_FAILED = "TRANSFER_FAILED"
     TIMED_OUT = "TIMED_OUT"
     REFUSED = "REFUSED"
+    DEFECT = "DEFECT"  # what nothing expected; the node's log has the rest
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ class MetastoreError(Exception):
     MetastoreError
     ├── MetastoreUnavailableError   nothing was done, or (``outcome_unknown``) perhaps something was
     ├── LeaseLostError              the lease ended; its keys are gone
+    ├── ContendedError              others wrote what was read, again and again: nothing was done
     └── KeysUnreadableError         it answered with what this build cannot read: nothing is known
     """
 
@@ -33,6 +34,10 @@ class MetastoreUnavailableError(MetastoreError):
 
 class LeaseLostError(MetastoreError):
     """The lease expired or was revoked."""
+
+
+class ContendedError(MetastoreError):
+    """Others changed what was read during each attempt; the same again may succeed."""
 
 
 class KeysUnreadableError(MetastoreError):

@@ -2,8 +2,8 @@
 
 ``python -m tests.console.stage --scene small --port 8000``. Lines on standard input change what is shown:
 ``touch 100`` has as many partitions change their leader, ``down n3`` ends a node, ``sql CREATE ZONE ...`` runs
-a statement and the controllers' work after it, ``reconcile`` does that work for what pages have changed. Each
-is answered by a line.
+a statement and the controllers' work after it, ``reconcile`` does that work for what pages have changed,
+``fail n1 ORDERS 5 REFUSED: no`` has n1 tell of a change. Each is answered by a line.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -33,6 +34,8 @@ from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.controllers.store_guard import StoreGuard
+from rebalance.core.failures import Failing, FailureRecord, told_now
+from rebalance.core.keys import PartitionId
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.router import Router
 from rebalance.hosting.background import Background
@@ -103,8 +106,20 @@ async def _obey(world: World, line: str) -> None:
         await world.run(rest)
     elif word == "reconcile":
         await _reconcile(world)
+    elif word == "fail":
+        await _fail(world, *rest.split(" ", 3))
     else:
-        raise ValueError(f"{line!r} is not known: touch, down, sql, reconcile")
+        raise ValueError(f"{line!r} is not known: touch, down, sql, reconcile, fail")
+
+
+async def _fail(world: World, node: str, zone: str, partition: str, cause: str) -> None:
+    """What ``node``, which leads, tells of a change after its third attempt."""
+    found = (await world.catalog.snapshot()).zone(zone)
+    assert found is not None
+    failing = Failing(cause.partition(":")[0], cause, 3)
+    told = told_now(None, PartitionId(found.zone_id, int(partition)), 7, failing, time.time_ns() // 1_000_000)
+    await world.put(world.keyspace.failures_of(node), FailureRecord((told,)).encode())
+    await world.settle()
 
 
 async def _reconcile(world: World) -> None:

@@ -232,6 +232,20 @@ def test_the_map_leads_to_the_reasons_of_a_partition(visit: Visit) -> None:
     expect(reasons).to_contain_text("in the rendezvous order")
 
 
+def test_a_change_that_does_not_succeed_is_shown_on_its_partition(visit: Visit, stage: Stage) -> None:
+    """Without a reload; another partition's page does not show it."""
+    page = visit.open("zones/SESSIONS/partitions/5")
+    panel = page.locator(".panel").filter(has_text="Changes that did not succeed")
+    expect(panel).to_contain_text("None is known.")
+    stage.tell("fail n1 SESSIONS 5 MEMBER_FAILED: n2: <b>NO_DISK</b>")
+    expect(panel.get_by_role("row").nth(1)).to_contain_text("member failed")
+    expect(panel).to_contain_text("MEMBER_FAILED: n2: <b>NO_DISK</b>")
+    expect(panel.get_by_role("link", name="n1")).to_be_visible()
+    assert faults(page) == []
+    visit.open("zones/SESSIONS/partitions/6")
+    expect(panel).to_contain_text("None is known.")
+
+
 def test_a_click_on_the_map_opens_what_it_shows(visit: Visit) -> None:
     page = visit.open("map?zone=ORDERS")
     settled(page)

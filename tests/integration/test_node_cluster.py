@@ -84,6 +84,7 @@ class NodeCluster:
         mirrors: MirrorHost | None = None,
         map_period_s: float | None = None,
         host_type: type[EtcdGroupHost] = EtcdGroupHost,
+        failures_period_s: float | None = None,
     ) -> None:
         """``mirrors`` is for one node alone."""
         for name in names:
@@ -96,6 +97,7 @@ class NodeCluster:
                 mirrors=mirrors,
                 lease_ttl_s=lease_ttl_s,
                 map_period_s=map_period_s,
+                failures_period_s=failures_period_s,
             )
             self.nodes[name] = RunningNode(agent, host, metastore, asyncio.create_task(agent.run()))
 

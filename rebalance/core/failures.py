@@ -1,0 +1,109 @@
+"""Changes of peers that do not succeed, as leaders' nodes tell them: the newest few, in a record a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from catalog.core.codec import Codec, Unknown
+from catalog.core.zone import ZoneId
+from rebalance.core.keys import PartitionId
+
+NODE_MAX = 20
+"""Failures that one node tells."""
+ALL_MAX = 100
+"""Failures that are shown; a node's record goes when all of these are newer."""
+CAUSE_MAX = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """What keeps a change from going on, as its leader's node sees it now. ``attempt``: how many have failed;
+    0: none could be begun."""
+
+    code: str
+    cause: str
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """``since_ms``: when it was first told, ``at_ms`` when it was last seen to go on; Unix milliseconds."""
+
+    zone_id: ZoneId
+    partition: int
+    code: str
+    cause: str
+    term: int
+    attempt: int
+    since_ms: int
+    at_ms: int
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def of(self) -> PartitionId:
+        return PartitionId(self.zone_id, self.partition)
+
+    def is_news(self, failing: Failing) -> bool:
+        """Whether ``failing``, which has the same code, is to be told after this: the cause is another one, or
+        attempts have doubled. The 2,001st is no news."""
+        return failing.cause[:CAUSE_MAX] != self.cause or failing.attempt >= 2 * max(self.attempt, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRecord:
+    """Of one node, the newest first."""
+
+    failures: tuple[Failure, ...] = ()
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
+
+    def encode(self) -> bytes:
+        return _RECORD.encode(self)
+
+    @classmethod
+    def decode(cls, value: bytes) -> FailureRecord:
+        """Raises RecordNotReadableError."""
+        return _RECORD.decode(value)
+
+    @property
+    def partitions(self) -> frozenset[PartitionId]:
+        return frozenset(each.of for each in self.failures)
+
+    def told(self, news: Collection[Failure], lives: Callable[[PartitionId], bool]) -> FailureRecord:
+        """With ``news`` in place of what was told of the same failures before, and without partitions that are
+        no more: the newest ``NODE_MAX``."""
+        known = {_series(each): each for each in (*self.failures, *news)}
+        kept = (each for each in known.values() if lives(each.of))
+        return replace(self, failures=tuple(sorted(kept, key=_newest_first)[:NODE_MAX]))
+
+
+def told_now(
+    before: Failure | None, partition: PartitionId, term: int, failing: Failing, now_ms: int
+) -> Failure:
+    """``failing`` as it is told after ``before``, the same failure."""
+    since_ms = before.since_ms if before is not None else now_ms
+    cause, (zone_id, number) = failing.cause[:CAUSE_MAX], (partition.zone_id, partition.partition)
+    return Failure(zone_id, number, failing.code, cause, term, failing.attempt, since_ms, now_ms)
+
+
+def newest(records: Mapping[str, FailureRecord]) -> list[tuple[str, Failure]]:
+    """Of all nodes, by name: the newest ``ALL_MAX`` with who tells them, the newest first."""
+    told = [(node, each) for node, record in records.items() for each in record.failures]
+    return sorted(told, key=lambda each: (_newest_first(each[1]), each[0]))[:ALL_MAX]
+
+
+def outdated(records: Mapping[str, FailureRecord]) -> Sequence[str]:
+    """Nodes of whose failures none is among the newest ``ALL_MAX``: their records may go."""
+    shown = {node for node, _ in newest(records)}
+    return sorted(records.keys() - shown)
+
+
+def _series(failure: Failure) -> tuple[PartitionId, str, int]:
+    return failure.of, failure.code, failure.since_ms
+
+
+def _newest_first(failure: Failure) -> tuple[int, ZoneId, int, str]:
+    return -failure.at_ms, failure.zone_id, failure.partition, failure.code
+
+
+_RECORD = Codec(FailureRecord, required=("failures",))

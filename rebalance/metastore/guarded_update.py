@@ -1,0 +1,45 @@
+"""Read, decide, commit, and once more where somebody else wrote in between: the one loop for it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from rebalance.core.txn import KeyValue, Put, Txn, unchanged
+from rebalance.ports.metastore import ContendedError, Metastore
+
+ATTEMPTS_MAX = 20
+
+T = TypeVar("T")
+
+
+async def commit_decided(
+    metastore: Metastore, decide: Callable[[], Awaitable[tuple[T, Txn | None]]]
+) -> tuple[T, int]:
+    """``decide`` reads, and answers with an outcome and what is to be committed for it, guarded by what it has
+    read; None: nothing. Returns the outcome and the revision of the commit, 0 where there was none.
+
+    Raises ContendedError after ``ATTEMPTS_MAX`` failed guards, what ``decide`` raises, and MetastoreError: a
+    commit of unknown outcome is not repeated.
+    """
+    for _ in range(ATTEMPTS_MAX):
+        outcome, txn = await decide()
+        if txn is None:
+            return outcome, 0
+        result = await metastore.commit(txn)
+        if result.succeeded:
+            return outcome, result.revision
+    raise ContendedError(f"what was read changed during each of {ATTEMPTS_MAX} attempts")
+
+
+async def update_key(metastore: Metastore, key: str, changed: Callable[[KeyValue | None], bytes | None]) -> int:
+    """``changed`` answers what ``key`` is to hold in place of what it holds; None: it stays. Returns the
+    revision of the write, 0 where there was none. Raises as ``commit_decided``."""
+
+    async def decide() -> tuple[None, Txn | None]:
+        found = await metastore.get(key)
+        value = changed(found)
+        guard = unchanged(key, found.mod_revision if found is not None else 0)
+        return None, None if value is None else Txn((guard,), (Put(key, value),))
+
+    return (await commit_decided(metastore, decide))[1]

@@ -1,0 +1,146 @@
+"""What fails at the groups that a node leads, written to one key: for operators, in ``SYSTEM.FAILURES``.
+
+Told are changes whose attempts are used up (``CopyRules``), and those of which none could be begun for
+``BLOCKED_S``; each once, and again when its cause is another one or its attempts have doubled. The key has no
+lease: what was told outlives its node, and goes with the zone or when enough newer ones are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from rebalance.core.failures import NODE_MAX, Failing, Failure, FailureRecord, outdated, told_now
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.readable import Unreadable, read
+from rebalance.core.txn import Compare, CompareOp, CompareTarget, Delete, Operation, Put, Txn, unchanged
+from rebalance.metastore.mirror import KeyspaceCopy
+from rebalance.metastore.unreadable_log import UnreadableLog
+from rebalance.ports.metastore import Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+FAILURES_PERIOD_S = 2.0
+BLOCKED_S = 10.0
+"""Members of an ordinary move are reserved long before."""
+CLEARED_MAX = 50
+"""Records of other nodes that one request deletes."""
+
+
+@dataclass(slots=True)
+class _Series:
+    """What goes on failing at one partition: what was told of it, by code. ``blocked``: the code because of
+    which no attempt is begun, and since when (the event loop's seconds)."""
+
+    told: dict[str, Failure] = field(default_factory=dict)
+    blocked: tuple[str, float] | None = None
+
+
+class FailureReport:
+    """``note`` is called in the agent's rounds; ``run`` writes, at most once a period and only news."""
+
+    def __init__(
+        self,
+        node: str,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        partitions: KeyspaceCopy,
+        now_ms: Callable[[], int],
+        period_s: float,
+        blocked_s: float = BLOCKED_S,
+    ) -> None:
+        self._node = node
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._partitions = partitions
+        self._now_ms = now_ms
+        self._period_s = period_s
+        self._blocked_s = blocked_s
+        self._series: dict[PartitionId, _Series] = {}
+        self._news: deque[Failure] = deque(maxlen=NODE_MAX)
+        self._written: FailureRecord | None = None
+        self._unreadable = UnreadableLog()
+
+    def note(self, partition: PartitionId, term: int, failing: Failing | None) -> None:
+        """How the partition stands, as its leader's node sees it; None: nothing fails, or it does not lead."""
+        if failing is None:
+            self._series.pop(partition, None)
+            return
+        series = self._series.setdefault(partition, _Series())
+        if failing.attempt:
+            series.blocked = None
+        elif not self._is_blocked(series, failing.code):
+            return
+        before = series.told.get(failing.code)
+        if before is None or before.is_news(failing):
+            series.told[failing.code] = told = told_now(before, partition, term, failing, self._now_ms())
+            self._news.append(told)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(self._period_s)
+            try:
+                await self.write_if_changed()
+            except MetastoreError as error:
+                log.info("failures not written", error=str(error))
+
+    async def write_if_changed(self) -> bool:
+        """Whether there was something to write, and it was written. Raises MetastoreError."""
+        if self._written is not None and not self._news and all(map(self._lives, self._written.partitions)):
+            return False
+        records: dict[str, FailureRecord] = {}
+        revisions: dict[str, int] = {}
+        prefix = self._keyspace.failures
+        for item in (await self._metastore.range(prefix)).items:
+            node, record = item.key.removeprefix(prefix), read(item, FailureRecord.decode)
+            if not isinstance(record, Unreadable):
+                records[node], revisions[node] = record, item.mod_revision
+            elif node == self._node:
+                # Nobody writes over what cannot be read; the news wait.
+                self._unreadable.waits("failures", record)
+                return False
+        self._unreadable.goes_on("failures")
+        before, news = records.get(self._node, FailureRecord()), tuple(self._news)
+        after = before.told(news, self._lives)
+        if after == before:
+            self._noted(news, after)
+            return False
+        records[self._node] = after
+        gone = [node for node in outdated(records) if node != self._node][:CLEARED_MAX]
+        guards = [self._exists(each) for each in sorted(after.partitions, key=str)]
+        guards += [self._unchanged(node, revisions.get(node, 0)) for node in (self._node, *gone)]
+        writes: list[Operation] = [Delete(self._keyspace.failures_of(node)) for node in gone]
+        own = self._keyspace.failures_of(self._node)
+        writes.append(Put(own, after.encode()) if after.failures else Delete(own))
+        if not (await self._metastore.commit(Txn(tuple(guards), tuple(writes)))).succeeded:
+            return False  # a zone was dropped just now, or another node wrote: once more after the period
+        self._noted(news, after)
+        return True
+
+    def _noted(self, news: tuple[Failure, ...], after: FailureRecord) -> None:
+        """Others may have come while these were written."""
+        for each in news:
+            if each in self._news:
+                self._news.remove(each)
+        self._written = after
+
+    def _is_blocked(self, series: _Series, code: str) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        if series.blocked is None or series.blocked[0] != code:
+            series.blocked = code, now_s
+        return now_s - series.blocked[1] >= self._blocked_s
+
+    def _lives(self, partition: PartitionId) -> bool:
+        return self._partitions.get(self._keyspace.partition(partition).stable) is not None
+
+    def _exists(self, partition: PartitionId) -> Compare:
+        stable = self._keyspace.partition(partition).stable
+        return Compare(stable, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
+
+    def _unchanged(self, node: str, revision: int) -> Compare:
+        return unchanged(self._keyspace.failures_of(node), revision)

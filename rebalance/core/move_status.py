@@ -8,8 +8,10 @@ from enum import Enum
 
 from catalog.core.quorum import majority
 from rebalance.core.assignments import Assignments
-from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, Stage
+from rebalance.core.records import ConfigurationRecord, GivenUpRecord, MemberRecord, MemberState, Stage
 
+JOINER_GONE = "JOINER_GONE"
+"""First word of the cause of a partition that rests without nodes that were gone for too long."""
 COPY_FAILED = "COPY_FAILED"
 """First word of the reason of a partition whose copies have failed as often as they may (VOL-098)."""
 
@@ -46,8 +48,22 @@ class PartitionView:
     recovered: bool = False
     """A recovery has written assignments of its own after the newest target: they hold until the next event."""
     admission: str = ""
+    given_up: tuple[str, ...] = ()
+    """Nodes of the newest target that it went on without (``given_up_of``)."""
     unreadable: str = ""
     """Why nothing is decided about the partition: a key of it cannot be read. Here it is left out."""
+
+
+def given_up_of(record: GivenUpRecord | None, processed: int | None) -> tuple[str, ...]:
+    """``processed``: the event that the partition has taken up last; a later one asks for everything anew."""
+    return record.names() if record is not None and record.event >= (processed or 0) else ()
+
+
+def joiner_gone(view: PartitionView) -> str:
+    """The cause of a partition that rests short of its target for good; empty: it does not."""
+    rests = view.processed and not view.recovered and view.pending is None and view.planned is None
+    short = rests and view.given_up and view.stable is not None and view.stable != view.target
+    return f"{JOINER_GONE}: {', '.join(view.given_up)}" if short else ""
 
 
 def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
@@ -61,7 +77,7 @@ def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
     if view.pending is not None:
         return _status_of_move(view, view.stable, view.pending, alive)
     if view.stable != view.target and not view.recovered:
-        return MoveStatus(MoveState.WAITING, "TARGET_NOT_WRITTEN")
+        return MoveStatus(MoveState.WAITING, joiner_gone(view) or "TARGET_NOT_WRITTEN")
     return _status_at_rest(view, view.stable, alive)
 
 

@@ -30,6 +30,8 @@ from rebalance.core.records import (
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
 from rebalance.nodes.configuration import configuration_of, kept_unknown
 from rebalance.nodes.copy_attempts import CopyAttempts, CopyRules
+from rebalance.nodes.heard_time import HeardTime
+from rebalance.nodes.joiner_watch import JoinerWatch
 from rebalance.nodes.leadership import Leadership
 from rebalance.nodes.obstacles import explained, obstacle
 from rebalance.nodes.partition_view import Mirrors, PartitionView
@@ -100,7 +102,9 @@ class LeaderDuties:
         wake: Callable[[PartitionId], None],
         rules: Callable[[], CopyRules],
         failure_handler: FailureHandler,
+        heard: HeardTime | None = None,
     ) -> None:
+        """``heard`` None: no joiner is ever given up."""
         self._node = node
         self._metastore = metastore
         self._mirrors = mirrors
@@ -109,6 +113,7 @@ class LeaderDuties:
         self._rules = rules
         self._failure_handler = failure_handler
         self._strategy = StrategyDuties(metastore, mirrors.keyspace, host)
+        self._joiners = JoinerWatch(metastore, mirrors.keyspace, rules, heard or HeardTime(0.0))
         self._drives: dict[PartitionId, _Drive] = {}
         self._written = RecentWrites()
         self._leadership = Leadership(node, host)
@@ -117,6 +122,7 @@ class LeaderDuties:
     def forget(self, partition: PartitionId) -> None:
         """The member no longer leads, or is gone."""
         self._drives.pop(partition, None)
+        self._joiners.forget(partition)
         self._leadership.stirred(partition)
 
     async def follow(self, view: PartitionView, status: MemberStatus) -> None:
@@ -144,6 +150,8 @@ class LeaderDuties:
             stable = view.stable.value
             drive.attempts = NO_ATTEMPTS
             drive.obstacle = obstacle(view, stable, _urls(view, stable), members)
+        elif await self._joiners.look(view, members):
+            drive.elected, drive.asked, drive.attempts = True, None, NO_ATTEMPTS
         elif await self._cancelled(view, status.term):
             drive.elected, drive.asked = True, None
         elif not (status.changing and drive.asked == _wanted(view)):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from rebalance.core.assignments import Assignments
+from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.group_steps import stage_of
 from rebalance.core.guarded_write import Observed, Outcome, decide_on_configuration_applied
 from rebalance.core.keys import PartitionId
@@ -46,7 +46,12 @@ from rebalance.ports.groups import (
     PeerSight,
     ReconfigurationFailure,
 )
-from rebalance.ports.metastore import KeysUnreadableError, Metastore, MetastoreError
+from rebalance.ports.metastore import (
+    KeysUnreadableError,
+    Metastore,
+    MetastoreError,
+    MetastoreUnavailableError,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -244,7 +249,11 @@ class LeaderDuties:
         """Bring the group to pending, or back to stable when nothing is pending."""
         if _now_s() < drive.attempts.not_before_s:
             return
-        observed, revision = await self._read(view.partition)
+        try:
+            observed, revision = await self._read(view.partition)
+        except MetastoreUnavailableError:
+            await self._repeat(view.partition, status, drive)
+            raise
         drive.elected = False
         if observed.stable is None:
             return
@@ -279,6 +288,18 @@ class LeaderDuties:
         if answer in (ChangeAnswer.RECEIVED, ChangeAnswer.ALREADY_RUNNING):
             drive.asked = asked
         self._note_answer(view.partition, drive, answer)
+
+    async def _repeat(self, partition: PartitionId, status: MemberStatus, drive: _Drive) -> None:
+        """The metastore is silent: what this agent has read in this term is tried again (M12, I3-061). Only with
+        strategy ``queue``, where nothing takes the place of what runs; a new term begins without ``asked``."""
+        asked = drive.asked
+        if asked is None or drive.elected or status.changing or not asked.revision:
+            return
+        if asked.target.strategy is Strategy.QUEUE and not asked.target.forced:
+            answer = await self._host.change_peers_and_learners(
+                partition, status.term, asked.revision, asked.target, asked.urls
+            )
+            self._note_answer(partition, drive, answer)
 
     async def _cancelled(self, view: PartitionView, term: int) -> bool:
         """Whether a planned target took the running one's place."""

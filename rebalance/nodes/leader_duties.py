@@ -290,8 +290,8 @@ class LeaderDuties:
         self._note_answer(view.partition, drive, answer)
 
     async def _repeat(self, partition: PartitionId, status: MemberStatus, drive: _Drive) -> None:
-        """The metastore is silent: what this agent has read in this term is tried again (M12, I3-061). Only with
-        strategy ``queue``, where nothing takes the place of what runs; a new term begins without ``asked``."""
+        """The metastore is silent: what this agent has read in this term is tried again (M12, I3-061). Only
+        with ``queue``, where nothing takes the place of what runs; a new term begins without ``asked``."""
         asked = drive.asked
         if asked is None or drive.elected or status.changing or not asked.revision:
             return

@@ -8,7 +8,14 @@ from enum import Enum
 
 from catalog.core.quorum import majority
 from rebalance.core.assignments import Assignments
-from rebalance.core.records import ConfigurationRecord, GivenUpRecord, MemberRecord, MemberState, Stage
+from rebalance.core.records import (
+    ConfigurationRecord,
+    GivenUpRecord,
+    MemberRecord,
+    MemberRole,
+    MemberState,
+    Stage,
+)
 
 JOINER_GONE = "JOINER_GONE"
 """First word of the cause of a partition that rests without nodes that were gone for too long."""
@@ -86,7 +93,9 @@ def _status_of_move(
 ) -> MoveStatus:
     """Nothing waits for learners: who is to learn counts only through the leader's own reason."""
     voters = frozenset(pending.peers)
-    blocked = _first_of(_down(voters, alive), _majority_lost(stable, alive), _failed(view, voters))
+    blocked = _first_of(
+        _no_majority(view, alive), _down(voters, alive), _majority_lost(stable, alive), _failed(view, voters)
+    )
     if blocked is not None:
         return blocked
     configuration = view.configuration
@@ -158,6 +167,16 @@ def _majority_lost(stable: Assignments, alive: frozenset[str]) -> MoveStatus | N
     if len(voters & alive) >= majority(len(voters)):
         return None
     return MoveStatus(MoveState.WAITING, f"NODE_DOWN: {', '.join(sorted(voters - alive))}")
+
+
+def _no_majority(view: PartitionView, alive: frozenset[str]) -> MoveStatus | None:
+    """The group has changed its voters already, and so many of them are gone that no move can go on (M11)."""
+    members = view.configuration.members if view.configuration is not None else {}
+    voters = frozenset(name for name, each in members.items() if each.role is MemberRole.VOTER)
+    changed = view.stable is not None and voters != frozenset(view.stable.peers)
+    if not changed or not voters or len(voters & alive) >= majority(len(voters)):
+        return None
+    return MoveStatus(MoveState.WAITING, f"NO_MAJORITY: {', '.join(sorted(voters - alive))}")
 
 
 def _failed(view: PartitionView, wanted: frozenset[str]) -> MoveStatus | None:

@@ -25,12 +25,13 @@ from rebalance.core.epoch import EpochRecord
 from rebalance.core.failures import Failure, FailureRecord, newest
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import MoveState, PartitionView, partition_status
+from rebalance.core.move_status import MoveState, PartitionView, given_up_of, partition_status
 from rebalance.core.operation import operation_id
 from rebalance.core.phases import phases_of
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable, unreadable_among
 from rebalance.core.records import (
     ConfigurationRecord,
+    GivenUpRecord,
     GroupRecord,
     KeptRecord,
     MemberRecord,
@@ -329,6 +330,7 @@ class KeyspaceViews:
             found.record(item, RestartRecord.decode)
         for item in self._mirror.below(self._keyspace.kept_copies(partition)):
             found.record(item, KeptRecord.decode)
+        given_up = found.record(get(self._keyspace.given_up(partition)), GivenUpRecord.decode)
         view = PartitionView(
             target=self._target(placed, partition, stable, found),
             stable=stable,
@@ -338,6 +340,7 @@ class KeyspaceViews:
             members=members,
             configuration=configuration,
             recovered=placed is not None and trigger is not None and trigger > placed.pointer.event_revision,
+            given_up=given_up_of(given_up, trigger),
             unreadable=found.unreadable[0].cause if found.unreadable else "",
         )
         return self._with_admission(partition, view), trigger

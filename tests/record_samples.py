@@ -32,6 +32,8 @@ from rebalance.core.operation_progress import Tally
 from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,
+    GivenUpJoiner,
+    GivenUpRecord,
     GroupRecord,
     KeptRecord,
     LogPosition,
@@ -93,6 +95,7 @@ KINDS = (
         DataNodes.decode,
         (
             DataNodes(("n1", "n2"), 2, 3),
+            DataNodes(("n1",), 1, 1, asked=3),
             DataNodes(("n1", "n2"), 2, 3, "$..*", (1.0, 2.0), ("node:n1", "r"), ("n2",)),
         ),
     ),
@@ -125,6 +128,7 @@ KINDS = (
         TargetPointer.decode,
         (
             TargetPointer(12, 3, 1, 4, 3, 3, ("n1", "n2", "n3"), "local", "rendezvous"),
+            TargetPointer(14, 3, 1, 4, 1, 1, ("n1",), "local", "rendezvous", asked=3),
             TargetPointer(
                 *(13, 3, 1, 4, 2, 2, ("n1", "n2"), "spark", "balanced"),
                 *(((0.25, -0.25), (0.0, 0.0), (0.5, -0.5)), (1.0, 2.0), ("a", "b"), ("n2",)),
@@ -186,12 +190,21 @@ KINDS = (
         ),
     ),
     Kind("restart", RestartRecord.decode, (RestartRecord(True),)),
+    Kind(
+        "given up",
+        GivenUpRecord.decode,
+        (
+            GivenUpRecord(12, {"n4": GivenUpJoiner(12, 1, "abc"), "n5": GivenUpJoiner(7, 3)}),
+            GivenUpRecord(12),
+        ),
+    ),
     Kind("kept", KeptRecord.decode, (KeptRecord(12, "http://a", True),)),
     Kind(
         "limits",
         Limits.decode,
         (
             Limits(),
+            Limits(joiner_s=5),
             Limits(
                 *(
                     1,

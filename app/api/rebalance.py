@@ -87,6 +87,10 @@ class LimitsBody(BaseModel):
         description="attempts at a copy that may fail before its partition is told as failed; null: 3"
     )
     copy_s: Cap = Field(description="seconds that a copy may take, then the attempt has failed; null: ten days")
+    joiner_s: Cap = Field(
+        description="seconds that a node may be gone which is to get a copy, then its move goes on without it; "
+        "null: 60"
+    )
     cluster_bytes_s: Rate = Field(description="bytes a second of copies that begin, in the whole cluster")
     node_bytes_s: Rate = Field(description="the same, onto and away from each node")
     windows: list[str] = Field(
@@ -124,6 +128,7 @@ class LimitsChange(RequestBody):
     keep_copies: bool = False
     copy_attempts: Cap = None
     copy_s: Cap = None
+    joiner_s: Cap = None
     cluster_bytes_s: Rate = None
     node_bytes_s: Rate = None
     windows: list[WindowText] | None = Field(None, max_length=WINDOWS_MAX)

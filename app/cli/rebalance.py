@@ -97,6 +97,16 @@ def limits(
             show_default="as it is",
         ),
     ] = None,
+    joiner_timeout: Annotated[
+        str | None,
+        typer.Option(
+            "--joiner-timeout",
+            envvar="ZONEKEEPER_JOINER_TIMEOUT",
+            metavar="TIME|none",
+            help="A move goes on without a node that is to get a copy and is gone for so long (1m).",
+            show_default="as it is",
+        ),
+    ] = None,
     cluster_bandwidth: Annotated[
         str | None,
         _rate("cluster", "Bytes a second of the copies that begin, as 50MiB, in the whole cluster."),
@@ -170,6 +180,7 @@ def limits(
       zonectl rebalance limits --no-rebalancing
       zonectl rebalance limits --cluster-bandwidth 100MiB --node-bandwidth 20MiB
       zonectl rebalance limits --copy-attempts 5 --copy-time 2h --keep-copies
+      zonectl rebalance limits --joiner-timeout 5m
       zonectl rebalance limits --format json | jq .pause
     """
     from app.cli.connection import connected
@@ -185,7 +196,7 @@ def limits(
         "batch_size": batch_size,
         "copy_attempts": copy_attempts,
     }
-    times = {"operation_s": operation_time, "copy_s": copy_time}
+    times = {"operation_s": operation_time, "copy_s": copy_time, "joiner_s": joiner_timeout}
     rates = {"cluster_bytes_s": cluster_bandwidth, "node_bytes_s": node_bandwidth}
     switches = {"one_operation": one_operation, "rebalancing": rebalancing, "keep_copies": keep_copies}
     change = limits_request(given, times, rates, switches, windows)

@@ -33,6 +33,8 @@ def print_limits(limits: JsonObject, form: OutputFormat) -> None:
         rows.append(("copy_attempts", str(limits["copy_attempts"]), "attempts at a copy, then it has failed"))
     if limits.get("copy_s") is not None:
         rows.append(("copy_s", str(limits["copy_s"]), "seconds that a copy may take"))
+    if limits.get("joiner_s") is not None:
+        rows.append(("joiner_s", str(limits["joiner_s"]), "seconds that a node may be gone which gets a copy"))
     for name, what in (("cluster_bytes_s", "whole cluster"), ("node_bytes_s", "onto or away from a node")):
         if limits.get(name) is not None:
             rows.append((name, told_rate(limits[name]), f"copies that begin, {what}"))

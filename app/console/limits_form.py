@@ -26,6 +26,7 @@ WORDS = {
     "operation_s": ("Time of an operation", "seconds; it has failed then, and nothing more of it begins"),
     "copy_attempts": ("Attempts at a copy", "then its partition is told as failed; empty: 3"),
     "copy_s": ("Time of a copy", "seconds; it is begun again then; empty: ten days"),
+    "joiner_s": ("Time of a joiner", "seconds that it may be gone; the move goes on without it; empty: 60"),
     "one_operation": ("One operation at a time", "moves of the next one wait"),
     "rebalancing": ("What moves data may be asked for", "where not, what moves already goes on"),
     "keep_copies": ("Keep copies", "of members that leave, until their operation is finalised"),

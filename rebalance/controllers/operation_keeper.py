@@ -28,7 +28,7 @@ from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import MoveState
 from rebalance.core.operation import Operation, OperationKind, OperationState, Step
-from rebalance.core.operation_progress import PartitionStep, advance, is_finished, step_of
+from rebalance.core.operation_progress import PartitionStep, advance, given_up_cause, is_finished, step_of
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.target import StoredTarget, TargetPointer, available_target
 from rebalance.core.txn import KeyValue, Put, Txn, unchanged
@@ -168,7 +168,10 @@ class OperationKeeper:
     async def _newest(self, zone_id: ZoneId) -> tuple[Newest, ...]:
         """Of all that a look reads. Taken before it: what changes during the look is seen the next time."""
         keys = self._keyspace
-        zone = keys.zone_partitions(zone_id), keys.zone_members(zone_id), keys.zone_targets(zone_id)
+        zone = (
+            *(keys.zone_partitions(zone_id), keys.zone_members(zone_id), keys.zone_targets(zone_id)),
+            keys.zone_given_up(zone_id),
+        )
         shared = keys.nodes, keys.intents, keys.all_data_nodes, keys.pointers, keys.epoch
         return tuple([await self._metastore.newest(prefix) for prefix in (*zone, *shared)])
 
@@ -247,7 +250,9 @@ class OperationKeeper:
         grown = grown and tally.done > operation.tally.done
         counted = replace(operation, tally=tally)
         if is_finished(seen.steps):
-            return counted.closed(now_ms)
+            cause = given_up_cause(seen.steps)
+            failed = counted.after(Step.FAILED, now_ms, cause) if cause else None
+            return (failed or counted).closed(now_ms)
         if (seen.moving or grown) and counted.begun_ms is None:
             counted = counted.after(Step.BEGUN, now_ms, counted.cause) or counted
         limits = self._limits()

@@ -256,5 +256,7 @@ def _told(before: TargetPointer | None, data_nodes: DataNodes) -> str:
     """``data nodes: n4 came, n2 went``."""
     was, now = set(before.nodes if before else ()), set(data_nodes.nodes)
     came, went = sorted(now - was), sorted(was - now)
+    if before is not None and before.asked != data_nodes.asked and not (came or went):
+        return "nodes are back that moves went on without"
     told = [f"{', '.join(names)} {word}" for names, word in ((came, "came"), (went, "went")) if names]
     return "data nodes: " + ("; ".join(told) or "weights, domains or who lives changed")

@@ -19,11 +19,11 @@ from rebalance.core.data_nodes import DataNodes
 from rebalance.core.epoch import EpochRecord, event_revision, split_event_revision
 from rebalance.core.guarded_write import Observed, decide_on_forced_move, decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import PartitionView
+from rebalance.core.move_status import PartitionView, given_up_of
 from rebalance.core.operation import Operation, OperationKind
 from rebalance.core.operation_progress import Tally
 from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.records import ConfigurationRecord, MemberRecord, RestartRecord
+from rebalance.core.records import ConfigurationRecord, GivenUpRecord, MemberRecord, RestartRecord
 from rebalance.core.recovery import ResetPlan, RestartPlan, plan_reset, plan_restart
 from rebalance.core.target import StoredTarget, TargetPointer, is_target_of
 from rebalance.core.txn import Compare, Get, KeyValue, Put, Txn, absent, unchanged
@@ -79,6 +79,7 @@ class ZoneReading:
     keys: dict[str, KeyValue]
     members: dict[PartitionId, dict[str, KeyValue]]
     targets: tuple[Assignments, ...] = field(default=())
+    given_up: dict[PartitionId, KeyValue] = field(default_factory=dict)
 
     @property
     def event(self) -> int:
@@ -105,6 +106,7 @@ class ZoneReading:
                 for node, item in self.members.get(partition, {}).items()
             },
             configuration=readable(configuration, ConfigurationRecord.decode),
+            given_up=given_up_of(readable(self.given_up.get(partition), GivenUpRecord.decode), processed),
         )
 
     def why_not_idle(self, numbers: Iterable[int]) -> str:
@@ -259,6 +261,7 @@ class PartitionRecovery:
             parsed = keys.parse_member(item.key)
             if parsed is not None:
                 members.setdefault(parsed[0], {})[parsed[1]] = item
+        given_up = await self._metastore.range(keys.zone_given_up(zone_id))
         nodes = await self._metastore.range(keys.nodes)
         reading = ZoneReading(
             zone_id=zone_id,
@@ -275,6 +278,11 @@ class PartitionRecovery:
             ),
             keys={item.key: item for item in partitions.items},
             members=members,
+            given_up={
+                partition: item
+                for item in given_up.items
+                if (partition := keys.parse_given_up(item.key)) is not None
+            },
         )
         if reading.pointer is not None:
             chunks = await self._metastore.range(keys.target(zone_id, reading.pointer.event_revision))

@@ -15,6 +15,7 @@ from rebalance.controllers.clock import Clock, WallClock
 from rebalance.controllers.contact import Contact
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.due_times import DueTimes
+from rebalance.controllers.joiners import JoinersAgain
 from rebalance.controllers.leadership import Leadership
 from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partition_map import PartitionMapKeeper
@@ -25,6 +26,7 @@ from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Strategy
 from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord
+from rebalance.core.joiners import AGAIN_S
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.records import NodeRecord
@@ -88,8 +90,10 @@ class ControllerRuntime:
         reset_delay_ms: int = RESET_DELAY_MS,
         map_period_s: float | None = None,
         background: Background | None = None,
+        again_s: float = AGAIN_S,
     ) -> None:
-        """``reset_delay_ms``: ``AutomaticReset``. ``background`` None: a task that ends ends all."""
+        """``reset_delay_ms``: ``AutomaticReset``; ``again_s``: ``JoinersAgain``. ``background`` None: a task
+        that ends ends all."""
         self._background = background or Background(restarts=False)
         self._metastore = metastore
         self._keyspace = keyspace
@@ -134,6 +138,7 @@ class ControllerRuntime:
         self._zones = ZoneController(
             metastore, keyspace, engine, self._data_nodes, strategy, self._admission, clock
         )
+        self._joiners = JoinersAgain(metastore, keyspace, self._nodes, clock, self._queue.add, again_s)
         self._resets = AutomaticReset(metastore, keyspace, lambda: self._topology.known, clock, reset_delay_ms)
 
     @property
@@ -146,6 +151,7 @@ class ControllerRuntime:
         self._intents.listen(self._on_intents)
         self._nodes.listen(self._topology.notice)
         self._nodes.listen(lambda _changed: self._admission.look_again())
+        self._nodes.listen(self._joiners.notice)
         self._drains.listen(lambda _changed: self._topology.notice())
         await self._keep_all(
             {
@@ -156,6 +162,7 @@ class ControllerRuntime:
                 "controllers: contact": self._contact.run,
                 "controllers: limits": self._admission.follow,
                 "controllers: operations": self._operations.follow,
+                "controllers: joiners": self._joiners.follow,
                 "controllers: leadership": lambda: self._leadership.run(self._lead),
             }
         )
@@ -247,6 +254,7 @@ class ControllerRuntime:
         self._zones.forget()
         self._due.clear()
         self._resets.due.clear()
+        self._joiners.begin()
         await self._topology.record()
         self._enqueue_all()
         works: dict[str, Work] = {
@@ -255,6 +263,7 @@ class ControllerRuntime:
             "leader: operations": self._keep_operations,
             "leader: topology": lambda: self._topology.run(self._enqueue_all, self._settle_due),
             "leader: due zones": lambda: self._due.run(self._on_due),
+            "leader: due joiners": lambda: self._joiners.due.run(self._ask_due),
             "leader: due resets": lambda: self._resets.due.run(self._reset_due),
             "leader: resync": self._resync,
             "leader: state": self._publish_state,
@@ -304,6 +313,10 @@ class ControllerRuntime:
         if await self._reset_lost(zone_id) is not None:
             # Its round looks again, and reports what goes wrong then.
             self._queue.add(zone_id)
+
+    async def _ask_due(self, zone_id: ZoneId) -> None:
+        await self._open.wait()
+        await self._joiners.look(zone_id)
 
     async def _resync(self) -> None:
         """A safety net: watches are hints. Cheap for zones that are done (one read each)."""

@@ -64,6 +64,7 @@ def pointer_of(
         data_nodes.weights,
         data_nodes.domains,
         data_nodes.gone,
+        data_nodes.asked,
     )
 
 

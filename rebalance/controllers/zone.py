@@ -254,7 +254,10 @@ class ZoneController:
     async def _clean_up(self, zone_id: ZoneId, intent: KeyValue, data_nodes: KeyValue | None) -> None:
         """A dropped zone: all its keys but the intent go at once; the nodes then stop its members."""
         keys = self._keyspace
-        prefixes = keys.zone_targets(zone_id), keys.zone_partitions(zone_id), keys.zone_operations(zone_id)
+        prefixes = (
+            *(keys.zone_targets(zone_id), keys.zone_partitions(zone_id), keys.zone_operations(zone_id)),
+            keys.zone_given_up(zone_id),
+        )
         self._data_nodes.forget(zone_id)
         for prefix in prefixes:
             if data_nodes is not None or (await self._metastore.range(prefix)).items:

@@ -28,7 +28,7 @@ from rebalance.core.windows import Window, next_opening
 
 NO_LIMIT = 1 << 60
 RATES = ("cluster_bytes_s", "node_bytes_s")
-COPY_RULES = ("copy_attempts", "copy_s")
+COPY_RULES = ("copy_attempts", "copy_s", "joiner_s")
 CAPS = ("cluster_moves", "zone_moves", "donor_moves", "receiver_moves", "batch_size")
 
 
@@ -72,7 +72,8 @@ class Limits:
     nodes: how often a copy is tried before its partition is told as failed, and how long one may take
     (VOL-098, VOL-099). ``cluster_bytes_s`` and ``node_bytes_s``: moves begin while the bytes of those that
     began lately stay within these rates (``bandwidth``). With ``keep_copies`` nodes keep the copies of members
-    that leave until their operation is finalised (VOL-093, VOL-094).
+    that leave until their operation is finalised (VOL-093, VOL-094). ``joiner_s`` (None: 60 seconds) is for the
+    nodes as well: how long one that is to get a copy may be gone before the move goes on without it.
     """
 
     cluster_moves: int | None = None
@@ -91,6 +92,7 @@ class Limits:
     cluster_bytes_s: int | None = None
     node_bytes_s: int | None = None
     keep_copies: bool = False
+    joiner_s: int | None = None
     unreadable: str = ""
     """Why nothing may begin: the record cannot be read (``of``). Never stored."""
     unknown: Unknown | None = field(default=None, compare=False, repr=False)

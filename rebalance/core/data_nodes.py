@@ -31,6 +31,7 @@ class DataNodes:
     there. Empty in other zones.
     ``weights`` and ``domains`` have one entry a node in balanced zones; empty where all weights are equal
     or no node names a failure domain: there they decide nothing.
+    ``asked``: how often nodes were asked again for copies that moves went on without (``joiners``).
     Nothing else of a zone is in here, so that a version which touches no placement parameter writes nothing
     (decision 12).
     """
@@ -42,6 +43,7 @@ class DataNodes:
     weights: tuple[float, ...] = ()
     domains: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
+    asked: int = 0
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -82,7 +84,7 @@ def check_traits(nodes: Sequence[str], weights: Sequence[float], domains: Sequen
         raise ValueError("a weight is not above 0")
 
 
-_DATA_NODES = Codec(DataNodes, omit=("gone",), required=("nodes_filter",))
+_DATA_NODES = Codec(DataNodes, omit=("gone", "asked"), required=("nodes_filter",))
 
 
 def compute_data_nodes(
@@ -115,8 +117,8 @@ def compute_data_nodes(
     names = tuple(sorted(nodes))
     weights, domains = node_traits(previous, topology, zone, names)
     gone = _gone(topology, zone, names)
-    unknown = previous.unknown if previous is not None else None
-    return DataNodes(names, quorum, zone.replicas, zone.nodes_filter, weights, domains, gone, unknown)
+    asked, unknown = (previous.asked, previous.unknown) if previous is not None else (0, None)
+    return DataNodes(names, quorum, zone.replicas, zone.nodes_filter, weights, domains, gone, asked, unknown)
 
 
 def _gone(topology: Topology, zone: Zone, names: Sequence[str]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from rebalance.core.txn import Compare, Delete, KeyValue, Operation, Put, Txn, u
 
 class Outcome(Enum):
     """What a decision came to. Blocks: a trigger, an applied configuration, a catch-up that ended, a change
-    that was cancelled, a group that went back to rest, a forced move."""
+    that was cancelled, a group that went back to rest, joiners that are gone, a forced move."""
 
     OUTDATED_UPDATE_RECEIVED = "OUTDATED_UPDATE_RECEIVED"
     STABLE_KEY_CREATED = "STABLE_KEY_CREATED"
@@ -54,6 +54,10 @@ class Outcome(Enum):
     LOCK_CLEARED = "LOCK_CLEARED"
     LOCK_CLEARED_PLANNED_SCHEDULED = "LOCK_CLEARED_PLANNED_SCHEDULED"
     LOCK_CLEARED_PLANNED_DROPPED = "LOCK_CLEARED_PLANNED_DROPPED"
+
+    NO_JOINER_IS_GONE = "NO_JOINER_IS_GONE"
+    JOINERS_GIVEN_UP = "JOINERS_GIVEN_UP"
+    JOINERS_GONE_PLANNED_SCHEDULED = "JOINERS_GONE_PLANNED_SCHEDULED"
 
     NEVER_PLACED = "NEVER_PLACED"
     PENDING_KEY_FORCED = "PENDING_KEY_FORCED"

@@ -217,6 +217,18 @@ class Keyspace:
     def kept(self, partition: PartitionId, node: str) -> str:
         return f"{self.kept_copies(partition)}{node}"
 
+    @property
+    def all_given_up(self) -> str:
+        return f"{self.prefix}given_up/"
+
+    def zone_given_up(self, zone_id: ZoneId) -> str:
+        return f"{self.all_given_up}{zone_id}/"
+
+    def given_up(self, partition: PartitionId) -> str:
+        """Joiners that the partition's move went on without. It is beside the partitions: controllers watch all
+        of them, and there are few."""
+        return f"{self.all_given_up}{partition.zone_id}/{partition.partition}"
+
     def restart(self, partition: PartitionId, node: str) -> str:
         return f"{self.restarts(partition)}{node}"
 
@@ -227,6 +239,11 @@ class Keyspace:
     def parse_member(self, key: str) -> tuple[PartitionId, str] | None:
         """``(partition, node)`` of a key below ``members/``; else None."""
         return _parsed(key, self.members)
+
+    def parse_given_up(self, key: str) -> PartitionId | None:
+        """The partition of a key below ``given_up/``; else None."""
+        found = _parsed(f"{key}/-", self.all_given_up)
+        return found[0] if found is not None else None
 
     def parse_intent(self, key: str) -> ZoneId | None:
         """The zone of a key below ``intents/``; None for what no build writes there."""

@@ -8,8 +8,17 @@ from enum import Enum
 
 from catalog.core.quorum import majority
 from rebalance.core.assignments import Assignments
-from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, Stage
+from rebalance.core.records import (
+    ConfigurationRecord,
+    GivenUpRecord,
+    MemberRecord,
+    MemberRole,
+    MemberState,
+    Stage,
+)
 
+JOINER_GONE = "JOINER_GONE"
+"""First word of the cause of a partition that rests without nodes that were gone for too long."""
 COPY_FAILED = "COPY_FAILED"
 """First word of the reason of a partition whose copies have failed as often as they may (VOL-098)."""
 
@@ -46,8 +55,22 @@ class PartitionView:
     recovered: bool = False
     """A recovery has written assignments of its own after the newest target: they hold until the next event."""
     admission: str = ""
+    given_up: tuple[str, ...] = ()
+    """Nodes of the newest target that it went on without (``given_up_of``)."""
     unreadable: str = ""
     """Why nothing is decided about the partition: a key of it cannot be read. Here it is left out."""
+
+
+def given_up_of(record: GivenUpRecord | None, processed: int | None) -> tuple[str, ...]:
+    """``processed``: the event that the partition has taken up last; a later one asks for everything anew."""
+    return record.names() if record is not None and record.event >= (processed or 0) else ()
+
+
+def joiner_gone(view: PartitionView) -> str:
+    """The cause of a partition that rests short of its target for good; empty: it does not."""
+    rests = view.processed and not view.recovered and view.pending is None and view.planned is None
+    short = rests and view.given_up and view.stable is not None and view.stable != view.target
+    return f"{JOINER_GONE}: {', '.join(view.given_up)}" if short else ""
 
 
 def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
@@ -61,7 +84,7 @@ def partition_status(view: PartitionView, alive: frozenset[str]) -> MoveStatus:
     if view.pending is not None:
         return _status_of_move(view, view.stable, view.pending, alive)
     if view.stable != view.target and not view.recovered:
-        return MoveStatus(MoveState.WAITING, "TARGET_NOT_WRITTEN")
+        return MoveStatus(MoveState.WAITING, joiner_gone(view) or "TARGET_NOT_WRITTEN")
     return _status_at_rest(view, view.stable, alive)
 
 
@@ -70,7 +93,9 @@ def _status_of_move(
 ) -> MoveStatus:
     """Nothing waits for learners: who is to learn counts only through the leader's own reason."""
     voters = frozenset(pending.peers)
-    blocked = _first_of(_down(voters, alive), _majority_lost(stable, alive), _failed(view, voters))
+    blocked = _first_of(
+        _no_majority(view, alive), _down(voters, alive), _majority_lost(stable, alive), _failed(view, voters)
+    )
     if blocked is not None:
         return blocked
     configuration = view.configuration
@@ -142,6 +167,16 @@ def _majority_lost(stable: Assignments, alive: frozenset[str]) -> MoveStatus | N
     if len(voters & alive) >= majority(len(voters)):
         return None
     return MoveStatus(MoveState.WAITING, f"NODE_DOWN: {', '.join(sorted(voters - alive))}")
+
+
+def _no_majority(view: PartitionView, alive: frozenset[str]) -> MoveStatus | None:
+    """The group has changed its voters already, and so many of them are gone that no move can go on (M11)."""
+    members = view.configuration.members if view.configuration is not None else {}
+    voters = frozenset(name for name, each in members.items() if each.role is MemberRole.VOTER)
+    changed = view.stable is not None and voters != frozenset(view.stable.peers)
+    if not changed or not voters or len(voters & alive) >= majority(len(voters)):
+        return None
+    return MoveStatus(MoveState.WAITING, f"NO_MAJORITY: {', '.join(sorted(voters - alive))}")
 
 
 def _failed(view: PartitionView, wanted: frozenset[str]) -> MoveStatus | None:

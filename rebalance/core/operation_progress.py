@@ -7,11 +7,12 @@ group that has switched keeps its configuration, whoever is down by now.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from catalog.core.codec import Unknown
-from rebalance.core.move_status import MoveState, PartitionView, partition_status
+from rebalance.core.move_status import MoveState, PartitionView, joiner_gone, partition_status
 from rebalance.core.records import MemberState
 
 SHOWN_MAX = 20
@@ -40,13 +41,15 @@ class Tally:
 @dataclass(frozen=True, slots=True)
 class PartitionStep:
     """Where one partition of an operation is. ``cause`` is empty only when it is there. ``copy_bytes``: of all
-    copies that the operation makes of it. ``untouched``: nothing of the operation has begun here."""
+    copies that the operation makes of it. ``untouched``: nothing of the operation has begun here. ``given_up``:
+    it ended here without nodes that were gone, and is not there."""
 
     partition: int
     state: MoveState
     cause: str = ""
     copy_bytes: int = 0
     untouched: bool = False
+    given_up: bool = False
 
 
 def step_of(number: int, view: PartitionView, alive: frozenset[str], copies: int = 0) -> PartitionStep:
@@ -62,6 +65,8 @@ def step_of(number: int, view: PartitionView, alive: frozenset[str], copies: int
     untouched = not view.processed and not view.recovered
     if view.recovered and at_rest:
         return PartitionStep(number, MoveState.DONE)
+    if cause := joiner_gone(view):
+        return PartitionStep(number, MoveState.WAITING, cause, copies * size, given_up=True)
     status = partition_status(view, alive)
     if _is_there(view) and at_rest:
         return PartitionStep(number, MoveState.DONE, copy_bytes=copies * size)
@@ -97,7 +102,16 @@ def advance(before: Tally, steps: Iterable[PartitionStep], at_ms: int) -> Tally:
 
 def is_finished(steps: Sequence[PartitionStep]) -> bool:
     """Whether nothing is left, seen in one look. An operation without partitions has nothing to wait for."""
-    return all(step.state is MoveState.DONE for step in steps)
+    return all(step.state is MoveState.DONE or step.given_up for step in steps)
+
+
+def given_up_cause(steps: Sequence[PartitionStep]) -> str:
+    """Why a finished operation did not get everywhere; empty: it did."""
+    causes = [step.cause for step in steps if step.given_up]
+    if not causes:
+        return ""
+    first = Counter(causes).most_common(1)[0][0]
+    return f"{first} ({len(causes)} of {len(steps)} partitions)"
 
 
 @dataclass(frozen=True, slots=True)

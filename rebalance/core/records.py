@@ -256,6 +256,41 @@ _RESTART = Codec(RestartRecord)
 _KEPT = Codec(KeptRecord)
 
 
+@dataclass(frozen=True, slots=True)
+class GivenUpJoiner:
+    """``event``: of the target that went on without it; ``times``: how often in a row it was given up;
+    ``incarnation``: of its node then, empty where that did not live."""
+
+    event: int
+    times: int
+    incarnation: str = ""
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUpRecord:
+    """A partition's move went on without joiners that were gone for too long. It says nothing once the
+    partition has taken up a later event than ``event``."""
+
+    event: int
+    joiners: dict[str, GivenUpJoiner] = field(default_factory=dict)
+    unknown: Unknown | None = field(default=None, compare=False, repr=False)
+
+    def names(self) -> tuple[str, ...]:
+        """Who was given up for ``event``."""
+        return tuple(sorted(name for name, each in self.joiners.items() if each.event == self.event))
+
+    def encode(self) -> bytes:
+        return _GIVEN_UP.encode(self)
+
+    @classmethod
+    def decode(cls, value: bytes) -> GivenUpRecord:
+        return _GIVEN_UP.decode(value)
+
+
+_GIVEN_UP = Codec(GivenUpRecord)
+
+
 def rounded_size(size_bytes: int) -> int:
     """Up to the next number with two significant bits, so that a growing group is published a few times and not
     each second."""

@@ -42,6 +42,8 @@ class TargetPointer:
     """Weights and failure domains that the target was computed with (``DataNodes``)."""
     gone: tuple[str, ...] = ()
     """HIGH_AVAILABILITY zones: nodes of the target that had left (``DataNodes``); ``available_target``."""
+    asked: int = 0
+    """Which asking for the same it answers (``DataNodes``)."""
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -60,7 +62,7 @@ class TargetPointer:
         return _POINTER.decode(value)
 
 
-_POINTER = Codec(TargetPointer, omit=("gone",))
+_POINTER = Codec(TargetPointer, omit=("gone", "asked"))
 
 
 def surplus_of_others(pointers: Iterable[TargetPointer], nodes: Sequence[str]) -> list[list[float]]:
@@ -83,10 +85,11 @@ def is_target_of(pointer: TargetPointer, intent: ZoneIntent, data_nodes: DataNod
         return False
     wanted = (data_nodes.nodes, intent.zone.partitions, *replica_counts(intent, data_nodes))
     placed = (pointer.nodes, pointer.partitions, pointer.replicas, pointer.consensus)
-    traits = (pointer.weights, pointer.domains, pointer.gone) == (
+    traits = (pointer.weights, pointer.domains, pointer.gone, pointer.asked) == (
         data_nodes.weights,
         data_nodes.domains,
         data_nodes.gone,
+        data_nodes.asked,
     )
     return placed == wanted and traits and pointer.algorithm == intent.zone.algorithm.value
 

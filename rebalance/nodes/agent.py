@@ -36,6 +36,7 @@ from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.failure_report import FailureReport
 from rebalance.nodes.fences import why_fenced
+from rebalance.nodes.heard_time import HeardTime
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
 from rebalance.nodes.map_report import MapReporter
 from rebalance.nodes.member_decision import is_kept
@@ -120,7 +121,8 @@ class NodeAgent:
         self._host = host
         self._background = background or Background(restarts=False)
         self._queue = KeyedQueue[PartitionId](RETRY, random.Random(node.name))
-        self._registration = Registration(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation)
+        heard = HeardTime(lease_ttl_s)
+        self._registration = Registration(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation, heard)
         self._copies: MirrorHost = mirrors or NoMirrors()
         self._safe_times = safe_times
         self._report = TroubleReport(
@@ -142,6 +144,7 @@ class NodeAgent:
             self._queue.add,
             self._copy_rules,
             failure_handler,
+            heard,
         )
         self._unreadable = UnreadableLog()
         self._jitter = random.Random(node.name)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from rebalance.core.admission import Limits
 from rebalance.core.backoff import Backoff
+from rebalance.core.joiners import JOINER_S
 from rebalance.core.move_status import COPY_FAILED
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 
@@ -34,10 +35,15 @@ class CopyRules:
     attempts_max: int = COPY_ATTEMPTS
     copy_s: int = COPY_S
     revision: int = 0
+    joiner_s: int = JOINER_S
+    """So long a joiner may be gone at least (``joiners``)."""
 
     @classmethod
     def of(cls, limits: Limits, revision: int) -> CopyRules:
-        return cls(limits.copy_attempts or COPY_ATTEMPTS, limits.copy_s or COPY_S, revision)
+        return cls(
+            *(limits.copy_attempts or COPY_ATTEMPTS, limits.copy_s or COPY_S, revision),
+            limits.joiner_s or JOINER_S,
+        )
 
 
 DEFAULT_RULES = CopyRules()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from rebalance.core.assignments import Assignments
+from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.failures import Failing
 from rebalance.core.group_steps import stage_of
 from rebalance.core.guarded_write import Observed, Outcome, decide_on_configuration_applied
@@ -32,6 +32,8 @@ from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unch
 from rebalance.metastore.guarded_update import commit_decided
 from rebalance.nodes.configuration import configuration_of, kept_unknown
 from rebalance.nodes.copy_attempts import CopyAttempts, CopyRules
+from rebalance.nodes.heard_time import HeardTime
+from rebalance.nodes.joiner_watch import JoinerWatch
 from rebalance.nodes.leadership import Leadership
 from rebalance.nodes.obstacles import explained, obstacle
 from rebalance.nodes.partition_view import Mirrors, PartitionView
@@ -46,7 +48,12 @@ from rebalance.ports.groups import (
     PeerSight,
     ReconfigurationFailure,
 )
-from rebalance.ports.metastore import KeysUnreadableError, Metastore, MetastoreError
+from rebalance.ports.metastore import (
+    KeysUnreadableError,
+    Metastore,
+    MetastoreError,
+    MetastoreUnavailableError,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -102,7 +109,9 @@ class LeaderDuties:
         wake: Callable[[PartitionId], None],
         rules: Callable[[], CopyRules],
         failure_handler: FailureHandler,
+        heard: HeardTime | None = None,
     ) -> None:
+        """``heard`` None: no joiner is ever given up."""
         self._node = node
         self._metastore = metastore
         self._mirrors = mirrors
@@ -111,6 +120,7 @@ class LeaderDuties:
         self._rules = rules
         self._failure_handler = failure_handler
         self._strategy = StrategyDuties(metastore, mirrors.keyspace, host)
+        self._joiners = JoinerWatch(metastore, mirrors.keyspace, rules, heard or HeardTime(0.0))
         self._drives: dict[PartitionId, _Drive] = {}
         self._written = RecentWrites()
         self._leadership = Leadership(node, host)
@@ -119,6 +129,7 @@ class LeaderDuties:
     def forget(self, partition: PartitionId) -> None:
         """The member no longer leads, or is gone."""
         self._drives.pop(partition, None)
+        self._joiners.forget(partition)
         self._leadership.stirred(partition)
 
     async def follow(self, view: PartitionView, status: MemberStatus) -> None:
@@ -146,6 +157,8 @@ class LeaderDuties:
             stable = view.stable.value
             drive.attempts = NO_ATTEMPTS
             drive.obstacle = obstacle(view, stable, _urls(view, stable), members)
+        elif await self._joiners.look(view, members):
+            drive.elected, drive.asked, drive.attempts = True, None, NO_ATTEMPTS
         elif await self._cancelled(view, status.term):
             drive.elected, drive.asked = True, None
         elif not (status.changing and drive.asked == _wanted(view)):
@@ -249,7 +262,11 @@ class LeaderDuties:
         """Bring the group to pending, or back to stable when nothing is pending."""
         if _now_s() < drive.attempts.not_before_s:
             return
-        observed, revision = await self._read(view.partition)
+        try:
+            observed, revision = await self._read(view.partition)
+        except MetastoreUnavailableError:
+            await self._repeat(view.partition, status, drive)
+            raise
         drive.elected = False
         if observed.stable is None:
             return
@@ -284,6 +301,18 @@ class LeaderDuties:
         if answer in (ChangeAnswer.RECEIVED, ChangeAnswer.ALREADY_RUNNING):
             drive.asked = asked
         self._note_answer(view.partition, drive, answer)
+
+    async def _repeat(self, partition: PartitionId, status: MemberStatus, drive: _Drive) -> None:
+        """The metastore is silent: what this agent has read in this term is tried again (M12, I3-061). Only
+        with ``queue``, where nothing takes the place of what runs; a new term begins without ``asked``."""
+        asked = drive.asked
+        if asked is None or drive.elected or status.changing or not asked.revision:
+            return
+        if asked.target.strategy is Strategy.QUEUE and not asked.target.forced:
+            answer = await self._host.change_peers_and_learners(
+                partition, status.term, asked.revision, asked.target, asked.urls
+            )
+            self._note_answer(partition, drive, answer)
 
     async def _cancelled(self, view: PartitionView, term: int) -> bool:
         """Whether a planned target took the running one's place."""

@@ -24,6 +24,7 @@ from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Delete, KeyValue, Put, Txn, unchanged
 from rebalance.metastore.unreadable_log import UnreadableLog
+from rebalance.nodes.heard_time import HeardTime
 from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -71,14 +72,17 @@ class Registration:
         data_dir: Path,
         lease_ttl_s: int = 5,
         incarnation: str = "",
+        heard: HeardTime | None = None,
     ) -> None:
-        """``incarnation``: of this start, never used before; empty: a random one."""
+        """``incarnation``: of this start, never used before; empty: a random one. ``heard`` goes on with each
+        renewal of the lease."""
         self._metastore = metastore
         self._key = keyspace.node(node.name)
         self._node = node
         self._path = data_dir / "node.json"
         self._ttl_s = lease_ttl_s
         self._lease = 0
+        self._heard = heard or HeardTime(lease_ttl_s)
         self._unreadable = UnreadableLog()
         past = self._saved = NodeFile.read(self._path)
         self._past = past.incarnation
@@ -133,6 +137,7 @@ class Registration:
                 await self._metastore.keep_lease(self._lease)
                 found = await self._metastore.get(self._key)
                 if found is not None and self._is_ours(found):
+                    self._heard.note(asyncio.get_running_loop().time())
                     self._save()
                     self._unreadable.goes_on("registration")
                     continue

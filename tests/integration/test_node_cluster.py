@@ -90,16 +90,16 @@ class NodeCluster:
         for name in names:
             data_dir = self.directory / name
             data_dir.mkdir(parents=True, exist_ok=True)
-            host = host_type(data_dir, self.ports(name), tuning=replace(tuning, tls=self.tls))
+            members = host_type(data_dir, self.ports(name), tuning=replace(tuning, tls=self.tls))
             metastore = EtcdMetastore([self.endpoint], tls=self.tls)
             agent = NodeAgent(
-                *(Node(name), metastore, self.keyspace, host, data_dir),
+                *(Node(name), metastore, self.keyspace, members, data_dir),
                 mirrors=mirrors,
                 lease_ttl_s=lease_ttl_s,
                 map_period_s=map_period_s,
                 failures_period_s=failures_period_s,
             )
-            self.nodes[name] = RunningNode(agent, host, metastore, asyncio.create_task(agent.run()))
+            self.nodes[name] = RunningNode(agent, members, metastore, asyncio.create_task(agent.run()))
 
     async def stop(self, name: str) -> None:
         node = self.nodes.pop(name)

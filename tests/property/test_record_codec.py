@@ -17,7 +17,7 @@ from catalog.core.codec import RecordNotReadableError
 from tests.record_samples import KINDS, REVISIONS
 
 GOLDEN = Path(__file__).parents[1] / "data" / "records_golden.tsv"
-MAPS = ("attributes", "engines", "zone_pauses", "members", "buckets.nodes", "peers")
+MAPS = ("attributes", "engines", "zone_pauses", "members", "buckets.nodes", "peers", "joiners")
 """Objects whose names are data: a field more is one more entry, and no unknown field."""
 VALUES_MAX = 2_500
 SOAK_VALUES_MAX = 100_000

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import cast
 
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
+from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberRole, MemberState
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.memory import MemoryMetastore
-from rebalance.nodes.copy_attempts import CopyRules
+from rebalance.nodes.copy_attempts import RETRY_MAX_S, CopyRules
 from rebalance.nodes.leader_duties import LeaderDuties
 from rebalance.nodes.partition_view import Mirrors, PartitionView, Recorded
 from rebalance.ports.groups import (
@@ -26,6 +27,7 @@ from rebalance.ports.groups import (
     MemberStatus,
     ReconfigurationFailure,
 )
+from rebalance.ports.metastore import MetastoreUnavailableError
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYS = Keyspace().partition(P0)
@@ -148,3 +150,37 @@ async def test_what_has_failed_is_told_and_tried_again_when_somebody_asks() -> N
     await world.duties.lead(seen, LEADING)
     assert len(world.group.asked) == 2
     assert await published(world) == "MEMBER_NOT_STARTED: b"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "attempts"), [(Strategy.QUEUE, 2), (Strategy.UPDATE, 1), (Strategy.CANCEL, 1)]
+)
+async def test_an_attempt_is_repeated_while_the_metastore_is_silent(strategy: Strategy, attempts: int) -> None:
+    """M12, I3-061: what was read in this term, and with ``queue`` only: with the others something newer may
+    have taken its place."""
+    world = World(ScriptedGroup("a"))
+    target = Assignments(("a", "b"), strategy=strategy)
+    await world.write(stable="a")
+    await world.metastore.commit(Txn((), (Put(KEYS.pending, target.encode()),)))
+    seen = world.seen("a", "ab")
+    await world.elected(seen)
+    world.metastore.pause()
+    failure = ReconfigurationFailure(FailureCode.UNHEALTHY_CLUSTER, "not yet")
+    await world.duties.on_reconfiguration_error(P0, failure, LEADING.term, 1)
+    await asyncio.sleep(RETRY_MAX_S)
+    with pytest.raises(MetastoreUnavailableError):
+        await world.duties.lead(seen, LEADING)
+    assert len(world.group.asked) == attempts
+    assert len(set(world.group.asked)) == 1
+
+
+async def test_a_new_term_repeats_nothing_that_it_has_not_read() -> None:
+    """M12: what was read in an earlier term is no intention of this one."""
+    world = World(ScriptedGroup("a"))
+    await world.write(stable="a", pending="ab")
+    seen = world.seen("a", "ab")
+    await world.elected(seen)
+    world.metastore.pause()
+    with pytest.raises(MetastoreUnavailableError):
+        await world.elected(seen)
+    assert len(world.group.asked) == 1

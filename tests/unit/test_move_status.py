@@ -56,6 +56,26 @@ MOVE = replace(DONE, stable=ONE, pending=THREE, configuration=configuration(ONE)
         (DONE, ALIVE, MoveState.DONE, ""),
         (replace(DONE, target=None), ALIVE, MoveState.WAITING, "PLACEMENT_NOT_COMPUTED"),
         (replace(DONE, processed=False), ALIVE, MoveState.WAITING, "TARGET_NOT_WRITTEN"),
+        (
+            replace(MOVE, configuration=configuration(Assignments(("n1", "n2")))),
+            frozenset(("n1", "n3")),
+            MoveState.WAITING,
+            "NO_MAJORITY: n2",
+        ),
+        (
+            replace(MOVE, configuration=configuration(THREE)),
+            frozenset(("n1", "n3")),
+            MoveState.WAITING,
+            "NODE_DOWN: n2",
+        ),
+        (replace(DONE, stable=ONE, given_up=("n3",)), ALIVE, MoveState.WAITING, "JOINER_GONE: n3"),
+        (replace(DONE, given_up=("n3",)), ALIVE, MoveState.DONE, ""),
+        (
+            replace(DONE, stable=ONE, processed=False, given_up=("n3",)),
+            ALIVE,
+            MoveState.WAITING,
+            "TARGET_NOT_WRITTEN",
+        ),
         (replace(DONE, stable=None), ALIVE, MoveState.WAITING, "TARGET_NOT_WRITTEN"),
         (
             replace(MOVE, configuration=configuration(ONE, Stage.CATCHING_UP, "COPY_FAILED: 3 attempts: X")),

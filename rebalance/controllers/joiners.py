@@ -1,0 +1,167 @@
+"""Asking again for what moves went on without (M2).
+
+A partition whose joiners were gone for too long rests short of its target. When such a node lives again, the
+zone's data nodes are written anew, unchanged but for their count of askings: a new event, which each partition
+takes up as any other, under the same limits. A node that comes and goes gets its copies less and less often.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from catalog.core.zone import ZoneId
+from rebalance.controllers.clock import Clock
+from rebalance.controllers.due_times import DueTimes
+from rebalance.core.data_nodes import DataNodes
+from rebalance.core.epoch import EpochRecord
+from rebalance.core.joiners import AGAIN_S, again_s, back_again
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.operation import Operation, OperationState, operation_id
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
+from rebalance.core.records import GivenUpRecord, NodeRecord
+from rebalance.core.target import TargetPointer
+from rebalance.core.txn import Get, Put, Txn, unchanged
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.unreadable_log import UnreadableLog
+from rebalance.ports.metastore import Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+AGAIN_MS = 1_000
+"""Until a zone is looked at again that could not be asked now."""
+
+
+class JoinersAgain:
+    """``nodes`` mirrors those that live, ``ask`` puts a zone into its controller's queue. Times begin anew with
+    each controller that leads. ``first_s``: after the first time that a joiner was given up."""
+
+    def __init__(
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        nodes: KeyspaceMirror,
+        clock: Clock,
+        ask: Callable[[ZoneId], None],
+        first_s: float = AGAIN_S,
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._nodes = nodes
+        self._clock = clock
+        self._ask = ask
+        self._first_s = first_s
+        self._mirror = KeyspaceMirror(metastore, keyspace.all_given_up)
+        self._mirror.listen(self.notice)
+        self._unreadable = UnreadableLog()
+        self._back_ms: dict[tuple[PartitionId, str, str, int], int] = {}
+        self._asked: dict[ZoneId, int] = {}
+        """The event of the target that was asked for anew last."""
+        self.due = DueTimes(clock)
+
+    async def follow(self) -> None:
+        """Until cancelled."""
+        await self._mirror.run()
+
+    def begin(self) -> None:
+        """Called on taking the lead."""
+        self._back_ms.clear()
+        self._asked.clear()
+        self.notice()
+
+    def notice(self, _changed: frozenset[str] = frozenset()) -> None:
+        """A node or a record has come, changed or gone."""
+        now_ms, incarnations = self._clock.now_ms(), self._incarnations()
+        back_ms: dict[tuple[PartitionId, str, str, int], int] = {}
+        zones: dict[ZoneId, int] = {}
+        for partition, record in self._records():
+            for name in back_again(record, incarnations):
+                key = partition, name, incarnations[name], record.event
+                back_ms[key] = self._back_ms.get(key, now_ms)
+                delay_s = again_s(record.joiners[name].times, self._first_s)
+                # The last of a zone's decides: they are asked for together.
+                zones[partition.zone_id] = max(
+                    zones.get(partition.zone_id, 0), back_ms[key] + int(1_000 * delay_s)
+                )
+        for zone_id in {key[0].zone_id for key in self._back_ms} - zones.keys():
+            self.due.set(zone_id, None)
+        self._back_ms = back_ms
+        for zone_id, due_ms in zones.items():
+            self.due.set(zone_id, due_ms)
+
+    async def look(self, zone_id: ZoneId) -> None:
+        """The zone is due. What cannot be done now is looked at again."""
+        try:
+            again = await self._ask_again(zone_id)
+        except RecordNotReadableError as error:
+            self._unreadable.waits(zone_id, error)
+            again = True
+        except MetastoreError as error:
+            log.info("not asked again", zone=zone_id, error=str(error))
+            again = True
+        else:
+            self._unreadable.goes_on(zone_id)
+        if again:
+            self.due.set(zone_id, self._clock.now_ms() + AGAIN_MS)
+
+    async def _ask_again(self, zone_id: ZoneId) -> bool:
+        """Whether it has to be looked at again."""
+        keys = self._keyspace
+        names = keys.data_nodes(zone_id), keys.target_pointer(zone_id), keys.epoch
+        result = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
+        data_nodes, pointer = (
+            readable(result.only(0), DataNodes.decode),
+            readable(result.only(1), TargetPointer.decode),
+        )
+        epoch = readable(result.only(2), EpochRecord.decode)
+        if epoch is not None and epoch.halted:
+            return True
+        if data_nodes is None or pointer is None or self._asked.get(zone_id) == pointer.event_revision:
+            return False
+        incarnations, back = self._incarnations(), Counter[str]()
+        for partition, record in self._records():
+            # What was written after the target, by a reset or a cancel, holds until the next event.
+            if partition.zone_id == zone_id and record.event == pointer.event_revision:
+                for name in back_again(record, incarnations):
+                    back[name] += 1
+        operation = await self._metastore.get(keys.operation(operation_id(zone_id, pointer.event_revision)))
+        asked_for = readable(operation, Operation.decode)
+        if not back or (asked_for is not None and asked_for.state is OperationState.CANCELLED):
+            return False
+        guards = tuple(
+            unchanged(name, item.mod_revision if item else 0)
+            for name, item in zip(names, map(result.only, range(len(names))), strict=True)
+        )
+        anew = replace(data_nodes, asked=data_nodes.asked + 1)
+        written = await self._metastore.commit(Txn(guards, (Put(names[0], anew.encode()),)))
+        if not written.succeeded:
+            return True
+        self._asked[zone_id] = pointer.event_revision
+        log.info("nodes are back, their copies are asked for again", zone=zone_id, partitions=dict(back))
+        self._ask(zone_id)
+        return False
+
+    def _records(self) -> list[tuple[PartitionId, GivenUpRecord]]:
+        found = []
+        for item in self._mirror.below(self._keyspace.all_given_up):
+            partition = self._keyspace.parse_given_up(item.key)
+            record = read(item, GivenUpRecord.decode)
+            if isinstance(record, Unreadable):
+                self._unreadable.waits(item.key, record)
+            elif partition is not None and record is not None:
+                self._unreadable.goes_on(item.key)
+                found.append((partition, record))
+        return found
+
+    def _incarnations(self) -> dict[str, str]:
+        """Of the nodes that live and whose records can be read."""
+        prefix = self._keyspace.nodes
+        found = {}
+        for item in self._nodes.below(prefix):
+            record = read(item, NodeRecord.decode)
+            if isinstance(record, NodeRecord):
+                found[item.key.removeprefix(prefix)] = record.incarnation
+        return found

@@ -1,0 +1,168 @@
+"""Joiners that are gone: how long one may be, and where its move goes without it (M1, M3), as pure decisions.
+
+A *joiner* is a node of pending that does not vote in stable. It is *gone* while its node does not live, or says
+that it cannot run the member. A joiner that lives and copies is never given up here, however long it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from rebalance.core.assignments import Assignments
+from rebalance.core.backoff import Backoff
+from rebalance.core.guarded_write import (
+    Decision,
+    Observed,
+    Outcome,
+    decode_trigger,
+    guards_of,
+    require_readable,
+)
+from rebalance.core.readable import readable
+from rebalance.core.records import GivenUpJoiner, GivenUpRecord, MemberRecord, MemberState
+from rebalance.core.txn import Delete, KeyValue, Put, Txn, unchanged
+
+JOINER_S = 60
+"""A joiner may be gone for so long at least."""
+JOINER_MAX_S = 3_600
+"""And for so long at most, whatever it has copied before."""
+AGAIN_S = 60.0
+AGAIN_MAX_S = 3_600.0
+"""A node that was given up lives for so long before it is asked again: the first time, and at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinerTime:
+    """What a leader has seen of one joiner. Times are of a clock that stands still while the leader's agent
+    does not hear the metastore."""
+
+    copies_since_s: float | None = None
+    gone_since_s: float | None = None
+    copied_s: float = 0.0
+    """How long it had copied when it was last seen doing so."""
+
+    def seen(self, now_s: float, *, is_gone: bool, is_listed: bool) -> JoinerTime:
+        """``is_listed``: the group has it, so what it does is copy."""
+        if is_gone:
+            return replace(self, gone_since_s=now_s if self.gone_since_s is None else self.gone_since_s)
+        if not is_listed:
+            return JoinerTime()
+        since_s = now_s if self.copies_since_s is None else self.copies_since_s
+        return JoinerTime(since_s, None, now_s - since_s)
+
+    def is_over(self, now_s: float, timeout_s: float) -> bool:
+        """Whether it has been gone for longer than it may: a restart must not cost a long copy."""
+        limit_s = min(max(timeout_s, self.copied_s), JOINER_MAX_S)
+        return self.gone_since_s is not None and now_s - self.gone_since_s >= limit_s
+
+
+def is_gone(lives: bool, record: MemberRecord | None, *, is_listed: bool) -> bool:
+    """``record``: the joiner's own; ``is_listed``: its group has this very member.
+
+    A member that is reserved and not listed waits for its leader. One that is listed is to be started by its
+    node, which sees that at once.
+    """
+    if not lives or record is None or not record.has_member:
+        return True
+    return record.state is MemberState.FAILED or (is_listed and record.state is MemberState.READY)
+
+
+def joiners_of(stable: Assignments, pending: Assignments) -> tuple[str, ...]:
+    """In pending's order."""
+    return tuple(name for name in pending.peers if name not in stable.peers)
+
+
+def target_without(
+    stable: Assignments, pending: Assignments, gone: Collection[str], holding: Collection[str] = ()
+) -> Assignments:
+    """``pending`` with each gone joiner's place taken by a voter of ``stable`` that was to leave, or empty.
+
+    ``holding``: nodes that live and vote in the group now; they come first. A joiner that learned before learns
+    again. Invariant: never fewer voters than min(|stable|, |pending|), and no node that neither of them has.
+    """
+    leaving = [name for name in stable.peers if name not in pending.peers]
+    # A stable sort: those alike keep the order that placement prefers.
+    leaving.sort(key=lambda name: name not in holding)
+    given_up = [name for name in joiners_of(stable, pending) if name in gone]
+    places = dict(zip(given_up, leaving, strict=False))
+    peers = tuple(places.get(name, name) for name in pending.peers if name not in given_up or name in places)
+    learners = [name for name in pending.learners if name not in peers]
+    learners += [name for name in given_up if name in stable.learners]
+    found = replace(pending, peers=peers, learners=tuple(learners))
+    # Back at what is stable its own order is the preference.
+    return replace(stable.at_rest(), strategy=pending.strategy) if found == stable else found
+
+
+def decide_on_joiners_gone(
+    observed: Observed,
+    gone: Mapping[str, str],
+    *,
+    given_up: KeyValue | None = None,
+    given_up_key: str,
+    holding: Collection[str] = (),
+) -> Decision:
+    """Joiners ``gone`` (node -> the incarnation that fails, empty for a node that is away) are waited for no
+    longer (M1). What is planned takes pending's place; otherwise pending goes on without them.
+
+    Going back is a move as any other: pending becomes what is stable and is never just deleted, for the group
+    may list a learner (M8). A pending that recovery has forced is left alone. The lock goes with the pending
+    that it names. The trigger stays as it is and is guarded: whatever is asked for later overtakes this.
+    """
+    require_readable(observed)
+    keys = observed.keys
+    stable = readable(observed.stable, Assignments.decode)
+    pending = readable(observed.pending, Assignments.decode)
+    if stable is None or pending is None or pending.forced:
+        return Decision(Outcome.NO_JOINER_IS_GONE)
+    names = [name for name in joiners_of(stable, pending) if name in gone]
+    if not names:
+        return Decision(Outcome.NO_JOINER_IS_GONE)
+    guards = guards_of(
+        (keys.stable, observed.stable),
+        (keys.pending, observed.pending),
+        (keys.planned, observed.planned),
+        (keys.lock, observed.lock),
+        (keys.trigger, observed.trigger),
+    )
+    unlock = (Delete(keys.lock),) if observed.lock is not None else ()
+    if observed.planned is not None:
+        writes = (Put(keys.pending, observed.planned.value), Delete(keys.planned), *unlock)
+        return Decision(Outcome.JOINERS_GONE_PLANNED_SCHEDULED, Txn(guards, writes))
+    target = target_without(stable, pending, names, holding)
+    event = readable(observed.trigger, decode_trigger) or 0
+    record = _recorded(readable(given_up, GivenUpRecord.decode), event, stable, {n: gone[n] for n in names})
+    guards = (*guards, unchanged(given_up_key, given_up.mod_revision if given_up else 0))
+    put = Put(given_up_key, record.encode())
+    return Decision(Outcome.JOINERS_GIVEN_UP, Txn(guards, (Put(keys.pending, target.encode()), put, *unlock)))
+
+
+def _recorded(
+    known: GivenUpRecord | None, event: int, stable: Assignments, gone: Mapping[str, str]
+) -> GivenUpRecord:
+    """With those that were given up before: who asks again looks how often. A node that votes by now begins
+    anew when it is gone the next time."""
+    before = known.joiners if known is not None else {}
+    joiners = {name: each for name, each in before.items() if name not in stable.peers}
+    for name, incarnation in gone.items():
+        times = joiners[name].times if name in joiners else 0
+        joiners[name] = GivenUpJoiner(event, times + 1, incarnation)
+    return GivenUpRecord(event, joiners, unknown=known.unknown if known is not None else None)
+
+
+def back_again(record: GivenUpRecord, incarnations: Mapping[str, str]) -> tuple[str, ...]:
+    """Who was given up for the record's event and lives again. ``incarnations``: of the nodes that live now; a
+    node that lived and failed is another one once it was started again."""
+    return tuple(
+        name
+        for name in record.names()
+        if name in incarnations and incarnations[name] != record.joiners[name].incarnation
+    )
+
+
+def again_s(times: int, first_s: float = AGAIN_S) -> float:
+    """How long a node lives again before it is asked for its copy, having been given up ``times`` in a row."""
+    backoff = Backoff(first_s, max(AGAIN_MAX_S, first_s), jitter=0.0)
+    for _ in range(min(times, 32)):
+        backoff = backoff.failed()
+    return backoff.pause_s

@@ -1,0 +1,125 @@
+"""What the agent beside a leader does about joiners that are gone: it measures for how long, and lets the move
+go on without them in one transaction (M1, M3; ``core.joiners`` decides).
+
+The group's list is not touched here. Pending is another one then, and the change towards it removes what is
+left of the joiner; its node destroys nothing before it is published as removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import structlog
+
+from rebalance.core.guarded_write import Observed
+from rebalance.core.joiners import JoinerTime, decide_on_joiners_gone, is_gone, joiners_of
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
+from rebalance.core.records import MemberRecord, MemberRole, NodeRecord
+from rebalance.core.txn import Compare, Get, KeyValue, Txn, unchanged
+from rebalance.nodes.copy_attempts import CopyRules
+from rebalance.nodes.heard_time import HeardTime
+from rebalance.nodes.partition_view import PartitionView
+from rebalance.ports.groups import GroupMember
+from rebalance.ports.metastore import KeysUnreadableError, Metastore
+
+log = structlog.get_logger(__name__)
+
+
+class JoinerWatch:
+    """Of the groups that one node leads. ``heard`` is the time by which joiners are judged."""
+
+    def __init__(
+        self, metastore: Metastore, keyspace: Keyspace, rules: Callable[[], CopyRules], heard: HeardTime
+    ) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._rules = rules
+        self._heard = heard
+        self._times: dict[PartitionId, dict[str, JoinerTime]] = {}
+
+    def forget(self, partition: PartitionId) -> None:
+        """The next leader begins anew, and so does this one when it leads again."""
+        self._times.pop(partition, None)
+
+    async def look(self, view: PartitionView, members: Sequence[GroupMember]) -> bool:
+        """Call it in each round while something is pending. True: pending is another one now. Raises
+        MetastoreError."""
+        if view.stable is None or view.pending is None or view.pending.value.forced:
+            self.forget(view.partition)
+            return False
+        listed = {each.peer_url for each in members}
+        before, now_s = self._times.get(view.partition, {}), self._heard.now_s
+        times: dict[str, JoinerTime] = {}
+        for name in joiners_of(view.stable.value, view.pending.value):
+            record = view.records[name].value if name in view.records else None
+            listed_here = record is not None and record.peer_url in listed
+            times[name] = before.get(name, JoinerTime()).seen(
+                now_s,
+                is_gone=is_gone(name in view.living, record, is_listed=listed_here),
+                is_listed=listed_here,
+            )
+        self._times[view.partition] = times
+        timeout_s = self._rules().joiner_s
+        over = [name for name, each in times.items() if each.is_over(now_s, timeout_s)]
+        return bool(over) and await self._give_up(view.partition, over, members, view.living)
+
+    async def _give_up(
+        self,
+        partition: PartitionId,
+        names: Sequence[str],
+        members: Sequence[GroupMember],
+        living: Collection[str],
+    ) -> bool:
+        """The mirror is a hint: who is gone is read again, at the revision of the keys that are written."""
+        keys, keyspace = self._keyspace.partition(partition), self._keyspace
+        given_up_key = keyspace.given_up(partition)
+        assigned = (keys.stable, keys.pending, keys.planned, keys.trigger, keys.lock, given_up_key)
+        own = [(keyspace.node(name), keyspace.member(partition, name)) for name in names]
+        wanted = (*assigned, *(key for pair in own for key in pair))
+        result = await self._metastore.commit(Txn((), tuple(Get(key) for key in wanted)))
+        stable, pending, planned, trigger, lock, given_up = map(result.only, range(len(assigned)))
+        gone: dict[str, str] = {}
+        guards: list[Compare] = []
+        listed = {each.peer_url for each in members}
+        try:
+            for index, (name, pair) in enumerate(zip(names, own, strict=True)):
+                node, member = (result.only(len(assigned) + 2 * index + each) for each in (0, 1))
+                record = readable(member, MemberRecord.decode)
+                is_listed = record is not None and record.peer_url in listed
+                if is_gone(node is not None, record, is_listed=is_listed):
+                    gone[name] = _incarnation(node)
+                    guards += [
+                        unchanged(key, item.mod_revision if item else 0)
+                        for key, item in zip(pair, (node, member), strict=True)
+                    ]
+            decision = decide_on_joiners_gone(
+                Observed(keys, stable, pending, planned, trigger, lock),
+                gone,
+                given_up=given_up,
+                given_up_key=given_up_key,
+                holding={
+                    each.node for each in members if each.role is MemberRole.VOTER and each.node in living
+                },
+            )
+        except RecordNotReadableError as error:
+            raise KeysUnreadableError(Unreadable(error.key, error.reason)) from error
+        if decision.transaction is None:
+            return False
+        transaction = decision.transaction
+        compares = (*transaction.compares, *guards)
+        committed = await self._metastore.commit(Txn(compares, transaction.success))
+        if committed.succeeded:
+            log.warning(
+                "joiners are gone, the move goes on without them",
+                partition=str(partition),
+                joiners=sorted(gone),
+                outcome=decision.outcome.value,
+            )
+        return committed.succeeded
+
+
+def _incarnation(node: KeyValue | None) -> str:
+    """Empty: the node does not live, or its record cannot be read."""
+    record = read(node, NodeRecord.decode)
+    return record.incarnation if isinstance(record, NodeRecord) else ""

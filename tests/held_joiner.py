@@ -1,0 +1,111 @@
+"""A data node as the product runs it, whose members can be held before a step: ``python -m
+tests.held_joiner``.
+
+While a file ``<step>-<partition>`` is in the gates' directory, that step of that partition waits: ``reserve``
+or ``join``. Everything else goes on. ``HeldHost`` holds a leader before it touches voters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from catalog.core.zone import Node
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.groups.etcd_group import EtcdGroupHost
+from rebalance.groups.etcd_tuning import EtcdTuning
+from rebalance.metastore.etcd import EtcdMetastore
+from rebalance.nodes.agent import NodeAgent
+from rebalance.ports.groups import (
+    GroupListener,
+    GroupMember,
+    MemberEndpoints,
+    PeerSight,
+    ReconfigurationFailure,
+)
+
+LEASE_S = 3
+TUNING = EtcdTuning(heartbeat_ms=300, election_ms=3_000, stop_grace_s=1.0)
+"""Patient: there are many groups on few processors, and an election is none of what is looked at."""
+LOOK_S = 0.02
+
+
+class HeldListener:
+    """Passes everything on; ``on_catch_up_finished`` once ``may_touch`` says so."""
+
+    def __init__(self, inner: GroupListener, may_touch: Callable[[PartitionId], bool]) -> None:
+        self._inner = inner
+        self._may_touch = may_touch
+
+    def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
+        return self._inner.peers(partition)
+
+    async def on_leader_elected(self, partition: PartitionId, term: int) -> None:
+        await self._inner.on_leader_elected(partition, term)
+
+    async def on_configuration_committed(
+        self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]
+    ) -> bool:
+        return await self._inner.on_configuration_committed(partition, term, members)
+
+    async def on_catch_up_finished(self, partition: PartitionId, term: int, token: int) -> bool:
+        while not self._may_touch(partition):
+            await asyncio.sleep(LOOK_S)
+        return await self._inner.on_catch_up_finished(partition, term, token)
+
+    async def on_new_peers_configuration_applied(
+        self, partition: PartitionId, applied: Assignments, term: int, token: int
+    ) -> None:
+        await self._inner.on_new_peers_configuration_applied(partition, applied, term, token)
+
+    async def on_reconfiguration_error(
+        self, partition: PartitionId, failure: ReconfigurationFailure, term: int, token: int
+    ) -> None:
+        await self._inner.on_reconfiguration_error(partition, failure, term, token)
+
+
+class HeldHost(EtcdGroupHost):
+    """``held``: partitions whose leader here does not touch voters yet."""
+
+    held: frozenset[PartitionId] = frozenset()
+
+    def open(self, node: str, listener: GroupListener) -> None:
+        super().open(node, HeldListener(listener, lambda partition: partition not in self.held))
+
+
+class HeldJoiner(EtcdGroupHost):
+    def __init__(self, data_dir: Path, ports: range, gates: Path) -> None:
+        super().__init__(data_dir, ports, tuning=TUNING)
+        self._gates = gates
+
+    async def reserve(self, partition: PartitionId) -> MemberEndpoints:
+        await self._passed("reserve", partition)
+        return await super().reserve(partition)
+
+    async def join(self, partition: PartitionId, peers: Mapping[str, str], generation: int = 0) -> None:
+        await self._passed("join", partition)
+        await super().join(partition, peers, generation)
+
+    async def _passed(self, step: str, partition: PartitionId) -> None:
+        while gate(self._gates, step, partition).exists():
+            await asyncio.sleep(LOOK_S)
+
+
+def gate(directory: Path, step: str, partition: PartitionId) -> Path:
+    return directory / f"{step}-{partition.zone_id}-{partition.partition}"
+
+
+async def main(
+    endpoint: str, prefix: str, name: str, directory: str, first: str, last: str, gates: str
+) -> None:
+    data_dir = Path(directory)
+    host = HeldJoiner(data_dir, range(int(first), int(last)), Path(gates))
+    metastore = EtcdMetastore([endpoint])
+    await NodeAgent(Node(name), metastore, Keyspace(prefix), host, data_dir, lease_ttl_s=LEASE_S).run()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -42,6 +42,9 @@ class Hosts:
     joins: bool = True
     held: frozenset[str] = frozenset()
     """Nodes whose listed learner is not started."""
+    publishes: bool = True
+    leaving: set[str] = field(default_factory=set)
+    """Nodes that were to be published as leaving."""
     tuning: EtcdTuning = TUNING
     hosts: dict[str, EtcdGroupHost] = field(default_factory=dict)
     ports: dict[str, range] = field(default_factory=dict)
@@ -76,9 +79,15 @@ class Hosts:
                 if status is not None and status.life is MemberLife.RESERVED:
                     peers = {known.node: known.peer_url for known in members}
                     await self.hosts[each.node].join(partition, peers)
+        self.leaving |= {each.node for each in members if each.leaving}
+        return self.publishes
+
+    async def on_catch_up_finished(
+        self, partition: PartitionId, term: int, token: int, joiner: str = ""
+    ) -> bool:
         return True
 
-    async def on_catch_up_finished(self, partition: PartitionId, term: int, token: int) -> bool:
+    async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
         return True
 
     async def on_new_peers_configuration_applied(

@@ -21,6 +21,7 @@ _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Is: ast.IsNot,
     ast.IsNot: ast.Is,
     ast.GtE: ast.Gt,
+    ast.Gt: ast.GtE,
 }
 _NOT_PART_OF_IT = ("encode_", "decode_")
 """A value's format is shown by round trips, not by the protocol."""

@@ -43,7 +43,13 @@ class ScriptedGroup:
         return tuple(GroupMember(name, name, MemberRole.VOTER, f"http://{name}") for name in self.voters)
 
     async def change_peers_and_learners(
-        self, _: PartitionId, term: int, token: int, target: Assignments, endpoints: dict[str, str]
+        self,
+        _: PartitionId,
+        term: int,
+        token: int,
+        target: Assignments,
+        endpoints: dict[str, str],
+        stable: tuple[str, ...] = (),
     ) -> ChangeAnswer:
         self.asked.append((token, target))
         return ChangeAnswer.RECEIVED

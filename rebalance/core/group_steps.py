@@ -182,8 +182,7 @@ def _make_room(view: GroupView, wanted: frozenset[str]) -> Step | None:
 
 def _increase(view: GroupView, target: Sequence[str], stable: Sequence[str]) -> Step | None:
     for learner in view.learners:
-        # Being in sync is what a vote needs, and the group itself checks that. While enough others serve, one
-        # that does not serve yet slows no put, also when its node has to restart it.
+        # Whether it is in sync is asked of the member itself, which may know before its node has said so.
         ready = learner.started or (learner.joined and _majority_serves_beside_one_more(view))
         return Promote(learner.peer_url) if ready else WaitStart(learner.peer_url)
     listed = {each.peer_url for each in view.members}

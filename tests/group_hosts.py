@@ -48,6 +48,9 @@ class Hosts:
     down: frozenset[str] = frozenset()
     without_mirror: frozenset[str] = frozenset()
     """What the listener says of nodes, whatever they do: ``PeerSight``."""
+    publishes: bool = True
+    leaving: set[str] = field(default_factory=set)
+    """Nodes that were to be published as leaving."""
     tuning: EtcdTuning = TUNING
     background: Background = field(default_factory=Background)
     hosts: dict[str, EtcdGroupHost] = field(default_factory=dict)
@@ -92,10 +95,16 @@ class Hosts:
                 if status is not None and status.life is MemberLife.RESERVED:
                     peers = {known.node: known.peer_url for known in members}
                     await self.hosts[each.node].join(partition, peers)
-        return True
+        self.leaving |= {each.node for each in members if each.leaving}
+        return self.publishes
 
-    async def on_catch_up_finished(self, partition: PartitionId, term: int, token: int) -> bool:
+    async def on_catch_up_finished(
+        self, partition: PartitionId, term: int, token: int, joiner: str = ""
+    ) -> bool:
         return self.finishes
+
+    async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
+        return True
 
     async def on_new_peers_configuration_applied(
         self, partition: PartitionId, applied: Assignments, term: int, token: int

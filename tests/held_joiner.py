@@ -51,10 +51,15 @@ class HeldListener:
     ) -> bool:
         return await self._inner.on_configuration_committed(partition, term, members)
 
-    async def on_catch_up_finished(self, partition: PartitionId, term: int, token: int) -> bool:
+    async def on_catch_up_finished(
+        self, partition: PartitionId, term: int, token: int, joiner: str = ""
+    ) -> bool:
         while not self._may_touch(partition):
             await asyncio.sleep(LOOK_S)
-        return await self._inner.on_catch_up_finished(partition, term, token)
+        return await self._inner.on_catch_up_finished(partition, term, token, joiner)
+
+    async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
+        return await self._inner.on_voters_left_alone(partition, term, token)
 
     async def on_new_peers_configuration_applied(
         self, partition: PartitionId, applied: Assignments, term: int, token: int

@@ -19,7 +19,7 @@ from catalog.core.zone import (
 from rebalance.core.admission import Limits, Pause
 from rebalance.core.assignments import Assignments
 from rebalance.core.bandwidth import AdmissionRecord, TokenBuckets
-from rebalance.core.change_lock import decode_lock, encode_lock
+from rebalance.core.change_lock import PendingLock, decode_lock, encode_lock
 from rebalance.core.copy_sizes import CopySizes
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.drain import Drain
@@ -266,8 +266,9 @@ KINDS = (
     ),
 )
 
-REVISIONS: tuple[tuple[str, Callable[[bytes], int], bytes], ...] = (
+REVISIONS: tuple[tuple[str, Callable[[bytes], object], bytes], ...] = (
     ("trigger", decode_trigger, encode_trigger(12)),
-    ("lock", decode_lock, encode_lock(12)),
+    ("lock", decode_lock, encode_lock(PendingLock(12))),
+    ("lock", decode_lock, encode_lock(PendingLock(12, "8e9e", 4))),
 )
-"""Records of one number; the tuple is name, reader and a value."""
+"""Records of one number or few; the tuple is name, reader and a value."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -58,8 +58,9 @@ class RecordedHost(EtcdGroupHost):
         token: int,
         target: Assignments,
         endpoints: Mapping[str, str],
+        stable: Sequence[str] = (),
     ) -> ChangeAnswer:
-        answer = await super().change_peers_and_learners(partition, term, token, target, endpoints)
+        answer = await super().change_peers_and_learners(partition, term, token, target, endpoints, stable)
         self.requests.append(Request(partition, term, token, target, answer))
         return answer
 

@@ -3,7 +3,8 @@
 ``next_step`` looks at the list that the group has committed, at its leader and at the target, and names the one
 step to take now. It keeps no memory, so whoever leads continues an interrupted change from the list alone.
 Order: make room (a learner nobody wants, a dead voter nobody wants), then increase, then hand leadership over,
-then decrease.
+then decrease. Voters of a target that was given up leave before the next one joins, so that no pile of them
+grows from target to target.
 
 Invariants, whatever the starting point:
 - a removal never leaves fewer living voters than a majority of the voters that remain;
@@ -72,7 +73,7 @@ class WaitStart:
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """Asked again and again: the group refuses until the learner is in sync."""
+    """Once the learner is in sync."""
 
     peer_url: str
 
@@ -132,8 +133,9 @@ Step = (
 )
 
 
-def next_step(view: GroupView, target: Sequence[str]) -> Step:
+def next_step(view: GroupView, target: Sequence[str], stable: Sequence[str] = ()) -> Step:
     """The step that brings ``view`` nearer to voters = ``target`` (peer URLs, the preferred primary first).
+    ``stable``: peer URLs of the voters before the move; empty where nobody knows them.
 
     Raises ValueError for an empty target: a group cannot be reconfigured away.
     """
@@ -142,7 +144,16 @@ def next_step(view: GroupView, target: Sequence[str]) -> Step:
     if not view.leader:
         return WaitLeader()
     wanted = frozenset(target)
-    return _make_room(view, wanted) or _increase(view, target) or _decrease(view, target, wanted) or Done()
+    return (
+        _make_room(view, wanted) or _increase(view, target, stable) or _decrease(view, target, wanted) or Done()
+    )
+
+
+def touches_voters(step: Step, view: GroupView) -> bool:
+    """Whether the step changes who votes or leads, or says that the change is over: only under the lock."""
+    if isinstance(step, Remove | AnnounceLeaving):
+        return step.peer_url in {voter.peer_url for voter in view.voters}
+    return isinstance(step, Promote | MoveLeader | Done)
 
 
 def leaves_first(view: GroupView, target: Sequence[str]) -> str | None:
@@ -169,16 +180,29 @@ def _make_room(view: GroupView, wanted: frozenset[str]) -> Step | None:
     return None
 
 
-def _increase(view: GroupView, target: Sequence[str]) -> Step | None:
+def _increase(view: GroupView, target: Sequence[str], stable: Sequence[str]) -> Step | None:
     for learner in view.learners:
-        # Being in sync is what a vote needs, and the group itself checks that. While enough others serve, one
-        # that does not serve yet slows no put, also when its node has to restart it.
+        # Whether it is in sync is asked of the member itself, which may know before its node has said so.
         ready = learner.started or (learner.joined and _majority_serves_beside_one_more(view))
         return Promote(learner.peer_url) if ready else WaitStart(learner.peer_url)
     listed = {each.peer_url for each in view.members}
     for peer_url in target:
         if peer_url not in listed:
-            return AddLearner(peer_url)
+            return _shed(view, target, stable) or AddLearner(peer_url)
+    return None
+
+
+def _shed(view: GroupView, target: Sequence[str], stable: Sequence[str]) -> Step | None:
+    """A living voter in neither ``stable`` nor ``target`` leaves now. Where it cannot, the increase goes on:
+    as the leader, as the only copy on a node that is to learn, or when too few voters would be left."""
+    known = {*stable, *target}
+    fewest = min(len(stable), len(target))
+    if not stable or len(view.voters) <= fewest:
+        return None
+    for voter in view.voters:
+        stays = voter.peer_url in known or voter.peer_url == view.leader or voter.mirror_awaited
+        if not stays and not voter.down and _majority_lives_without(view, voter):
+            return Remove(voter.peer_url) if voter.announced else AnnounceLeaving(voter.peer_url)
     return None
 
 
@@ -221,12 +245,16 @@ def stage_of(
 ) -> Stage:
     """The stage of a change, told from the committed list and the two keys alone (node names).
 
-    CATCHING_UP: a learner is in the list and no voter was added or removed. JOINT: from the first promotion or
-    removal until the list is the target. STABLE: the list is the target and the stable key is not switched.
+    CATCHING_UP: members are to join, one copies or the next one is to be added; voters are touched only at the
+    moment when one is promoted. JOINT: all have joined, or nobody does, and voters are to leave; with
+    ``update`` and ``cancel`` under the lock. STABLE: the list is the target and the stable key is not switched.
     """
     voting, learning, old = frozenset(voters), frozenset(learners), frozenset(stable)
-    if pending is not None and voting == frozenset(pending) and not learning:
+    new = old if pending is None else frozenset(pending)
+    if pending is not None and voting == new and not learning:
         return Stage.STABLE
+    if learning:
+        return Stage.CATCHING_UP
     if voting == old:
-        return Stage.CATCHING_UP if learning else Stage.NONE
-    return Stage.JOINT
+        return Stage.NONE
+    return Stage.JOINT if new <= voting else Stage.CATCHING_UP

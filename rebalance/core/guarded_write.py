@@ -47,10 +47,10 @@ class Outcome(Enum):
     CANCELLED_IS_NOT_PENDING = "CANCELLED_IS_NOT_PENDING"
     NOTHING_PLANNED = "NOTHING_PLANNED"
     CANCEL_PLANNED_SCHEDULED = "CANCEL_PLANNED_SCHEDULED"
-    CANCEL_PLANNED_DROPPED = "CANCEL_PLANNED_DROPPED"
 
     NOTHING_LOCKED = "NOTHING_LOCKED"
     LOCK_KEPT = "LOCK_KEPT"
+    LOCK_OF_LATER_TERM = "LOCK_OF_LATER_TERM"
     LOCK_CLEARED = "LOCK_CLEARED"
     LOCK_CLEARED_PLANNED_SCHEDULED = "LOCK_CLEARED_PLANNED_SCHEDULED"
     LOCK_CLEARED_PLANNED_DROPPED = "LOCK_CLEARED_PLANNED_DROPPED"
@@ -88,7 +88,7 @@ class Observed:
 
 
 def encode_revision(field: str, revision: int) -> bytes:
-    """A value that is one revision, as the trigger's and the lock's are."""
+    """A value that is one revision, as the trigger's is."""
     return dump({"v": FORMAT, field: revision})
 
 

@@ -101,6 +101,8 @@ class EtcdMemberEntry:
     name: str
     peer_url: str
     is_learner: bool
+    client_url: str = ""
+    """Empty until the member has joined once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,8 @@ class EtcdStatus:
     """Of ``size_bytes``: without what defragmentation would give back."""
     no_space: bool = False
     """A member's alarm is raised: the group takes no puts."""
+    commit_index: int = 0
+    """The last log entry that this member knows to be committed."""
 
 
 def open_channel(client_url: str, tls: TlsFiles | None = None, answer_bytes_max: int = 4 << 20) -> Any:
@@ -153,6 +157,7 @@ class EtcdApi:
             reply.isLearner,
             reply.dbSizeInUse,
             any("NOSPACE" in each for each in reply.errors),
+            reply.raftIndex,
         )
 
     async def members(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
@@ -162,7 +167,10 @@ class EtcdApi:
             await answer(self._kv.Range(_BARRIER, timeout=CALL_TIMEOUT_S))
         reply = await answer(self._cluster.MemberList(rpc.MemberListRequest(), timeout=CALL_TIMEOUT_S))
         return tuple(
-            EtcdMemberEntry(each.ID, each.name, each.peerURLs[0], each.isLearner) for each in reply.members
+            EtcdMemberEntry(
+                each.ID, each.name, each.peerURLs[0], each.isLearner, next(iter(each.clientURLs), "")
+            )
+            for each in reply.members
         )
 
     async def add_learner(self, peer_url: str) -> None:

@@ -1,15 +1,17 @@
 """A change of peers under way: the loop that the leader's node runs, one step at a time from the member list.
 
 One attempt. It ends when the list is the target (``on_new_peers_configuration_applied``) or with the reason
-why it cannot go on now (``on_reconfiguration_error``); the agent decides when to try again. Membership calls
-carry no term, so a step of a leader that was deposed a moment ago may still land: the next step is computed
-from the list as it is then, and is right for that list.
+why it cannot go on now (``on_reconfiguration_error``); the agent decides when to try again. Voters are touched
+between ``on_catch_up_finished`` and ``on_voters_left_alone`` only, and nobody copies in between. Membership
+calls carry no term, so a step of a leader that was deposed a moment ago may still land: the next step is
+computed from the list as it is then, and is right for that list.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 
 import structlog
@@ -31,12 +33,13 @@ from rebalance.core.group_steps import (
     WaitStart,
     leaves_first,
     next_step,
+    touches_voters,
 )
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole
-from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, FailureKind
+from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStatus, FailureKind
 from rebalance.groups.etcd_tuning import EtcdTuning
-from rebalance.groups.member_calls import GroupMemberCalls
+from rebalance.groups.member_calls import GroupCalls, GroupMemberCalls
 from rebalance.ports.groups import (
     FailureCode,
     GroupListener,
@@ -49,6 +52,9 @@ from rebalance.ports.groups import (
 log = structlog.get_logger(__name__)
 
 WAIT_MIN_S, WAIT_S = 0.02, 0.1
+
+CallsAt = Callable[[PartitionId, str], AbstractAsyncContextManager[GroupCalls]]
+"""To another node's member, at its client URL."""
 
 
 def group_identity(partition: PartitionId) -> bytes:
@@ -64,12 +70,13 @@ class AttemptEndedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
-    """``endpoints``: node -> peer URL of every voter of the target."""
+    """``endpoints``: node -> peer URL of every voter of the target; ``stable_urls``: who votes before it."""
 
     term: int
     token: int
     target: Assignments
     endpoints: Mapping[str, str]
+    stable_urls: tuple[str, ...] = ()
 
     @property
     def target_urls(self) -> tuple[str, ...]:
@@ -78,10 +85,11 @@ class ChangeRequest:
 
 @dataclass(slots=True)
 class Progress:
-    """Survives attempts: when each leaving member was published, and whether voters were touched yet."""
+    """Survives attempts, not leaders and targets. ``announced_at``: when each leaving member was published;
+    ``awaited_index``: what each joining member, by its id, has to have applied before it may vote."""
 
     announced_at: dict[str, float] = field(default_factory=dict)
-    voters_touched: bool = False
+    awaited_index: dict[int, int] = field(default_factory=dict)
 
 
 def group_members(
@@ -109,7 +117,8 @@ def group_members(
 
 
 class EtcdChange:
-    """``run`` is one attempt; ``in_call`` is true inside a step that cannot be interrupted."""
+    """``run`` is one attempt; ``in_call`` is true inside a step that cannot be interrupted, ``touches_voters``
+    from the listener's leave for such steps until they are over."""
 
     def __init__(
         self,
@@ -119,24 +128,30 @@ class EtcdChange:
         progress: Progress,
         listener: GroupListener,
         tuning: EtcdTuning,
+        calls_at: CallsAt,
     ) -> None:
         self.request = request
         self.in_call = False
+        self.touches_voters = False
         self._partition = partition
         self._member = member
         self._progress = progress
         self._listener = listener
         self._tuning = tuning
+        self._calls_at = calls_at
+        self._joiners: dict[str, GroupCalls] = {}
+        self._opened = AsyncExitStack()
+        self._status: EtcdStatus | None = None
         self._waiting_for: Step | None = None
         self._waiting_since = 0.0
         self._entries: tuple[EtcdMemberEntry, ...] = ()
-        self._may_touch_voters = False
 
     async def run(self) -> None:
         """Calls exactly one of the two hooks, unless it is cancelled."""
         request = self.request
         try:
-            await self._steps()
+            async with self._opened:
+                await self._steps()
         except AttemptEndedError as ended:
             failure = ended.failure
         except CallFailedError as failed:
@@ -163,9 +178,12 @@ class EtcdChange:
     async def _steps(self) -> None:
         while True:
             view = await self._observe()
-            step = next_step(view, self.request.target_urls)
-            if _touches_voters(step, view) and not self._may_touch_voters:
-                await self._ask_to_touch_voters()
+            step = next_step(view, self.request.target_urls, self.request.stable_urls)
+            joiner = step.peer_url if isinstance(step, Promote) else ""
+            if touches_voters(step, view) and (not joiner or await self._is_in_sync(joiner)):
+                await self._begin_to_touch_voters(joiner)
+            else:
+                await self._leave_voters_alone()
             if isinstance(step, Done):
                 await self._store_list(view)
                 await self._publish()
@@ -181,21 +199,52 @@ class EtcdChange:
         if len(view.voters) == 1:
             await self._member.api.claim_identity(group_identity(self._partition))
 
-    async def _ask_to_touch_voters(self) -> None:
-        request = self.request
+    async def _begin_to_touch_voters(self, joiner: str) -> None:
+        if self.touches_voters:
+            return
+        joining = f"{self._id_of(joiner):x}" if joiner else ""
+        request, hook = self.request, self._listener.on_catch_up_finished
+        await self._allowed(hook(self._partition, request.term, request.token, joining))
+        self.touches_voters = True
+
+    async def _leave_voters_alone(self) -> None:
+        if not self.touches_voters:
+            return
+        request, hook = self.request, self._listener.on_voters_left_alone
+        await self._allowed(hook(self._partition, request.term, request.token))
+        self.touches_voters = False
+
+    async def _allowed(self, answer: Awaitable[bool]) -> None:
         self.in_call = True
         try:
-            allowed = await self._listener.on_catch_up_finished(self._partition, request.term, request.token)
+            allowed = await answer
         finally:
             self.in_call = False
         if not allowed:
-            detail = f"the target of token {request.token} is not to be finished"
+            detail = f"the target of token {self.request.token} is not to be finished"
             raise AttemptEndedError(ReconfigurationFailure(FailureCode.SUPERSEDED, detail))
-        self._may_touch_voters = True
+
+    async def _is_in_sync(self, peer_url: str) -> bool:
+        """Whether the joining member has applied what was committed when it was first asked for in this term.
+        The group itself asks for nine tenths of the leader's log only, and of a member that may be gone. What
+        the leader knows of the member's log is not to be had over gRPC, so one that does not answer is not in
+        sync."""
+        entry = next(each for each in self._entries if each.peer_url == peer_url)
+        if self._status is None or not entry.client_url:
+            return False
+        awaited = self._progress.awaited_index.setdefault(entry.member_id, self._status.commit_index)
+        try:
+            if entry.client_url not in self._joiners:
+                calls = self._calls_at(self._partition, entry.client_url)
+                self._joiners[entry.client_url] = await self._opened.enter_async_context(calls)
+            status = await self._joiners[entry.client_url].status()
+        except CallFailedError:
+            return False
+        return status.member_id == entry.member_id and status.applied_index >= awaited
 
     async def _observe(self) -> GroupView:
         """The list as of now, or the end of the attempt when this member no longer leads in the same term."""
-        status = await self._member.api.status()
+        self._status = status = await self._member.api.status()
         if status.leader_id != status.member_id or status.term != self.request.term:
             detail = f"term {self.request.term} is over, now {status.term}"
             raise AttemptEndedError(ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, detail))
@@ -251,14 +300,20 @@ class EtcdChange:
                 pass
 
     async def _promote(self, step: Step, peer_url: str) -> None:
+        if not self.touches_voters:
+            await self._wait(step, FailureCode.CATCH_UP_TIMEOUT, peer_url)
+            return
+        member_id = self._id_of(peer_url)
         try:
-            await self._call(self._member.api.promote(self._id_of(peer_url)))
+            await self._call(self._member.api.promote(member_id))
         except CallFailedError as failed:
             if failed.kind is not FailureKind.NOT_IN_SYNC:
                 raise
+            # So much was written meanwhile: it has to come nearer, and nobody waits for it under the lock.
+            self._progress.awaited_index.pop(member_id, None)
+            await self._leave_voters_alone()
             await self._wait(step, FailureCode.CATCH_UP_TIMEOUT, peer_url)
             return
-        self._progress.voters_touched = True
         log.info("promoted", partition=str(self._partition), peer_url=peer_url)
         await self._refresh_and_publish()
 
@@ -284,7 +339,6 @@ class EtcdChange:
     async def _remove(self, peer_url: str) -> None:
         entry = next(each for each in self._entries if each.peer_url == peer_url)
         await self._call(self._member.api.remove(entry.member_id))
-        self._progress.voters_touched |= not entry.is_learner
         self._progress.announced_at.pop(peer_url, None)
         await self._refresh_and_publish()
 
@@ -341,12 +395,6 @@ class EtcdChange:
             case WaitMirror(peer_url):
                 return ReconfigurationFailure(FailureCode.MIRROR_NOT_RUNNING, "", peer_url)
         return None
-
-
-def _touches_voters(step: Step, view: GroupView) -> bool:
-    if isinstance(step, Remove | AnnounceLeaving):
-        return step.peer_url in {voter.peer_url for voter in view.voters}
-    return isinstance(step, Promote | MoveLeader | Done)
 
 
 _CODES: Mapping[FailureKind, FailureCode] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -188,6 +188,19 @@ class SteppedGroupHost(ABC):
         led = self._led.setdefault(partition, _Led())
         return group_members(entries, self._listening.peers(partition), led.progress.announced_at)
 
+    async def settled_configuration(self, partition: PartitionId, term: int) -> tuple[GroupMember, ...]:
+        member = self._member(partition)
+        try:
+            # What was proposed in this term before it is applied with it, or never will be.
+            await member.api.claim_identity(group_identity(partition))
+            members = await self.configuration(partition, linearizable=True)
+            status = await member.api.status()
+        except CallFailedError as failed:
+            raise MemberUnavailableError(str(failed)) from failed
+        if status.leader_id != status.member_id or status.term != term:
+            raise MemberUnavailableError(f"term {term} of {partition} is over, now {status.term}")
+        return members
+
     async def change_peers_and_learners(
         self,
         partition: PartitionId,
@@ -195,16 +208,17 @@ class SteppedGroupHost(ABC):
         token: int,
         target: Assignments,
         endpoints: Mapping[str, str],
+        stable: Sequence[str] = (),
     ) -> ChangeAnswer:
         led = self._led.setdefault(partition, _Led())
         refused = _refusal(led, term, token)
         if refused is not None:
             return refused
-        request = ChangeRequest(term, token, target, dict(endpoints))
+        request = ChangeRequest(term, token, target, dict(endpoints), tuple(stable))
         if led.change is not None and led.is_changing:
             if led.change.request == request:
                 return ChangeAnswer.ALREADY_RUNNING
-            if led.change.in_call or (led.progress.voters_touched and not target.forced):
+            if led.change.in_call or (led.change.touches_voters and not target.forced):
                 return ChangeAnswer.BUSY
             await self._end_change(partition)
         if token != led.token:
@@ -212,7 +226,9 @@ class SteppedGroupHost(ABC):
             led.progress = Progress()
         led.token = token
         member = self._member(partition)
-        led.change = EtcdChange(partition, member, request, led.progress, self._listening, self._tuning)
+        led.change = EtcdChange(
+            partition, member, request, led.progress, self._listening, self._tuning, self.calls_at
+        )
         led.task = asyncio.create_task(self._run(partition, led.change), name=f"change {partition}")
         return ChangeAnswer.RECEIVED
 
@@ -222,7 +238,7 @@ class SteppedGroupHost(ABC):
             return CancelAnswer.NOT_LEADER
         if not led.is_changing or led.change is None or led.token != token:
             return CancelAnswer.NOTHING_RUNNING
-        if led.progress.voters_touched or led.change.in_call:
+        if led.change.touches_voters or led.change.in_call:
             return CancelAnswer.TOO_LATE
         await self._end_change(partition)
         member = self._member(partition)

@@ -349,7 +349,8 @@ class SimulatedCluster:
         now = asyncio.get_running_loop().time()
         replica.answers, replica.up_since = True, now
         if not entry.name:
-            group.entries[entry.member_id] = replace(entry, name=replica.node)
+            client_url = replica.endpoints.client_url
+            group.entries[entry.member_id] = replace(entry, name=replica.node, client_url=client_url)
         replica.synced_at = now + (group.rng.uniform(*self.rates.catch_up_s) if entry.is_learner else 0.0)
         if not group.has_leader:
             group.elect()

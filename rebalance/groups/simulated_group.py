@@ -187,13 +187,18 @@ class SimulatedCalls:
     async def status(self) -> EtcdStatus:
         group = await self._reach()
         own = group.entries.get(self._replica.member_id)
+        learns = own is not None and own.is_learner
+        # Whoever copies has nothing until it has all.
+        copies = learns and self._replica.synced_at > asyncio.get_running_loop().time()
+        applied = 0 if copies else group.applied
         return EtcdStatus(
             self._replica.member_id,
             group.leader_id if group.has_leader else 0,
             group.term,
-            group.applied,
+            applied,
             1024 * group.applied,
-            own is not None and own.is_learner,
+            learns,
+            commit_index=group.applied,
         )
 
     async def members(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from catalog.core.zone import Node, ZoneIntent
 from rebalance.core.assignments import Assignments
@@ -79,6 +79,9 @@ class EngineHosts:
     ) -> tuple[GroupMember, ...]:
         return await self._of(partition).configuration(partition, linearizable=linearizable)
 
+    async def settled_configuration(self, partition: PartitionId, term: int) -> tuple[GroupMember, ...]:
+        return await self._of(partition).settled_configuration(partition, term)
+
     async def change_peers_and_learners(
         self,
         partition: PartitionId,
@@ -86,9 +89,10 @@ class EngineHosts:
         token: int,
         target: Assignments,
         endpoints: Mapping[str, str],
+        stable: Sequence[str] = (),
     ) -> ChangeAnswer:
         host = self._of(partition)
-        return await host.change_peers_and_learners(partition, term, token, target, endpoints)
+        return await host.change_peers_and_learners(partition, term, token, target, endpoints, stable)
 
     async def cancel_change_peers(self, partition: PartitionId, term: int, token: int) -> CancelAnswer:
         return await self._of(partition).cancel_change_peers(partition, term, token)

@@ -16,16 +16,15 @@ from dataclasses import dataclass, replace
 import structlog
 
 from rebalance.core.assignments import Assignments, Strategy
+from rebalance.core.change_lock import PendingLock, decode_lock
 from rebalance.core.failures import Failing
-from rebalance.core.group_steps import stage_of
 from rebalance.core.guarded_write import Observed, Outcome, decide_on_configuration_applied
 from rebalance.core.keys import PartitionId
-from rebalance.core.readable import RecordNotReadableError, Unreadable, readable
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.records import (
     ConfigurationRecord,
     MemberRole,
     MemberState,
-    Stage,
     rounded_size,
 )
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
@@ -38,13 +37,14 @@ from rebalance.nodes.leadership import Leadership
 from rebalance.nodes.obstacles import explained, obstacle
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.recent_writes import RecentWrites
-from rebalance.nodes.strategy_duties import StrategyDuties, read_assignments
+from rebalance.nodes.strategy_duties import MOVED_ON, StrategyDuties, read_assignments
 from rebalance.ports.groups import (
     ChangeAnswer,
     FailureCode,
     GroupHost,
     GroupMember,
     MemberStatus,
+    MemberUnavailableError,
     PeerSight,
     ReconfigurationFailure,
 )
@@ -59,14 +59,6 @@ log = structlog.get_logger(__name__)
 
 ACTIVE_S = 0.1
 BLOCKED_S = 0.5
-
-MOVED_ON = (
-    Outcome.CANCEL_PLANNED_SCHEDULED,
-    Outcome.CANCEL_PLANNED_DROPPED,
-    Outcome.LOCK_CLEARED_PLANNED_SCHEDULED,
-    Outcome.LOCK_CLEARED_PLANNED_DROPPED,
-)
-"""Pending is another one now, or none: it is read again before anything is asked for."""
 
 NO_ATTEMPTS = CopyAttempts()
 
@@ -159,7 +151,7 @@ class LeaderDuties:
             drive.obstacle = obstacle(view, stable, _urls(view, stable), members)
         elif await self._joiners.look(view, members):
             drive.elected, drive.asked, drive.attempts = True, None, NO_ATTEMPTS
-        elif await self._cancelled(view, status.term):
+        elif await self._unlocked(view, status) or await self._cancelled(view, status.term):
             drive.elected, drive.asked = True, None
         elif not (status.changing and drive.asked == _wanted(view)):
             await self._drive(view, status, drive)
@@ -220,17 +212,33 @@ class LeaderDuties:
             log.info("configuration not published yet", partition=str(partition), error=str(error))
             return False
 
-    async def on_catch_up_finished(self, partition: PartitionId, term: int, token: int) -> bool:
+    async def on_catch_up_finished(
+        self, partition: PartitionId, term: int, token: int, joiner: str = ""
+    ) -> bool:
         """A change back to stable has no pending to lock."""
         drive = self._drives.get(partition)
         if drive is None or drive.asked is None:
             return False
         if drive.asked.revision == 0:
             return True
+        strategy = drive.asked.target.strategy
         try:
-            return await self._strategy.may_touch_voters(partition, token, drive.asked.target.strategy)
+            return await self._strategy.may_touch_voters(partition, term, token, strategy, joiner)
         except MetastoreError as error:
             log.info("pending not locked yet", partition=str(partition), error=str(error))
+            return False
+
+    async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
+        drive = self._drives.get(partition)
+        if drive is None or drive.asked is None:
+            return False
+        if drive.asked.revision == 0 or not drive.asked.target.strategy.locks_pending:
+            return True
+        try:
+            return await self._strategy.unlock(partition, term) not in (*MOVED_ON, Outcome.LOCK_OF_LATER_TERM)
+        except (MetastoreError, MemberUnavailableError) as error:
+            # The next round does it first.
+            log.info("pending not unlocked yet", partition=str(partition), error=str(error))
             return False
 
     async def on_new_peers_configuration_applied(
@@ -280,16 +288,16 @@ class LeaderDuties:
         # A change that runs for another target has to be replaced first, also where only learners differ.
         if is_applied and not status.changing:
             if observed.pending is not None and await self._strategy.may_touch_voters(
-                view.partition, token, target.strategy
+                view.partition, status.term, token, target.strategy
             ):
                 await self.on_new_peers_configuration_applied(
                     view.partition, Assignments(target.peers, target.learners), status.term, token
                 )
             return
         if observed.lock is not None and not status.changing:
-            stage = _stage(observed, members)
-            if stage is Stage.NONE and await self._strategy.note_stage(view.partition, stage) in MOVED_ON:
-                drive.elected = True
+            # Whatever the mirror shows: what was planned under it may be wanted instead.
+            drive.elected = await self._strategy.unlock(view.partition, status.term) in MOVED_ON
+            if drive.elected:
                 return
         asked = _Wanted(target, observed.pending.mod_revision if observed.pending else 0, urls)
         if status.changing and drive.asked == asked:
@@ -297,7 +305,10 @@ class LeaderDuties:
         drive.obstacle = obstacle(view, target, urls, members)
         if drive.obstacle:
             return
-        answer = await self._host.change_peers_and_learners(view.partition, status.term, token, target, urls)
+        stable_urls = tuple(_urls(view, readable(observed.stable, Assignments.decode)).values())
+        answer = await self._host.change_peers_and_learners(
+            view.partition, status.term, token, target, urls, stable_urls
+        )
         if answer in (ChangeAnswer.RECEIVED, ChangeAnswer.ALREADY_RUNNING):
             drive.asked = asked
         self._note_answer(view.partition, drive, answer)
@@ -313,6 +324,15 @@ class LeaderDuties:
                 partition, status.term, asked.revision, asked.target, asked.urls
             )
             self._note_answer(partition, drive, answer)
+
+    async def _unlocked(self, view: PartitionView, status: MemberStatus) -> bool:
+        """Whether another target took pending's place because no voter is touched under the lock now. A change
+        that runs sees to its own lock, not to what a deposed leader has left."""
+        lock = read(self._mirrors.partitions.get(view.keys.lock), decode_lock)
+        if not isinstance(lock, PendingLock) or (status.changing and lock.term >= status.term):
+            return False
+        outcome = await self._strategy.unlock(view.partition, status.term, of_earlier_terms=status.changing)
+        return outcome in MOVED_ON
 
     async def _cancelled(self, view: PartitionView, term: int) -> bool:
         """Whether a planned target took the running one's place."""
@@ -407,14 +427,6 @@ def _now_s() -> float:
 
 def _revision(view: PartitionView) -> int:
     return view.pending.mod_revision if view.pending is not None else 0
-
-
-def _stage(observed: Observed, members: tuple[GroupMember, ...]) -> Stage:
-    voters = [each.node for each in members if each.role is MemberRole.VOTER]
-    learners = [each.node for each in members if each.role is MemberRole.LEARNER]
-    stable = readable(observed.stable, Assignments.decode)
-    pending = readable(observed.pending, Assignments.decode)
-    return stage_of(voters, learners, stable.peers if stable else (), pending.peers if pending else None)
 
 
 def _wanted(view: PartitionView) -> _Wanted | None:

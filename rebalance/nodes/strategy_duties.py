@@ -7,22 +7,31 @@ from collections.abc import Callable
 
 import structlog
 
-from rebalance.core.assignments import Strategy
+from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.change_lock import (
     decide_on_catch_up_finished,
     decide_on_change_cancelled,
-    decide_on_change_ended,
+    decide_on_unlock,
+    decode_lock,
 )
+from rebalance.core.group_steps import stage_of
 from rebalance.core.guarded_write import Decision, Observed, Outcome, require_readable
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import RecordNotReadableError, Unreadable
-from rebalance.core.records import Stage
+from rebalance.core.readable import RecordNotReadableError, Unreadable, readable
+from rebalance.core.records import MemberRole, Stage
 from rebalance.core.txn import Get, KeyValue, Txn
 from rebalance.metastore.guarded_update import commit_decided
-from rebalance.ports.groups import CancelAnswer, GroupHost
+from rebalance.ports.groups import CancelAnswer, GroupHost, GroupMember
 from rebalance.ports.metastore import KeysUnreadableError, Metastore
 
 log = structlog.get_logger(__name__)
+
+MOVED_ON = (
+    Outcome.CANCEL_PLANNED_SCHEDULED,
+    Outcome.LOCK_CLEARED_PLANNED_SCHEDULED,
+    Outcome.LOCK_CLEARED_PLANNED_DROPPED,
+)
+"""Pending is another one now, or none: it is read again before anything is asked for."""
 
 
 async def read_assignments(
@@ -42,6 +51,7 @@ async def read_assignments(
     observed = Observed(keys, stable, pending, planned, lock=lock)
     try:
         require_readable(observed)
+        readable(lock, decode_lock)
     except RecordNotReadableError as error:
         raise KeysUnreadableError(Unreadable(error.key, error.reason)) from error
     return observed, result.revision
@@ -56,16 +66,27 @@ class StrategyDuties:
         self._keyspace = keyspace
         self._host = host
 
-    async def may_touch_voters(self, partition: PartitionId, token: int, strategy: Strategy) -> bool:
+    async def may_touch_voters(
+        self, partition: PartitionId, term: int, token: int, strategy: Strategy, joiner: str = ""
+    ) -> bool:
         """True once pending as of ``token`` is locked (I3A-014, I3A-015)."""
         if not strategy.locks_pending:
             return True
-        outcome = await self._commit(partition, lambda observed: decide_on_catch_up_finished(observed, token))
+        outcome = await self._commit(
+            partition, lambda found: decide_on_catch_up_finished(found, token, term=term, joiner=joiner)
+        )
         return outcome in (Outcome.PENDING_LOCKED, Outcome.PENDING_LOCKED_AGAIN)
 
-    async def note_stage(self, partition: PartitionId, stage: Stage) -> Outcome:
-        """No change runs and the group is at ``stage``: a lock that was left goes at NONE (I3A-018)."""
-        return await self._commit(partition, lambda observed: decide_on_change_ended(observed, stage))
+    async def unlock(self, partition: PartitionId, term: int, *, of_earlier_terms: bool = False) -> Outcome:
+        """The leader of ``term`` touches no voter now: the lock goes, and what was planned takes its turn
+        (I3A-018). Asks the group first. Raises MemberUnavailableError."""
+        members = await self._host.settled_configuration(partition, term)
+        return await self._commit(
+            partition,
+            lambda found: decide_on_unlock(
+                found, _stage(found, members), term=term, of_earlier_terms=of_earlier_terms
+            ),
+        )
 
     async def cancel(self, partition: PartitionId, term: int, strategy: Strategy) -> Outcome | None:
         """Something is planned: give the running change up while that is possible (I3A-025..027). None when
@@ -94,3 +115,11 @@ class StrategyDuties:
         if revision:
             log.info("pending lock", partition=str(partition), outcome=outcome.value)
         return outcome
+
+
+def _stage(observed: Observed, members: tuple[GroupMember, ...]) -> Stage:
+    voters = [each.node for each in members if each.role is MemberRole.VOTER]
+    learners = [each.node for each in members if each.role is MemberRole.LEARNER]
+    stable = readable(observed.stable, Assignments.decode)
+    pending = readable(observed.pending, Assignments.decode)
+    return stage_of(voters, learners, stable.peers if stable else (), pending.peers if pending else None)

@@ -6,7 +6,7 @@ of the host whose member leads. Accepted means started; what becomes of it comes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -117,7 +117,7 @@ class ChangeAnswer(Enum):
 
     RECEIVED = "RECEIVED"
     ALREADY_RUNNING = "ALREADY_RUNNING"  # the very same request is under way
-    BUSY = "BUSY"  # an earlier change has touched voters, or is inside a call: ask again (forced ones need not)
+    BUSY = "BUSY"  # an earlier change touches voters, or is inside a call: ask again (forced ones need not)
     NOT_LEADER = "NOT_LEADER"
     OLD_TERM = "OLD_TERM"  # the sender speaks for an earlier leadership and must stop
     STALE_TOKEN = "STALE_TOKEN"  # a newer target was asked for already
@@ -126,7 +126,7 @@ class ChangeAnswer(Enum):
 class CancelAnswer(Enum):
     CANCELLED = "CANCELLED"
     NOTHING_RUNNING = "NOTHING_RUNNING"
-    TOO_LATE = "TOO_LATE"  # a voter was promoted or removed already: the change goes on
+    TOO_LATE = "TOO_LATE"  # voters are being touched: the change goes on
     NOT_LEADER = "NOT_LEADER"
 
 
@@ -194,9 +194,17 @@ class GroupListener(Protocol):
         """After each step. True once it is published: a leaving member is removed only after that."""
         ...
 
-    async def on_catch_up_finished(self, partition: PartitionId, term: int, token: int) -> bool:
-        """Once an attempt, before its first step that touches a voter or ends it (``tryCatchUpFinish``). False:
-        the target is no longer wanted, or nobody can tell now; the attempt ends."""
+    async def on_catch_up_finished(
+        self, partition: PartitionId, term: int, token: int, joiner: str = ""
+    ) -> bool:
+        """Before a step that touches a voter or ends the change, after one that did not (``tryCatchUpFinish``).
+        ``joiner``: id of the member that is in sync and votes next. False: the target is no longer wanted, or
+        nobody can tell now; the attempt ends."""
+        ...
+
+    async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
+        """Before a step that touches no voter, after one that did: another target may take this one's place
+        now. False: it has, or nobody can tell now; the attempt ends."""
         ...
 
     async def on_new_peers_configuration_applied(
@@ -267,6 +275,11 @@ class GroupHost(Protocol):
         """The committed member list as the own member has it. Raises MemberUnavailableError."""
         ...
 
+    async def settled_configuration(self, partition: PartitionId, term: int) -> tuple[GroupMember, ...]:
+        """The member list after every call that was made in ``term`` or before has been done, or never will be:
+        read behind a write of the leader's own. Raises MemberUnavailableError, also when ``term`` is over."""
+        ...
+
     async def change_peers_and_learners(
         self,
         partition: PartitionId,
@@ -274,15 +287,18 @@ class GroupHost(Protocol):
         token: int,
         target: Assignments,
         endpoints: Mapping[str, str],
+        stable: Sequence[str] = (),
     ) -> ChangeAnswer:
         """Bring the group's voters to those of ``target``; ``endpoints`` is node -> peer URL for each of them.
+        ``stable``: peer URLs of the voters before the move; whoever votes and is in neither leaves first.
 
         Standing learners are no members: they are part of what is applied and not waited for, but a voter that
         becomes one is removed only when the mirror on its node runs (``PeerSight.mirror_missing``)."""
         ...
 
     async def cancel_change_peers(self, partition: PartitionId, term: int, token: int) -> CancelAnswer:
-        """End a change that has only added a learner so far, and take the learner out again."""
+        """End a change that touches no voter at the moment, and take its learner out again. Who was promoted
+        before stays in the list: the next target decides."""
         ...
 
     async def transfer_leadership(self, partition: PartitionId, node: str) -> bool:

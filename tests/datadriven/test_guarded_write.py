@@ -9,8 +9,8 @@ import pytest
 
 from catalog.core.zone import Strategy, ZoneId
 from rebalance.core.assignments import Assignments
-from rebalance.core.change_lock import decode_lock, encode_lock
-from rebalance.core.guarded_write import Decision, Observed, decode_trigger, encode_trigger
+from rebalance.core.change_lock import PendingLock, decode_lock, encode_lock
+from rebalance.core.guarded_write import Decision, Observed, decode_trigger, encode_revision, encode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import Stage
 from rebalance.core.txn import KeyValue, Put, Txn
@@ -32,11 +32,16 @@ def assignments(text: str) -> Assignments:
 
 
 def encode(field: str, text: str, pending_revision: int, strategy: Strategy) -> bytes:
-    """``lock=held`` is the lock of the pending set as it is, ``lock=other`` that of an earlier one."""
+    """``lock=held`` is the lock of the pending set as it is, ``lock=other`` that of an earlier one;
+    ``lock=held:x@5``: for the joiner x, taken in term 5. ``lock=former`` is what builds before wrote."""
     if field == "trigger":
         return encode_trigger(int(text))
+    if text == "former":
+        return encode_revision("pending", pending_revision)
     if field == "lock":
-        return encode_lock(pending_revision if text == "held" else 1)
+        kind, _, more = text.partition(":")
+        joiner, _, term = more.partition("@")
+        return encode_lock(PendingLock(pending_revision if kind == "held" else 1, joiner, int(term or 0)))
     found = assignments(text)
     return (found if field == "stable" else replace(found, strategy=strategy)).encode()
 
@@ -47,7 +52,9 @@ def show(found: KeyValue | None, field: str, pending: KeyValue | None) -> str:
     if field == "trigger":
         return str(decode_trigger(found.value))
     if field == "lock":
-        return "held" if pending and decode_lock(found.value) == pending.mod_revision else "other"
+        lock = decode_lock(found.value)
+        kind = "held" if pending and lock.pending == pending.mod_revision else "other"
+        return f"{kind}:{lock.joiner}@{lock.term}" if lock.term else kind
     read = Assignments.decode(found.value)
     learners = "+" + ",".join(read.learners) if read.learners else ""
     return ",".join(read.peers) + learners + ("!" if read.forced else "")
@@ -87,12 +94,15 @@ def decide(block: Block, observed: Observed, decisions: Decisions) -> Decision:
             target, event = assignments(arguments["target"]), int(arguments["event"])
             return decisions.on_forced(observed, target, event, then=then)
         case "caught-up":
-            return decisions.on_catch_up_finished(observed, token)
+            joiner, term = arguments.get("joiner", ""), int(arguments.get("term", 0))
+            return decisions.on_catch_up_finished(observed, token, term=term, joiner=joiner)
         case "cancelled":
             is_cancelled = arguments["answer"] != "TOO_LATE"
             return decisions.on_cancelled(observed, token, is_cancelled=is_cancelled)
-        case "ended":
-            return decisions.on_ended(observed, Stage(arguments["stage"]))
+        case "unlock":
+            stage, term = Stage(arguments["stage"]), int(arguments.get("term", 0))
+            changing = arguments.get("changing") == "yes"
+            return decisions.on_unlock(observed, stage, term=term, of_earlier_terms=changing)
         case "withdraw":
             return decide_on_withdrawal(observed, int(arguments["event"]), int(arguments["at"]))
     raise ValueError(f"{block.command} is no command of this script")

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 
 import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments, Strategy
+from rebalance.core.guarded_write import Outcome, decide_on_trigger
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import Stage
+from rebalance.groups.etcd_group import EtcdGroupHost
+from rebalance.groups.member_calls import GroupCalls
 from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.nodes.strategy_duties import read_assignments
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
+from tests.integration.test_node_faults import members_below
 
 P0 = PartitionId(ZoneId(9), 0)
 LOCKING = [Strategy.UPDATE, Strategy.CANCEL]
@@ -61,6 +67,70 @@ async def test_a_move_that_cannot_begin_is_cancelled_for_the_planned_one(cluster
         cluster.keyspace.partition(P0).planned, Assignments(("n1", "n2"), strategy=Strategy.CANCEL).encode()
     )
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
+
+
+class Copying:
+    """``node`` is stopped by SIGSTOP when a leader first asks whether it is in sync: it has joined, it copies,
+    and it never answers again."""
+
+    def __init__(self, cluster: NodeCluster, node: str) -> None:
+        self.asked = asyncio.Event()
+        self._cluster = cluster
+        self._node = node
+        for each in cluster.nodes.values():
+            self._listen_to(each.host)
+
+    def _listen_to(self, host: EtcdGroupHost) -> None:
+        calls_at = host.calls_at
+
+        @asynccontextmanager
+        async def stopped_first(partition: PartitionId, client_url: str) -> AsyncIterator[GroupCalls]:
+            held = self._cluster.nodes[self._node].host.endpoints(partition)
+            if held is not None and held.client_url == client_url:
+                for process in members_below(self._cluster.directory / self._node):
+                    process.suspend()
+                self.asked.set()
+            async with calls_at(partition, client_url) as calls:
+                yield calls
+
+        host.calls_at = stopped_first
+
+
+async def alter(cluster: NodeCluster, strategy: Strategy, event: int, *peers: str) -> Outcome:
+    """What a controller writes for a newer target."""
+    while True:
+        observed, _ = await read_assignments(cluster.metastore, cluster.keyspace, P0)
+        decision = decide_on_trigger(observed, Assignments(peers), event, strategy=strategy)
+        assert decision.transaction is not None
+        if (await cluster.metastore.commit(decision.transaction)).succeeded:
+            return decision.outcome
+
+
+@pytest.mark.parametrize("strategy", LOCKING)
+@pytest.mark.parametrize(("first", "copying"), [(("n1", "n2"), "n2"), (("n1", "n3", "n2"), "n2")])
+async def test_a_newer_target_waits_for_no_copy(
+    cluster: NodeCluster, strategy: Strategy, first: tuple[str, ...], copying: str
+) -> None:
+    """I3A-002, I3A-003, I3A-004, I3A-014: nothing is locked while the first or the second joiner copies, so the
+    newer target is reached though that copy never ends; who was promoted for the older one leaves first."""
+    cluster.start("n1", "n2", "n3", "n4")
+    await cluster.write_stable(P0, "n1")
+    await cluster.until(lambda: cluster.settled(P0, "n1"))
+    held = Copying(cluster, copying)
+    async with writing(cluster, P0) as writer:
+        await cluster.write_pending(P0, *first, strategy=strategy)
+        async with asyncio.timeout(90):
+            await held.asked.wait()
+        assert await cluster.metastore.get(cluster.keyspace.partition(P0).lock) is None
+        assert copying in cluster.voters(P0)
+        assert getattr(cluster.configuration(P0), "stage", None) is Stage.CATCHING_UP
+        is_update = strategy is Strategy.UPDATE
+        replaced = Outcome.PENDING_KEY_REPLACED if is_update else Outcome.PLANNED_KEY_UPDATED
+        assert await alter(cluster, strategy, 5, "n1", "n4") is replaced
+        took_s = await cluster.until(lambda: cluster.stable(P0) == {"n1", "n4"})
+        print(f"{strategy.value}: {took_s:.2f} s beside a copy that never ends")
+        await cluster.until(lambda: cluster.settled(P0, "n1", "n4"))
+    await writer.check()
 
 
 async def test_who_was_announced_as_leaving_stays_after_a_cancel(cluster: NodeCluster) -> None:

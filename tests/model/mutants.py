@@ -21,6 +21,7 @@ _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Is: ast.IsNot,
     ast.IsNot: ast.Is,
     ast.GtE: ast.Gt,
+    ast.Gt: ast.GtE,
 }
 _NOT_PART_OF_IT = ("encode_", "decode_")
 """A value's format is shown by round trips, not by the protocol."""
@@ -106,15 +107,11 @@ def _source(module: ModuleType) -> ast.Module:
 def _loaded(trees: dict[str, ast.Module]) -> Decisions:
     """Classes stay the product's own, so that values of both sides are equal."""
     writes = ModuleType(_MUTANT)
-    body = [
-        ast.ImportFrom(WRITES, [ast.alias(each.name)], 0) if isinstance(each, ast.ClassDef) else each
-        for each in trees[WRITES].body
-    ]
     sys.modules[_MUTANT] = writes
     try:
-        _run(ast.Module(body, []), writes)
+        _run(_with_own_classes(trees[WRITES], WRITES), writes)
         lock = ModuleType("mutant_of_change_lock")
-        tree = deepcopy(trees[LOCK])
+        tree = deepcopy(_with_own_classes(trees[LOCK], LOCK))
         for each in tree.body:
             if isinstance(each, ast.ImportFrom) and each.module == WRITES:
                 each.module = _MUTANT
@@ -122,6 +119,14 @@ def _loaded(trees: dict[str, ast.Module]) -> Decisions:
     finally:
         del sys.modules[_MUTANT]
     return Decisions.of(writes, lock)
+
+
+def _with_own_classes(tree: ast.Module, module: str) -> ast.Module:
+    body = [
+        ast.ImportFrom(module, [ast.alias(each.name)], 0) if isinstance(each, ast.ClassDef) else each
+        for each in tree.body
+    ]
+    return ast.Module(body, [])
 
 
 def _run(tree: ast.Module, module: ModuleType) -> None:

@@ -19,8 +19,8 @@ from rebalance.core.group_steps import (
     Promote,
     Remove,
     Step,
-    WaitMirror,
     stage_of,
+    touches_voters,
 )
 from rebalance.core.guarded_write import Decision
 from rebalance.core.records import MemberRole, Stage
@@ -161,12 +161,13 @@ class Protocol:
         change = state.change
         wanted = pending if pending is not None else state.store[STABLE][0]
         assert wanted is not None
-        if change is None:
+        unlock = self._unlock(state, is_changing=change is not None)
+        if unlock.write and not (change is not None and change.cleared):
+            # Before anything else is asked for; a change that runs sees to its own lock.
+            yield "agent finds a lock and no voter touched", state._replace(agent=unlock)
+        elif change is None:
             if pending is not None or state.learners or state.voters != voters_in(wanted):
                 yield "agent reads what is wanted", state._replace(agent=Doing(Kind.ASK, token, wanted, None))
-            ended = self._decide(Kind.ENDED, state.store, 0, self._stage(state).value.encode())
-            if ended.write:
-                yield "agent finds the group at rest and locked", state._replace(agent=ended)
         elif change.token != token and not (change.cleared and self._locks and change.token):
             yield "agent reads what is wanted now", state._replace(agent=Doing(Kind.ASK, token, wanted, None))
         if self._scope.strategy.value == "cancel" and pending is not None:
@@ -184,6 +185,10 @@ class Protocol:
             return
         if doing.kind == Kind.CAUGHT_UP and committed.change:
             committed = committed._replace(change=committed.change._replace(cleared=True))
+        elif doing.kind == Kind.UNLOCK and committed.change:
+            same = committed.store[PENDING] == idle.store[PENDING]
+            left = committed.change._replace(cleared=False)
+            committed = committed._replace(change=left if same else None)
         elif doing.kind == Kind.APPLIED:
             committed = committed._replace(change=None)
         yield f"agent commits {_name(doing)}", committed
@@ -199,11 +204,14 @@ class Protocol:
         return state._replace(change=Change(doing.target, doing.number, cleared))
 
     def _cancel(self, state: State, token: int) -> Iterator[tuple[str, State]]:
-        """On an update of planned: CANCELLED or NOTHING_RUNNING; TOO_LATE for a change that touches voters."""
-        if state.store[PLANNED][0] is None or (state.change is not None and state.change.cleared):
+        """Planned and nothing locked: CANCELLED or NOTHING_RUNNING; TOO_LATE for a change that touches
+        voters."""
+        if state.store[PLANNED][0] is None or state.store[LOCK][0] is not None:
+            return
+        if state.change is not None and state.change.cleared:
             return
         if state.change is not None:
-            state = state._replace(change=None, learners=frozenset())
+            state = state._replace(change=None, learners=frozenset(), synced=frozenset())
         yield "agent cancels", state._replace(agent=self._with_write(Kind.CANCELLED, state, token))
 
     # The group.
@@ -218,10 +226,16 @@ class Protocol:
             faults = state.faults._replace(failures=state.faults.failures - 1)
             yield "the change fails", state._replace(change=None, faults=faults)
         step = self._step_of(state, change.target)
-        if isinstance(step, WaitMirror):
-            return
-        if _touches_voters(step, state.voters) and not change.cleared:
-            asked = self._decide(Kind.CAUGHT_UP, state.store, change.token, b"")
+        copies = isinstance(step, Promote) and step.peer_url not in state.synced
+        if copies or not touches_voters(step, self._view(state, frozenset())):
+            if change.cleared and self._locks and change.token:
+                unlock = self._unlock(state)
+                without = state._replace(change=change._replace(cleared=False))
+                yield "voters left alone", state._replace(agent=unlock) if unlock.write else without
+            elif isinstance(step, AddLearner | Remove):
+                yield repr(step), self._taken(state, step)
+        elif not change.cleared:
+            asked = self._decide(Kind.CAUGHT_UP, state.store, change.token, self._term(state))
             # Superseded: the change waits for the new list.
             after = state._replace(agent=asked) if asked.write else state._replace(change=None)
             yield "caught up", after
@@ -244,9 +258,9 @@ class Protocol:
             case AddLearner(node):
                 return state._replace(learners=state.learners | {node}, running=state.running | {node})
             case Promote(node):
-                return state._replace(learners=state.learners - {node}, voters=state.voters | {node})
+                return _without_learner(state, node)._replace(voters=state.voters | {node})
             case Remove(node):
-                return state._replace(learners=state.learners - {node}, voters=state.voters - {node})
+                return _without_learner(state, node)._replace(voters=state.voters - {node})
             case MoveLeader(candidates):
                 return state._replace(leader=candidates[0], change=None)
         raise AssertionError(f"nothing is down here, and {step} was asked for")
@@ -257,19 +271,27 @@ class Protocol:
         faults = state.faults._replace(elections=state.faults.elections - 1)
         deposed = state.agent if state.agent is not None and state.agent.write else None
         for leader in sorted(state.voters):
-            elected = state._replace(leader=leader, change=None, agent=None, deposed=deposed, faults=faults)
+            elected = state._replace(
+                leader=leader, change=None, agent=None, deposed=deposed, faults=faults, synced=frozenset()
+            )
             yield f"{leader} is elected", elected
             if state.change is None or not faults.stale_steps:
                 continue
             step = self._step_of(state, state.change.target)
-            touches = _touches_voters(step, state.voters)
+            touches = touches_voters(step, self._view(state, frozenset()))
             if isinstance(step, AddLearner | Promote | Remove) and (state.change.cleared or not touches):
                 left = faults._replace(stale_steps=faults.stale_steps - 1)
                 stale = StaleStep(type(step).__name__, step.peer_url)
                 yield f"{leader} is elected, {step} on its way", elected._replace(stale=stale, faults=left)
 
     def _members(self, state: State) -> Iterator[tuple[str, State]]:
-        """A node stops its member when neither the assignments nor the group name it."""
+        """A learner is in sync some time; a node stops its member when neither the assignments nor the group
+        name it."""
+        for node in sorted(state.learners - state.synced - self._scope.never_in_sync - state.silent):
+            yield f"{node} is in sync", state._replace(synced=state.synced | {node})
+        for node in sorted(state.synced & self._scope.dying):
+            silent = state.silent | {node}
+            yield f"{node} falls silent", state._replace(synced=state.synced - {node}, silent=silent)
         needed = assigned(state.store) | state.voters | state.learners
         for node in sorted(state.running - needed):
             yield f"{node} stops", state._replace(running=state.running - {node})
@@ -328,10 +350,11 @@ class Protocol:
             case Kind.APPLIED:
                 return functions.on_applied(observed, Assignments.decode(target))
             case Kind.CAUGHT_UP:
-                return functions.on_catch_up_finished(observed, number)
+                return functions.on_catch_up_finished(observed, number, term=int(target), joiner="")
             case Kind.CANCELLED:
                 return functions.on_cancelled(observed, number, is_cancelled=True)
-        return functions.on_ended(observed, Stage(target.decode()))
+        stage, term, changing = target.decode().split()
+        return functions.on_unlock(observed, Stage(stage), term=int(term), of_earlier_terms=bool(int(changing)))
 
     def _commit(self, state: State, doing: Doing) -> State | None:
         assert doing.write is not None
@@ -345,25 +368,39 @@ class Protocol:
         newest = max(state.newest, doing.number) if doing.kind == Kind.TRIGGER else state.newest
         if doing.kind == Kind.TRIGGER and doing.number <= state.newest:
             newest = -1
-        # A stale step may have undone what was applied: that the group is at rest, as it was when
-        # that was read, is a report as well.
-        applied = voters_in(store[STABLE][0] or b"") if doing.kind == Kind.ENDED else state.applied
+        # A stale step may have undone what was applied: that the group is not what pending asks for, as it was
+        # when that was read, is a report as well.
+        applied = voters_in(store[STABLE][0] or b"") if doing.kind == Kind.UNLOCK else state.applied
         return state._replace(store=store, newest=newest, applied=applied)
+
+    def _term(self, state: State) -> bytes:
+        return str(self._scope.elections - state.faults.elections + 1).encode()
+
+    def _unlock(self, state: State, *, is_changing: bool = False) -> Doing:
+        arguments = self._stage(state).value, self._term(state).decode(), str(int(is_changing))
+        return self._decide(Kind.UNLOCK, state.store, 0, " ".join(arguments).encode())
 
     def _step_of(self, state: State, target: bytes) -> Step:
         awaited = (learners_in(target) - state.mirrors) & state.voters
-        return self._step(state.voters, state.learners, state.leader, target, awaited)
+        stable = voters_in(state.store[STABLE][0] or b"")
+        return self._step(self._view(state, awaited), target, stable)
 
-    def _next_step(self, voters: Nodes, learners: Nodes, leader: str, target: bytes, awaited: Nodes) -> Step:
+    def _next_step(self, view: GroupView, target: bytes, stable: Nodes) -> Step:
+        step: Step = self._decisions.next_step(view, Assignments.decode(target).peers, tuple(stable))
+        return step
+
+    @staticmethod
+    @cache
+    def _viewed(voters: Nodes, learners: Nodes, leader: str, awaited: Nodes) -> GroupView:
         members = [
             ObservedMember(node, MemberRole.VOTER, announced=True, mirror_awaited=node in awaited)
             for node in sorted(voters)
         ]
         members += [ObservedMember(node, MemberRole.LEARNER, announced=True) for node in sorted(learners)]
-        step: Step = self._decisions.next_step(
-            GroupView(tuple(members), leader), Assignments.decode(target).peers
-        )
-        return step
+        return GroupView(tuple(members), leader)
+
+    def _view(self, state: State, awaited: Nodes) -> GroupView:
+        return self._viewed(state.voters, state.learners, state.leader, awaited)
 
     def _stage(self, state: State) -> Stage:
         pending = state.store[PENDING][0]
@@ -389,10 +426,8 @@ def _doings(state: State) -> list[Doing]:
     return [each for each in found if each is not None]
 
 
-def _touches_voters(step: Step, voters: Nodes) -> bool:
-    if isinstance(step, Remove):
-        return step.peer_url in voters
-    return isinstance(step, Promote | MoveLeader | Done)
+def _without_learner(state: State, node: str) -> State:
+    return state._replace(learners=state.learners - {node}, synced=state.synced - {node})
 
 
 def _landed(state: State, stale: StaleStep) -> State:
@@ -402,12 +437,12 @@ def _landed(state: State, stale: StaleStep) -> State:
         case "AddLearner" if node not in listed and not state.learners:
             return state._replace(learners=frozenset({node}), running=state.running | {node})
         case "Promote" if node in state.learners:
-            return state._replace(learners=state.learners - {node}, voters=state.voters | {node})
+            return _without_learner(state, node)._replace(voters=state.voters | {node})
         case "Remove" if node in listed and state.voters != {node}:
             voters = state.voters - {node}
             leader = state.leader if state.leader in voters else min(voters)
             change = state.change if leader == state.leader else None
-            return state._replace(voters=voters, learners=state.learners - {node}, leader=leader, change=change)
+            return _without_learner(state, node)._replace(voters=voters, leader=leader, change=change)
     return state
 
 

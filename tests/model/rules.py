@@ -36,12 +36,15 @@ def broken_rule(before: State, after: State, *, locks: bool) -> str:
 
 
 def _broken_by_change(before: State, after: State, *, locks: bool) -> str:
-    """One change at a time: voters are touched for nothing but the pending that is there, and locked."""
+    """One change at a time: voters are touched for nothing but the pending that is there, and locked; who is
+    promoted is in sync."""
     if before.voters == after.voters or before.stale is not None:
         return ""
     change, token = before.change, before.store[PENDING][1]
     if change is None:
         return "voters change and nobody changes them"
+    if not after.voters - before.voters <= before.synced:
+        return "one votes that is not in sync"
     if not (before.voters - after.voters) & learners_in(change.target) <= before.mirrors:
         return "a demoted voter leaves no copy behind"
     if voters_in(change.target) == voters_in(before.store[STABLE][0] or b""):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from rebalance.core.assignments import Assignments, Strategy
 from tests.model.world import Scope
@@ -11,6 +12,15 @@ S, A, B = (Assignments(tuple(nodes)) for nodes in ("a", "b", "ab"))
 TARGETS = (A, B, A)
 ROLES = (Assignments(("a",), ("b",)), Assignments(("b",), ("a",)), Assignments(("a",), ("b",)))
 """Each of two nodes votes and learns in turn."""
+
+STUCK = (Assignments(("a", "b", "c")), Assignments(("a", "b")), Assignments(("b",)))
+"""The second joiner never is in sync."""
+
+
+def stuck(strategy: Strategy) -> Scope:
+    """With an election while it copies. Not for `queue`, which waits for it."""
+    calm = Scope(strategy, S, STUCK, crashes=(0, 0), replays=0, unknowns=0, stale_steps=0, failures=0)
+    return replace(calm, never_in_sync=frozenset({"c"}))
 
 
 def whole(strategy: Strategy) -> Scope:

@@ -11,13 +11,12 @@ from typing import NamedTuple
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
-from rebalance.core.change_lock import encode_lock
+from rebalance.core.change_lock import PendingLock, decode_lock, encode_lock
 from rebalance.core.guarded_write import Decision, Observed, Outcome, encode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Delete, KeyValue, Put
 
 KEYS = Keyspace().partition(PartitionId(ZoneId(1), 0))
-LOCKED = encode_lock(1)
 FIELDS = ("stable", "pending", "planned", "trigger", "lock")
 STABLE, PENDING, PLANNED, TRIGGER, LOCK = range(5)
 _SLOTS = {getattr(KEYS, field): slot for slot, field in enumerate(FIELDS)}
@@ -58,8 +57,7 @@ def learners_in(value: bytes) -> Nodes:
 
 
 def write_of(decision: Decision) -> Write | None:
-    """The transaction in terms of slots. The lock is
-    always the same one: no decision asks for what it was taken."""
+    """The transaction in terms of slots. Of a lock only the term is kept: no decision asks for the rest."""
     if decision.transaction is None:
         return None
     assert not decision.transaction.failure
@@ -69,7 +67,9 @@ def write_of(decision: Decision) -> Write | None:
         assert isinstance(operation, Put | Delete)
         slot = _SLOTS[operation.key]
         value = operation.value if isinstance(operation, Put) else None
-        puts.append((slot, LOCKED if value is not None and slot == LOCK else value))
+        if value is not None and slot == LOCK:
+            value = encode_lock(PendingLock(1, term=decode_lock(value).term))
+        puts.append((slot, value))
     assert len({slot for slot, _ in puts}) == len(puts), "etcd refuses a key that is written twice"
     return Write(decision.outcome, guards, tuple(puts))
 

@@ -21,7 +21,7 @@ class Decisions:
     on_applied: Callable[..., Decision]
     on_catch_up_finished: Callable[..., Decision]
     on_cancelled: Callable[..., Decision]
-    on_ended: Callable[..., Decision]
+    on_unlock: Callable[..., Decision]
     on_forced: Callable[..., Decision]
     next_step: Callable[..., Any]
 
@@ -32,7 +32,7 @@ class Decisions:
             writes.decide_on_configuration_applied,
             lock.decide_on_catch_up_finished,
             lock.decide_on_change_cancelled,
-            lock.decide_on_change_ended,
+            lock.decide_on_unlock,
             writes.decide_on_forced_move,
             group_steps.next_step,
         )
@@ -55,6 +55,10 @@ class Scope:
     stale_steps: int = 1
     elections: int = 1
     failures: int = 1
+    never_in_sync: Nodes = frozenset()
+    """Nodes whose copies never end."""
+    dying: Nodes = frozenset()
+    """Nodes that may fall silent for ever once they are in sync."""
 
 
 class Kind:
@@ -64,7 +68,7 @@ class Kind:
     ASK = "ask"
     CAUGHT_UP = "caught-up"
     APPLIED = "applied"
-    ENDED = "ended"
+    UNLOCK = "unlock"
     CANCELLED = "cancelled"
 
 
@@ -86,7 +90,7 @@ class Handler(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The leader changes the group. ``cleared``: it may touch voters. ``token`` 0: back to stable."""
+    """The leader changes the group. ``cleared``: it may touch voters now. ``token`` 0: back to stable."""
 
     target: bytes
     token: int
@@ -122,6 +126,9 @@ class State(NamedTuple):
     """A transaction whose outcome its sender does not know: it lands late, or never."""
     voters: Nodes
     learners: Nodes
+    synced: Nodes
+    """Learners that this leader has found in sync."""
+    silent: Nodes
     leader: str
     running: Nodes
     mirrors: Nodes
@@ -147,6 +154,8 @@ def initial_state(scope: Scope) -> State:
             flight=None,
             voters=nodes,
             learners=frozenset(),
+            synced=frozenset(),
+            silent=frozenset(),
             leader=scope.stable.primary,
             running=nodes,
             mirrors=frozenset(scope.stable.learners),

@@ -107,6 +107,29 @@ def test_who_leaves_first(group: GroupView, target: str, name: str | None) -> No
     assert leaves_first(group, tuple(target)) == name
 
 
+@pytest.mark.parametrize(
+    ("group", "stable", "step"),
+    [
+        # b was promoted for a target that is given up; it goes before d comes.
+        (view(voter("a"), voter("b")), "a", AnnounceLeaving("b")),
+        (view(voter("a"), voter("b", announced=True)), "a", Remove("b")),
+        (view(voter("a"), voter("b")), "ab", AddLearner("d")),
+        # Nobody knows who voted before.
+        (view(voter("a"), voter("b")), "", AddLearner("d")),
+        # A check forbids it: the increase goes on.
+        (view(voter("a"), voter("b"), leader="b"), "a", AddLearner("d")),
+        (view(voter("a"), voter("b", mirror_awaited=True)), "a", AddLearner("d")),
+        (view(voter("a"), voter("b"), voter("d", down=True)), "ad", AddLearner("f")),
+        (view(voter("a"), voter("b")), "ace", AddLearner("d")),
+        # What has begun to join goes on.
+        (view(voter("a"), voter("b"), learner("d")), "a", Promote("d")),
+    ],
+)
+def test_who_was_promoted_for_another_target_leaves_first(group: GroupView, stable: str, step: Step) -> None:
+    """M9: from a and what is there, towards a and d."""
+    assert next_step(group, ("a", "d", "f") if len(stable) > 1 else ("a", "d"), tuple(stable)) == step
+
+
 def test_an_empty_target_is_refused() -> None:
     """A group cannot be reconfigured away."""
     with pytest.raises(ValueError, match="at least one voter"):
@@ -188,6 +211,37 @@ def test_any_state_ends_in_the_target(
     assert group.leader in then
 
 
+@settings(max_examples=400, deadline=None)
+@given(
+    stable=st.sets(st.sampled_from(NAMES), min_size=1, max_size=3),
+    wishes=st.lists(st.tuples(targets, st.integers(0, 9)), min_size=1, max_size=5),
+)
+def test_targets_that_follow_each_other_leave_no_pile_of_voters(
+    stable: set[str], wishes: list[tuple[list[str], int]]
+) -> None:
+    """M9: each target is given up after some steps. Whoever joins finds voters of stable, of the target, and at
+    most one more, and there are never fewer than stable or the target wants."""
+    group = GroupView(tuple(voter(name) for name in sorted(stable)), min(stable))
+    for number, (target, steps) in enumerate(wishes):
+        is_last, step = number == len(wishes) - 1, None
+        for _ in range(80 if is_last else steps):
+            step = next_step(group, target, tuple(stable))
+            if isinstance(step, Done):
+                break
+            check(group, step)
+            before = {each.peer_url for each in group.voters}
+            if isinstance(step, AddLearner):
+                others = before - stable - set(target)
+                fewest = min(len(stable), len(target))
+                assert len(others) <= 1 or len(before) <= fewest
+            group = apply(group, step)
+            left = before - {each.peer_url for each in group.voters}
+            assert not left or len(group.voters) >= min(len(stable), len(target))
+        if isinstance(step, Done):
+            stable = set(target)
+    assert {each.peer_url for each in group.members} == set(wishes[-1][0])
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     before=st.sets(st.sampled_from(NAMES), min_size=1, max_size=5),
@@ -242,8 +296,11 @@ def check(group: GroupView, step: Step) -> None:
         ("a", "", "a", None, Stage.NONE),
         ("a", "", "a", "abc", Stage.NONE),
         ("a", "b", "a", "abc", Stage.CATCHING_UP),
-        ("ab", "", "a", "abc", Stage.JOINT),
-        ("ab", "c", "a", "abc", Stage.JOINT),
+        # Between two joiners, and while the second one copies: no voter is touched.
+        ("ab", "", "a", "abc", Stage.CATCHING_UP),
+        ("ab", "c", "a", "abc", Stage.CATCHING_UP),
+        ("ab", "", "a", "b", Stage.JOINT),
+        ("ab", "", "a", None, Stage.JOINT),
         ("abc", "", "a", "abc", Stage.STABLE),
         ("abc", "", "abc", None, Stage.NONE),
         ("ab", "", "abc", "a", Stage.JOINT),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments, Strategy
+from rebalance.core.change_lock import PendingLock, encode_lock
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberRole, MemberState
 from rebalance.core.txn import Put, Txn
@@ -44,8 +45,17 @@ class ScriptedGroup:
     async def configuration(self, _: PartitionId, *, linearizable: bool = False) -> tuple[GroupMember, ...]:
         return tuple(GroupMember(name, name, MemberRole.VOTER, f"http://{name}") for name in self.voters)
 
+    async def settled_configuration(self, partition: PartitionId, term: int) -> tuple[GroupMember, ...]:
+        return await self.configuration(partition)
+
     async def change_peers_and_learners(
-        self, _: PartitionId, term: int, token: int, target: Assignments, endpoints: dict[str, str]
+        self,
+        _: PartitionId,
+        term: int,
+        token: int,
+        target: Assignments,
+        endpoints: dict[str, str],
+        stable: tuple[str, ...] = (),
     ) -> ChangeAnswer:
         self.asked.append((token, target))
         return ChangeAnswer.RECEIVED
@@ -61,7 +71,7 @@ class World:
     """Of the limits."""
 
     def __post_init__(self) -> None:
-        mirrors = Mirrors.over(self.metastore, Keyspace())
+        mirrors = self.mirrors = Mirrors.over(self.metastore, Keyspace())
         host = cast(GroupHost, self.group)
         self.duties = LeaderDuties(
             "a", self.metastore, mirrors, host, lambda _: None, self.rules, lambda *_: None
@@ -124,6 +134,61 @@ async def test_a_new_leader_without_pending_asks_for_nothing() -> None:
     await world.duties.lead(world.seen("a"), LEADING)
     assert world.group.asked == []
     assert await world.stored("stable") == Assignments(("a",))
+
+
+async def locked(world: World, voters: str, planned: str = "") -> int:
+    """Stable a, pending abc with `update`, locked in term 3. Returns pending's revision."""
+    pending = Assignments(tuple("abc"), strategy=Strategy.UPDATE)
+    await world.write(stable="a", **({"planned": planned} if planned else {}))
+    found = await world.metastore.commit(Txn((), (Put(KEYS.pending, pending.encode()),)))
+    lock = encode_lock(PendingLock(found.revision, "8e", LEADING.term - 1))
+    await world.metastore.commit(Txn((), (Put(KEYS.lock, lock),)))
+    world.group.voters = voters
+    return found.revision
+
+
+@pytest.mark.parametrize("voters", ["a", "ab"])
+async def test_a_new_leader_takes_the_lock_away_before_it_asks(voters: str) -> None:
+    """M5, I3A-018: whether the joiner votes by now or not; voters are touched under a lock of its own only."""
+    world = World(ScriptedGroup("a"))
+    revision = await locked(world, voters)
+    await world.elected(world.seen("a", "abc"))
+    assert await world.metastore.get(KEYS.lock) is None
+    assert [token for token, _ in world.group.asked] == [revision]
+
+
+async def test_what_was_planned_under_a_lock_that_was_left_is_asked_for() -> None:
+    """M7: in the round that finds the lock pending is replaced, in the next one it is asked for."""
+    world = World(ScriptedGroup("a"))
+    await locked(world, "ab", planned="ad")
+    await world.elected(world.seen("a", "abc"))
+    assert await world.stored("pending") == Assignments(("a", "d"))
+    assert await world.stored("planned") is None
+    assert world.group.asked == []
+    await world.duties.lead(world.seen("a", "ad"), LEADING)
+    assert [target for _, target in world.group.asked] == [Assignments(("a", "d"))]
+
+
+@pytest.mark.parametrize(("changing", "term", "stays"), [(False, 4, False), (True, 3, False), (True, 4, True)])
+async def test_a_lock_goes_though_no_attempt_is_due(changing: bool, term: int, stays: bool) -> None:
+    """M5, M7: while attempts wait for their time or for a node, and beside a change that runs; its own
+    lock stays."""
+    world = World(ScriptedGroup("a"))
+    revision = await locked(world, "ab")
+    seen = replace(world.seen("a", "abc"), living=frozenset("ab"))
+    await world.elected(seen)
+    failure = ReconfigurationFailure(FailureCode.MEMBER_NOT_STARTED, "waited", "http://c")
+    await world.duties.on_reconfiguration_error(P0, failure, LEADING.term, revision)
+    lock = encode_lock(PendingLock(revision, "8e", term))
+    await world.metastore.commit(Txn((), (Put(KEYS.lock, lock),)))
+    task = asyncio.create_task(world.mirrors.run())
+    try:
+        await world.mirrors.loaded()
+        await world.duties.lead(seen, replace(LEADING, changing=changing))
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert (await world.metastore.get(KEYS.lock) is not None) is stays
 
 
 async def published(world: World) -> str:

@@ -8,26 +8,35 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments, Strategy
+from rebalance.core.change_lock import PendingLock, decode_lock
 from rebalance.core.guarded_write import Outcome
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import Stage
+from rebalance.core.records import MemberRole
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.strategy_duties import StrategyDuties
-from rebalance.ports.groups import CancelAnswer, GroupHost
+from rebalance.ports.groups import CancelAnswer, GroupHost, GroupMember, MemberUnavailableError
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYS = Keyspace().partition(P0)
+TERM = 3
 
 
 class AnsweringHost:
     def __init__(self, answer: CancelAnswer) -> None:
         self.answer = answer
+        self.voters, self.learner = "a", ""
         self.asked: list[tuple[int, int]] = []
 
     async def cancel_change_peers(self, partition: PartitionId, term: int, token: int) -> CancelAnswer:
         self.asked.append((term, token))
         return self.answer
+
+    async def settled_configuration(self, partition: PartitionId, term: int) -> tuple[GroupMember, ...]:
+        if term != TERM:
+            raise MemberUnavailableError("the term is over")
+        voters = tuple(GroupMember(node, node, MemberRole.VOTER, node) for node in self.voters)
+        return (*voters, *(GroupMember(node, node, MemberRole.LEARNER, node) for node in self.learner))
 
 
 class Moving:
@@ -45,8 +54,8 @@ class Moving:
         )
         return result.revision
 
-    async def may_touch_voters(self, token: int) -> bool:
-        return await self.duties.may_touch_voters(P0, token, self.strategy)
+    async def may_touch_voters(self, token: int, term: int = TERM) -> bool:
+        return await self.duties.may_touch_voters(P0, term, token, self.strategy, "8e")
 
     async def cancel(self, term: int) -> Outcome | None:
         return await self.duties.cancel(P0, term, self.strategy)
@@ -76,14 +85,46 @@ async def test_another_pending_is_not_finished() -> None:
     assert await moving.may_touch_voters(result.revision)
 
 
-async def test_the_lock_goes_when_the_group_is_at_rest() -> None:
-    """I3A-018: not while voters may have been touched; what was planned goes on."""
+async def test_the_lock_names_who_it_is_for() -> None:
+    """M5: pending's revision, the joiner, the term."""
+    moving = Moving(Strategy.UPDATE)
+    token = await moving.begin()
+    await moving.may_touch_voters(token)
+    lock = await moving.store.get(KEYS.lock)
+    assert lock is not None
+    assert decode_lock(lock.value) == PendingLock(token, "8e", TERM)
+
+
+@pytest.mark.parametrize(("voters", "learner"), [("a", ""), ("a", "b"), ("ad", ""), ("ad", "b")])
+async def test_the_lock_goes_when_no_voter_is_touched(voters: str, learner: str) -> None:
+    """I3A-018, M7: at rest, and between two joiners, and while one copies; what was planned goes on."""
     moving = Moving(Strategy.UPDATE)
     await moving.may_touch_voters(await moving.begin())
-    assert await moving.duties.note_stage(P0, Stage.JOINT) is Outcome.LOCK_KEPT
-    assert await moving.duties.note_stage(P0, Stage.NONE) is Outcome.LOCK_CLEARED_PLANNED_SCHEDULED
+    moving.host.voters, moving.host.learner = voters, learner
+    assert await moving.duties.unlock(P0, TERM) is Outcome.LOCK_CLEARED_PLANNED_SCHEDULED
     assert await moving.node_in(KEYS.pending) == "c"
     assert await moving.store.get(KEYS.lock) is None
+
+
+async def test_the_lock_stays_until_stable_is_switched() -> None:
+    """The group is what pending asks for already."""
+    moving = Moving(Strategy.UPDATE)
+    await moving.may_touch_voters(await moving.begin())
+    moving.host.voters = "b"
+    assert await moving.duties.unlock(P0, TERM) is Outcome.LOCK_KEPT
+    assert await moving.store.get(KEYS.lock) is not None
+
+
+async def test_a_deposed_leader_leaves_the_lock_alone() -> None:
+    """M5: it neither takes nor clears that of a later term; whose term is over does not judge at all."""
+    moving = Moving(Strategy.UPDATE)
+    token = await moving.begin()
+    assert await moving.may_touch_voters(token, TERM + 1)
+    assert not await moving.may_touch_voters(token)
+    assert await moving.duties.unlock(P0, TERM) is Outcome.LOCK_OF_LATER_TERM
+    with pytest.raises(MemberUnavailableError):
+        await moving.duties.unlock(P0, TERM + 2)
+    assert await moving.store.get(KEYS.lock) is not None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,210 @@
+"""A change of peers over a scripted group: when a joiner may vote, and when voters are left alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import PartitionId
+from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStatus, FailureKind
+from rebalance.groups.etcd_change import ChangeRequest, EtcdChange, Progress
+from rebalance.groups.etcd_group import SteppedGroupHost
+from rebalance.groups.etcd_tuning import EtcdTuning
+from rebalance.groups.member_calls import GroupCalls, GroupMemberCalls, GroupMemberProcess, ReservationBook
+from rebalance.ports.groups import (
+    FailureCode,
+    GroupListener,
+    GroupMember,
+    MemberUnavailableError,
+    PeerSight,
+    ReconfigurationFailure,
+)
+
+P0 = PartitionId(ZoneId(1), 0)
+TERM = 4
+TUNING = EtcdTuning(announce_s=0.0, catch_up_timeout_s=5.0)
+
+
+@dataclass
+class Group:
+    """a leads. ``applied``: what each joiner says when it is asked, one after the other, the last one for ever;
+    None: it does not answer. Each entry of the leader's log is one index further when it is looked at."""
+
+    applied: dict[str, list[int | None]]
+    entries: list[EtcdMemberEntry] = field(default_factory=lambda: [entry("a", 1, is_learner=False)])
+    commit_index: int = 100
+    refusals: int = 0
+    """Promotions that the group still refuses."""
+    replaces: bool = False
+    """Another target takes this one's place when voters are left alone."""
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def api(self) -> GroupCalls:
+        return cast(GroupCalls, self)
+
+    async def status(self) -> EtcdStatus:
+        self.commit_index += 1
+        return EtcdStatus(1, 1, TERM, self.commit_index, 0, False, commit_index=self.commit_index)
+
+    async def add_learner(self, peer_url: str) -> None:
+        self.told.append(f"add {peer_url}")
+        self.entries.append(entry(peer_url, len(self.entries) + 1, is_learner=True))
+
+    async def promote(self, member_id: int) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            self.told.append("promotion refused")
+            raise CallFailedError(FailureKind.NOT_IN_SYNC, "in sync with leader")
+        found = self.entries[member_id - 1]
+        self.told.append(f"promote {found.peer_url}")
+        self.entries[member_id - 1] = replace(found, is_learner=False)
+
+    async def claim_identity(self, identity: bytes) -> None:
+        self.told.append("write")
+
+    @asynccontextmanager
+    async def calls_at(self, partition: PartitionId, client_url: str) -> AsyncIterator[GroupCalls]:
+        yield cast(GroupCalls, Joiner(self, client_url.removeprefix("client-")))
+
+    # What a listener is told.
+
+    def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
+        return {each.peer_url: PeerSight(each.peer_url) for each in self.entries}
+
+    async def on_configuration_committed(
+        self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]
+    ) -> bool:
+        return True
+
+    async def on_catch_up_finished(
+        self, partition: PartitionId, term: int, token: int, joiner: str = ""
+    ) -> bool:
+        self.told.append(f"lock {joiner}".strip())
+        return True
+
+    async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
+        self.told.append("unlock")
+        return not self.replaces
+
+    async def on_new_peers_configuration_applied(
+        self, partition: PartitionId, applied: Assignments, term: int, token: int
+    ) -> None:
+        self.told.append("applied")
+
+    async def on_reconfiguration_error(
+        self, partition: PartitionId, failure: ReconfigurationFailure, term: int, token: int
+    ) -> None:
+        self.told.append(failure.code.value)
+
+    async def change_to(self, *nodes: str, tuning: EtcdTuning = TUNING) -> list[str]:
+        request = ChangeRequest(TERM, 9, Assignments(nodes), {node: node for node in nodes}, ("a",))
+        member, listener = cast(GroupMemberCalls, Member(self)), cast(GroupListener, self)
+        change = EtcdChange(P0, member, request, Progress(), listener, tuning, self.calls_at)
+        async with asyncio.timeout(60):
+            await change.run()
+        return self.told
+
+
+@dataclass
+class Member:
+    """The leader's own member."""
+
+    group: Group
+
+    @property
+    def api(self) -> GroupCalls:
+        return self.group.api
+
+    async def entries(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
+        self.group.told += ["list"] if self.group.told == ["write"] else []
+        return tuple(self.group.entries)
+
+
+@dataclass
+class Joiner:
+    group: Group
+    name: str
+
+    async def status(self) -> EtcdStatus:
+        answers = self.group.applied[self.name]
+        applied = answers.pop(0) if len(answers) > 1 else answers[0]
+        if applied is None:
+            raise CallFailedError(FailureKind.NO_ANSWER, "no answer")
+        self.group.told.append(f"{self.name} at {applied}")
+        found = next(each for each in self.group.entries if each.peer_url == self.name)
+        return EtcdStatus(found.member_id, 1, TERM, applied, 0, True)
+
+
+def entry(name: str, member_id: int, *, is_learner: bool) -> EtcdMemberEntry:
+    return EtcdMemberEntry(member_id, name, name, is_learner, f"client-{name}")
+
+
+async def test_a_joiner_votes_once_it_has_what_was_committed_before_it_was_asked() -> None:
+    """M4, I3A-014: nothing is locked before. The leader's log grows meanwhile and the mark stays: the second
+    look is enough. After each joiner voters are left alone before the next one is added (M13)."""
+    told = await Group({"b": [101, 102], "c": [500]}).change_to("a", "b", "c")
+    assert told == [
+        *("add b", "b at 101", "b at 102", "lock 2", "promote b", "unlock"),
+        *("add c", "c at 500", "lock 3", "promote c"),
+        "applied",
+    ]
+
+
+@pytest.mark.parametrize("answer", [None, 7])
+async def test_a_joiner_that_copies_for_ever_is_never_locked_for(answer: int | None) -> None:
+    """I3A-004, I3A-014: neither silent nor behind; the group itself would take it."""
+    group = Group({"b": [answer]})
+    told = await group.change_to("a", "b", tuning=replace(TUNING, catch_up_timeout_s=0.3))
+    assert told[0] == "add b"
+    assert told[-1] == FailureCode.CATCH_UP_TIMEOUT.value
+    assert not {"lock 2", "promote b", "promotion refused"} & set(told)
+
+
+async def test_a_promotion_that_is_refused_leaves_voters_alone() -> None:
+    """The joiner is judged anew: by what was committed until then."""
+    told = await Group({"b": [102, 102, 900]}, refusals=1).change_to("a", "b")
+    assert told == [
+        *("add b", "b at 102", "lock 2", "promotion refused", "unlock", "b at 102"),
+        *("b at 900", "lock 2", "promote b", "applied"),
+    ]
+
+
+async def test_what_takes_the_targets_place_between_joiners_ends_the_attempt() -> None:
+    """M7: before the next joiner is added."""
+    told = await Group({"b": [500]}, replaces=True).change_to("a", "b", "c")
+    assert told == ["add b", "b at 500", "lock 2", "promote b", "unlock", FailureCode.SUPERSEDED.value]
+
+
+class ScriptedHost(SteppedGroupHost):
+    def __init__(self, group: Group) -> None:
+        super().__init__(cast(ReservationBook, Book()), 1, TUNING)
+        self._group = group
+
+    def new_member(self, partition: PartitionId) -> GroupMemberProcess:
+        return cast(GroupMemberProcess, Member(self._group))
+
+    def calls_at(self, partition: PartitionId, client_url: str) -> AbstractAsyncContextManager[GroupCalls]:
+        return self._group.calls_at(partition, client_url)
+
+
+class Book:
+    def open(self) -> None: ...
+
+
+async def test_a_list_is_settled_behind_a_write_in_the_same_term() -> None:
+    """M6: what was called before is in it, or never will be; nobody judges by the list of another term."""
+    group = Group({})
+    host = ScriptedHost(group)
+    host.open("a", cast(GroupListener, group))
+    assert [each.node for each in await host.settled_configuration(P0, TERM)] == ["a"]
+    assert group.told == ["write", "list"]
+    with pytest.raises(MemberUnavailableError, match="is over"):
+        await host.settled_configuration(P0, TERM - 1)

@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from app.api.metastore_calls import answered
 from app.api.problems import documented
 from app.services import ServicesOf
 from catalog.core.errors import ErrorKind, StoreError
@@ -51,10 +52,7 @@ class AdoptionBody(BaseModel):
 @router.get("", response_model=MetastoreState, responses=documented(503))
 async def metastore_state(services: ServicesOf) -> Response:
     """Compare catalog and metastore now."""
-    try:
-        state = await services.stores.check()
-    except MetastoreError as error:
-        raise StoreError(ErrorKind.METASTORE_UNAVAILABLE, f"etcd does not answer: {error}") from error
+    state = await answered(services.stores.check())
     return JSONResponse(_shown(state).model_dump())
 
 

@@ -8,6 +8,7 @@ into the catalog's history and writes down how it ended (``app.sql.abandoned``).
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import time
 import uuid
@@ -35,6 +36,7 @@ from catalog.core.statement_log import (
     StatementState,
 )
 from catalog.store.statement_log import SqlStatementLog
+from rebalance.core.backoff import Backoff
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -42,6 +44,7 @@ T = TypeVar("T")
 POLL_S = 0.1
 PURGE_EVERY_S = 60.0
 FINISH_ATTEMPTS_MAX = 10
+FINISH_RETRY = Backoff(0.2, 2.0)
 _STATEMENT_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -249,7 +252,8 @@ class StatementJobs:
 
     async def _finish(self, statement_id: str, outcome: StatementOutcome) -> None:
         """Repeated while the database is away; given up, the statement is left to whoever asks for it."""
-        for attempt in range(FINISH_ATTEMPTS_MAX):
+        retry = FINISH_RETRY
+        for _ in range(FINISH_ATTEMPTS_MAX):
             try:
                 await self._catalog.on_log(
                     lambda log: log.finish(statement_id, self._owner, outcome, self._limits.kept_s)
@@ -257,7 +261,8 @@ class StatementJobs:
                 return
             except StoreError as error:
                 log.warning("an outcome is not logged yet", id=statement_id, error=str(error))
-                await asyncio.sleep(0.2 * (attempt + 1))
+                retry = retry.failed()
+                await asyncio.sleep(retry.delay_s(random.random()))
 
     async def _end_abandoned(self, row: StatementRow) -> None:
         lease_s = self._limits.lease_s

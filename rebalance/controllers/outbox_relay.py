@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import structlog
@@ -84,7 +85,9 @@ class OutboxRelay:
                 await asyncio.sleep(retry.delay_s(self._random.random()))
                 continue
             retry = retry.fresh()
-            await _first(self._woken.wait, IDLE_POLL_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(IDLE_POLL_S):
+                    await self._woken.wait()
             self._woken.clear()
 
     def _note_failure(self, error: Exception) -> None:
@@ -123,11 +126,3 @@ class OutboxRelay:
 
         if await update_key(self._metastore, key, newer):
             log.info("intent published", zone=intent.zone.zone_id, version=intent.version)
-
-
-async def _first(wait: Callable[[], Awaitable[object]], timeout_s: float) -> None:
-    try:
-        async with asyncio.timeout(timeout_s):
-            await wait()
-    except TimeoutError:
-        pass

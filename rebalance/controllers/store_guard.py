@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -160,11 +161,9 @@ class StoreGuard:
                 log.info("the stores were not compared", error=str(error))
             except Exception as error:
                 self._background.defect("the stores' comparison", error)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_S):
                     await self._wake.wait()
-            except TimeoutError:
-                pass
             self._wake.clear()
 
     async def check(self) -> StoreState:

@@ -159,6 +159,10 @@ def limits(
     with the cause COPY_FAILED, and is tried again every ten seconds; `zonectl
     operations resume` tries it again at once.
 
+    A move goes on without a node that is to get a copy and is gone for longer
+    than --joiner-timeout, or than it had copied: the operation ends with the
+    cause JOINER_GONE, and is asked for again when the node is back.
+
     With --keep-copies a node that loses a replica stops its member and keeps
     the data; it takes its room, and counts against the node's member limit,
     until somebody finalises the operation, or the partition comes back and is

@@ -54,9 +54,11 @@ class OutboxRelay:
         keyspace: Keyspace,
         may_publish: Callable[[], bool] = lambda: True,
         background: Background | None = None,
+        chance: random.Random | None = None,
     ) -> None:
+        """``chance`` spreads retries; a simulation gives its own, so that a seed is one run."""
         self._background = background or Background(restarts=False)
-        self._random = random.Random()
+        self._random = chance or random.Random()
         self._late_since: float | None = None
         self._may_publish = may_publish
         self._outbox = outbox

@@ -218,7 +218,8 @@ class ControllerProcess(SimulatedProcess):
             clock=LoopClock(),
             strategy=shared.strategy,
         )
-        relay = OutboxRelay(shared.catalog, client, shared.keyspace)
+        chance = self.random("relay")
+        relay = OutboxRelay(shared.catalog, client, shared.keyspace, chance=chance)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._runtime.run())
             tasks.create_task(relay.run())

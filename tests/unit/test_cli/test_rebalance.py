@@ -60,6 +60,7 @@ def test_what_is_set_is_shown_and_what_is_not_is_left_out(
         "keep_copies": True,
         "copy_attempts": 5,
         "copy_s": 7_200,
+        "joiner_s": 300,
         "cluster_bytes_s": 104_857_600,
         "node_bytes_s": 512,
     }
@@ -70,6 +71,7 @@ def test_what_is_set_is_shown_and_what_is_not_is_left_out(
     assert shown == {
         "copy_attempts": "5",
         "copy_s": "7200",
+        "joiner_s": "300",
         "cluster_bytes_s": "100 MiB/s",
         "node_bytes_s": "512 B/s",
         "keep_copies": "yes",
@@ -95,6 +97,8 @@ def test_what_is_set_is_shown_and_what_is_not_is_left_out(
         ),
         ("limits --copy-attempts 5 --copy-time 2h", {"copy_attempts": 5, "copy_s": 7200}),
         ("limits --copy-attempts none --copy-time none", {"copy_attempts": None, "copy_s": None}),
+        ("limits --joiner-timeout 5m", {"joiner_s": 300}),
+        ("limits --joiner-timeout none", {"joiner_s": None}),
         (
             "limits --cluster-bandwidth 100MiB --node-bandwidth 500kb",
             {"cluster_bytes_s": 104_857_600, "node_bytes_s": 500_000},
@@ -140,6 +144,7 @@ def test_the_user_pauses(api: ApiStub, monkeypatch: pytest.MonkeyPatch) -> None:
         ("limits --window 22:00-04:00 --window none", "--window: 'none' is no window"),
         ("limits --node-bandwidth fast", "--node-bandwidth takes bytes a second as 500kB, 20MiB or 1.5GiB"),
         ("limits --cluster-bandwidth 0", "--cluster-bandwidth takes bytes a second"),
+        ("limits --joiner-timeout 9", "--joiner-timeout takes a time as 90s, 10m, 1h30m or 2d, not '9'"),
         ("limits --copy-time 9", "--copy-time takes a time as 90s, 10m, 1h30m or 2d, not '9'"),
         ("limits --operation-time 9", "--operation-time takes a time"),
         ("pause --for 10", "--for takes a time as 90s, 10m, 1h30m or 2d, not '10'"),

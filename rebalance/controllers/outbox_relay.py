@@ -42,7 +42,7 @@ class OutboxRelay:
     """``wake`` makes it look at once; without one it looks every ``IDLE_POLL_S``, for other servers' rows.
 
     ``may_publish``: whether ``run`` may send now; rows wait while it answers no. ``background`` counts what
-    nothing expected.
+    nothing expected; pauses are drawn from ``chance``.
     """
 
     def __init__(
@@ -52,9 +52,10 @@ class OutboxRelay:
         keyspace: Keyspace,
         may_publish: Callable[[], bool] = lambda: True,
         background: Background | None = None,
+        chance: random.Random | None = None,
     ) -> None:
         self._background = background or Background(restarts=False)
-        self._random = random.Random()
+        self._random = chance or random.Random()
         self._late_since: float | None = None
         self._may_publish = may_publish
         self._outbox = outbox

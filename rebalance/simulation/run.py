@@ -165,6 +165,7 @@ class _World:
         cluster = SimulatedCluster(seed, group_rates, self.auditor)
         self.environment = Environment(
             *(seed, store, keyspace, SimulatedCatalog(), cluster, trace, directory, self._fault_rates()),
+            strategy=Strategy(simulation.strategy),
         )
         self._controllers = [
             ControllerProcess(f"controller-{number}", self.environment) for number in range(CONTROLLERS)

@@ -133,6 +133,8 @@ class SimulatedGroup:
     """Members whose addition came after its caller had given it up."""
     acknowledged: int = 0
     """How many puts it has acknowledged."""
+    lost: int = 0
+    """How many of them a leader did not have."""
 
     @property
     def voters(self) -> list[int]:
@@ -171,11 +173,17 @@ class SimulatedGroup:
         if not self.has_leader:
             return False
         self.acknowledged += 1
+        self._replicate()
+        return True
+
+    def _replicate(self) -> None:
+        """What is acknowledged reaches whoever hears the leader; learners have it once they are in sync."""
+        if not self.has_leader:
+            return
         now = asyncio.get_running_loop().time()
         for member_id, replica in self.replicas.items():
             if self.hears(member_id, self.leader_id) and replica.synced_at <= now:
                 replica.acknowledged = self.acknowledged
-        return True
 
     @property
     def nodes(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -226,6 +234,7 @@ class SimulatedGroup:
         entry = self.entries.get(member_id)
         if entry is None:
             raise CallFailedError(FailureKind.ALREADY_DONE, "member not found")
+        self._replicate()
         before = sum(map(self.answers, self.voters))
         if not entry.is_learner:
             self._check_removal(member_id)
@@ -253,6 +262,9 @@ class SimulatedGroup:
 
     def lead(self, member_id: int) -> None:
         if member_id != self.leader_id:
+            # Who hands its lead over brings the other one up to date first.
+            self._replicate()
+            self.lost = max(self.lost, self.acknowledged - self.replicas[member_id].acknowledged)
             self.term += 1
             self.leader_id = member_id
             self._committed(f"leader {self.replicas[member_id].node}")
@@ -290,6 +302,7 @@ class SimulatedGroup:
 
     def _committed(self, step: str) -> None:
         self.applied += 1
+        self._replicate()
         self.cluster.observer.on_step(self, step)
 
 

@@ -111,7 +111,8 @@ class Auditor:
         self.groups: Callable[[], Iterable[SimulatedGroup]] = tuple
         """All groups there are, for the whole checks."""
         self.whole_checks = 0
-        self._whole_at = WHOLE_STEPS
+        self._last_whole = 0
+        self.whole_steps = WHOLE_STEPS
         self.stop_observing = store.observe(self.on_revision)
 
     def fail(self, invariant: str, detail: str) -> None:
@@ -173,12 +174,12 @@ class Auditor:
             self._check_group(group)
 
     def _look_at_all_at_times(self) -> None:
-        if self._trace.steps >= self._whole_at:
+        if self._trace.steps >= self._last_whole + self.whole_steps:
             try:
                 self.check_everything()
             except MetastoreUnavailableError:
                 return  # it is paused: after the next step, then
-            self._whole_at = self._trace.steps + WHOLE_STEPS
+            self._last_whole = self._trace.steps
 
     def on_step(self, group: SimulatedGroup, step: str) -> None:
         now = asyncio.get_running_loop().time()

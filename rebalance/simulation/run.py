@@ -49,6 +49,8 @@ lease may end late, its node registers anew, and then its groups hand their lead
 EVENT_GAPS_S = (0.0, 0.05, 0.5, 1.0, 3.0, 8.0)
 """Between two events: bursts and pauses, times 0.2 to 2."""
 REASONS_SHOWN = 3
+WHOLE_PARTITIONS_MAX, WHOLE_RARELY_STEPS = 10_000, 50_000
+"""With more partitions a look at everything takes seconds."""
 GARBAGE = 100_000
 """So many new objects before they are looked through."""
 
@@ -160,6 +162,8 @@ class _World:
         self._rng = random.Random(f"{simulation.seed}/scenario")
         seed, store, keyspace, trace = str(simulation.seed), MemoryMetastore(), Keyspace(), Trace()
         self.auditor = Auditor(store, keyspace, trace)
+        if simulation.partitions > WHOLE_PARTITIONS_MAX:
+            self.auditor.whole_steps = WHOLE_RARELY_STEPS
         self.auditor.groups = lambda: self.environment.cluster.groups.values()
         group_rates = GroupRates(strict=self._rng.random() < 0.7)
         cluster = SimulatedCluster(seed, group_rates, self.auditor)

@@ -157,8 +157,9 @@ class StayingAuditor:
             held = [group.replicas[each] for each in group.voters if each in group.replicas]
             there = [each for each in held if cluster.disk(each.node).get(partition) is each]
             newest = max((each.acknowledged for each in there), default=0)
-            if newest < group.acknowledged:
-                yield Shortfall(KEPT, f"{partition}: {newest} of {group.acknowledged} are on a voter's disk")
+            if newest < group.acknowledged or group.lost:
+                detail = f"{newest} of {group.acknowledged} are on a voter's disk, a leader missed {group.lost}"
+                yield Shortfall(KEPT, f"{partition}: {detail}")
 
     def unsettled(self) -> Iterator[Shortfall]:
         environment = self._environment

@@ -116,7 +116,7 @@ async def _live(world: LearnerWorld, cell: Cell) -> Outcome:
         return Outcome(
             left=_left(world),
             cause=operations.cause(P0, facts),
-            lost=world.group.acknowledged - newest,
+            lost=max(world.group.acknowledged - newest, world.group.lost),
             puts=world.group.acknowledged - acknowledged,
         )
     finally:

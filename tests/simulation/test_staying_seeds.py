@@ -53,6 +53,26 @@ def test_a_cut_link_costs_a_leader_its_majority() -> None:
     virtually(main)
 
 
+def test_a_put_that_a_leader_does_not_have_is_lost() -> None:
+    """As if a protocol had thrown away both voters that had it; later puts do not hide it."""
+
+    async def main(cluster: SimulatedCluster, heard: Removals) -> None:
+        group = await founded(cluster, "abc")
+        behind = next(each for each in group.replicas.values() if each.member_id != group.leader_id)
+        cluster.stop(behind)
+        assert group.put()
+        assert group.lost == 0
+        for member_id in set(group.entries) - {behind.member_id}:
+            cluster.stop(group.replicas.pop(member_id))
+            del group.entries[member_id]
+        cluster.restart(behind)
+        await asyncio.sleep(CALM.start_s[1] + CALM.election_s[1] + 0.1)
+        assert group.put()
+        assert group.lost == 1
+
+    virtually(main)
+
+
 def test_no_member_starts_on_a_full_disk_and_a_slow_copy_takes_long() -> None:
     async def main(cluster: SimulatedCluster, heard: Removals) -> None:
         group = await founded(cluster, "abc")

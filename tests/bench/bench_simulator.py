@@ -1,4 +1,4 @@
-"""Virtual time over processor time of the simulator with real agents: best of three runs of one seed."""
+"""Virtual time over processor time of the simulator with real agents: one seed, best of BENCH_RUNS (1)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from rebalance.simulation.run import Simulation, simulate
 
-RUNS = int(os.environ.get("BENCH_RUNS", "3"))
+RUNS = int(os.environ.get("BENCH_RUNS", "1"))
 
 
 @pytest.mark.parametrize(

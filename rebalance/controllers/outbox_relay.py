@@ -44,7 +44,7 @@ class OutboxRelay:
     """``wake`` makes it look at once; without one it looks every ``IDLE_POLL_S``, for other servers' rows.
 
     ``may_publish``: whether ``run`` may send now; rows wait while it answers no. ``background`` counts what
-    nothing expected.
+    nothing expected; pauses are drawn from ``chance``.
     """
 
     def __init__(

@@ -79,6 +79,8 @@ class SimulatedReplica:
     removed: bool = False
     starts: int = 0
     generation: int = 0
+    acknowledged: int = 0
+    """The newest of its group's acknowledged puts that its disk has."""
 
     @property
     def life(self) -> MemberLife:
@@ -129,6 +131,10 @@ class SimulatedGroup:
     electing: bool = False
     strays: set[int] = field(default_factory=set)
     """Members whose addition came after its caller had given it up."""
+    acknowledged: int = 0
+    """How many puts it has acknowledged."""
+    lost: int = 0
+    """How many of them a leader did not have."""
 
     @property
     def voters(self) -> list[int]:
@@ -140,12 +146,44 @@ class SimulatedGroup:
 
     @property
     def has_majority(self) -> bool:
+        if self.cluster.cut:
+            return any(map(self._could_lead, self.voters))
         voters = self.voters
         return sum(map(self.answers, voters)) >= majority(len(voters))
 
     @property
     def has_leader(self) -> bool:
-        return self.leader_id in self.entries and self.answers(self.leader_id) and self.has_majority
+        leads = self.leader_id in self.entries and self.answers(self.leader_id) and self.has_majority
+        return leads and (not self.cluster.cut or self._could_lead(self.leader_id))
+
+    def hears(self, member_id: int, leader_id: int) -> bool:
+        """Whether the member answers, and nothing between the leader and it is cut."""
+        if not self.answers(member_id) or not self.cluster.cut:
+            return self.answers(member_id)
+        leader = self.replicas.get(leader_id)
+        return leader is not None and self.cluster.linked(leader.node, self.replicas[member_id].node)
+
+    def _could_lead(self, member_id: int) -> bool:
+        voters = self.voters
+        hearing = sum(self.hears(each, member_id) for each in voters)
+        return self.answers(member_id) and hearing >= majority(len(voters))
+
+    def put(self) -> bool:
+        """A client's write; acknowledged when a majority has it. Learners in sync follow."""
+        if not self.has_leader:
+            return False
+        self.acknowledged += 1
+        self._replicate()
+        return True
+
+    def _replicate(self) -> None:
+        """What is acknowledged reaches whoever hears the leader; learners have it once they are in sync."""
+        if not self.has_leader:
+            return
+        now = asyncio.get_running_loop().time()
+        for member_id, replica in self.replicas.items():
+            if self.hears(member_id, self.leader_id) and replica.synced_at <= now:
+                replica.acknowledged = self.acknowledged
 
     @property
     def nodes(self) -> tuple[frozenset[str], frozenset[str]]:
@@ -172,7 +210,8 @@ class SimulatedGroup:
             raise CallFailedError(FailureKind.LEARNER_SLOT_TAKEN, "too many learner members")
         now = asyncio.get_running_loop().time()
         for voter in self.voters:
-            if not self.answers(voter) or self.replicas[voter].up_since > now - HEALTHY_AFTER_S:
+            heard = self.hears(voter, self.leader_id)
+            if not heard or self.replicas[voter].up_since > now - HEALTHY_AFTER_S:
                 raise CallFailedError(FailureKind.UNHEALTHY, "unhealthy cluster")
         member_id = self.cluster.new_member_id()
         self.entries[member_id] = EtcdMemberEntry(member_id, "", peer_url, True)
@@ -184,8 +223,10 @@ class SimulatedGroup:
             raise CallFailedError(FailureKind.ALREADY_DONE, "can only promote a learner member")
         replica = self.replicas.get(member_id)
         now = asyncio.get_running_loop().time()
-        if replica is None or not replica.answers or replica.synced_at > now:
+        in_sync = self.hears(member_id, self.leader_id) and replica is not None and replica.synced_at <= now
+        if not in_sync or replica is None:
             raise CallFailedError(FailureKind.NOT_IN_SYNC, "learner is not in sync with leader")
+        replica.acknowledged = self.acknowledged
         self.entries[member_id] = replace(entry, is_learner=False)
         self._committed(f"voter {self.cluster.node_of(entry.peer_url)}")
 
@@ -193,6 +234,7 @@ class SimulatedGroup:
         entry = self.entries.get(member_id)
         if entry is None:
             raise CallFailedError(FailureKind.ALREADY_DONE, "member not found")
+        self._replicate()
         before = sum(map(self.answers, self.voters))
         if not entry.is_learner:
             self._check_removal(member_id)
@@ -220,6 +262,9 @@ class SimulatedGroup:
 
     def lead(self, member_id: int) -> None:
         if member_id != self.leader_id:
+            # Who hands its lead over brings the other one up to date first.
+            self._replicate()
+            self.lost = max(self.lost, self.acknowledged - self.replicas[member_id].acknowledged)
             self.term += 1
             self.leader_id = member_id
             self._committed(f"leader {self.replicas[member_id].node}")
@@ -236,11 +281,16 @@ class SimulatedGroup:
         if self.has_leader or not self.has_majority:
             return  # the next member that starts asks again
         self.leader_id = 0
-        self.lead(self.rng.choice([each for each in self.voters if self.answers(each)]))
+        candidates = [each for each in self.voters if self.answers(each)]
+        if self.cluster.cut:
+            candidates = [each for each in candidates if self._could_lead(each)]
+        # Nobody votes for a member whose log is behind its own.
+        newest = max(self.replicas[each].acknowledged for each in candidates)
+        self.lead(self.rng.choice([each for each in candidates if self.replicas[each].acknowledged == newest]))
 
     def _check_removal(self, member_id: int) -> None:
         left = [each for each in self.voters if each != member_id]
-        connected = sum(map(self.answers, left))
+        connected = sum(self.hears(each, self.leader_id) for each in left)
         if not left:
             raise CallFailedError(FailureKind.OTHER, "the last member cannot be removed")
         if self.cluster.rates.strict and self.answers(member_id) and connected < majority(len(left)):
@@ -252,6 +302,7 @@ class SimulatedGroup:
 
     def _committed(self, step: str) -> None:
         self.applied += 1
+        self._replicate()
         self.cluster.observer.on_step(self, step)
 
 
@@ -269,6 +320,21 @@ class SimulatedCluster:
         self._nodes: dict[str, str] = {}
         self._member_ids = 0
         self._urls = 0
+        self.cut: set[tuple[str, str]] = set()
+        """Links between nodes on which nothing arrives: from, to."""
+        self.full: set[str] = set()
+        """Nodes whose disk is full: no member starts there, those that run go on."""
+        self.slow: dict[str, float] = {}
+        """Seconds that each copy to a node takes at least."""
+
+    def linked(self, one: str, other: str) -> bool:
+        return one == other or ((one, other) not in self.cut and (other, one) not in self.cut)
+
+    def cut_link(self, source: str, destination: str) -> None:
+        self.cut.add((source, destination))
+        for group in self.groups.values():
+            if not group.has_leader:
+                group.elect()
 
     def disk(self, node: str) -> dict[PartitionId, SimulatedReplica]:
         return self._disks.setdefault(node, {})
@@ -326,13 +392,16 @@ class SimulatedCluster:
         applied = replica.group.applied if replica.group is not None else 0
         term = replica.group.term + 1 if replica.group is not None else 1
         group = self._found(replica.partition, f"generation-{generation}", {replica.node: own})
-        group.applied, group.term = applied, term
+        group.applied, group.term, group.acknowledged = applied, term, replica.acknowledged
         replica.group, replica.member_id = group, next(iter(group.entries))
         group.replicas[replica.member_id] = replica
         replica.generation = generation
         self.restart(replica)
 
     def restart(self, replica: SimulatedReplica) -> None:
+        if replica.node in self.full:
+            self._fail(replica, "EXIT 1: no space left on device")
+            return
         replica.runs, replica.removed, replica.exit_reason = True, False, ""
         replica.starts += 1
         delay_s = self._rng.uniform(*self.rates.start_s)
@@ -351,7 +420,8 @@ class SimulatedCluster:
         if not entry.name:
             client_url = replica.endpoints.client_url
             group.entries[entry.member_id] = replace(entry, name=replica.node, client_url=client_url)
-        replica.synced_at = now + (group.rng.uniform(*self.rates.catch_up_s) if entry.is_learner else 0.0)
+        copy_s = group.rng.uniform(*self.rates.catch_up_s) if entry.is_learner else 0.0
+        replica.synced_at = now + (max(copy_s, self.slow.get(replica.node, 0.0)) if entry.is_learner else 0.0)
         if not group.has_leader:
             group.elect()
 

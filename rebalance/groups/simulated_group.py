@@ -73,7 +73,7 @@ class SimulatedGroupHost(SteppedGroupHost):
     @asynccontextmanager
     async def calls_at(self, partition: PartitionId, client_url: str) -> AsyncIterator[SimulatedCalls]:
         replica = self._cluster.replica_at(partition, client_url)
-        if replica is None:
+        if replica is None or not self._cluster.linked(self.incarnation.node, replica.node):
             raise CallFailedError(FailureKind.NO_ANSWER, f"nobody listens at {client_url}")
         yield SimulatedCalls(self._cluster, replica, self.incarnation)
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRecord, MirrorRecord
 from rebalance.core.txn import Compare, Delete, Put, Txn
-from rebalance.nodes.partition_view import Mirrors
+from rebalance.nodes.partition_view import Mirrors, parsed
 from rebalance.nodes.recent_writes import RecentWrites
 from rebalance.ports.metastore import Metastore
 
@@ -28,7 +28,7 @@ class OwnRecords:
     def of(self, partition: PartitionId) -> MemberRecord | None:
         """The newest record that this node knows of."""
         value = self._written.current(self._key(partition), self._mirrors.members)
-        return MemberRecord.decode(value) if value is not None else None
+        return parsed(MemberRecord.decode, value) if value is not None else None
 
     async def write_member(
         self, partition: PartitionId, member: MemberRecord | None, guards: tuple[Compare, ...] = ()
@@ -57,10 +57,10 @@ class OwnRecords:
         self, partition: PartitionId, record: MemberRecord | None, guards: tuple[Compare, ...]
     ) -> bool:
         """Nothing is written that the key says already, unless guards ask whether it may."""
+        if not guards and self.of(partition) == record:
+            return True
         key = self._key(partition)
         value = record.encode() if record is not None else None
-        if not guards and self._written.current(key, self._mirrors.members) == value:
-            return True
         operation = Put(key, value) if value is not None else Delete(key)
         result = await self._metastore.commit(Txn(guards, (operation,)))
         if result.succeeded:

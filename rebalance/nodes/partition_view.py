@@ -25,6 +25,9 @@ from rebalance.ports.metastore import Metastore
 
 T = TypeVar("T")
 
+VIEWS_MAX = 20_000
+"""Views that are remembered at once; then all are forgotten."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recorded(Generic[T]):
@@ -80,12 +83,18 @@ class Mirrors:
     members: KeyspaceMirror
     nodes: KeyspaceMirror
     keyspace: Keyspace
+    _views: _Views | None = None
 
     @classmethod
     def over(cls, metastore: Metastore, keyspace: Keyspace) -> Mirrors:
         prefixes = (keyspace.partitions, keyspace.members, keyspace.nodes)
         partitions, members, nodes = (KeyspaceMirror(metastore, prefix) for prefix in prefixes)
-        return cls(partitions, members, nodes, keyspace)
+        views = _Views(keyspace)
+        # The first to listen: nobody who hears of a change sees a view from before it.
+        partitions.listen(views.forget)
+        members.listen(views.forget)
+        nodes.listen(views.forget)
+        return cls(partitions, members, nodes, keyspace, views)
 
     async def run(self) -> None:
         """Keeps all three current until it is cancelled."""
@@ -101,13 +110,22 @@ class Mirrors:
     def view(self, partition: PartitionId) -> PartitionView | Unreadable:
         """Unreadable: one of its keys cannot be read. Nothing is decided about the partition then; what runs of
         it runs on."""
-        unreadable: list[Unreadable] = []
-        view = self._read(partition, unreadable)
+        view, unreadable = self._known(partition)
         return unreadable[0] if unreadable else view
 
     def shown(self, partition: PartitionId) -> PartitionView:
         """For those who only look, and decide nothing: what cannot be read is left out."""
-        return self._read(partition, [])
+        return self._known(partition)[0]
+
+    def _known(self, partition: PartitionId) -> tuple[PartitionView, list[Unreadable]]:
+        """Partitions are looked at in round after round, and most have not changed since the last one."""
+        known = self._views.by_partition.get(partition) if self._views is not None else None
+        if known is None:
+            unreadable: list[Unreadable] = []
+            known = self._read(partition, unreadable), unreadable
+            if self._views is not None:
+                self._views.remember(partition, known)
+        return known
 
     def _read(self, partition: PartitionId, unreadable: list[Unreadable]) -> PartitionView:
         keys, reader = self.keyspace.partition(partition), _Reader(unreadable)
@@ -126,6 +144,28 @@ class Mirrors:
         )
 
 
+class _Views:
+    """What was read of partitions since something of them changed; shared and never changed."""
+
+    def __init__(self, keyspace: Keyspace) -> None:
+        self._keyspace = keyspace
+        self.by_partition: dict[PartitionId, tuple[PartitionView, list[Unreadable]]] = {}
+
+    def remember(self, partition: PartitionId, known: tuple[PartitionView, list[Unreadable]]) -> None:
+        if len(self.by_partition) >= VIEWS_MAX:
+            self.by_partition.clear()
+        self.by_partition[partition] = known
+
+    def forget(self, changed: frozenset[str]) -> None:
+        """A key of no single partition, as a node's, may be in the view of each."""
+        for key in changed:
+            below = self._keyspace.parse_partition(key) or self._keyspace.parse_member(key)
+            if below is None:
+                self.by_partition.clear()
+                return
+            self.by_partition.pop(below[0], None)
+
+
 @dataclass(frozen=True, slots=True)
 class _Reader:
     """Adds to ``unreadable`` what it cannot read, and leaves it out."""
@@ -133,7 +173,7 @@ class _Reader:
     unreadable: list[Unreadable]
 
     def recorded(self, item: KeyValue | None, decode: Callable[[bytes], T]) -> Recorded[T] | None:
-        found = read(item, lambda value: _parsed(decode, value))
+        found = read(item, lambda value: parsed(decode, value))
         if isinstance(found, Unreadable):
             self.unreadable.append(found)
             return None
@@ -154,6 +194,6 @@ class _Reader:
 
 
 @lru_cache(maxsize=20_000)
-def _parsed(decode: Callable[[bytes], T], value: bytes) -> T:
+def parsed(decode: Callable[[bytes], T], value: bytes) -> T:
     """The same keys are looked at in round after round: what they say is shared and never changed."""
     return decode(value)

@@ -6,7 +6,7 @@ Steps are revisions of the metastore and committed steps of groups. The first br
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,8 +27,11 @@ from rebalance.groups.simulated_cluster import (
     SimulatedMirror,
     SimulatedReplica,
 )
-from rebalance.ports.metastore import KeyEvent, Snapshot
+from rebalance.ports.metastore import KeyEvent, MetastoreUnavailableError, Snapshot
 from rebalance.simulation.trace import Trace
+
+WHOLE_STEPS = 1_000
+"""So often everything is looked at, and not only what a step has touched."""
 
 Voters = tuple[frozenset[str], frozenset[str]]
 """Nodes that vote and nodes that catch up to vote, of a group's committed configuration. Standing learners are
@@ -105,7 +108,12 @@ class Auditor:
         """Mirrors whose record went while nobody asked for them."""
         self._away_s: dict[str, float] = {}
         """When each node was last seen to be gone."""
-        store.observe(self.on_revision)
+        self.groups: Callable[[], Iterable[SimulatedGroup]] = tuple
+        """All groups there are, for the whole checks."""
+        self.whole_checks = 0
+        self._last_whole = 0
+        self.whole_steps = WHOLE_STEPS
+        self.stop_observing = store.observe(self.on_revision)
 
     def fail(self, invariant: str, detail: str) -> None:
         if not self.broken.done():
@@ -139,20 +147,58 @@ class Auditor:
             self.last_work_s = asyncio.get_running_loop().time()
         for partition, fields in touched.items():
             self._on_partition(partition, fields)
+        self._look_at_all_at_times()
+
+    def check_everything(self) -> None:
+        """What ``on_revision`` and ``on_step`` check of what a step touched, of all that there is."""
+        self.whole_checks += 1
+        keys, named = self._keyspace, dict[PartitionId, None]()
+        for item in self._store.range_now(keys.partitions).items:
+            parsed = keys.parse_partition(item.key)
+            if parsed is not None:
+                named[parsed[0]] = None
+        pending = set()
+        for partition in named:
+            self._check_keys(partition)
+            if self._store.peek(keys.partition(partition).pending) is not None:
+                pending.add(partition)
+            self._check_trigger(partition)
+        known = {
+            PartitionId(zone_id, int(number))
+            for zone_id, zone in self.zones.items()
+            for number in np.flatnonzero(zone.pending)
+        }
+        if known != {each for each in pending if each.zone_id in self.zones}:
+            self.fail("what moves is known", f"{sorted(map(str, known ^ pending))[:5]}")
+        for group in self.groups():
+            self._check_group(group)
+
+    def _look_at_all_at_times(self) -> None:
+        if self._trace.steps >= self._last_whole + self.whole_steps:
+            try:
+                self.check_everything()
+            except MetastoreUnavailableError:
+                return  # it is paused: after the next step, then
+            self._last_whole = self._trace.steps
 
     def on_step(self, group: SimulatedGroup, step: str) -> None:
         now = asyncio.get_running_loop().time()
         self._trace.step(f"{now:.6f} {group.partition} {group.term} {step}\n".encode())
         self.last_work_s = now
+        if group.term < self._terms.get(group.partition, 0) and step != "founded":
+            self.fail("a group's term never decreases", f"{group.partition}: {group.term}")
+        self._terms[group.partition] = group.term
+        self._check_group(group)
+
+    def _check_group(self, group: SimulatedGroup) -> None:
         leader = group.entries.get(group.leader_id)
         if leader is not None and leader.is_learner:
             self.fail("a learner never leads", f"{group.partition}: {leader.name}")
         learners = [each for each in group.entries.values() if each.is_learner]
         if len(learners) > 1:
             self.fail("at most one change per group at a time", f"{group.partition}: {len(learners)} learners")
-        if group.term < self._terms.get(group.partition, 0) and step != "founded":
+        if group.term < self._terms.get(group.partition, 0):
             self.fail("a group's term never decreases", f"{group.partition}: {group.term}")
-        self._terms[group.partition] = group.term
 
     def on_removal(self, group: SimulatedGroup, before: int, known_up: int, voters: int) -> None:
         if before >= majority(voters + 1) and known_up < majority(voters):
@@ -238,23 +284,39 @@ class Auditor:
         )
 
     def _on_partition(self, partition: PartitionId, changed: dict[str, KeyEvent]) -> None:
-        keys = self._keyspace.partition(partition)
-        pending, stable = self._store.peek(keys.pending), self._store.peek(keys.stable)
         zone = self.zones.get(partition.zone_id)
         if zone is not None:
+            pending = self._store.peek(self._keyspace.partition(partition).pending)
             zone.pending[partition.partition] = pending is not None
-        if pending is None and self._store.peek(keys.planned) is not None:
-            self.fail("pending absent implies planned absent", f"{partition}")
-        if pending is None and self._store.peek(f"{keys.pending}.lock") is not None:
-            self.fail("the lock is there only while pending is", f"{partition}")
-        if stable is None and pending is not None:
-            self.fail("a partition with pending has stable", f"{partition}")
+        self._check_keys(partition)
         trigger = changed.get("assignments/change.trigger.revision")
         if trigger is not None:
             self._on_trigger(partition, trigger, changed, zone)
         switched = changed.get("assignments/stable")
         if switched is not None and switched.current is not None and trigger is None:
             self._on_switch(partition, Assignments.decode(switched.current.value))
+
+    def _check_keys(self, partition: PartitionId) -> None:
+        keys = self._keyspace.partition(partition)
+        pending, stable = self._store.peek(keys.pending), self._store.peek(keys.stable)
+        if pending is None and self._store.peek(keys.planned) is not None:
+            self.fail("pending absent implies planned absent", f"{partition}")
+        if pending is None and self._store.peek(f"{keys.pending}.lock") is not None:
+            self.fail("the lock is there only while pending is", f"{partition}")
+        if stable is None and pending is not None:
+            self.fail("a partition with pending has stable", f"{partition}")
+
+    def _check_trigger(self, partition: PartitionId) -> None:
+        """As it was last seen to be written; a zone that is dropped has none."""
+        zone, found = (
+            self.zones.get(partition.zone_id),
+            self._store.peek(self._keyspace.partition(partition).trigger),
+        )
+        if zone is None or found is None:
+            return
+        revision, seen = decode_trigger(found.value), int(zone.triggers[partition.partition])
+        if revision != seen:
+            self.fail("trigger revision never decreases", f"{partition}: {seen} was written, now {revision}")
 
     def _on_trigger(
         self, partition: PartitionId, event: KeyEvent, changed: dict[str, KeyEvent], zone: ZoneFacts | None

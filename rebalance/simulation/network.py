@@ -62,7 +62,8 @@ class SimulatedClient:
         self._rng = rng
         self.rates = rates
         self._dead = False
-        self._cut = False
+        self._cut_out = False
+        self._cut_in = False
         self._running = asyncio.Event()
         self._running.set()
 
@@ -70,12 +71,12 @@ class SimulatedClient:
         """The process is gone: nothing it still does reaches anybody."""
         self._dead = True
 
-    def cut(self) -> None:
-        """Nothing gets through in either direction."""
-        self._cut = True
+    def cut(self, *, requests: bool = True, answers: bool = True) -> None:
+        """Nothing gets through, or in one direction nothing."""
+        self._cut_out, self._cut_in = self._cut_out or requests, self._cut_in or answers
 
     def heal(self) -> None:
-        self._cut = False
+        self._cut_out = self._cut_in = False
 
     def freeze(self) -> None:
         """The process stands still between two instructions: it goes on with what it knew."""
@@ -129,7 +130,7 @@ class SimulatedClient:
                 if not reset:
                     await arrived.wait()
                 await self._pass()
-                while self._cut or self._store.is_paused:
+                while self._cut_in or (reset and self._cut_out) or self._store.is_paused:
                     await asyncio.sleep(0.5)
                 if self._dead:
                     raise asyncio.CancelledError
@@ -148,7 +149,7 @@ class SimulatedClient:
         if self._dead:
             raise MetastoreUnavailableError("the process is gone")
         await self._pass()
-        if self._cut or self._store.is_paused:
+        if self._cut_out or self._store.is_paused:
             await self._give_up()
         fate, rates = self._rng.random(), self.rates
         if fate < rates.lost_request:
@@ -163,7 +164,7 @@ class SimulatedClient:
         if 0 <= fate < rates.lost_reply:
             await self._give_up()
         await self._pass()
-        if self._cut:
+        if self._cut_in:
             await self._give_up()
         return result
 

@@ -15,9 +15,9 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.move_status import MoveState
+from rebalance.core.move_status import MoveState, PartitionView, partition_status
 from rebalance.core.operation import STATES, Operation, OperationKind, OperationState
-from rebalance.core.operation_progress import step_of
+from rebalance.core.operation_progress import PartitionStep, step_of
 from rebalance.ports.metastore import KeyEvent
 from rebalance.simulation.invariants import AppliedConfigurations, Auditor, ObservedStore, ZoneFacts
 
@@ -87,7 +87,8 @@ class OperationAuditor:
         self._auditor = auditor
         self._causes = causes
         self._known: dict[ZoneId, dict[int, Operation]] = defaultdict(dict)
-        self._alive: frozenset[str] = frozenset()
+        nodes = store.range_now(keyspace.nodes).items
+        self._alive = frozenset(item.key.removeprefix(keyspace.nodes) for item in nodes)
         self.done = 0
         """Operations that came to their end as DONE."""
         store.observe(self.on_revision)
@@ -172,10 +173,21 @@ class OperationAuditor:
         zone = self._auditor.zones.get(partition.zone_id)
         if zone is None or partition.partition >= zone.pointer.partitions:
             return
-        view = self._reading(partition, zone).view(partition)
-        step = step_of(partition.partition, replace(view, target=zone.target(partition.partition)), self._alive)
+        step = self.step(partition, zone)
         if step.state is not MoveState.DONE and not step.cause:
             self._auditor.fail(CAUSE, f"{partition} is {step.state.value}")
+
+    def step(self, partition: PartitionId, zone: ZoneFacts) -> PartitionStep:
+        """Where an operation sees the partition now."""
+        return step_of(partition.partition, self._view(partition, zone), self._alive)
+
+    def cause(self, partition: PartitionId, zone: ZoneFacts) -> str:
+        """What anybody is told who looks at the partition; empty when all is well."""
+        return partition_status(self._view(partition, zone), self._alive).cause
+
+    def _view(self, partition: PartitionId, zone: ZoneFacts) -> PartitionView:
+        view = self._reading(partition, zone).view(partition)
+        return replace(view, target=zone.target(partition.partition))
 
     def _reading(self, partition: PartitionId, zone: ZoneFacts) -> ZoneReading:
         """Of one partition alone, at once."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from catalog.core.zone import Node, ZoneId, ZoneIntent
 from catalog.ports import OutboxRow
+from rebalance.controllers.clock import LONGEST_SLEEP_S
 from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.assignments import Strategy
@@ -99,6 +100,9 @@ class SimulatedProcess(ABC):
         self._starts = 0
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
+        self.is_gone = False
+        """Killed, and nobody starts it again."""
+        self._cut_ways: tuple[bool, bool] | None = None
 
     @property
     def is_running(self) -> bool:
@@ -112,6 +116,7 @@ class SimulatedProcess(ABC):
         self._starts += 1
         shared = self.environment
         self.client = SimulatedClient(shared.store, self.random("network"), shared.rates)
+        self._cut_off()
         self._task = asyncio.create_task(self.work(self.client), name=f"{self.name}#{self._starts}")
         self._task.add_done_callback(self._ended)
 
@@ -147,7 +152,25 @@ class SimulatedProcess(ABC):
     def cut_for(self, cut_s: float) -> None:
         if self.client is not None:
             self.client.cut()
-            asyncio.get_running_loop().call_later(cut_s, self.client.heal)
+            asyncio.get_running_loop().call_later(cut_s, self._mend, self.client)
+
+    def _mend(self, client: SimulatedClient) -> None:
+        client.heal()
+        self._cut_off()
+
+    def kill_for_good(self) -> None:
+        self.is_gone = True
+        self.kill()
+
+    def cut_for_good(self, *, requests: bool, answers: bool) -> None:
+        """From the metastore, whatever else happens to the process."""
+        self._cut_ways = requests, answers
+        self._cut_off()
+
+    def _cut_off(self) -> None:
+        if self.client is not None and self._cut_ways is not None:
+            requests, answers = self._cut_ways
+            self.client.cut(requests=requests, answers=answers)
 
     def heal(self) -> None:
         """It goes on, reaches the store, and meets the faults of the environment's present rates."""
@@ -177,7 +200,7 @@ class SimulatedProcess(ABC):
         if self._stopping:
             # The old process still holds its directory.
             asyncio.get_running_loop().call_later(RESTART_S, self._start_again, starts)
-        elif self._task is None and starts == self._starts:
+        elif self._task is None and starts == self._starts and not self.is_gone:
             self.start()
 
 
@@ -188,19 +211,29 @@ def _cause(error: BaseException | None) -> str:
 
 
 class LoopClock:
-    """Virtual time as a clock for timers: the wall's would make every run another one."""
+    """Virtual time as a clock for timers: the wall's would make every run another one. It may jump."""
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+
+    def jump(self, ms: int) -> None:
+        self._ahead_ms += ms
 
     def now_ms(self) -> int:
-        return round(1_000 * asyncio.get_running_loop().time())
+        return round(1_000 * asyncio.get_running_loop().time()) + self._ahead_ms
 
     async def sleep_until(self, at_ms: int) -> None:
-        await asyncio.sleep(max(at_ms - self.now_ms(), 0) / 1_000)
+        await asyncio.sleep(min(max(at_ms - self.now_ms(), 0) / 1_000, LONGEST_SLEEP_S))
 
 
 class ControllerProcess(SimulatedProcess):
     """A controller of the product over the simulated engine, with the outbox relay of a server beside it."""
 
     _runtime: ControllerRuntime | None = None
+
+    def __init__(self, name: str, environment: Environment) -> None:
+        super().__init__(name, environment)
+        self.clock = LoopClock()
 
     @property
     def leads(self) -> bool:
@@ -215,7 +248,7 @@ class ControllerProcess(SimulatedProcess):
             engine,
             self.name,
             shared.lease_s,
-            clock=LoopClock(),
+            clock=self.clock,
             strategy=shared.strategy,
         )
         chance = self.random("relay")

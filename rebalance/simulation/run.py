@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import random
 import resource
@@ -30,6 +31,7 @@ from rebalance.simulation.operations import OperationAuditor
 from rebalance.simulation.planes import AgentPlane, DataPlane
 from rebalance.simulation.processes import ControllerProcess, Environment, LoopClock, SimulatedCatalog
 from rebalance.simulation.scenario import Scenario, node_number
+from rebalance.simulation.staying import BOUND_S, StayingAuditor, StayingFaults, put_for_ever
 from rebalance.simulation.trace import Trace
 from rebalance.simulation.virtual_time import run_virtually
 
@@ -47,6 +49,10 @@ lease may end late, its node registers anew, and then its groups hand their lead
 EVENT_GAPS_S = (0.0, 0.05, 0.5, 1.0, 3.0, 8.0)
 """Between two events: bursts and pauses, times 0.2 to 2."""
 REASONS_SHOWN = 3
+WHOLE_PARTITIONS_MAX, WHOLE_RARELY_STEPS = 10_000, 50_000
+"""With more partitions a look at everything takes seconds."""
+GARBAGE = 100_000
+"""So many new objects before they are looked through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,8 @@ class Simulation:
     strategy: str = "queue"
     bulk: bool | None = None
     cluster_moves: int | None = None
+    staying: tuple[str, ...] | None = None
+    """Kinds of ``StayingFaults``, () for all; then nothing is ever healed."""
 
     @property
     def is_bulk(self) -> bool:
@@ -86,6 +94,7 @@ class Report:
     broken: InvariantBrokenError | None
     elapsed_s: float
     memory_mb: float
+    whole_checks: int = 0
 
 
 def simulate(simulation: Simulation) -> Report:
@@ -94,12 +103,18 @@ def simulate(simulation: Simulation) -> Report:
         raise ValueError("a simulation needs at least 3 nodes, 1 partition and no negative number of events")
     if simulation.cluster_moves is not None and simulation.cluster_moves < 1:
         raise ValueError(f"cluster_moves is at least 1, not {simulation.cluster_moves}")
+    if simulation.staying is not None and simulation.is_bulk:
+        raise ValueError("faults stay with real agents only")
     if simulation.strategy not in STRATEGIES:
         raise ValueError(f"strategy {simulation.strategy!r} is not one of {', '.join(STRATEGIES)}")
     if simulation.is_bulk and simulation.strategy != Strategy.QUEUE.value:
         raise ValueError(f"above {AGENT_PARTITIONS_MAX} partitions only the strategy queue is simulated")
     started = time.perf_counter()
-    with silent_logs(), tempfile.TemporaryDirectory(prefix="zonekeeper-simulation-") as directory:
+    with (
+        silent_logs(),
+        rare_collections(),
+        tempfile.TemporaryDirectory(prefix="zonekeeper-simulation-") as directory,
+    ):
         world, broken, virtual_s = run_virtually(_run(simulation, Path(directory)))
     environment, auditor = world.environment, world.auditor
     return Report(
@@ -116,18 +131,24 @@ def simulate(simulation: Simulation) -> Report:
         broken,
         time.perf_counter() - started,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        auditor.whole_checks,
     )
 
 
 async def _run(simulation: Simulation, directory: Path) -> tuple[_World, InvariantBrokenError | None, float]:
     world = _World(simulation, directory)
     life = asyncio.create_task(world.live())
+    puts = asyncio.create_task(put_for_ever(world.environment)) if simulation.staying is not None else None
     try:
         await asyncio.wait((life, world.auditor.broken), return_when=asyncio.FIRST_COMPLETED)
     finally:
         virtual_s = asyncio.get_running_loop().time()
         life.cancel()
+        if puts is not None:
+            puts.cancel()
         results = await asyncio.gather(life, return_exceptions=True)
+        if not world.environment.store.is_paused:
+            world.auditor.check_everything()
         world.end()
     if isinstance(results[0], Exception):
         raise results[0]
@@ -141,10 +162,14 @@ class _World:
         self._rng = random.Random(f"{simulation.seed}/scenario")
         seed, store, keyspace, trace = str(simulation.seed), MemoryMetastore(), Keyspace(), Trace()
         self.auditor = Auditor(store, keyspace, trace)
+        if simulation.partitions > WHOLE_PARTITIONS_MAX:
+            self.auditor.whole_steps = WHOLE_RARELY_STEPS
+        self.auditor.groups = lambda: self.environment.cluster.groups.values()
         group_rates = GroupRates(strict=self._rng.random() < 0.7)
         cluster = SimulatedCluster(seed, group_rates, self.auditor)
         self.environment = Environment(
-            seed, store, keyspace, SimulatedCatalog(), cluster, trace, directory, self._fault_rates()
+            *(seed, store, keyspace, SimulatedCatalog(), cluster, trace, directory, self._fault_rates()),
+            strategy=Strategy(simulation.strategy),
         )
         self._controllers = [
             ControllerProcess(f"controller-{number}", self.environment) for number in range(CONTROLLERS)
@@ -154,6 +179,11 @@ class _World:
         self.plane = self._data_plane()
         self.auditor.configurations = self.plane
         self.operations = OperationAuditor(store, keyspace, self.auditor, causes=not simulation.is_bulk)
+        self._staying: StayingFaults | None = None
+        if simulation.staying is not None:
+            self._staying = StayingFaults(
+                simulation.seed, self.environment, self._controllers, self.plane, simulation.staying
+            )
         self.moves: MovesAuditor | None = None
         if cap is not None:
             self.moves = MovesAuditor(store, keyspace, self.auditor.fail, LoopClock().now_ms)
@@ -189,15 +219,36 @@ class _World:
         zones = max(rng.choice((1, 1, 2, 3)), simulation.partitions // ZONE_PARTITIONS_MAX)
         scenario.create_zones(simulation.partitions, min(zones, simulation.partitions))
         await asyncio.sleep(rng.uniform(0.0, 15.0))
-        for _ in range(simulation.events):
+        for number in range(simulation.events):
             await asyncio.sleep(rng.choice(EVENT_GAPS_S) * rng.uniform(0.2, 2.0))
             await scenario.happen()
+            if self._staying is not None and number in (simulation.events // 3, 2 * simulation.events // 3):
+                await self._staying.happen()
+        if self._staying is not None:
+            await self._stay(self._staying)
+            return
         await asyncio.sleep(rng.uniform(0.0, 20.0))
         if self._limits is not None:
             await self._limits.calm()
         await self._calm()
         await self._converge()
         await self._rest()
+
+    async def _stay(self, faults: StayingFaults) -> None:
+        """Nothing is healed: moves end, or say why not."""
+        audit = StayingAuditor(self.environment, self.auditor, self.operations, faults)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + BOUND_S
+        while True:
+            await asyncio.sleep(QUIET_S)
+            if self.environment.store.is_paused:
+                continue
+            missing = list(islice(audit.unsettled(), REASONS_SHOWN))
+            if not missing or loop.time() > deadline:
+                break
+        for each in (*missing, *islice(audit.lost(), REASONS_SHOWN)):
+            self.auditor.fail(each.invariant, each.detail)
+        await asyncio.sleep(0)
 
     async def _calm(self) -> None:
         self.environment.trace.note("faults stop", "")
@@ -264,6 +315,17 @@ class _World:
         self.plane.end()
         for process in (*self._controllers, *self.plane.processes):
             process.kill()
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """A simulation makes many objects that live for a while and few cycles."""
+    before = gc.get_threshold()
+    gc.set_threshold(GARBAGE, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @contextmanager

@@ -1,0 +1,217 @@
+"""Faults that stay: nothing of them is ever healed, and moves must end all the same, or say why not.
+
+What a group with a living, connected majority is owed is to *rest*: nothing pending, planned or locked, the
+voters of stable, no learner on its way. A group without one names its cause, and so does one that a cut link
+holds up while everybody lives. Nothing acknowledged is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import PartitionId
+from rebalance.core.operation import Operation
+from rebalance.groups.simulated_cluster import SimulatedGroup
+from rebalance.simulation.invariants import Auditor, ZoneFacts
+from rebalance.simulation.operations import OperationAuditor
+from rebalance.simulation.planes import DataPlane
+from rebalance.simulation.processes import ControllerProcess, Environment
+
+BOUND_S = 900.0
+"""After the last event, everything is at rest or has named its cause within so long."""
+PUT_S = 0.5
+AFTER_S = (0.2, 6.0)
+AIMED = 0.8
+SLOW_S = (120.0, 400.0)
+JUMPS_S = (-86_400, -3_600, -30, 30, 3_600, 86_400)
+
+EPOCH_MS = 1_000_000_000
+"""What the controllers' clocks begin with, so that they can jump back."""
+
+CONVERGES = "what has a majority converges"
+CAUSE = "what cannot go on names its cause"
+SHOWN = "a target that stable differs from for good is shown"
+OVER = "an operation with nothing left is over"
+KEPT = "no acknowledged put is gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    invariant: str
+    detail: str
+
+
+class StayingFaults:
+    """``happen`` makes one of ``kinds`` (all by default) last for ever. ``cut`` is true once a link is."""
+
+    def __init__(
+        self,
+        seed: int,
+        environment: Environment,
+        controllers: list[ControllerProcess],
+        plane: DataPlane,
+        kinds: tuple[str, ...] = (),
+    ) -> None:
+        self._rng = random.Random(f"{seed}/staying")
+        self._environment = environment
+        self._controllers = controllers
+        self._plane = plane
+        self.cut = False
+        for each in controllers:
+            each.clock.jump(EPOCH_MS)
+        ways: dict[str, Callable[[str], str]] = {
+            "node is gone": self._gone,
+            "disk is full": self._full,
+            "copies are slow": self._slow,
+            "link is cut": self._link,
+            "metastore is out of reach": self._out_of_reach,
+            "clock jumps": self._jump,
+        }
+        unknown = sorted(set(kinds) - ways.keys())
+        if unknown:
+            raise ValueError(f"no faults that stay: {', '.join(unknown)}")
+        self._kinds = {name: way for name, way in ways.items() if not kinds or name in kinds}
+
+    async def happen(self) -> None:
+        """Some seconds from now, rather to a node that is about to join a group than to another one."""
+        kind = self._rng.choice(tuple(self._kinds))
+        await asyncio.sleep(self._rng.uniform(*AFTER_S))
+        joiners = self._joiners()
+        aimed = joiners if joiners and self._rng.random() < AIMED else list(self._plane.names)
+        text = self._kinds[kind](self._rng.choice(aimed))
+        self._environment.trace.note(f"{kind} for good", text)
+
+    def _joiners(self) -> list[str]:
+        store, found = self._environment.store, set[str]()
+        for partition, group in self._environment.cluster.groups.items():
+            pending = store.peek(self._environment.keyspace.partition(partition).pending)
+            if pending is not None:
+                found |= frozenset(Assignments.decode(pending.value).peers) - group.nodes[0]
+        return sorted(found)
+
+    def _gone(self, name: str) -> str:
+        process = next(each for each in self._plane.processes if each.name == name)
+        process.kill_for_good()
+        return name
+
+    def _full(self, name: str) -> str:
+        self._environment.cluster.full.add(name)
+        return name
+
+    def _slow(self, name: str) -> str:
+        copy_s = self._environment.cluster.slow[name] = self._rng.uniform(*SLOW_S)
+        return f"{name}: {copy_s:.0f} s each"
+
+    def _link(self, name: str) -> str:
+        other = self._rng.choice([each for each in self._plane.names if each != name])
+        both = self._rng.random() < 0.5
+        self._environment.cluster.cut_link(name, other)
+        if both:
+            self._environment.cluster.cut_link(other, name)
+        self.cut = True
+        return f"{name} {'-' if both else 'to'} {other}"
+
+    def _out_of_reach(self, name: str) -> str:
+        process = next(each for each in self._plane.processes if each.name == name)
+        requests, answers = self._rng.choice(((True, True), (True, False), (False, True)))
+        process.cut_for_good(requests=requests, answers=answers)
+        self.cut = True
+        return f"{name}, {'requests' if requests else ''} {'answers' if answers else ''}"
+
+    def _jump(self, _name: str) -> str:
+        controller, seconds = self._rng.choice(self._controllers), self._rng.choice(JUMPS_S)
+        controller.clock.jump(1_000 * seconds)
+        return f"{controller.name} by {seconds} s"
+
+
+async def put_for_ever(environment: Environment) -> None:
+    """A client that writes to every group, until it is cancelled."""
+    while True:
+        await asyncio.sleep(PUT_S)
+        for group in environment.cluster.groups.values():
+            group.put()
+
+
+class StayingAuditor:
+    """What is owed at the end of a run whose faults stay."""
+
+    def __init__(
+        self, environment: Environment, auditor: Auditor, operations: OperationAuditor, faults: StayingFaults
+    ) -> None:
+        self._environment = environment
+        self._auditor = auditor
+        self._operations = operations
+        self._faults = faults
+
+    def lost(self) -> Iterator[Shortfall]:
+        """Holds at any moment."""
+        cluster = self._environment.cluster
+        for partition, group in cluster.groups.items():
+            if self._environment.catalog.intents[partition.zone_id].dropped:
+                continue
+            held = [group.replicas[each] for each in group.voters if each in group.replicas]
+            there = [each for each in held if cluster.disk(each.node).get(partition) is each]
+            newest = max((each.acknowledged for each in there), default=0)
+            if newest < group.acknowledged or group.lost:
+                detail = f"{newest} of {group.acknowledged} are on a voter's disk, a leader missed {group.lost}"
+                yield Shortfall(KEPT, f"{partition}: {detail}")
+
+    def unsettled(self) -> Iterator[Shortfall]:
+        environment = self._environment
+        for zone_id, intent in environment.catalog.intents.items():
+            facts = self._auditor.zones.get(zone_id)
+            if intent.dropped:
+                continue
+            if facts is None:
+                yield Shortfall(CONVERGES, f"zone {zone_id}: no target")
+                continue
+            found = [
+                shortfall
+                for number in range(facts.pointer.partitions)
+                for shortfall in self._partition(PartitionId(zone_id, number), facts)
+            ]
+            yield from found or self._operations_of(zone_id, facts)
+
+    def _partition(self, partition: PartitionId, facts: ZoneFacts) -> Iterator[Shortfall]:
+        store, keys = self._environment.store, self._environment.keyspace.partition(partition)
+        group = self._environment.cluster.groups.get(partition)
+        cause = self._operations.cause(partition, facts)
+        if group is None or not group.has_majority:
+            if not cause:
+                yield Shortfall(CAUSE, f"{partition}: it has no majority")
+            return
+        stable = store.peek(keys.stable)
+        left = [
+            name
+            for name, key in (("pending", keys.pending), ("planned", keys.planned), ("lock", keys.lock))
+            if store.peek(key) is not None
+        ]
+        wanted = Assignments.decode(stable.value) if stable is not None else None
+        if wanted is not None and group.nodes != (frozenset(wanted.peers), frozenset()):
+            left.append("the group is not stable's")
+        if left and not (self._faults.cut and cause):
+            yield Shortfall(CONVERGES, f"{partition}: {', '.join(left)}; {cause or 'no cause'} {_told(group)}")
+        if not left and wanted != facts.target(partition.partition) and not cause:
+            yield Shortfall(SHOWN, f"{partition}: stable is not the target")
+
+    def _operations_of(self, zone_id: ZoneId, facts: ZoneFacts) -> Iterator[Shortfall]:
+        """Partitions rest, or have said why they do not: so has their operation."""
+        environment = self._environment
+        waits = False
+        for number in range(facts.pointer.partitions):
+            partition = PartitionId(zone_id, number)
+            waits = waits or bool(self._operations.step(partition, facts).cause)
+        for item in environment.store.range_now(environment.keyspace.operations).items:
+            operation = Operation.decode(item.value)
+            if operation.zone_id == zone_id and not operation.is_over and not waits:
+                yield Shortfall(OVER, f"{operation.operation_id} is {operation.state.value}")
+
+
+def _told(group: SimulatedGroup) -> str:
+    voters, learners = group.nodes
+    return f"(voters {sorted(voters)}, learners {sorted(learners)})"

@@ -1,0 +1,110 @@
+"""Faults that nobody heals: what has a majority rests, what has none says so, no acknowledged put goes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rebalance.groups.etcd_api import FailureKind
+from rebalance.groups.simulated_cluster import SimulatedCluster
+from rebalance.simulation.run import Simulation, simulate
+from rebalance.simulation.staying import CONVERGES
+from tests.simulation.staying_seeds import ENDS, MOVES_END, MUST_END
+from tests.simulation.test_cluster import CALM, Removals, founded, refused, virtually
+
+
+@pytest.mark.parametrize("wanted", ENDS, ids=lambda each: f"{each.seed} {', '.join(each.staying)}")
+def test_moves_end_though_nothing_is_healed(wanted: Simulation) -> None:
+    report = simulate(wanted)
+    assert report.broken is None
+    assert any(name.endswith("for good") for name in report.events)
+    assert "faults stop" not in report.events
+
+
+@pytest.mark.parametrize("wanted", MUST_END, ids=lambda each: f"{each.seed} {', '.join(each.staying)}")
+def test_moves_that_are_to_end(wanted: Simulation) -> None:
+    """Also where they do not end yet, only that is missing."""
+    report = simulate(wanted)
+    if report.broken is not None and not MOVES_END:
+        assert report.broken.invariant == CONVERGES
+        pytest.xfail(f"{MUST_END[wanted]}: {report.broken}")
+    assert report.broken is None
+
+
+def test_a_cut_link_costs_a_leader_its_majority() -> None:
+    """One way is enough; who still reaches a majority leads then, and has every acknowledged put."""
+
+    async def main(cluster: SimulatedCluster, heard: Removals) -> None:
+        group = await founded(cluster, "abc")
+        leader = group.replicas[group.leader_id].node
+        others = sorted({"a", "b", "c"} - {leader})
+        assert group.put()
+        cluster.cut_link(leader, others[0])
+        assert group.has_leader
+        assert group.put()
+        cluster.cut_link(others[1], leader)
+        assert not group.put()
+        assert group.has_majority
+        await asyncio.sleep(CALM.election_s[1] + 0.1)
+        assert group.replicas[group.leader_id].node == others[1], "the other one misses a put"
+        assert group.put()
+
+    virtually(main)
+
+
+def test_a_put_that_a_leader_does_not_have_is_lost() -> None:
+    """As if a protocol had thrown away both voters that had it; later puts do not hide it."""
+
+    async def main(cluster: SimulatedCluster, heard: Removals) -> None:
+        group = await founded(cluster, "abc")
+        behind = next(each for each in group.replicas.values() if each.member_id != group.leader_id)
+        cluster.stop(behind)
+        assert group.put()
+        assert group.lost == 0
+        for member_id in set(group.entries) - {behind.member_id}:
+            cluster.stop(group.replicas.pop(member_id))
+            del group.entries[member_id]
+        cluster.restart(behind)
+        await asyncio.sleep(CALM.start_s[1] + CALM.election_s[1] + 0.1)
+        assert group.put()
+        assert group.lost == 1
+
+    virtually(main)
+
+
+def test_no_member_starts_on_a_full_disk_and_a_slow_copy_takes_long() -> None:
+    async def main(cluster: SimulatedCluster, heard: Removals) -> None:
+        group = await founded(cluster, "abc")
+        cluster.full.add("d")
+        cluster.slow["e"] = 300.0
+        for node in "de":
+            replica = cluster.reserve(node, group.partition)
+            group.add_learner(replica.endpoints.peer_url)
+            learner = max(group.entries)
+            listed = {str(each.member_id): each.peer_url for each in group.entries.values()}
+            cluster.start(replica, "", listed, is_new=False)
+            await asyncio.sleep(290.0)
+            assert replica.runs == (node == "e")
+            assert refused(lambda learner=learner: group.promote(learner)) is FailureKind.NOT_IN_SYNC
+            if node == "d":
+                assert "no space left" in replica.reason
+                group.remove(learner)
+        await asyncio.sleep(20.0)
+        group.promote(learner)
+        assert "e" in group.nodes[0]
+
+    virtually(main)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Simulation(1, staying=("earthquake",)),
+        Simulation(1, partitions=2_000, staying=()),
+    ],
+    ids=lambda each: str(each.staying),
+)
+def test_what_cannot_stay(wanted: Simulation) -> None:
+    with pytest.raises(ValueError, match="faults"):
+        simulate(wanted)

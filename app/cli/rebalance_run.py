@@ -19,6 +19,13 @@ _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)((?:[kmgt]i?)?b?)", re.IGNORECASE)
 _TIME = re.compile(r"(\d+d)?(\d+h)?(\d+m)?(\d+s)?")
 
 
+TIME_OPTIONS = {
+    "operation_s": "--operation-time",
+    "copy_s": "--copy-time",
+    "joiner_s": "--joiner-timeout",
+}
+
+
 def cap_of(option: str, text: str) -> int | None:
     """A limit as it is written; None takes it away. Raises UsageError."""
     if text.lower() == "none":
@@ -43,7 +50,7 @@ def limits_request(
     change |= {name: value for name, value in switches.items() if value is not None}
     for name, text in times.items():
         if text is not None:
-            option = f"--{name.removesuffix('_s')}-time"
+            option = TIME_OPTIONS[name]
             change[name] = None if text.lower() == "none" else seconds_of(text, option)
     for name, text in rates.items():
         if text is not None:

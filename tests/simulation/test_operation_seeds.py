@@ -77,7 +77,7 @@ def test_moves_that_nobody_counts_are_caught(monkeypatch: pytest.MonkeyPatch) ->
         ({"receiver_moves": None}, "no more partitions move than the receiver's limit", 1),
         ({"batch_size": None}, "a batch begins when none of the last moves", 1),
         ({"zone_pauses": {}}, "no move begins while it is paused", 1),
-        ({"pause": None}, "no move begins while it is paused", 1),
+        ({"pause": None}, "no move begins while it is paused", 16),
     ],
     ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
 )

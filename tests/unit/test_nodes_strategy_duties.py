@@ -115,6 +115,18 @@ async def test_the_lock_stays_until_stable_is_switched() -> None:
     assert await moving.store.get(KEYS.lock) is not None
 
 
+async def test_a_change_that_runs_keeps_its_own_lock() -> None:
+    """Only what a leader of an earlier term has left behind goes beside it."""
+    moving = Moving(Strategy.UPDATE)
+    token = await moving.begin()
+    await moving.may_touch_voters(token)
+    assert await moving.duties.unlock(P0, TERM, of_earlier_terms=True) is Outcome.LOCK_KEPT
+    moving = Moving(Strategy.UPDATE)
+    await moving.may_touch_voters(await moving.begin(), TERM - 1)
+    unlocked = await moving.duties.unlock(P0, TERM, of_earlier_terms=True)
+    assert unlocked is Outcome.LOCK_CLEARED_PLANNED_SCHEDULED
+
+
 async def test_a_deposed_leader_leaves_the_lock_alone() -> None:
     """M5: it neither takes nor clears that of a later term; whose term is over does not judge at all."""
     moving = Moving(Strategy.UPDATE)

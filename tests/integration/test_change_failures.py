@@ -77,8 +77,8 @@ class Injected:
 
 async def test_every_failure_is_reported_with_its_request(injected: Injected) -> None:
     """I3-043: each kind of failure is injected, and the listener is told its code, the leader's term, and the
-    token of the request, which stands for its target. The time-out of a copy alone is shown elsewhere:
-    ``test_a_slow_copy_outlives_every_fault``."""
+    token of the request, which stands for its target. Two are shown elsewhere: the time-out of a copy in
+    ``test_a_slow_copy_outlives_every_fault``, an unexpected error in ``test_unexpected_errors``."""
     hosts, four = injected.hosts, Assignments(ALL)
     await injected.fails(FailureCode.REFUSED, four, d="ftp://127.0.0.1:1")
     hosts.joins = False
@@ -124,4 +124,4 @@ async def test_every_failure_is_reported_with_its_request(injected: Injected) ->
     injected.seen.discard(FailureCode.UNHEALTHY_CLUSTER)
     process[next(name for name in FOUNDERS if name != leader)].kill()
     await injected.fails(FailureCode.UNHEALTHY_CLUSTER, four)
-    assert {*FailureCode} - NO_FAILURE - injected.seen == {FailureCode.CATCH_UP_TIMEOUT}
+    assert {*FailureCode} - NO_FAILURE - injected.seen == {FailureCode.CATCH_UP_TIMEOUT, FailureCode.DEFECT}

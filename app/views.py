@@ -187,8 +187,7 @@ class KeyspaceViews:
         return {**self._partition(partition, placed, alive), "phases": phases, "failures": failures}
 
     def failures(self) -> list[tuple[str, Failure]]:
-        """Changes that did not succeed, and the node that tells each: the newest first. A node's record that
-        cannot be read is left out: ``unreadable`` names it."""
+        """Changes that did not succeed, the newest first, with the node that tells each."""
         prefix, records = self._keyspace.failures, {}
         for item in self._mirror.below(prefix):
             record = read(item, FailureRecord.decode)

@@ -16,12 +16,8 @@ from rebalance.core.records import LogPosition
 from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStatus, FailureKind
 from rebalance.groups.etcd_group import SteppedGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
-from rebalance.groups.simulated_cluster import (
-    CALL_TIMEOUT_S,
-    SimulatedCluster,
-    SimulatedGroup,
-    SimulatedReplica,
-)
+from rebalance.groups.simulated_cluster import SimulatedCluster
+from rebalance.groups.simulated_raft import CALL_TIMEOUT_S, SimulatedGroup, SimulatedReplica
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberUnavailableError
 
 Step = Callable[[SimulatedGroup], None]

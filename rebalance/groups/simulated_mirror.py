@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 
 from rebalance.core.keys import PartitionId
-from rebalance.groups.simulated_cluster import SimulatedCluster, SimulatedGroup, SimulatedMirror
+from rebalance.groups.simulated_cluster import SimulatedCluster
 from rebalance.groups.simulated_group import Incarnation
+from rebalance.groups.simulated_raft import SimulatedGroup, SimulatedMirror
 from rebalance.ports.groups import MemberLife, NoPlaceError
 from rebalance.ports.mirrors import MirrorStatus
 

@@ -21,12 +21,7 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import GroupRecord, MemberRecord
 from rebalance.core.target import TargetPointer
 from rebalance.core.txn import KeyValue
-from rebalance.groups.simulated_cluster import (
-    KNOWN_DOWN_S,
-    SimulatedGroup,
-    SimulatedMirror,
-    SimulatedReplica,
-)
+from rebalance.groups.simulated_raft import KNOWN_DOWN_S, SimulatedGroup, SimulatedMirror, SimulatedReplica
 from rebalance.ports.metastore import KeyEvent, MetastoreUnavailableError, Snapshot
 from rebalance.simulation.trace import Trace
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from catalog.core.zone import Node
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
-from rebalance.groups.simulated_cluster import SimulatedMirror, SimulatedReplica
+from rebalance.groups.simulated_raft import SimulatedMirror, SimulatedReplica
 from rebalance.simulation.invariants import Voters
 from rebalance.simulation.processes import Environment, NodeProcess, SimulatedProcess
 

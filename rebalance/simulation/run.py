@@ -19,7 +19,8 @@ import structlog
 
 from rebalance.core.assignments import Strategy
 from rebalance.core.keys import Keyspace
-from rebalance.groups.simulated_cluster import GroupRates, SimulatedCluster
+from rebalance.groups.simulated_cluster import SimulatedCluster
+from rebalance.groups.simulated_raft import GroupRates
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.simulation.bulk import BulkPlane
 from rebalance.simulation.convergence import not_joined, not_over, unfinished

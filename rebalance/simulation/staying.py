@@ -16,7 +16,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.core.operation import Operation
-from rebalance.groups.simulated_cluster import SimulatedGroup
+from rebalance.groups.simulated_raft import SimulatedGroup
 from rebalance.simulation.invariants import Auditor, ZoneFacts
 from rebalance.simulation.operations import OperationAuditor
 from rebalance.simulation.planes import DataPlane

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments, Strategy
-from rebalance.core.change_lock import encode_lock
+from rebalance.core.change_lock import PendingLock, encode_lock
 from rebalance.core.guarded_write import Observed, Outcome, encode_trigger
 from rebalance.core.joiners import decide_on_joiners_gone, joiners_of, target_without
 from rebalance.core.keys import Keyspace, PartitionId
@@ -45,7 +45,7 @@ def observations(draw: st.DrawFn) -> Observed:
         item(KEYS.pending, draw(assignments(strategies=True)).encode()),
         maybe(KEYS.planned, draw(assignments()).encode()),
         maybe(KEYS.trigger, encode_trigger(7)),
-        maybe(KEYS.lock, encode_lock(5)),
+        maybe(KEYS.lock, encode_lock(PendingLock(5, "j", 1))),
     )
 
 

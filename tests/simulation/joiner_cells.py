@@ -1,7 +1,6 @@
 """A joiner that dies for good: at each stage of its move, for each strategy, scale-down, and way to an end.
 
-``MOVES_END`` says whether the protocol gives such joiners up. While it does not, cells that do not come to rest
-are expected failures with what was found; once it does, set it, and each of them must.
+No cell may stay where it is: moves go on without joiners that are gone.
 """
 
 from __future__ import annotations
@@ -14,13 +13,10 @@ from enum import Enum
 from catalog.core.zone import EVERY_NODE
 from rebalance.core.assignments import Strategy
 from rebalance.core.records import ConfigurationRecord
-from rebalance.groups.simulated_cluster import SimulatedReplica
+from rebalance.groups.simulated_raft import SimulatedReplica
 from rebalance.simulation.operations import OperationAuditor
 from rebalance.simulation.staying import PUT_S, put_for_ever
 from tests.simulation.learner_world import HEALTHY_S, P0, LearnerWorld, virtually
-
-MOVES_END = False
-"""Set once moves go on without joiners that are gone; then no cell may stay where it is."""
 
 COPY_S = 3.0
 STAGE_S = 60.0

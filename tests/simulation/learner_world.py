@@ -12,7 +12,8 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRecord
 from rebalance.core.txn import Put, Txn
-from rebalance.groups.simulated_cluster import GroupRates, SimulatedCluster, SimulatedGroup
+from rebalance.groups.simulated_cluster import SimulatedCluster
+from rebalance.groups.simulated_raft import GroupRates, SimulatedGroup
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.simulation.invariants import Auditor, Voters
 from rebalance.simulation.network import NO_FAULTS

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from catalog.core.zone import DistributionAlgorithm, Zone, ZoneId, ZoneIntent
 from rebalance.core.keys import Keyspace
-from rebalance.groups.simulated_cluster import GroupRates, SimulatedCluster
+from rebalance.groups.simulated_cluster import SimulatedCluster
+from rebalance.groups.simulated_raft import GroupRates
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.simulation.bulk import BulkPlane
 from rebalance.simulation.convergence import unfinished

@@ -11,10 +11,10 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_api import CallFailedError, FailureKind
-from rebalance.groups.simulated_cluster import (
+from rebalance.groups.simulated_cluster import SimulatedCluster
+from rebalance.groups.simulated_raft import (
     HEALTHY_AFTER_S,
     GroupRates,
-    SimulatedCluster,
     SimulatedGroup,
     SimulatedMirror,
     SimulatedReplica,

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from rebalance.groups.simulated_cluster import SimulatedCluster, SimulatedGroup
+from rebalance.groups.simulated_cluster import SimulatedCluster
 from rebalance.groups.simulated_group import Incarnation
 from rebalance.groups.simulated_mirror import SimulatedMirrorHost
+from rebalance.groups.simulated_raft import SimulatedGroup
 from rebalance.ports.groups import MemberLife, NoPlaceError
 from rebalance.ports.mirrors import MirrorHost, MirrorStatus
 from rebalance.simulation.virtual_time import run_virtually

@@ -17,13 +17,8 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.topology import Topology
 from rebalance.core.txn import Delete, KeyValue, Put, Txn
-from rebalance.groups.simulated_cluster import (
-    GroupRates,
-    SimulatedCluster,
-    SimulatedGroup,
-    SimulatedMirror,
-    SimulatedReplica,
-)
+from rebalance.groups.simulated_cluster import SimulatedCluster
+from rebalance.groups.simulated_raft import GroupRates, SimulatedGroup, SimulatedMirror, SimulatedReplica
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.endpoints import MirroredEndpoints

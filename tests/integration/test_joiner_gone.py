@@ -72,8 +72,9 @@ CELLS = (
     # In sync when it dies: it may be promoted all the same, and then the move can end where it was to.
     Cell(FOUNDERS, MOVED, "promote", QUEUE, (), (MOVED, FOUNDERS)),
     Cell(FOUNDERS, MOVED, "promote", CANCEL, MOVED_AWAY, (MOVED_AWAY,)),
-    # Promoted, and one more is to come which does not: the dead voter has to leave again.
-    Cell(FOUNDERS, GROWN, "promoted", QUEUE, (), (FOUNDERS,), (JOINER, SECOND)),
+    # Promoted, and one more is to come which does not. The dead voter leaves again, unless the other one is
+    # given up first: it has copied for longer, and what is left of the target is reached by then.
+    Cell(FOUNDERS, GROWN, "promoted", QUEUE, (), (FOUNDERS, (*FOUNDERS, JOINER)), (SECOND,)),
     Cell(FOUNDERS, GROWN, "promoted", UPDATE, FOUNDERS, (FOUNDERS,)),
 )
 
@@ -235,5 +236,5 @@ async def test_every_move_to_a_node_that_never_returns_ends(etcd_server, keyspac
         for cell, writer in zip(CELLS, writers, strict=True):
             assert await voters(cluster, partition_of(cell)) == cluster.stable(partition_of(cell)), cell
             if cell.gives_up:
-                assert await given_up(cluster, cell) == cell.gives_up, cell
+                assert {*cell.gives_up} <= {*await given_up(cluster, cell)}, cell
             await writer.check()

@@ -208,7 +208,9 @@ async def test_a_slow_copy_outlives_every_fault(cluster: NodeCluster) -> None:
         await cluster.stop(successor)
         await cluster.until(lambda: cluster.leader(P0) not in ("", successor))
         third = cluster.leader(P0)
-        await cluster.until(lambda: count(cluster, third, timed_out, published_term(cluster)) >= 1)
+        # With one voter less nobody asks for its vote before it serves: the copy times out as a start does.
+        codes = (timed_out, FailureCode.MEMBER_NOT_STARTED)
+        await cluster.until(lambda: any(count(cluster, third, each, published_term(cluster)) for each in codes))
         assert "n4" not in voting(cluster)
         cluster.start(successor, tuning=IMPATIENT, host_type=RecordedHost)
 

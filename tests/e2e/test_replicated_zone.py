@@ -261,6 +261,8 @@ def test_a_joined_node_gets_learners_where_it_matches(seven: Installation) -> No
     behind the voters of each partition, and one with disk=hdd join. Where the scale-up timer is 0 the first one
     gets a learner at once; where it is an hour it has none even then; once that is over, it has one of every
     partition, with the data, and no other role changes. The other one gets no member in any."""
+    # Its learners come to every node, also to the two that join here.
+    seven.execute(f"DROP ZONE IF EXISTS {ZONE}")
     ssd = [f"n{number}" for number in range(1, SSD + 1)]
     new = learner_everywhere(ssd)
     for name, up in (("prompt", 0), ("tardy", 3600)):

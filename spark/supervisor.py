@@ -86,6 +86,8 @@ class DriverSupervisor:
         self._config = config
         self._background = background or Background()
         self._generation = 0
+        self._killed: int | None = None
+        """The last generation that was killed for being of no use."""
         self._process: subprocess.Popen[bytes] | None = None
         self._task: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -140,6 +142,7 @@ class DriverSupervisor:
         self._usable_at = min(self._usable_at, time.monotonic() - unusable_s)
         if generation == self._generation and self._state is EngineState.READY:
             self._leave_ready(reason)
+            self._killed = generation
             if self._process is not None:
                 _kill_group(self._process)
 
@@ -240,6 +243,8 @@ class DriverSupervisor:
             return await frames.receive_async(connection)
 
     def _heard_ready(self, message: str) -> None:
+        if self._killed == self._generation:
+            return  # said before it was killed, heard after
         self._usable_at = time.monotonic()
         if self._state is not EngineState.READY:
             _log.info("spark.ready", after_s=round(time.monotonic() - self._since, 1), spark=message)

@@ -49,7 +49,12 @@ from tests.model.world import (
     Scope,
     StaleStep,
     State,
+    alive,
     canonical,
+    doings,
+    landed,
+    with_handler,
+    without_learner,
 )
 
 Move = tuple[str, str, State]
@@ -80,12 +85,12 @@ class Protocol:
             for event in range(state.published):
                 if todo & 1 << event and not self._decide(Kind.TRIGGER, store, event + 1, b"").write:
                     todo &= ~(1 << event)
-            handlers.append(Handler(todo, handler.crashes, _alive(handler.doing, store)))
+            handlers.append(Handler(todo, handler.crashes, alive(handler.doing, store)))
         return state._replace(
             handlers=(handlers[0], handlers[1]),
-            flight=_alive(state.flight, store),
-            agent=_alive(state.agent, store),
-            deposed=_alive(state.deposed, store),
+            flight=alive(state.flight, store),
+            agent=alive(state.agent, store),
+            deposed=alive(state.deposed, store),
         )
 
     def at_rest(self, state: State) -> str:
@@ -124,7 +129,7 @@ class Protocol:
                         again = handler._replace(todo=handler.todo | 1 << event)
                         yield (
                             f"event {event + 1} told again to {number}",
-                            _with_handler(state, number, again)._replace(faults=faults),
+                            with_handler(state, number, again)._replace(faults=faults),
                         )
 
     def _handler(self, state: State, number: int) -> Iterator[tuple[str, State]]:
@@ -133,23 +138,23 @@ class Protocol:
         if handler.crashes and doing is not None:
             # It starts again with every event that there was.
             fresh = Handler((1 << state.published) - 1, handler.crashes - 1, None)
-            yield f"handler {number} crashes", _with_handler(state, number, fresh)
+            yield f"handler {number} crashes", with_handler(state, number, fresh)
         if doing is None:
             for event in range(state.published):
                 if handler.todo & 1 << event:
                     found = self._decide(Kind.TRIGGER, state.store, event + 1, b"")
                     done = handler.todo & ~(1 << event)
                     after = handler._replace(doing=found) if found.write else handler._replace(todo=done)
-                    yield f"handler {number} reads for event {event + 1}", _with_handler(state, number, after)
+                    yield f"handler {number} reads for event {event + 1}", with_handler(state, number, after)
             return
         idle = handler._replace(doing=None)
-        yield from self._unknown(_with_handler(state, number, idle), doing, f"handler {number}")
+        yield from self._unknown(with_handler(state, number, idle), doing, f"handler {number}")
         committed = self._commit(state, doing)
         if committed is None:
-            yield f"handler {number} is refused", _with_handler(state, number, idle)
+            yield f"handler {number} is refused", with_handler(state, number, idle)
         else:
             after = idle._replace(todo=handler.todo & ~(1 << (doing.number - 1)))
-            yield f"handler {number} commits {_name(doing)}", _with_handler(committed, number, after)
+            yield f"handler {number} commits {_name(doing)}", with_handler(committed, number, after)
 
     # The agent beside the leader: it reads pending, asks the group, and answers the group's questions.
 
@@ -258,9 +263,9 @@ class Protocol:
             case AddLearner(node):
                 return state._replace(learners=state.learners | {node}, running=state.running | {node})
             case Promote(node):
-                return _without_learner(state, node)._replace(voters=state.voters | {node})
+                return without_learner(state, node)._replace(voters=state.voters | {node})
             case Remove(node):
-                return _without_learner(state, node)._replace(voters=state.voters - {node})
+                return without_learner(state, node)._replace(voters=state.voters - {node})
             case MoveLeader(candidates):
                 return state._replace(leader=candidates[0], change=None)
         raise AssertionError(f"nothing is down here, and {step} was asked for")
@@ -321,7 +326,7 @@ class Protocol:
         if state.stale is not None:
             without = state._replace(stale=None)
             yield "the stale step is refused", without
-            yield f"stale {state.stale}", _landed(without, state.stale)
+            yield f"stale {state.stale}", landed(without, state.stale)
 
     def _late_answer(self, state: State, field: str, doing: Doing) -> Iterator[tuple[str, State]]:
         """A deposed leader hears that it may go on, and its next call is on its way."""
@@ -358,8 +363,8 @@ class Protocol:
 
     def _commit(self, state: State, doing: Doing) -> State | None:
         assert doing.write is not None
-        guards = [revision for each in _doings(state) if each.write for _, revision in each.write.guards]
-        tokens = [each.number for each in _doings(state) if each.kind != Kind.TRIGGER]
+        guards = [revision for each in doings(state) if each.write for _, revision in each.write.guards]
+        tokens = [each.number for each in doings(state) if each.kind != Kind.TRIGGER]
         token = state.change.token if state.change else 0
         revision = max((highest(state.store), token, *guards, *tokens)) + 1
         store = commit(state.store, doing.write, revision)
@@ -406,44 +411,6 @@ class Protocol:
         pending = state.store[PENDING][0]
         stable = voters_in(state.store[STABLE][0] or b"")
         return stage_of(state.voters, state.learners, stable, voters_in(pending) if pending else None)
-
-
-def _with_handler(state: State, number: int, handler: Handler) -> State:
-    one, two = state.handlers
-    return state._replace(handlers=(handler, two) if number == 0 else (one, handler))
-
-
-def _alive(doing: Doing | None, store: Store) -> Doing | None:
-    if doing is not None and doing.write is not None:
-        for slot, revision in doing.write.guards:
-            if revision and store[slot][1] != revision:
-                return None
-    return doing
-
-
-def _doings(state: State) -> list[Doing]:
-    found = (*(each.doing for each in state.handlers), state.flight, state.agent, state.deposed)
-    return [each for each in found if each is not None]
-
-
-def _without_learner(state: State, node: str) -> State:
-    return state._replace(learners=state.learners - {node}, synced=state.synced - {node})
-
-
-def _landed(state: State, stale: StaleStep) -> State:
-    """A call of a deposed leader, as the group takes it: by member, whatever the term."""
-    node, listed = stale.node, state.voters | state.learners
-    match stale.call:
-        case "AddLearner" if node not in listed and not state.learners:
-            return state._replace(learners=frozenset({node}), running=state.running | {node})
-        case "Promote" if node in state.learners:
-            return _without_learner(state, node)._replace(voters=state.voters | {node})
-        case "Remove" if node in listed and state.voters != {node}:
-            voters = state.voters - {node}
-            leader = state.leader if state.leader in voters else min(voters)
-            change = state.change if leader == state.leader else None
-            return _without_learner(state, node)._replace(voters=voters, leader=leader, change=change)
-    return state
 
 
 def _nodes(target: bytes) -> str:

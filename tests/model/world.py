@@ -206,3 +206,41 @@ def canonical(state: State) -> State:
 
 def _order(handler: Handler) -> tuple[int, int, str]:
     return handler.todo, handler.crashes, repr(handler.doing) if handler.doing else ""
+
+
+def with_handler(state: State, number: int, handler: Handler) -> State:
+    one, two = state.handlers
+    return state._replace(handlers=(handler, two) if number == 0 else (one, handler))
+
+
+def alive(doing: Doing | None, store: Store) -> Doing | None:
+    if doing is not None and doing.write is not None:
+        for slot, revision in doing.write.guards:
+            if revision and store[slot][1] != revision:
+                return None
+    return doing
+
+
+def doings(state: State) -> list[Doing]:
+    found = (*(each.doing for each in state.handlers), state.flight, state.agent, state.deposed)
+    return [each for each in found if each is not None]
+
+
+def without_learner(state: State, node: str) -> State:
+    return state._replace(learners=state.learners - {node}, synced=state.synced - {node})
+
+
+def landed(state: State, stale: StaleStep) -> State:
+    """A call of a deposed leader, as the group takes it: by member, whatever the term."""
+    node, listed = stale.node, state.voters | state.learners
+    match stale.call:
+        case "AddLearner" if node not in listed and not state.learners:
+            return state._replace(learners=frozenset({node}), running=state.running | {node})
+        case "Promote" if node in state.learners:
+            return without_learner(state, node)._replace(voters=state.voters | {node})
+        case "Remove" if node in listed and state.voters != {node}:
+            voters = state.voters - {node}
+            leader = state.leader if state.leader in voters else min(voters)
+            change = state.change if leader == state.leader else None
+            return without_learner(state, node)._replace(voters=voters, leader=leader, change=change)
+    return state

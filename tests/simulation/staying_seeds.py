@@ -12,7 +12,5 @@ def staying(seed: int, *kinds: str) -> Simulation:
 ENDS = (*(staying(seed) for seed in range(20, 27)), staying(0, "node is gone"), staying(1, "node is gone"))
 """Every kind of fault is among them."""
 
-MUST_END = {
-    staying(2, "node is gone"): "a voter that never returns stays wanted: etcd admits no joiner beside it",
-}
-"""With why they do not yet."""
+STAYS = (staying(2, "node is gone"),)
+"""A voter that never returns stays wanted: etcd admits no joiner beside it."""

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def stream(table: pa.Table) -> bytes:
 NUMBERS = {"numbers": stream(pa.table({"N": pa.array(range(1000), pa.int64())}))}
 
 
+PATIENT = QueryLimits(timeout_s=120, waiting_s=120)
 ENDLESS = "WITH RECURSIVE t AS (SELECT 1 x UNION ALL SELECT (x * 7) % 1000003 FROM t) SELECT count(*) FROM t"
 
 
@@ -216,9 +218,11 @@ async def test_queries_wait_for_their_turn() -> None:
 
 
 @asynccontextmanager
-async def busy(count: int, **limits: float) -> AsyncIterator[tuple[SandboxPool, list[asyncio.Task[ResultSet]]]]:
+async def busy(
+    count: int, limits: QueryLimits = PATIENT
+) -> AsyncIterator[tuple[SandboxPool, list[asyncio.Task[ResultSet]]]]:
     """A pool in which ``count`` queries run or wait that never end."""
-    pool = SandboxPool(QueryLimits(**{"timeout_s": 120, "waiting_s": 120, **limits}))  # type: ignore[arg-type]  # of mixed types
+    pool = SandboxPool(limits)
     endless = [asyncio.create_task(run(pool, ENDLESS)) for _ in range(count)]
     try:
         await positions(pool, (0,) * min(count, 2) + tuple(range(1, count - 1)))
@@ -272,7 +276,7 @@ async def test_a_server_that_has_just_started_has_a_process_for_a_cheap_query() 
 
 
 async def test_a_query_that_is_not_cheap_leaves_the_kept_place() -> None:
-    async with busy(2, cheap_s=0.3) as (pool, endless):
+    async with busy(2, replace(PATIENT, cheap_s=0.3)) as (pool, endless):
         endless.append(asyncio.create_task(cheap(pool, ENDLESS)))
         await positions(pool, (0, 0, 1))
         assert (await cheap(pool, "SELECT 1")).rows == [(1,)]
@@ -283,7 +287,7 @@ async def test_a_query_that_is_not_cheap_leaves_the_kept_place() -> None:
 
 
 async def test_waiting_has_a_limit_of_its_own() -> None:
-    async with busy(2, waiting_s=0.2) as (pool, _):
+    async with busy(2, replace(PATIENT, waiting_s=0.2)) as (pool, _):
         assert (await refused(pool, "SELECT 1")).kind is ErrorKind.QUERY_WAIT_TIMEOUT
         await positions(pool, (0, 0))
 

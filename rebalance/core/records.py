@@ -23,6 +23,8 @@ class NodeRecord:
     node: Node
     incarnation: str
     pid: int = 0
+    etcd: str = ""
+    """Version of the etcd that runs its members, as "3.5.16"; empty: not told, or it has none."""
 
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
@@ -49,7 +51,7 @@ NODE_FIELDS = Codec(
     order=("engines", "name", "attributes", "profiles", "member_limit", "weight", "failure_domain"),
     forms={"attributes": pairs(), "engines": pairs(), "weight": Form(_weight, lambda held: held)},
 )
-_NODE_RECORD = Codec(NodeRecord, required=("pid",), inline={"node": NODE_FIELDS})
+_NODE_RECORD = Codec(NodeRecord, omit=("etcd",), required=("pid",), inline={"node": NODE_FIELDS})
 
 
 class MemberState(Enum):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 import structlog
 
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.zone import Origin, ZoneId
+from catalog.core.zone import ConsistencyMode, Origin, ZoneId, ZoneIntent
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.planned_resets import not_needed
@@ -24,7 +24,7 @@ from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone_reading import ZoneReading
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import RecordNotReadableError
+from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.recovery import ResetPlan, majority_lost_ms, plan_reset, silent_of
 from rebalance.core.recovery_candidates import candidates_of, voters_of
 from rebalance.metastore.unreadable_log import UnreadableLog

@@ -181,14 +181,46 @@ def test_only_copies_of_the_newest_generation_are_used() -> None:
     assert planned(seen, "d", ResetTerms(source="d")).survivor == "d"
 
 
-def test_kept_copies_are_shown_and_used_by_name_only() -> None:
+def test_kept_copies_are_shown_and_not_used() -> None:
+    """The node would discard what it is to go on with."""
     seen = view({"d": KEPT}, lost="abc")
     assert refusal(seen, "d").kind is ErrorKind.NOT_ENOUGH_ALIVE_NODES
-    plan = planned(seen, "d", ResetTerms(source="d"))
-    assert plan.copy is not None
-    assert (plan.survivor, plan.copy.kind, plan.copy.revision) == ("d", CandidateKind.KEPT, None)
+    (kept,) = candidates_of(seen, frozenset("d"))
+    assert (kept.kind, kept.revision, kept.is_whole) == (CandidateKind.KEPT, None, True)
+    assert refusal(seen, "d", ResetTerms(source="d")).kind is ErrorKind.RECOVERY_STATE_ILLEGAL
     discarded = replace(seen, kept={"d": KeptRecord(3, "old-d", discard=True)})
     assert candidates_of(discarded, frozenset("d")) == ()
+
+
+@pytest.mark.parametrize(
+    ("member", "kind", "usable"),
+    [
+        # A learner that is being promoted: its new member is reserved only.
+        (MemberRecord(MemberState.READY, "pd", "c"), CandidateKind.LEARNER, True),
+        # It catches up, and has received a part: the node would go on with that.
+        (MemberRecord(RUNNING, "pd", "c", True), CandidateKind.JOINER, False),
+        (
+            MemberRecord(RUNNING, "pd", "c", True, position=LogPosition(3, 3, True, 1)),
+            CandidateKind.LEARNER,
+            False,
+        ),
+        (
+            MemberRecord(RUNNING, "pd", "c", True, position=LogPosition(9, 9, True, 30)),
+            CandidateKind.JOINER,
+            True,
+        ),
+        # What is left of an earlier member.
+        (MemberRecord(RUNNING, "elsewhere", "c", True), CandidateKind.LEARNER, False),
+        (MemberRecord(FAILED, "pd", "c", True, "DATA_LOST: gone"), CandidateKind.LEARNER, True),
+    ],
+)
+def test_a_node_with_a_member_and_a_mirror(member: MemberRecord, kind: CandidateKind, usable: bool) -> None:
+    """One candidate for each node, and what the node would do decides whether it is usable."""
+    seen = view({"d": joiner(0, 0)}, lost="abc")
+    mirror = MirrorRecord(RUNNING, "c", 32, complete_revision=40)
+    seen = replace(seen, members={**seen.members, "d": replace(member, mirror=mirror)})
+    (copy,) = candidates_of(seen, frozenset("d"))
+    assert (copy.kind, copy.usable) == (kind, usable)
 
 
 def test_a_copy_is_named_that_is_not_the_best() -> None:

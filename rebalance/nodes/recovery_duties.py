@@ -19,6 +19,7 @@ from rebalance.core.txn import Delete, Operation, Put, Txn, unchanged
 from rebalance.nodes.partition_view import PartitionView, Recorded
 from rebalance.ports.groups import GroupHost, MemberLife, MemberStatus, MemberUnavailableError
 from rebalance.ports.metastore import Metastore
+from rebalance.ports.mirrors import MirrorHost
 
 log = structlog.get_logger(__name__)
 
@@ -31,23 +32,27 @@ WITH_DATA = frozenset((MemberLife.STOPPED, MemberLife.STARTING, MemberLife.RUNNI
 class RecoveryDuties:
     """One node's. ``found_*`` return True when the group is written to the metastore as founded."""
 
-    def __init__(self, node: str, metastore: Metastore, keyspace: Keyspace, host: GroupHost) -> None:
+    def __init__(
+        self, node: str, metastore: Metastore, keyspace: Keyspace, host: GroupHost, mirrors: MirrorHost
+    ) -> None:
         self._node = node
         self._keyspace = keyspace
         self._metastore = metastore
         self._host = host
+        self._mirrors = mirrors
         self._leaderless: dict[PartitionId, float] = {}
         self._restarted: dict[PartitionId, int] = {}
         self._looked: dict[PartitionId, tuple[float, LogPosition | None]] = {}
 
-    async def found_alone(self, view: PartitionView) -> bool:
-        """Pending's generation, on the data of the own member (``GroupHost.found_alone``). Repeated after a
-        crash anywhere it comes to the same: the member's own files say whether it is founded already."""
+    async def found_alone(self, view: PartitionView, *, on_mirror: bool = False) -> bool:
+        """Pending's generation, on the data of the own member (``GroupHost.found_alone``) or ``on_mirror``.
+        Repeated after a crash anywhere it comes to the same: the member's own files say whether it is founded
+        already."""
         partition, pending = view.partition, view.pending
         if pending is None:
             return False
         try:
-            if not await self._host.found_alone(partition, pending.value.forced):
+            if not await self._founded(partition, pending.value.forced, on_mirror=on_mirror):
                 return False
             (own,) = await self._host.configuration(partition, linearizable=True)
             status = await self._host.status(partition)
@@ -65,12 +70,27 @@ class RecoveryDuties:
             generation=pending.value.forced,
         )
         return await self._write(
-            view, status.endpoints.peer_url, Put(view.keys.configuration, configuration.encode())
+            view,
+            status.endpoints.peer_url,
+            Put(view.keys.configuration, configuration.encode()),
+            status.founding_revision,
+        )
+
+    async def _founded(self, partition: PartitionId, generation: int, *, on_mirror: bool) -> bool:
+        if not on_mirror:
+            return await self._host.found_alone(partition, generation)
+        mirror = await self._mirrors.status(partition)
+        if mirror is None or not mirror.complete_revision:
+            why = mirror.reason or mirror.life.value if mirror is not None else "there is none"
+            raise MemberUnavailableError(f"the mirror has no complete copy: {why}")
+        await self._mirrors.serve(partition)
+        return await self._host.found_from_mirror(
+            partition, generation, mirror.client_url, mirror.complete_revision
         )
 
     async def found_empty(self, view: PartitionView, status: MemberStatus) -> bool:
         """Nobody has a copy: the reserved member is named as the group's first one, and starts as such."""
-        return await self._write(view, status.endpoints.peer_url, Delete(view.keys.configuration))
+        return await self._write(view, status.endpoints.peer_url, Delete(view.keys.configuration), 0)
 
     async def position(self, partition: PartitionId, status: MemberStatus | None) -> LogPosition | None:
         """How far the own copy goes, once its group has had no leader for ``LEADERLESS_S``."""
@@ -104,19 +124,18 @@ class RecoveryDuties:
         log.info("member restarted by request", partition=str(partition), cleanup=asked.value.cleanup)
         return True
 
-    async def _write(self, view: PartitionView, peer_url: str, configuration: Operation) -> bool:
+    async def _write(
+        self, view: PartitionView, peer_url: str, configuration: Operation, founding_revision: int
+    ) -> bool:
         """Guarded by pending: a later recovery may have chosen another node."""
         pending = view.pending
         if pending is None:
             return False
         zone, number = view.partition.zone_id, view.partition.partition
         generation = pending.value.forced
-        group = GroupRecord(
-            f"{zone}-{number}-{generation}",
-            {self._node: peer_url},
-            generation,
-            self._host.engine(view.partition),
-        )
+        token, engine = f"{zone}-{number}-{generation}", self._host.engine(view.partition)
+        before = view.group.value if view.group is not None else GroupRecord("", {})
+        group = before.founded_anew(token, {self._node: peer_url}, generation, founding_revision, engine)
         guards = (
             unchanged(view.keys.pending, pending.mod_revision),
             unchanged(view.keys.group, view.group.mod_revision if view.group else 0),

@@ -280,7 +280,8 @@ class EtcdMember:
     @property
     def _may_run(self) -> bool:
         """While the group is founded the data is not the member's yet."""
-        return self._founding is None and not self._lacks_tls and time.monotonic() >= self._not_before
+        is_founding = self._founding is not None and not self._founding.done()
+        return not is_founding and not self._lacks_tls and time.monotonic() >= self._not_before
 
     @property
     def _lacks_tls(self) -> bool:

@@ -2,8 +2,8 @@
 its process lives no tool of etcd's can open the file.
 
 Format (bbolt, page size as the file says): two meta pages, the newer valid one counts; a root tree of
-buckets, each a tree of its own. Bucket ``key`` is ordered by revision, so its last key is the newest one; bucket
-``meta`` holds the log index of the last entry that changed data, and how far the history is compacted.
+buckets, each a tree of its own. Bucket ``key`` is ordered by revision, so its last key is the newest one;
+bucket ``meta`` holds the log index of the last entry that changed data, and how far the history is compacted.
 """
 
 from __future__ import annotations

@@ -21,8 +21,18 @@ class HeldMirrors:
     def partitions(self) -> frozenset[PartitionId]:
         return frozenset(self.sources)
 
-    async def follow(self, partition: PartitionId, group: str, sources: tuple[str, ...]) -> None:
+    async def follow(
+        self,
+        partition: PartitionId,
+        group: str,
+        sources: tuple[str, ...],
+        *,
+        generation: int = 0,
+        shared_revision: int = 0,
+    ) -> None:
         self.sources[partition] = sources
+
+    async def serve(self, partition: PartitionId) -> None: ...
 
     async def status(self, partition: PartitionId) -> MirrorStatus | None:
         return MirrorStatus(self.life, "http://mirror", 5) if partition in self.sources else None

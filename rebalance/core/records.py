@@ -186,7 +186,25 @@ class GroupRecord:
     founding_revision: int = 0
     """Data revision that the group of this generation began with. A copy of an earlier one goes on with the new
     group where it is not beyond it. 0: not known."""
+    earlier: dict[str, int] = field(default_factory=dict)
+    """Founding revisions of the generations between the first one and this one, by generation."""
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
+
+    def founded_anew(
+        self, token: str, peers: dict[str, str], generation: int, revision: int, engine: str
+    ) -> GroupRecord:
+        """The record of the group's next life, which begins with data of ``revision``."""
+        earlier = dict(self.earlier)
+        if self.generation:
+            earlier[str(self.generation)] = self.founding_revision
+        return GroupRecord(token, peers, generation, engine, revision, earlier)
+
+    def shared_revision(self, generation: int) -> int:
+        """The last data revision that copies of an earlier ``generation`` have in common with this group: 0
+        where nobody can tell. Every founding in between may have dropped something."""
+        foundings = {int(name): each for name, each in self.earlier.items() if name.isdigit()}
+        foundings[self.generation] = self.founding_revision
+        return min((revision for founded, revision in foundings.items() if founded > generation), default=0)
 
     def encode(self) -> bytes:
         return _GROUP.encode(self)
@@ -197,7 +215,7 @@ class GroupRecord:
 
 
 # The engine is left out where it is the first one: so the record is what builds wrote that knew no other.
-_GROUP = Codec(GroupRecord, omit=("engine", "founding_revision"))
+_GROUP = Codec(GroupRecord, omit=("engine", "founding_revision", "earlier"))
 
 
 @dataclass(frozen=True, slots=True)

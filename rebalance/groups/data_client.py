@@ -1,9 +1,9 @@
 """One attempt of a put or a get at one member of a partition's group, and the connections for it.
 
 Keys in a group's store: ``g`` its identity, ``d/<key>`` a datum, ``o/<operation id>`` the mark of an applied
-put (under a lease, so marks expire), ``t`` the leader's time; ``m/<copy>`` is a mirror's own. A put is one
-transaction: identity right, mark absent -> datum and mark. So it may be repeated at any member, as often as
-wanted, while the mark lives.
+put (under a lease, so marks expire), ``t`` the leader's time, ``f`` the generation of a group that a recovery
+has founded; ``m/<copy>`` is a mirror's own. A put is one transaction: identity right, mark absent -> datum and
+mark. So it may be repeated at any member, as often as wanted, while the mark lives.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ DATUM_PREFIX = b"d/"
 OPERATION_PREFIX = b"o/"
 SAFE_TIME_KEY = b"t"
 MARKER_PREFIX = b"m/"
+GENERATION_KEY = b"f"
+"""Written by each founding of a recovery, before the first client: so the stores of two lives of a group differ
+from there on, whatever clients write."""
 LEASE_TTL_S = 120
 LEASE_ROTATION_S = 40.0
 """A lease takes new marks for this long, so a mark lives for at least LEASE_TTL_S - LEASE_ROTATION_S."""

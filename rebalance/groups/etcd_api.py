@@ -119,6 +119,8 @@ class EtcdStatus:
     """A member's alarm is raised: the group takes no puts."""
     commit_index: int = 0
     """The last log entry that this member knows to be committed."""
+    revision: int = 0
+    """Of its store, which has applied ``applied_index``."""
 
 
 def open_channel(client_url: str, tls: TlsFiles | None = None, answer_bytes_max: int = 4 << 20) -> Any:
@@ -158,6 +160,7 @@ class EtcdApi:
             reply.dbSizeInUse,
             any("NOSPACE" in each for each in reply.errors),
             reply.raftIndex,
+            reply.header.revision,
         )
 
     async def members(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:

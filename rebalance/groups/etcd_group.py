@@ -137,6 +137,15 @@ class SteppedGroupHost(ABC):
         except CallFailedError as failed:
             raise MemberUnavailableError(str(failed)) from failed
 
+    async def found_from_mirror(
+        self, partition: PartitionId, generation: int, client_url: str, complete_revision: int
+    ) -> bool:
+        member = self._member(partition)
+        try:
+            return await member.found_from_mirror(generation, client_url, complete_revision)
+        except CallFailedError as failed:
+            raise MemberUnavailableError(str(failed)) from failed
+
     async def log_position(self, partition: PartitionId) -> LogPosition | None:
         return await self._member(partition).log_position()
 
@@ -160,7 +169,11 @@ class SteppedGroupHost(ABC):
         life, reason, answer = await member.look()
         if answer is None:
             led.term = 0
-            return MemberStatus(life, member.endpoints, reason, generation=member.generation)
+            return MemberStatus(
+                *(life, member.endpoints, reason),
+                generation=member.generation,
+                founding_revision=member.founding_revision,
+            )
         await self._note_leadership(partition, member, led, answer)
         return MemberStatus(
             life=life,
@@ -176,6 +189,7 @@ class SteppedGroupHost(ABC):
             changing=led.is_changing,
             waiting=led.change.waiting if led.change and led.is_changing else None,
             generation=member.generation,
+            founding_revision=member.founding_revision,
         )
 
     async def configuration(

@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -20,6 +21,7 @@ from rebalance.core.records import LogPosition
 from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdMemberEntry, EtcdStatus
 from rebalance.groups.etcd_log import read_log_position
 from rebalance.groups.etcd_space import SpaceKeeper
+from rebalance.groups.etcd_store_file import StoreNotReadableError, read_store_file
 from rebalance.groups.etcd_tuning import (
     MEMBER_ENVIRONMENT,
     EtcdTuning,
@@ -27,6 +29,9 @@ from rebalance.groups.etcd_tuning import (
     last_log_line,
     member_command,
 )
+from rebalance.groups.founding import Founder
+from rebalance.groups.mirror_copy import CopyFailedError
+from rebalance.groups.mirror_source import SourceLostError
 from rebalance.groups.reservations import Reservation, Reservations
 from rebalance.groups.snapshot_flush import flush_while
 from rebalance.hosting import child
@@ -42,6 +47,9 @@ STUCK_AFTER_S = 0.6
 DISK_FREE_MIN = 8 << 20
 """A member with less than this is said to have ended for want of it."""
 NO_FLAGS: Mapping[str, int] = {}
+APPLIED_AFTER_S = 2.0
+FOUNDING_LOOK_S = 0.1
+FOUNDING_FAILS = (MemberUnavailableError, CallFailedError, SourceLostError, CopyFailedError, OSError)
 HEALTHY_AFTER_S = 30.0
 """A process that ran this long starts its back-off anew when it ends."""
 
@@ -78,7 +86,7 @@ class EtcdMember:
         self._names: dict[int, str] = {}
         self._unstuck = False
         self._space = SpaceKeeper(partition, tuning.quota_bytes)
-        self._alone = 0
+        self._founding: asyncio.Task[None] | None = None
         self._flushing: asyncio.Task[None] | None = None
 
     @property
@@ -107,68 +115,100 @@ class EtcdMember:
     def generation(self) -> int:
         return self.reservation.generation
 
+    @property
+    def founding_revision(self) -> int:
+        return self.reservation.founding_revision
+
     async def start(self, token: str, initial: Mapping[str, str], state: str, generation: int = 0) -> None:
         """First start of a reserved member. Repeated with another ``initial`` as long as etcd wrote nothing: a
         member that joins must know exactly the list that its group has."""
-        if self._runs() or self._lacks_tls or time.monotonic() < self._not_before:
+        if self._runs() or not self._may_run:
             return
         self._reservations.prepare(self.partition, token, dict(initial), state, generation=generation)
         await self._spawn()
 
     async def restart(self) -> None:
         has_data = self.reservation.launched and self._reservations.has_log(self.partition)
-        may_run = not self._lacks_tls and time.monotonic() >= self._not_before
-        if has_data and may_run and not self._runs():
+        if has_data and self._may_run and not self._runs():
             await self._spawn()
 
     async def found_alone(self, generation: int) -> bool:
         """One step towards being the only member of a group of ``generation``, on the data that is here; True
-        once it is. The generation is written down only then, so that an interrupted founding is done again,
-        and before anything is added to the group, so that a finished one never is.
-
-        Raises CallFailedError or MemberUnavailableError while the member does not answer.
-        """
-        if self.reservation.generation == generation:
+        once it is. The work goes on behind it (``Founder``). Raises MemberUnavailableError when it has failed;
+        a repeat begins anew."""
+        if self._is_founded(generation):
+            await self.restart()
             return True
         if not self._reservations.has_log(self.partition):
             raise MemberUnavailableError(f"the data of {self.partition} is gone")
-        if self._alone != generation:
+        return await self._founded(lambda: self._founder.on_own_data(generation))
+
+    async def found_from_mirror(self, generation: int, client_url: str, complete_revision: int) -> bool:
+        """The same for a reserved member, on the data of the node's mirror, whose store answers at
+        ``client_url``."""
+        if self._is_founded(generation):
+            await self.restart()
+            return True
+        if self._reservations.has_log(self.partition):
+            raise MemberUnavailableError(f"{self.partition} has data of generation {self.generation} here")
+        return await self._founded(lambda: self._founder.on_mirror(generation, client_url, complete_revision))
+
+    def _is_founded(self, generation: int) -> bool:
+        return self.generation == generation and self._reservations.has_log(self.partition)
+
+    @property
+    def _founder(self) -> Founder:
+        return Founder(self.partition, self._node, self._reservations, self._binary, self._tuning)
+
+    async def _founded(self, begin: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Always False: what is on disk says whether it is done."""
+        if self._founding is None:
             # In order: what the member knows to be decided is on disk then.
             await self.stop()
-            self._alone = generation
-        if not self._runs():
-            if time.monotonic() >= self._not_before:
-                await self._spawn(alone=True)
-            return False
-        own = self.reservation.endpoints.peer_url
-        if [each.peer_url for each in await self.entries(linearizable=True)] != [own]:
-            return False
-        self._reservations.note_generation(self.partition, generation)
-        log.info("group founded anew", partition=str(self.partition), generation=generation)
-        return True
+            self._founding = asyncio.create_task(begin(), name=f"founding {self.partition}")
+        founding = self._founding
+        await asyncio.wait((founding,), timeout=FOUNDING_LOOK_S)
+        if founding.done() and not founding.cancelled():
+            self._founding, error = None, founding.exception()
+            if isinstance(error, FOUNDING_FAILS):
+                raise MemberUnavailableError(f"founding failed: {error}") from error
+            if error is not None:
+                raise error
+        return False
 
     async def log_position(self) -> LogPosition | None:
-        """What is on disk, and what the process has applied when it answers."""
+        """What is on disk, and what the process has applied when it answers. Without a leader a process applies
+        all that it knows to be decided when it starts, and its store is written within a moment: what the log
+        has beyond it changed nothing."""
         orderly = self._runs()
-        wal = self._reservations.data(self.partition) / "member" / "wal"
-        found = await asyncio.to_thread(read_log_position, wal, orderly=orderly)
+        member = self._reservations.data(self.partition) / "member"
+        replay = not orderly or time.monotonic() - self._started_at < APPLIED_AFTER_S
+        found = await asyncio.to_thread(_position_on_disk, member, orderly=orderly, replay=replay)
         if found is None or not orderly:
             return found
         try:
-            applied = (await self.api.status()).applied_index
+            status = await self.api.status()
         except (CallFailedError, MemberUnavailableError):
             return found
-        return LogPosition(max(found.committed, applied), max(found.last, applied), orderly)
+        applied = status.applied_index
+        is_exact = applied >= max(found.committed, status.commit_index)
+        revision = status.revision if is_exact else max(found.revision, status.revision)
+        return LogPosition(max(found.committed, applied), max(found.last, applied), orderly, revision)
 
     async def stop(self) -> None:
+        """Ends a founding that is under way, too."""
         process, self._process = self._process, None
-        flushing, self._flushing = self._flushing, None
-        if flushing is not None:
-            flushing.cancel()
-            await asyncio.gather(flushing, return_exceptions=True)
-        await self._close_api()
-        if process is not None and process.poll() is None:
-            await asyncio.to_thread(child.stop, process, self._tuning.stop_grace_s)
+        tasks = [each for each in (self._flushing, self._founding) if each is not None]
+        self._flushing = self._founding = None
+        try:
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._close_api()
+        finally:
+            # Nobody else knows the process any more, also when the caller is cancelled.
+            if process is not None and process.poll() is None:
+                await asyncio.to_thread(child.stop, process, self._tuning.stop_grace_s)
         self._exit_code = None
         self._not_before = 0.0
         self.errors = 0
@@ -238,6 +278,12 @@ class EtcdMember:
         return self._tuning.tls
 
     @property
+    def _may_run(self) -> bool:
+        """While the group is founded the data is not the member's yet."""
+        is_founding = self._founding is not None and not self._founding.done()
+        return not is_founding and not self._lacks_tls and time.monotonic() >= self._not_before
+
+    @property
     def _lacks_tls(self) -> bool:
         return self.reservation.scheme == "https" and self._tuning.tls is None
 
@@ -291,7 +337,7 @@ class EtcdMember:
             return f"DISK_FULL: the member ended with code {code}, it has no space left to write to"
         return f"EXIT {code}: {last_log_line(self.log_path)}" if code else ""
 
-    async def _spawn(self, *, alone: bool = False) -> None:
+    async def _spawn(self) -> None:
         held = self.reservation
         command = member_command(
             self._binary,
@@ -303,7 +349,6 @@ class EtcdMember:
             held.state,
             self._tuning,
             self._flags,
-            alone=alone,
         )
         async with self._starts:
             bound_log(self.log_path)
@@ -341,6 +386,16 @@ class EtcdMember:
         api, self._api = self._api, None
         if api is not None:
             await api.close()
+
+
+def _position_on_disk(member: Path, *, orderly: bool, replay: bool) -> LogPosition | None:
+    """A store that cannot be read leaves the revision unknown."""
+    try:
+        store = read_store_file(member / "snap" / "db")
+    except (StoreNotReadableError, OSError) as error:
+        log.warning("a copy does not tell its revision", directory=str(member), error=str(error))
+        store = None
+    return read_log_position(member / "wal", orderly=orderly, store=store, replay=replay)
 
 
 def _lists_itself(peer_url: str, name: str, tls: TlsFiles | None) -> bool:

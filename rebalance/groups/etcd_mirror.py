@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_member import EtcdMember
+from rebalance.groups.etcd_store_file import StoreNotReadableError, read_store_file
 from rebalance.groups.etcd_tuning import MIRROR_FLAGS, EtcdTuning
 from rebalance.groups.mirror_follower import MirrorFollower
 from rebalance.groups.reservations import Reservations
@@ -55,17 +56,28 @@ class EtcdMirrorHost:
     def partitions(self) -> frozenset[PartitionId]:
         return self._book.partitions()
 
-    async def follow(self, partition: PartitionId, group: str, sources: tuple[str, ...]) -> None:
+    async def follow(
+        self,
+        partition: PartitionId,
+        group: str,
+        sources: tuple[str, ...],
+        *,
+        generation: int = 0,
+        shared_revision: int = 0,
+    ) -> None:
         held, follower = self._book.get(partition), self._followers.get(partition)
         known = follower.group if follower else held.token if held else ""
-        if known not in ("", group):
-            await self.stop(partition, destroy=True)
+        if held is not None and known not in ("", group):
+            may_go_on = held.generation < generation and await self._reached(partition) <= shared_revision
+            await self.stop(partition, destroy=not may_go_on)
             follower = None
         if follower is None:
             self._reserve(partition)
             follower = self._followers[partition] = MirrorFollower(
                 partition,
                 group,
+                generation,
+                shared_revision,
                 self._node,
                 self._member(partition),
                 self._book,
@@ -75,6 +87,22 @@ class EtcdMirrorHost:
         follower.sources = sources
         follower.start()
 
+    async def serve(self, partition: PartitionId) -> None:
+        if self._book.get(partition) is not None:
+            await self._member(partition).restart()
+
+    async def _reached(self, partition: PartitionId) -> int:
+        """A revision that the mirror has for certain; it may have more."""
+        follower = self._followers.get(partition)
+        if follower is not None and follower.complete_revision:
+            return follower.complete_revision
+        try:
+            file = self._book.data(partition) / "member" / "snap" / "db"
+            store = await asyncio.to_thread(read_store_file, file)
+        except (StoreNotReadableError, OSError):
+            return 0
+        return store.revision if store is not None else 0
+
     async def status(self, partition: PartitionId) -> MirrorStatus | None:
         if self._book.get(partition) is None:
             return None
@@ -82,7 +110,10 @@ class EtcdMirrorHost:
         if follower is not None:
             return await follower.status()
         life, reason, _ = await self._member(partition).look()
-        return MirrorStatus(life, self._member(partition).endpoints.client_url, reason=reason)
+        member = self._member(partition)
+        return MirrorStatus(
+            *(life, member.endpoints.client_url), reason=reason, is_silent=True, generation=member.generation
+        )
 
     async def stop(self, partition: PartitionId, *, destroy: bool) -> None:
         follower = self._followers.pop(partition, None)

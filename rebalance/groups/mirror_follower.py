@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import shutil
 from collections.abc import Sequence
 
 import structlog
@@ -41,6 +40,8 @@ TAKE_S = 0.5
 SILENCE_S = 5.0
 """A source that tells nothing for so long may be cut off from its group: another one is asked."""
 FRAGMENTS_SILENCE_S = 60.0
+SILENT_AFTER_S = 2.0
+"""A group with a leader tells the time every 500 ms."""
 ERRORS_MAX = 3
 """A store that ends with an error so often in a row is not worth repairing: there is the group."""
 BATCH_REVISIONS = 500
@@ -48,12 +49,18 @@ BATCH_BYTES = 2 << 20
 
 
 class MirrorFollower:
-    """Runs from ``start`` to ``stop``. ``sources`` may change at any time; the copy stays."""
+    """Runs from ``start`` to ``stop``. ``sources`` may change at any time; the copy stays.
+
+    ``shared_revision``: up to which a copy of an earlier generation than ``generation`` is of this group too.
+    A copy that is of no use goes only when a voter of a group with a leader answers: it may be the last one.
+    """
 
     def __init__(
         self,
         partition: PartitionId,
         group: str,
+        generation: int,
+        shared_revision: int,
         node: str,
         member: EtcdMember,
         book: Reservations,
@@ -63,7 +70,13 @@ class MirrorFollower:
         self._background = background
         self.partition = partition
         self.group = group
+        self.generation = generation
         self.sources: tuple[str, ...] = ()
+        self.complete_revision = 0
+        """The last revision that the copy has completely; 0 before it was opened."""
+        self._shared_revision = shared_revision
+        self._useless = False
+        self._heard_at = -math.inf
         self._node = node
         self._member = member
         self._book = book
@@ -101,6 +114,8 @@ class MirrorFollower:
         failure = self._failure or self._ended()
         if failure or life in (MemberLife.REMOVED, MemberLife.DATA_LOST):
             life, reason = MemberLife.FAILED, failure or reason
+        if self._useless and life is MemberLife.RUNNING:
+            life = MemberLife.STARTING
         readable = life is MemberLife.RUNNING
         return MirrorStatus(
             life=life,
@@ -110,6 +125,9 @@ class MirrorFollower:
             size_bytes=size,
             reason=reason or self._waits_for,
             source=self._following,
+            complete_revision=self.complete_revision if self._has_copy() else 0,
+            is_silent=asyncio.get_running_loop().time() - self._heard_at > SILENT_AFTER_S,
+            generation=self._member.reservation.generation,
         )
 
     async def _run(self) -> None:
@@ -122,6 +140,7 @@ class MirrorFollower:
                 self._waits_for = f"SOURCE: {lost}"
                 log.info("source lost", partition=str(self.partition), error=str(lost))
             except CopyUselessError as useless:
+                self.complete_revision = max(self.complete_revision, useless.complete_revision)
                 await self._throw_away(str(useless))
             except (CallFailedError, MemberUnavailableError, CopyFailedError, OSError) as failed:
                 self._failure = f"{type(failed).__name__.removesuffix('Error')}: {failed}"
@@ -141,7 +160,7 @@ class MirrorFollower:
     async def _round(self) -> None:
         """Goes on for as long as nothing fails; the next round begins where this one ended."""
         try:
-            if not self._has_copy():
+            if self._useless or not self._has_copy():
                 await self._copy()
             store = await self._open_store()
             while True:
@@ -166,15 +185,16 @@ class MirrorFollower:
         return self.sources[self._turn % len(self.sources)]
 
     async def _copy(self) -> None:
-        await self._member.stop()
         async with MirrorSource(await self._next_source(), self._member.tls) as source, self._copies:
+            await source.check(self._identity, led=self._has_copy())
+            await self._member.stop()
             self._following = source.client_url
-            await source.check(self._identity)
             # Looked for only now: a node without the tool serves its members, and its mirrors say what is
             # missing.
             tool = find_restore(self._member.etcd)
-            await fetch_copy(self.partition, self._node, self.group, source, self._book, tool)
-        self._revision, self._beat = 0, Beat()
+            self.complete_revision = 0
+            await fetch_copy(self.partition, self._node, self.group, self.generation, source, self._book, tool)
+        self._revision, self._beat, self._useless = 0, Beat(), False
 
     async def _open_store(self) -> MirrorStore:
         """Start the process, wait until it answers, and see where it stands."""
@@ -190,9 +210,24 @@ class MirrorFollower:
         self._leases_due = 0.0
         await self._keep_leases()
         position = await store.position()
+        self.complete_revision = position.marked or max(held.copied_revision, position.beat.revision)
+        self._check_generation(position.revision)
         self._revision, self._beat = position.safe_revision, position.beat
         self._failure = ""
         return store
+
+    def _check_generation(self, revision: int) -> None:
+        """Raises CopyUselessError when the copy is of an earlier life of the group, and beyond what the present
+        one began with."""
+        held = self._member.reservation
+        if (held.token, held.generation) == (self.group, self.generation):
+            return
+        if held.token != self.group and revision > self._shared_revision:
+            raise CopyUselessError(
+                f"generation {self.generation} of the group shares {self._shared_revision} revisions with "
+                f"generation {held.generation}, which the mirror has up to {revision}"
+            )
+        self._book.note_group(self.partition, self.group, self.generation)
 
     async def _start_process(self) -> None:
         while True:
@@ -230,7 +265,7 @@ class MirrorFollower:
                     await self._check_meeting(store, taken[0], position)
                     met = True
                 position = await self._repeat(store, taken, position)
-                heard = clock()
+                heard = self._heard_at = clock()
                 if in_fragments and feed.is_whole:
                     return
 
@@ -255,7 +290,7 @@ class MirrorFollower:
         self._revision = position
 
     def _note(self, batch: Sequence[SourceRevision]) -> None:
-        self._revision = batch[-1].revision
+        self._revision = self.complete_revision = batch[-1].revision
         for each in batch:
             for change in each.changes:
                 if change.key == SAFE_TIME_KEY and change.value is not None:
@@ -263,12 +298,11 @@ class MirrorFollower:
 
     async def _throw_away(self, reason: str) -> None:
         self._waits_for = f"COPIED_AGAIN: {reason}"
-        log.warning("mirror is copied again", partition=str(self.partition), reason=reason)
+        if not self._useless:
+            log.warning("mirror is copied again", partition=str(self.partition), reason=reason)
+        self._useless = True
         await self._member.stop()
-        doomed = self._book.discard_data(self.partition)
         self._revision, self._beat, self._leases_due = 0, Beat(), math.inf
-        if doomed is not None:
-            await asyncio.to_thread(shutil.rmtree, doomed, True)
 
     async def _keep_leases(self) -> None:
         store, now = self._store, asyncio.get_running_loop().time()

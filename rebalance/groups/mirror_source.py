@@ -49,9 +49,10 @@ class MirrorSource:
     ) -> None:
         await self._channel.close()
 
-    async def check(self, identity: bytes) -> None:
-        """Raises SourceLostError when the address belongs to another group by now, or to nobody."""
-        request = rpc.RangeRequest(key=IDENTITY_KEY, serializable=True)
+    async def check(self, identity: bytes, *, led: bool = False) -> None:
+        """Raises SourceLostError when the address belongs to another group by now, or to nobody; with ``led``
+        also when the group has no leader that a majority confirms."""
+        request = rpc.RangeRequest(key=IDENTITY_KEY, serializable=not led)
         try:
             reply = await answer(rpc.KVStub(self._channel).Range(request, timeout=CALL_TIMEOUT_S))
         except CallFailedError as failed:

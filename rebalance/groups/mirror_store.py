@@ -16,7 +16,7 @@ import structlog
 from aetcd import rpc
 
 from rebalance.core.safe_time import Beat, decode_time
-from rebalance.core.source_revisions import SourceRevision
+from rebalance.core.source_revisions import Change, SourceRevision
 from rebalance.groups.data_client import MARKER_PREFIX, SAFE_TIME_KEY, marked_revision
 from rebalance.groups.etcd_api import CallFailedError, FailureKind, answer, open_channel
 from rebalance.groups.raft_proposals import ProposalsFailedError, RaftProposals
@@ -34,7 +34,12 @@ ANSWER_BYTES_MAX = 64 << 20
 
 
 class CopyUselessError(Exception):
-    """The copy is not what the group was, or the revisions that it lacks are gone: only a new one helps."""
+    """The copy is not what the group was, or the revisions that it lacks are gone: only a new one helps.
+    ``complete_revision``: of the group, that it has completely all the same; 0: nobody can tell."""
+
+    def __init__(self, message: str, complete_revision: int = 0) -> None:
+        super().__init__(message)
+        self.complete_revision = complete_revision
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +97,16 @@ class MirrorStore:
         markers, beats = (each.response_range.kvs for each in reply.responses)
         revision = reply.header.revision
         self._marked = markers[0].mod_revision if markers else 0
-        if markers and not (revision == self._marked == marked_revision(markers[0])):
-            raise CopyUselessError(
-                f"the store is at revision {revision}, but {marked_revision(markers[0])} was the last repeated"
-            )
+        repeated = marked_revision(markers[0]) if markers else 0
+        if markers and not (revision == self._marked == repeated):
+            message = f"the store is at revision {revision}, but {repeated} was the last repeated"
+            raise CopyUselessError(message, repeated)
         beat = Beat(decode_time(beats[0].value), beats[0].mod_revision) if beats else Beat()
         return Position(revision, self._marked, beat)
 
     async def holds(self, last: SourceRevision) -> bool:
         """True when the store's newest revision, ``last``, is the group's: same keys, same values."""
-        changes = last.changes[:COMPARED_KEYS]
+        changes = _of_group(last)[:COMPARED_KEYS]
         request = rpc.TxnRequest(success=[_read(change.key) for change in changes])
         reply = await answer(self._kv.Txn(request, timeout=READ_TIMEOUT_S))
         for change, response in zip(changes, reply.responses, strict=True):
@@ -168,7 +173,7 @@ class MirrorStore:
             rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=change.key))
             if change.value is None
             else rpc.RequestOp(request_put=rpc.PutRequest(key=change.key, value=change.value))
-            for change in revision.changes
+            for change in _of_group(revision)
         ]
         marker = rpc.PutRequest(key=self._marker, value=b"%d" % revision.revision)
         operations.append(rpc.RequestOp(request_put=marker))
@@ -186,6 +191,11 @@ async def _keep_alive(leases: Any, lease: int) -> None:
     async for _ in call:
         call.cancel()
         return
+
+
+def _of_group(revision: SourceRevision) -> tuple[Change, ...]:
+    """Without the marks of another mirror: its store was what the group was founded anew on."""
+    return tuple(each for each in revision.changes if not each.key.startswith(MARKER_PREFIX))
 
 
 def _read(key: bytes) -> Any:

@@ -31,7 +31,9 @@ class Reservation:
     """``launched``: a process was started on it; its data may count in the group from then on. ``wrote_log``:
     etcd's write-ahead log has been seen; when it is gone later, the data is lost. ``copy``: of a mirror, the
     name of its present copy. ``generation``: of the group that the data belongs to; a recovery raises it once,
-    when the member is its group's only one."""
+    when the member is its group's only one. ``founding_revision``: of the data that this member founded the
+    group of its generation with, 0 where it did not. ``copied_revision``: of a mirror, the group's revision
+    that its first copy has, 0 where an earlier build made it."""
 
     host: str
     peer_port: int
@@ -45,6 +47,8 @@ class Reservation:
     scheme: str = "http"
     """https for a member that speaks TLS, for all its life: its peer URL is in the membership."""
     generation: int = 0
+    founding_revision: int = 0
+    copied_revision: int = 0
 
     @property
     def endpoints(self) -> MemberEndpoints:
@@ -135,6 +139,8 @@ class Reservations:
         *,
         copy: str = "",
         generation: int = 0,
+        founding_revision: int = 0,
+        copied_revision: int = 0,
     ) -> Reservation:
         """Remember how the member is started the first time, before it is."""
         prepared = replace(
@@ -145,13 +151,20 @@ class Reservations:
             launched=True,
             copy=copy,
             generation=generation,
+            founding_revision=founding_revision,
+            copied_revision=copied_revision,
         )
         self._store(partition, prepared)
         return prepared
 
-    def note_generation(self, partition: PartitionId, generation: int) -> None:
-        """The member is the only one of a group that begins anew."""
-        self._store(partition, replace(self._held[partition], generation=generation))
+    def note_founding(self, partition: PartitionId, generation: int, revision: int) -> None:
+        """The member is the only one of a group of ``generation`` that begins with data of ``revision``."""
+        held = replace(self._held[partition], generation=generation, founding_revision=revision)
+        self._store(partition, held)
+
+    def note_group(self, partition: PartitionId, token: str, generation: int) -> None:
+        """The mirror goes on with a later generation of its group."""
+        self._store(partition, replace(self._held[partition], token=token, generation=generation))
 
     def note_log(self, partition: PartitionId) -> None:
         held = self._held[partition]

@@ -101,14 +101,24 @@ class SimulatedCluster:
     def found_alone(self, replica: SimulatedReplica, generation: int) -> None:
         """The member leaves its group as it is and begins a new one, with what it has."""
         self.stop(replica)
-        own = replica.endpoints.peer_url
         applied = replica.group.applied if replica.group is not None else 0
         term = replica.group.term + 1 if replica.group is not None else 1
-        group = self._found(replica.partition, f"generation-{generation}", {replica.node: own})
+        self._begin(replica, generation, applied, term)
+
+    def found_from_mirror(self, replica: SimulatedReplica, generation: int) -> None:
+        """The same for a reserved member, with what the node's mirror has."""
+        mirror = self.mirror_disk(replica.node)[replica.partition]
+        replica.acknowledged = mirror.acknowledged
+        self._begin(replica, generation, mirror.safe_revision, 1)
+
+    def _begin(self, replica: SimulatedReplica, generation: int, applied: int, term: int) -> None:
+        zone, number = replica.partition.zone_id, replica.partition.partition
+        own = {replica.node: replica.endpoints.peer_url}
+        group = self._found(replica.partition, f"{zone}-{number}-{generation}", own)
         group.applied, group.term, group.acknowledged = applied, term, replica.acknowledged
         replica.group, replica.member_id = group, next(iter(group.entries))
         group.replicas[replica.member_id] = replica
-        replica.generation = generation
+        replica.generation, replica.founding_revision = generation, applied
         self.restart(replica)
 
     def restart(self, replica: SimulatedReplica) -> None:

@@ -124,11 +124,24 @@ class SimulatedMember:
             self._cluster.found_alone(replica, generation)
         return replica.answers
 
+    @property
+    def founding_revision(self) -> int:
+        return self.replica.founding_revision
+
+    async def found_from_mirror(self, generation: int, client_url: str, complete_revision: int) -> bool:
+        replica = self.replica
+        if replica.group is None:
+            if self._partition not in self._cluster.mirror_disk(self._owner.node):
+                raise MemberUnavailableError(f"there is no mirror of {self._partition}")
+            self._cluster.found_from_mirror(replica, generation)
+        return replica.answers
+
     async def log_position(self) -> LogPosition | None:
         replica = self.replica
         if replica.group is None:
             return None
-        return LogPosition(replica.group.applied, replica.group.applied, replica.runs)
+        applied = replica.group.applied
+        return LogPosition(applied, applied, replica.runs, applied)
 
     async def start(self, token: str, initial: Mapping[str, str], state: str, generation: int = 0) -> None:
         replica = self.replica

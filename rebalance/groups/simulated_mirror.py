@@ -30,20 +30,38 @@ class SimulatedMirrorHost:
     def partitions(self) -> frozenset[PartitionId]:
         return frozenset(self._held)
 
-    async def follow(self, partition: PartitionId, group: str, sources: tuple[str, ...]) -> None:
+    async def follow(
+        self,
+        partition: PartitionId,
+        group: str,
+        sources: tuple[str, ...],
+        *,
+        generation: int = 0,
+        shared_revision: int = 0,
+    ) -> None:
         await asyncio.sleep(0)
         if self._owner.dead:
             return
         mirror = self._held.get(partition)
         if mirror is not None and mirror.group != group:
-            self._cluster.forget_mirror(self._owner.node, partition)
-            mirror = None
+            if mirror.generation < generation and 0 < mirror.safe_revision <= shared_revision:
+                mirror.group, mirror.generation = group, generation
+            else:
+                self._cluster.forget_mirror(self._owner.node, partition)
+                mirror = None
         if mirror is None:
             if len(self._held) >= self._limit:
                 raise NoPlaceError(f"no free port: {self._limit} mirrors are kept")
             mirror = self._cluster.reserve_mirror(self._owner.node, partition, group)
+            mirror.generation = generation
         mirror.sources = sources
         if not mirror.runs:
+            self._cluster.start_mirror(mirror)
+
+    async def serve(self, partition: PartitionId) -> None:
+        await asyncio.sleep(0)
+        mirror = self._held.get(partition)
+        if mirror is not None and not self._owner.dead and not mirror.runs:
             self._cluster.start_mirror(mirror)
 
     async def status(self, partition: PartitionId) -> MirrorStatus | None:
@@ -59,6 +77,9 @@ class SimulatedMirrorHost:
             size_bytes=1024 * mirror.safe_revision,
             reason=mirror.exit_reason or ("" if group is not None else "no source answers"),
             source=mirror.sources[0] if group is not None else "",
+            complete_revision=mirror.safe_revision if mirror.has_copy else 0,
+            is_silent=group is None or not group.has_leader,
+            generation=mirror.generation,
         )
 
     async def stop(self, partition: PartitionId, *, destroy: bool) -> None:
@@ -94,6 +115,7 @@ class SimulatedMirrorHost:
         mirror.has_copy = True
         if group is not None:
             mirror.safe_revision = max(mirror.safe_revision, group.applied)
+            mirror.acknowledged = max(mirror.acknowledged, group.acknowledged)
         return MemberLife.RUNNING
 
     def _source_of(self, mirror: SimulatedMirror) -> SimulatedGroup | None:

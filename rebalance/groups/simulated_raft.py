@@ -77,6 +77,7 @@ class SimulatedReplica:
     removed: bool = False
     starts: int = 0
     generation: int = 0
+    founding_revision: int = 0
     acknowledged: int = 0
     """The newest of its group's acknowledged puts that its disk has."""
 
@@ -108,6 +109,9 @@ class SimulatedMirror:
     has_copy: bool = False
     ready_at: float = 0.0
     safe_revision: int = 0
+    acknowledged: int = 0
+    """The newest of its group's acknowledged puts that it has."""
+    generation: int = 0
     exit_reason: str = ""
 
 

@@ -137,7 +137,9 @@ class NodeAgent:
         )
         records = OwnRecords(node.name, metastore, self.mirrors)
         removals = RemovalJudge(metastore, keyspace, self._registration)
-        self._members = MemberDuties(node.name, metastore, keyspace, host, records, removals, self._full)
+        self._members = MemberDuties(
+            node.name, metastore, keyspace, host, records, removals, self._full, self._copies
+        )
         self._learner = MirrorDuties(node.name, self._copies, records, removals, self._full)
         self._leader = LeaderDuties(
             node.name,

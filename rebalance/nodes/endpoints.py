@@ -110,10 +110,13 @@ def started_urls(view: PartitionView) -> tuple[str, ...]:
 
 
 def learner_urls(view: PartitionView) -> tuple[str, ...]:
-    """Mirrors that run on living nodes and are not about to go, in the order of the nodes' names."""
+    """Mirrors that run on living nodes and are not about to go, in the order of the nodes' names. One of an
+    earlier life of the group may have what this one never had."""
+    generation = view.group.value.generation if view.group is not None else 0
     return tuple(
         found.value.mirror.client_url
         for name, found in sorted(view.records.items())
         if found.value.mirror is not None and found.value.is_mirroring
         if name in view.learning and name in view.living
+        if found.value.mirror.generation == generation
     )

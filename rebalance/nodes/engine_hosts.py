@@ -62,6 +62,12 @@ class EngineHosts:
     async def found_alone(self, partition: PartitionId, generation: int) -> bool:
         return await self._of(partition).found_alone(partition, generation)
 
+    async def found_from_mirror(
+        self, partition: PartitionId, generation: int, client_url: str, complete_revision: int
+    ) -> bool:
+        host = self._of(partition)
+        return await host.found_from_mirror(partition, generation, client_url, complete_revision)
+
     async def log_position(self, partition: PartitionId) -> LogPosition | None:
         return await self._of(partition).log_position(partition)
 

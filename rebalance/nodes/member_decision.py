@@ -22,6 +22,7 @@ class Duty(Enum):
     REINCARNATE = "REINCARNATE"  # the group removed this member and wants one here again: new data, new ports
     FENCE = "FENCE"  # stop it and keep its data: recovery founds the group on another node
     FOUND_ALONE = "FOUND_ALONE"  # recovery founds the group on this node, with the data that it has
+    FOUND_FROM_MIRROR = "FOUND_FROM_MIRROR"  # the same with the data of its mirror: it has no member
     FOUND_EMPTY = "FOUND_EMPTY"  # the same where nobody has data: write the group's first configuration
     CLEAN_UP = "CLEAN_UP"
     KEEP = "KEEP"  # its member has left, and its copy is kept: nothing runs
@@ -37,19 +38,22 @@ class MemberDecision:
     reason: str = ""
 
 
-def decide_member(view: PartitionView, node: str, status: MemberStatus | None) -> MemberDecision:
+def decide_member(
+    view: PartitionView, node: str, status: MemberStatus | None, *, has_mirror: bool = False
+) -> MemberDecision:
     """The duty of ``node`` for its member, told from ``view`` and ``status`` alone (I3-027, I3-040, I3-049).
 
     Invariants: a member that the group still lists is never destroyed while the partition exists (its vote may
     be needed); one that was started once never starts on an empty directory; the first configuration comes from
     the ``group`` key alone, so that two nodes cannot found two groups. A kept copy never runs again: a
-    partition that comes back begins with a new member.
+    partition that comes back begins with a new member. ``has_mirror``: the node keeps a mirror of the
+    partition.
     """
     kept = view.kept.get(node)
     if kept is not None and (status is None or is_kept(kept.value, status)):
         discard = kept.value.discard or node in view.assigned
         return MemberDecision(Duty.DISCARD if discard else Duty.KEEP)
-    recovering = _recovering(view, node, status)
+    recovering = _recovering(view, node, status, has_mirror=has_mirror)
     if recovering is not None:
         return recovering
     if node not in view.voting:
@@ -95,7 +99,9 @@ def _group(view: PartitionView) -> GroupRecord | None:
     return view.group.value if view.group is not None else None
 
 
-def _recovering(view: PartitionView, node: str, status: MemberStatus | None) -> MemberDecision | None:
+def _recovering(
+    view: PartitionView, node: str, status: MemberStatus | None, *, has_mirror: bool
+) -> MemberDecision | None:
     """The duty while pending is forced, until its group is founded; None: as ever.
 
     Only the node that pending names may run a member, and only it decides what becomes of its data: a group
@@ -116,9 +122,19 @@ def _recovering(view: PartitionView, node: str, status: MemberStatus | None) -> 
             return MemberDecision(Duty.RESERVE)
         is_new = status.life is MemberLife.RESERVED
         return MemberDecision(Duty.FOUND_EMPTY if is_new else Duty.REINCARNATE)
+    if has_mirror and (status is None or status.life is MemberLife.RESERVED):
+        duty = Duty.RESERVE if status is None else Duty.FOUND_FROM_MIRROR
+        return MemberDecision(duty, "RECOVERING: the group is founded anew here, on the mirror's data")
+    if has_mirror and status is not None and _is_of_no_use(status, group):
+        return MemberDecision(Duty.REINCARNATE)
     if status is None or status.life in (MemberLife.RESERVED, MemberLife.DATA_LOST):
         return MemberDecision(Duty.REPORT_DATA_LOST, "DATA_LOST: the copy that recovery has chosen is gone")
     return MemberDecision(Duty.FOUND_ALONE, "RECOVERING: the group is founded anew here")
+
+
+def _is_of_no_use(status: MemberStatus, group: GroupRecord | None) -> bool:
+    """What is left of a member whose data is gone, or belongs to an earlier life of the group."""
+    return status.life in (MemberLife.REMOVED, MemberLife.DATA_LOST) or is_given_up(status.generation, group)
 
 
 def _is_out(view: PartitionView, peer_url: str) -> bool:

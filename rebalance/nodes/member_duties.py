@@ -19,6 +19,7 @@ from rebalance.nodes.recovery_duties import RecoveryDuties
 from rebalance.nodes.removal import RemovalJudge, Verdict
 from rebalance.ports.groups import GroupHost, MemberEndpoints, MemberLife, MemberStatus, NoPlaceError
 from rebalance.ports.metastore import Metastore
+from rebalance.ports.mirrors import MirrorHost
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +33,7 @@ _STATES = {
     MemberLife.DATA_LOST: MemberState.FAILED,
 }
 DATALESS = frozenset((MemberLife.RESERVED, MemberLife.REMOVED, MemberLife.DATA_LOST))
+FOUNDS = (Duty.FOUND_ALONE, Duty.FOUND_FROM_MIRROR, Duty.FOUND_EMPTY)
 ACTED_S = 0.1
 PAUSE_S = 0.5
 
@@ -49,6 +51,7 @@ class MemberDuties:
         records: OwnRecords,
         removals: RemovalJudge,
         full: Callable[[PartitionId], str],
+        mirrors: MirrorHost,
     ) -> None:
         self._node = node
         self._metastore = metastore
@@ -57,7 +60,8 @@ class MemberDuties:
         self._records = records
         self._removals = removals
         self._full = full
-        self._recovery = RecoveryDuties(node, metastore, keyspace, host)
+        self._mirrors = mirrors
+        self._recovery = RecoveryDuties(node, metastore, keyspace, host, mirrors)
         self._kept = KeptCopies(node, metastore, keyspace, host, records)
 
     async def tend(self, view: PartitionView) -> tuple[MemberStatus | None, float | None]:
@@ -67,7 +71,8 @@ class MemberDuties:
         asked = view.restarts.get(self._node)
         if asked is not None and await self._recovery.restarted(view, asked):
             return None, ACTED_S
-        decision = decide_member(view, self._node, status)
+        has_mirror = partition in self._mirrors.partitions()
+        decision = decide_member(view, self._node, status, has_mirror=has_mirror)
         if decision.duty in (Duty.BOOTSTRAP, Duty.JOIN):
             decision = self._with_engine(view, decision)
         match decision.duty:
@@ -87,8 +92,8 @@ class MemberDuties:
                 return None, await self._reserve(partition)
             case Duty.FENCE:
                 await self._host.stop(partition, destroy=False)
-            case Duty.FOUND_ALONE:
-                if await self._recovery.found_alone(view):
+            case Duty.FOUND_ALONE | Duty.FOUND_FROM_MIRROR as duty:
+                if await self._recovery.found_alone(view, on_mirror=duty is Duty.FOUND_FROM_MIRROR):
                     return None, ACTED_S
             case Duty.FOUND_EMPTY if status is not None:
                 await self._recovery.found_empty(view, status)
@@ -103,7 +108,7 @@ class MemberDuties:
         record = _record(view, self._node, status, decision)
         position = await self._recovery.position(partition, status)
         await self._records.write_member(partition, replace(record, position=position))
-        if decision.duty in (Duty.FENCE, Duty.FOUND_ALONE, Duty.FOUND_EMPTY):
+        if decision.duty in (Duty.FENCE, *FOUNDS):
             return None, PAUSE_S if decision.duty is Duty.FENCE else ACTED_S
         settled = status is not None and status.life is MemberLife.RUNNING
         if status is not None and status.life is MemberLife.RESERVED and decision.duty is Duty.NOTHING:

@@ -28,12 +28,14 @@ class MirrorDuty(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MirrorDecision:
-    """``group`` and ``sources`` are for FOLLOW, ``reason`` for WAIT."""
+    """``reason`` is for WAIT, the rest for FOLLOW (``MirrorHost.follow``)."""
 
     duty: MirrorDuty
     group: str = ""
     sources: tuple[str, ...] = ()
     reason: str = ""
+    generation: int = 0
+    shared_revision: int = 0
 
 
 def decide_mirror(view: PartitionView, node: str, status: MirrorStatus | None) -> MirrorDecision:
@@ -53,7 +55,11 @@ def decide_mirror(view: PartitionView, node: str, status: MirrorStatus | None) -
     sources = tuple(each for each in client_urls(view) if each != own_url)
     if not sources:
         return MirrorDecision(MirrorDuty.WAIT, reason="WAITING: no other voter serves clients")
-    return MirrorDecision(MirrorDuty.FOLLOW, view.group.value.token, sources)
+    group = view.group.value
+    shared = group.shared_revision(status.generation) if status is not None else 0
+    return MirrorDecision(
+        *(MirrorDuty.FOLLOW, group.token, sources), generation=group.generation, shared_revision=shared
+    )
 
 
 def mirror_record(status: MirrorStatus | None, reason: str = "") -> MirrorRecord:
@@ -65,4 +71,7 @@ def mirror_record(status: MirrorStatus | None, reason: str = "") -> MirrorRecord
         client_url=status.client_url,
         safe_revision=rounded_revision(status.safe_revision),
         reason=status.reason or reason,
+        # It changes with each put, and counts only where no voter can tell more.
+        complete_revision=status.complete_revision if status.is_silent else 0,
+        generation=status.generation,
     )

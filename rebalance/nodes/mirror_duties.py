@@ -8,7 +8,7 @@ import structlog
 
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberState, MirrorRecord
-from rebalance.nodes.mirror_decision import MirrorDuty, decide_mirror, mirror_record
+from rebalance.nodes.mirror_decision import MirrorDecision, MirrorDuty, decide_mirror, mirror_record
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import PartitionView
 from rebalance.nodes.removal import RemovalJudge, Verdict
@@ -55,7 +55,7 @@ class MirrorDuties:
                 await self._records.write_mirror(partition, mirror_record(status, decision.reason))
                 return PAUSE_S
             case MirrorDuty.FOLLOW:
-                return await self._follow(partition, decision.group, decision.sources)
+                return await self._follow(partition, decision)
 
     async def keep(self, view: PartitionView) -> None:
         """No assignment counts now, but what this node has goes on."""
@@ -64,14 +64,21 @@ class MirrorDuties:
             return
         decision = decide_mirror(view, self._node, status)
         if decision.duty is MirrorDuty.FOLLOW:
-            await self._host.follow(view.partition, decision.group, decision.sources)
+            await self._ask(view.partition, decision)
 
-    async def _follow(self, partition: PartitionId, group: str, sources: tuple[str, ...]) -> float:
+    async def _ask(self, partition: PartitionId, decision: MirrorDecision) -> None:
+        await self._host.follow(
+            *(partition, decision.group, decision.sources),
+            generation=decision.generation,
+            shared_revision=decision.shared_revision,
+        )
+
+    async def _follow(self, partition: PartitionId, decision: MirrorDecision) -> float:
         try:
             full = self._full(partition)
             if full:
                 raise NoPlaceError(full)
-            await self._host.follow(partition, group, sources)
+            await self._ask(partition, decision)
         except NoPlaceError as error:
             await self._records.write_mirror(partition, MirrorRecord(MemberState.FAILED, reason=str(error)))
             return PAUSE_S

@@ -16,8 +16,19 @@ class NoMirrors:
     def partitions(self) -> frozenset[PartitionId]:
         return frozenset()
 
-    async def follow(self, partition: PartitionId, group: str, sources: tuple[str, ...]) -> None:
+    async def follow(
+        self,
+        partition: PartitionId,
+        group: str,
+        sources: tuple[str, ...],
+        *,
+        generation: int = 0,
+        shared_revision: int = 0,
+    ) -> None:
         raise NoPlaceError("MIRRORS_NOT_KEPT: this node was started without a place for standing learners")
+
+    async def serve(self, partition: PartitionId) -> None:
+        """There is none."""
 
     async def status(self, partition: PartitionId) -> MirrorStatus | None:
         return None

@@ -19,6 +19,7 @@ from rebalance.core.txn import Compare, Delete, Operation, Put, Txn, absent, unc
 from rebalance.nodes.partition_view import PartitionView, Recorded
 from rebalance.ports.groups import GroupHost, MemberLife, MemberStatus, MemberUnavailableError
 from rebalance.ports.metastore import Metastore
+from rebalance.ports.mirrors import MirrorHost
 
 log = structlog.get_logger(__name__)
 
@@ -31,23 +32,27 @@ WITH_DATA = frozenset((MemberLife.STOPPED, MemberLife.STARTING, MemberLife.RUNNI
 class RecoveryDuties:
     """One node's. ``found_*`` return True when the group is written to the metastore as founded."""
 
-    def __init__(self, node: str, metastore: Metastore, keyspace: Keyspace, host: GroupHost) -> None:
+    def __init__(
+        self, node: str, metastore: Metastore, keyspace: Keyspace, host: GroupHost, mirrors: MirrorHost
+    ) -> None:
         self._node = node
         self._keyspace = keyspace
         self._metastore = metastore
         self._host = host
+        self._mirrors = mirrors
         self._leaderless: dict[PartitionId, float] = {}
         self._restarted: dict[PartitionId, int] = {}
         self._looked: dict[PartitionId, tuple[float, LogPosition | None]] = {}
 
-    async def found_alone(self, view: PartitionView) -> bool:
-        """Pending's generation, on the data of the own member (``GroupHost.found_alone``). Repeated after a
-        crash anywhere it comes to the same: the member's own files say whether it is founded already."""
+    async def found_alone(self, view: PartitionView, *, on_mirror: bool = False) -> bool:
+        """Pending's generation, on the data of the own member (``GroupHost.found_alone``) or ``on_mirror``.
+        Repeated after a crash anywhere it comes to the same: the member's own files say whether it is founded
+        already."""
         partition, pending = view.partition, view.pending
         if pending is None:
             return False
         try:
-            if not await self._host.found_alone(partition, pending.value.forced):
+            if not await self._founded(partition, pending.value.forced, on_mirror=on_mirror):
                 return False
             (own,) = await self._host.configuration(partition, linearizable=True)
             status = await self._host.status(partition)
@@ -65,7 +70,22 @@ class RecoveryDuties:
             generation=pending.value.forced,
         )
         return await self._write(
-            view, status.endpoints.peer_url, Put(view.keys.configuration, configuration.encode())
+            view,
+            status.endpoints.peer_url,
+            Put(view.keys.configuration, configuration.encode()),
+            status.founding_revision,
+        )
+
+    async def _founded(self, partition: PartitionId, generation: int, *, on_mirror: bool) -> bool:
+        if not on_mirror:
+            return await self._host.found_alone(partition, generation)
+        mirror = await self._mirrors.status(partition)
+        if mirror is None or not mirror.complete_revision:
+            why = mirror.reason or mirror.life.value if mirror is not None else "there is none"
+            raise MemberUnavailableError(f"the mirror has no complete copy: {why}")
+        await self._mirrors.serve(partition)
+        return await self._host.found_from_mirror(
+            partition, generation, mirror.client_url, mirror.complete_revision
         )
 
     async def found_empty(self, view: PartitionView, status: MemberStatus) -> bool:
@@ -74,7 +94,7 @@ class RecoveryDuties:
         gone = view.pending.value.absent if view.pending is not None else ()
         still_gone = tuple(absent(self._keyspace.node(name)) for name in gone)
         written = await self._write(
-            view, status.endpoints.peer_url, Delete(view.keys.configuration), still_gone
+            view, status.endpoints.peer_url, Delete(view.keys.configuration), 0, still_gone
         )
         if not written:
             log.info("group not founded empty", partition=str(view.partition), unless_back=gone)
@@ -117,6 +137,7 @@ class RecoveryDuties:
         view: PartitionView,
         peer_url: str,
         configuration: Operation,
+        founding_revision: int,
         guards: tuple[Compare, ...] = (),
     ) -> bool:
         """Guarded by pending: a later recovery may have chosen another node."""
@@ -125,12 +146,9 @@ class RecoveryDuties:
             return False
         zone, number = view.partition.zone_id, view.partition.partition
         generation = pending.value.forced
-        group = GroupRecord(
-            f"{zone}-{number}-{generation}",
-            {self._node: peer_url},
-            generation,
-            self._host.engine(view.partition),
-        )
+        token, engine = f"{zone}-{number}-{generation}", self._host.engine(view.partition)
+        before = view.group.value if view.group is not None else GroupRecord("", {})
+        group = before.founded_anew(token, {self._node: peer_url}, generation, founding_revision, engine)
         guards = (
             *guards,
             unchanged(view.keys.pending, pending.mod_revision),

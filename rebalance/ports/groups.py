@@ -177,6 +177,8 @@ class MemberStatus:
     """What that change waits for; None when it goes on or when there is none."""
     generation: int = 0
     """Of the group that the member's data belongs to."""
+    founding_revision: int = 0
+    """Data revision that this member founded the group of its generation with; 0 where it did not."""
 
 
 class GroupListener(Protocol):
@@ -251,6 +253,13 @@ class GroupHost(Protocol):
         """A step of a recovery: the own member is stopped in order and becomes the only one of a group of
         ``generation``, on its data. True once it is; repeating it then does nothing. Raises
         MemberUnavailableError while there is no data or no answer."""
+        ...
+
+    async def found_from_mirror(
+        self, partition: PartitionId, generation: int, client_url: str, complete_revision: int
+    ) -> bool:
+        """As ``found_alone`` for a reserved member without data, on that of the node's mirror: its store
+        answers at ``client_url``, has its group's data up to ``complete_revision``, and stays as it is."""
         ...
 
     async def log_position(self, partition: PartitionId) -> LogPosition | None:

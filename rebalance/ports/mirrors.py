@@ -34,6 +34,12 @@ class MirrorStatus:
     reason: str = ""
     source: str = ""
     """Client URL of the voter that it follows, empty while it follows none."""
+    complete_revision: int = 0
+    """The last revision of the group that the copy has completely; 0: it has none, or nobody has looked yet."""
+    is_silent: bool = False
+    """No voter has told anything for a while: a group that has a leader tells the time at least."""
+    generation: int = 0
+    """Of the group whose data the copy holds."""
 
 
 class MirrorHost(Protocol):
@@ -47,12 +53,27 @@ class MirrorHost(Protocol):
         """Partitions that this node has a mirror of, running or not."""
         ...
 
-    async def follow(self, partition: PartitionId, group: str, sources: tuple[str, ...]) -> None:
+    async def follow(
+        self,
+        partition: PartitionId,
+        group: str,
+        sources: tuple[str, ...],
+        *,
+        generation: int = 0,
+        shared_revision: int = 0,
+    ) -> None:
         """Keep a mirror of ``partition`` that follows one of ``sources`` (client URLs of its voters).
 
         Idempotent; new sources take effect without a new copy. ``group`` is the group's token: a mirror of
-        another group (the zone was dropped and the id used again) is removed first. Raises NoPlaceError.
+        another group (the zone was dropped and the id used again) is removed first. A mirror of the same group
+        in a generation before ``generation`` goes on where it is not beyond ``shared_revision``, which both
+        lives of the group have in common; else it answers no read from now on and is copied again. Raises
+        NoPlaceError.
         """
+        ...
+
+    async def serve(self, partition: PartitionId) -> None:
+        """Start the store as it is, whatever its use, so that its own node can read it. It answers later."""
         ...
 
     async def status(self, partition: PartitionId) -> MirrorStatus | None:

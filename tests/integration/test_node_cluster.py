@@ -21,8 +21,10 @@ from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberStat
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.groups.data_client import Datum
 from rebalance.groups.etcd_group import EtcdGroupHost
+from rebalance.groups.etcd_mirror import EtcdMirrorHost
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.router import Router
+from rebalance.groups.safe_time import SafeTimeWriter
 from rebalance.hosting.tls import TlsFiles
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.agent import NodeAgent
@@ -41,6 +43,7 @@ class RunningNode:
     host: EtcdGroupHost
     metastore: EtcdMetastore
     task: asyncio.Task[None]
+    mirrors: MirrorHost | None = None
 
 
 class NodeCluster:
@@ -82,24 +85,29 @@ class NodeCluster:
         tuning: EtcdTuning = QUICK,
         lease_ttl_s: int = 3,
         mirrors: MirrorHost | None = None,
+        learns: bool = False,
         map_period_s: float | None = None,
         host_type: type[EtcdGroupHost] = EtcdGroupHost,
         failures_period_s: float | None = None,
     ) -> None:
-        """``mirrors`` is for one node alone."""
+        """``mirrors`` is for one node alone. ``learns``: with mirrors of its own, and safe time."""
         for name in names:
             data_dir = self.directory / name
             data_dir.mkdir(parents=True, exist_ok=True)
-            members = host_type(data_dir, self.ports(name), tuning=replace(tuning, tls=self.tls))
+            own = replace(tuning, tls=self.tls)
+            members = host_type(data_dir, self.ports(name), tuning=own)
+            mirrors = EtcdMirrorHost(members.mirror_places(), tuning=own) if learns else mirrors
             metastore = EtcdMetastore([self.endpoint], tls=self.tls)
             agent = NodeAgent(
                 *(Node(name), metastore, self.keyspace, members, data_dir),
                 mirrors=mirrors,
+                safe_times=SafeTimeWriter(tls=self.tls) if learns else None,
                 lease_ttl_s=lease_ttl_s,
                 map_period_s=map_period_s,
                 failures_period_s=failures_period_s,
             )
-            self.nodes[name] = RunningNode(agent, members, metastore, asyncio.create_task(agent.run()))
+            task = asyncio.create_task(agent.run())
+            self.nodes[name] = RunningNode(agent, members, metastore, task, mirrors)
 
     async def stop(self, name: str) -> None:
         node = self.nodes.pop(name)

@@ -1,0 +1,165 @@
+"""Reads the revision of a member's store from its file, without etcd: the member may not serve, and as long as
+its process lives no tool of etcd's can open the file.
+
+Format (bbolt, page size as the file says): two meta pages, the newer valid one counts; a root tree of
+buckets, each a tree of its own. Bucket ``key`` is ordered by revision, so its last key is the newest one;
+bucket ``meta`` holds the log index of the last entry that changed data, and how far the history is compacted.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PAGE = struct.Struct("<QHHI")
+_META = struct.Struct("<IIIIQQQQQQ")
+_LEAF = struct.Struct("<IIII")
+_BRANCH = struct.Struct("<IIQ")
+_BUCKET = struct.Struct("<QQ")
+_NUMBER = struct.Struct(">Q")
+_MAGIC = 0xED0CDAED
+_BRANCH_FLAG, _LEAF_FLAG = 0x01, 0x02
+_PAGE_SIZES = tuple(1 << shift for shift in range(10, 17))
+_DEPTH_MAX = 64
+_READS_MAX = 5
+
+
+class StoreNotReadableError(ValueError):
+    """The file is no store of etcd's, or is being written all the time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """``revision``: of the newest change that the file has, 1 for a store that was never written to;
+    ``index``: of the log entry that made it, 0 where the file does not say."""
+
+    revision: int
+    index: int
+
+
+def read_store_file(path: Path) -> StoreFile | None:
+    """None when there is no file. Blocks for some page reads, whatever the size. A process may have the file
+    open: it never changes a page that the newest meta page leads to, so the answer counts when that page is
+    the same afterwards. Raises StoreNotReadableError, OSError."""
+    if not path.is_file() or not path.stat().st_size:
+        return None
+    for _ in range(_READS_MAX):
+        with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            before = _newest_meta(content)
+            try:
+                store = _read(content, before)
+            except (struct.error, IndexError, StoreNotReadableError):
+                if _newest_meta(content) == before:
+                    raise StoreNotReadableError(f"{path} is damaged") from None
+                continue
+            if _newest_meta(content) == before:
+                return store
+    raise StoreNotReadableError(f"{path} is being written all the time")
+
+
+@dataclass(frozen=True, slots=True)
+class _Meta:
+    transaction: int
+    page_size: int
+    root: int
+
+
+def _newest_meta(content: mmap.mmap) -> _Meta:
+    metas = {each for size in (0, *_PAGE_SIZES) if (each := _meta(content, size)) is not None}
+    if not metas:
+        raise StoreNotReadableError("no valid meta page")
+    return max(metas, key=lambda each: each.transaction)
+
+
+def _meta(content: mmap.mmap, at: int) -> _Meta | None:
+    """The second meta page is one page behind the first, and each says how large pages are."""
+    start = at + _PAGE.size
+    if start + _META.size > len(content):
+        return None
+    magic, _, page_size, _, root, _, _, _, transaction, checksum = _META.unpack_from(content, start)
+    if magic != _MAGIC or at not in (0, page_size):
+        return None
+    if checksum != _fnv1a(content[start : start + _META.size - 8]):
+        return None
+    return _Meta(transaction, page_size, root)
+
+
+def _fnv1a(data: bytes) -> int:
+    value = 0xCBF29CE484222325
+    for byte in data:
+        value = ((value ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+def _read(content: mmap.mmap, meta: _Meta) -> StoreFile:
+    root = _Tree(content, meta.page_size, meta.root * meta.page_size)
+    buckets = dict(root.items())
+    facts = dict(root.bucket(buckets[b"meta"]).items()) if b"meta" in buckets else {}
+    newest = root.bucket(buckets[b"key"]).last_key() if b"key" in buckets else b""
+    # What a compaction has removed may have been the newest change.
+    marks = (newest, facts.get(b"scheduledCompactRev", b""), facts.get(b"finishedCompactRev", b""))
+    revision = max([1, *(_NUMBER.unpack_from(each)[0] for each in marks if each)])
+    index = facts.get(b"consistent_index", b"")
+    return StoreFile(revision, _NUMBER.unpack(index)[0] if index else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tree:
+    """``at``: where its root page begins."""
+
+    content: mmap.mmap | bytes
+    page_size: int
+    at: int
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        yield from self._items(self.at, 0)
+
+    def last_key(self) -> bytes:
+        """Empty for an empty tree."""
+        at = self.at
+        for _ in range(_DEPTH_MAX):
+            flags, count = self._page(at)
+            if not count:
+                return b""
+            if flags & _LEAF_FLAG:
+                return self._leaf(at, count - 1)[0]
+            at = self._child(at, count - 1)
+        raise StoreNotReadableError("a tree without an end")
+
+    def bucket(self, value: bytes) -> _Tree:
+        """A small bucket is a page within its value."""
+        (root, _sequence) = _BUCKET.unpack_from(value)
+        if root:
+            return _Tree(self.content, self.page_size, root * self.page_size)
+        return _Tree(value, self.page_size, _BUCKET.size)
+
+    def _items(self, at: int, depth: int) -> Iterator[tuple[bytes, bytes]]:
+        flags, count = self._page(at)
+        if depth > _DEPTH_MAX:
+            raise StoreNotReadableError("a tree without an end")
+        for index in range(count):
+            if flags & _LEAF_FLAG:
+                yield self._leaf(at, index)
+            else:
+                yield from self._items(self._child(at, index), depth + 1)
+
+    def _page(self, at: int) -> tuple[int, int]:
+        _number, flags, count, _overflow = _PAGE.unpack_from(self.content, at)
+        if not flags & (_BRANCH_FLAG | _LEAF_FLAG):
+            raise StoreNotReadableError("a page that is of no tree")
+        return flags, count
+
+    def _leaf(self, at: int, index: int) -> tuple[bytes, bytes]:
+        start = at + _PAGE.size + index * _LEAF.size
+        _flags, position, key_bytes, value_bytes = _LEAF.unpack_from(self.content, start)
+        key = start + position
+        value = key + key_bytes
+        return bytes(self.content[key:value]), bytes(self.content[value : value + value_bytes])
+
+    def _child(self, at: int, index: int) -> int:
+        start = at + _PAGE.size + index * _BRANCH.size
+        _position, _key_bytes, page = _BRANCH.unpack_from(self.content, start)
+        return int(page) * self.page_size

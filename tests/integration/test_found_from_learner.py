@@ -1,0 +1,238 @@
+"""Every voter is lost and a learner has a copy: the group is founded anew on it, with real members."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
+from rebalance.core.guarded_write import Observed, Outcome, decide_on_forced_move
+from rebalance.core.keys import PartitionId
+from rebalance.core.records import GroupRecord, MirrorRecord
+from rebalance.groups.router import Router
+from rebalance.nodes.endpoints import MirroredEndpoints
+from rebalance.ports.groups import OutcomeUnknownError
+from tests.group_hosts import etcd_processes
+from tests.integration.test_node_cluster import NodeCluster, Writer, node_cluster, writing
+from tests.puts import is_applied_once
+
+P0 = PartitionId(ZoneId(7), 0)
+VOTERS, LEARNERS = ("n1", "n2", "n3"), ("n4", "n5")
+
+
+@pytest.fixture
+async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]:
+    async with node_cluster(etcd_server.endpoint, keyspace, tmp_path) as running:
+        yield running
+
+
+def mirror(cluster: NodeCluster, name: str) -> MirrorRecord | None:
+    record = cluster.record(P0, name)
+    return record.mirror if record is not None else None
+
+
+def is_readable(cluster: NodeCluster, name: str) -> bool:
+    record = cluster.record(P0, name)
+    return record is not None and record.is_mirroring
+
+
+def copy_name(cluster: NodeCluster, name: str) -> str:
+    """Of the mirror's present copy: another one after each first copy."""
+    file = cluster.directory / name / "mirrors" / "7-0" / "reservation.json"
+    return str(json.loads(file.read_text())["copy"])
+
+
+def group(cluster: NodeCluster) -> GroupRecord:
+    value = cluster.mirrors.partitions.value(cluster.keyspace.partition(P0).group)
+    assert value is not None
+    return GroupRecord.decode(value)
+
+
+async def founded(cluster: NodeCluster) -> None:
+    """Three voters and two learners that follow."""
+    cluster.start(*VOTERS, *LEARNERS, learns=True)
+    stable = Assignments(VOTERS, LEARNERS)
+    await cluster.put(cluster.keyspace.partition(P0).stable, stable.encode())
+    await cluster.until(lambda: cluster.voters(P0) == set(VOTERS))
+    await cluster.until(lambda: all(is_readable(cluster, name) for name in LEARNERS))
+
+
+async def kill(cluster: NodeCluster, *names: str) -> None:
+    """All processes of these nodes die at once, then the nodes."""
+    for name in names:
+        cluster.nodes[name].task.cancel()
+        for process in etcd_processes(cluster.directory / name):
+            with contextlib.suppress(Exception):
+                process.kill()
+    for name in names:
+        await cluster.stop(name)
+        key = cluster.keyspace.node(name)
+        await cluster.until(lambda key=key: cluster.mirrors.nodes.get(key) is None)
+
+
+async def force(cluster: NodeCluster, survivor: str, then: Assignments | None = None) -> int:
+    """The reset's transaction; returns the event revision, which is the new generation."""
+    keys = cluster.keyspace.partition(P0)
+    names = (keys.stable, keys.pending, keys.planned, keys.trigger)
+    observed = Observed(keys, *[await cluster.metastore.get(name) for name in names])
+    event = max(item.mod_revision for item in (observed.stable, observed.pending) if item) + 1
+    decision = decide_on_forced_move(observed, Assignments((survivor,)), event, then=then)
+    assert decision.outcome is Outcome.PENDING_KEY_FORCED
+    assert decision.transaction is not None
+    assert (await cluster.metastore.commit(decision.transaction)).succeeded
+    return event
+
+
+async def complete_revisions(cluster: NodeCluster) -> dict[str, int]:
+    """What both learners say to have, once they hear nothing any more."""
+
+    def told() -> dict[str, int]:
+        records = {name: mirror(cluster, name) for name in LEARNERS}
+        return {name: each.complete_revision for name, each in records.items() if each is not None}
+
+    await cluster.until(lambda: len(told()) == 2 and all(told().values()))
+    return told()
+
+
+async def revisions_of(router: Router, keys: list[str]) -> dict[str, int]:
+    """Key -> its revision, of those that are there."""
+    found = {}
+    for start in range(0, len(keys), 50):
+        part = keys[start : start + 50]
+        for key, datum in zip(
+            part, await asyncio.gather(*(router.get(P0, each) for each in part)), strict=True
+        ):
+            if datum.value is not None:
+                assert datum.value == key.encode()
+                found[key] = datum.revision
+    return found
+
+
+async def written_under_load(cluster: NodeCluster, count: int = 300) -> tuple[Writer, dict[str, int]]:
+    """The voters' nodes die for good while it writes; with the revisions of what was read back before."""
+    async with writing(cluster, P0) as writer:
+        await cluster.until(lambda: len(writer.written) > count)
+        before = await revisions_of(cluster.router, list(writer.written))
+        await kill(cluster, *VOTERS)
+    return writer, before
+
+
+async def test_a_learner_founds_the_group_and_the_other_one_goes_on(cluster: NodeCluster) -> None:
+    """IEP-059, IEP-060: the voters are gone for good under load. Every acknowledged put that the better learner
+    has is read back at the revision that it had, the other learner goes on without a new first copy, and a voter
+    that returns never serves what it has."""
+    await founded(cluster)
+    writer, before = await written_under_load(cluster)
+    copies = {name: copy_name(cluster, name) for name in LEARNERS}
+    told = await complete_revisions(cluster)
+    better = max(LEARNERS, key=lambda name: told[name])
+    other = next(name for name in LEARNERS if name != better)
+    assert await put_fails(cluster)
+    generation = await force(cluster, better, Assignments((better,), (other,)))
+    took_s = await cluster.until(lambda: cluster.stable(P0) == {better, other} and not cluster.has_pending(P0))
+    print(f"founded on a learner after {took_s:.2f} s, {len(writer.written)} puts")
+    assert (group(cluster).generation, group(cluster).founding_revision) == (generation, told[better])
+    after = await revisions_of(cluster.router, writer.written)
+    assert {key: after.get(key) for key in before} == before
+    lost = [key for key in writer.written if key not in after]
+    # Whatever is lost was never at the learner: its revision is beyond what it had.
+    assert writer.written[: len(after)] == list(after), "no gap"
+    assert max(after.values()) <= told[better]
+    print(f"{len(lost)} of {len(writer.written)} acknowledged puts had not reached the learner")
+    assert is_applied_once(await cluster.router.put(P0, "after", b"1", "op-after"))
+    # A mark of before is known: the same put again changes nothing.
+    first = writer.written[-len(lost) - 1]
+    number = int(first.removeprefix("key-"))
+    assert (await cluster.router.put(P0, first, b"another", f"op-{number}")).repeated
+
+    await cluster.until(lambda: getattr(mirror(cluster, other), "generation", 0) == generation)
+    newest = await cluster.router.revision(P0)
+    await until_safe(cluster, other, newest)
+    assert copy_name(cluster, other) == copies[other]
+    await cluster.until(lambda: mirror(cluster, better) is None)
+    assert P0 not in cluster.nodes[better].mirrors.partitions()
+
+    cluster.start(*VOTERS, learns=True)
+    await cluster.registered(*VOTERS)
+    watched = asyncio.create_task(members_seen(cluster, VOTERS))
+    await asyncio.sleep(3.0)
+    watched.cancel()
+    assert not await watched
+    assert (await cluster.router.get(P0, "after")).value == b"1"
+
+
+async def members_seen(cluster: NodeCluster, names: tuple[str, ...]) -> list[str]:
+    """Members of these nodes that run at some moment, until it is cancelled."""
+    seen: list[str] = []
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            seen += [name for name in names if etcd_processes(cluster.directory / name / "members")]
+            await asyncio.sleep(0.02)
+    return seen
+
+
+async def put_fails(cluster: NodeCluster) -> bool:
+    hurried = Router(MirroredEndpoints(cluster.mirrors), time_limit_s=1.0)
+    try:
+        with pytest.raises(OutcomeUnknownError):
+            await hurried.put(P0, "during", b"-", "op-during")
+        return True
+    finally:
+        await hurried.close()
+
+
+async def until_safe(cluster: NodeCluster, name: str, revision: int) -> None:
+    mirrors = cluster.nodes[name].mirrors
+    assert mirrors is not None
+    async with asyncio.timeout(90):
+        while True:
+            status = await mirrors.status(P0)
+            if status is not None and status.safe_revision >= revision:
+                return
+            await asyncio.sleep(0.05)
+
+
+def _stages(node: Path) -> dict[str, Callable[[], bool]]:
+    member = node / "members" / "7-0"
+    return {
+        "reserved": (member / "reservation.json").exists,
+        "snapshot": (member / "founding.snapshot").exists,
+        "restored": (member / "data.draft" / "member" / "wal").is_dir,
+        "made ready": (member / "founding.log").exists,
+        "named": (member / "data").is_dir,
+    }
+
+
+@pytest.mark.parametrize("stage", ["reserved", "snapshot", "restored", "made ready", "named"])
+async def test_a_founding_that_is_killed_comes_to_the_same(cluster: NodeCluster, stage: str) -> None:
+    """IEP-059: the node dies in the middle of the founding; it comes back, and the group has what its mirror has,
+    at the same revisions, once."""
+    await founded(cluster)
+    async with writing(cluster, P0) as writer:
+        await cluster.until(lambda: len(writer.written) > 60)
+    before = await revisions_of(cluster.router, writer.written)
+    for name in LEARNERS:
+        await until_safe(cluster, name, max(before.values()))
+    await kill(cluster, *VOTERS)
+    told = await complete_revisions(cluster)
+    generation = await force(cluster, "n4")
+    reached = _stages(cluster.directory / "n4")[stage]
+    async with asyncio.timeout(90):
+        while not reached():
+            await asyncio.sleep(0)
+    await kill(cluster, "n4")
+    assert group(cluster).generation == 0 or stage == "named"
+    cluster.start("n4", learns=True)
+    await cluster.until(lambda: cluster.settled(P0, "n4"))
+    assert (group(cluster).generation, group(cluster).founding_revision) == (generation, told["n4"])
+    assert await revisions_of(cluster.router, writer.written) == before
+    member = cluster.directory / "n4" / "members" / "7-0"
+    assert not (member / "founding.snapshot").exists()
+    assert not (member / "data.draft").exists()
+    assert is_applied_once(await cluster.router.put(P0, "after", b"1", "op-after"))

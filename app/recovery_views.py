@@ -8,12 +8,14 @@ from typing import Any
 from app.view_bodies import roles
 from app.views import KeyspaceViews
 from catalog.core.zone import Zone
-from rebalance.controllers.recovery import PartitionReset, PartitionRestart
+from rebalance.controllers.planned_resets import PartitionReset
+from rebalance.controllers.recovery import PartitionRestart
 from rebalance.core.keys import PartitionId
 from rebalance.core.move_status import PartitionView
 from rebalance.core.partition_state import global_state, local_state
 from rebalance.core.records import LogPosition
-from rebalance.core.recovery import living_voters, voters_of
+from rebalance.core.recovery import silent_of
+from rebalance.core.recovery_candidates import Candidate, Use, living_voters, voters_of
 
 Json = dict[str, Any]
 
@@ -55,11 +57,29 @@ def reset_body(reset: PartitionReset) -> Json:
         "then": roles(plan.then) if plan else None,
         "empty": plan.empty if plan else False,
         "possibly_lost_entries": plan.possibly_lost_entries if plan else None,
-        "orderly": plan.position.orderly if plan and plan.position else None,
-        "copies": {node: _position(each) for node, each in plan.candidates.items()} if plan else {},
+        "missed_revisions": plan.missed_revisions if plan and not plan.empty else None,
+        "orderly": plan.copy.position.orderly if plan and plan.copy and plan.copy.position else None,
+        "candidates": [candidate_body(each) for each in reset.candidates],
+        "silent": list(silent_of(reset.candidates)),
+        "to_confirm": list(reset.to_confirm),
+        "unproven": dict(reset.unproven),
         "refusal": {"name": refusal.kind.name, "code": refusal.kind.code, "detail": refusal.message}
         if refusal
         else None,
+    }
+
+
+def candidate_body(candidate: Candidate) -> Json:
+    return {
+        "node": candidate.node,
+        "kind": candidate.kind.value,
+        "revision": candidate.revision,
+        "generation": candidate.generation,
+        "state": candidate.state,
+        "usable": candidate.usable,
+        "by_name": candidate.use is Use.BY_NAME,
+        "reason": candidate.reason,
+        **_position(candidate.position),
     }
 
 

@@ -2,10 +2,12 @@
 
 Grammar::
 
-    CALL [system.]reset_partitions ('zone' [, ARRAY[number, ...]])
+    CALL [system.]reset_partitions ('zone' [, ARRAY[number, ...] [, ARRAY['node', ...] [, 'node']]])
     CALL [system.]restart_partitions ('zone' [, ARRAY[number, ...] [, ARRAY['node', ...]]])
 
-Without numbers every partition is meant that needs it, or every one; without nodes every living one.
+Without numbers every partition is meant that needs it, or every one. Nodes of a reset are those that are known
+to be dead, and the last argument is the one whose copy is used; without nodes of a restart every living one is
+meant.
 """
 
 from __future__ import annotations
@@ -44,13 +46,15 @@ class Placed(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """``partitions`` and ``nodes`` are empty when they are not given."""
+    """``partitions`` and ``nodes`` are empty when they are not given. ``nodes``: of a reset those that are
+    known to be dead. ``source``: whose copy a reset uses; None: the best."""
 
     procedure: Procedure
     zone: Placed[str]
     partitions: tuple[Placed[int], ...]
     nodes: tuple[Placed[str], ...]
     position: Position
+    source: Placed[str] | None = None
 
 
 class CallRules(RuleParser):
@@ -63,13 +67,16 @@ class CallRules(RuleParser):
         zone = self._text("a zone's name in single quotes")
         partitions: tuple[Placed[int], ...] = ()
         nodes: tuple[Placed[str], ...] = ()
+        source: Placed[str] | None = None
         if self.take(TokenType.COMMA):
             partitions = self._array(self._number)
-        if procedure is Procedure.RESTART_PARTITIONS and self.take(TokenType.COMMA):
-            nodes = self._array(lambda: self._text("a node's name in single quotes"))
+            if self.take(TokenType.COMMA):
+                nodes = self._array(self._node)
+                if procedure is Procedure.RESET_PARTITIONS and self.take(TokenType.COMMA):
+                    source = self._node()
         self.need(TokenType.R_PAREN, ")")
         self.expect_end()
-        return Call(procedure, zone, partitions, nodes, position)
+        return Call(procedure, zone, partitions, nodes, position, source)
 
     def _procedure(self) -> Procedure:
         known = {each.value: each for each in Procedure}
@@ -107,6 +114,9 @@ class CallRules(RuleParser):
             self.fail("a partition's number", "it has digits only")
         self._advance()
         return Placed(int(token.text), self.place(token))
+
+    def _node(self) -> Placed[str]:
+        return self._text("a node's name in single quotes")
 
     def _text(self, what: str) -> Placed[str]:
         token = self.take(TokenType.STRING)

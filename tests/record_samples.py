@@ -168,7 +168,13 @@ KINDS = (
         ),
     ),
     Kind(
-        "group", GroupRecord.decode, (GroupRecord("t", {"n1": "http://a"}), GroupRecord("t", {}, 5, "memory"))
+        "group",
+        GroupRecord.decode,
+        (
+            GroupRecord("t", {"n1": "http://a"}),
+            GroupRecord("t", {}, 5, "memory"),
+            GroupRecord("t", {"n1": "http://a"}, 9, founding_revision=1_234),
+        ),
     ),
     Kind(
         "configuration",
@@ -231,6 +237,11 @@ KINDS = (
                 *(MemberState.FAILED, "http://a", "http://b", True, "r"),
                 MirrorRecord(MemberState.RUNNING, "http://c", 12, "x"),
                 LogPosition(5, 9, True),
+            ),
+            MemberRecord(
+                *(MemberState.RUNNING, "http://a", "http://b", True, ""),
+                MirrorRecord(MemberState.RUNNING, "http://c", 96, complete_revision=101, generation=7),
+                LogPosition(5, 9, False, 102),
             ),
         ),
     ),

@@ -23,6 +23,7 @@ from rebalance.core.records import (
 from rebalance.core.topology import NO_HOLD, HoldRule
 from rebalance.core.txn import Get, Put, Txn
 from rebalance.ports.metastore import Metastore
+from tests.probe_stub import ProbeStub
 from tests.timer_world import TimerWorld
 
 ZONE = Zone(ZoneId(1), "Z", 1, 3, None, ("default",), consistency_mode=ConsistencyMode.HIGH_AVAILABILITY)
@@ -40,7 +41,8 @@ class RecoveryWorld(TimerWorld):
         self.delay_s = delay_s
         self.moves = True
         self.positions: dict[str, int] = {}
-        self.recovery = PartitionRecovery(store, keyspace)
+        self.probe = ProbeStub()
+        self.recovery = PartitionRecovery(store, keyspace, self.probe)
         self.forced: list[Assignments] = []
         self.resets: AutomaticReset | None = None
 
@@ -52,7 +54,7 @@ class RecoveryWorld(TimerWorld):
         assert controller is not None
         delay_ms = round(1_000 * self.delay_s)
         self.resets = AutomaticReset(
-            self.store, self.keyspace, lambda: controller.topology.known, self.clock, delay_ms
+            self.store, self.keyspace, lambda: controller.topology.known, self.clock, delay_ms, self.probe
         )
         await self.look()
 

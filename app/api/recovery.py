@@ -21,12 +21,18 @@ from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import Zone
 from catalog.core.zone_options import PARTITIONS_MAX
-from rebalance.controllers.recovery import ShownReset, check_numbers
+from rebalance.controllers.planned_resets import ShownReset
+from rebalance.controllers.recovery import check_numbers
+from rebalance.core.recovery import ResetTerms
 from rebalance.ports.metastore import MetastoreError
+
+NODES_MAX = 1_000
+"""Names in one request."""
 
 router = APIRouter(prefix="/api/v1/zones/{zone:segment}/recovery", tags=["recovery"])
 
 T = TypeVar("T")
+NodeNames = Annotated[list[str], Field(max_length=NODES_MAX)]
 Numbers = Annotated[list[PartitionNumber], Field(description="of partitions; empty: every one")]
 
 
@@ -70,7 +76,21 @@ class ResetRequest(RequestBody):
     would be kept, nothing is done (409)."""
 
     partitions: Numbers = Field(default_factory=list)
-    empty: bool = Field(False, description="begin without data where no living node has a copy")
+    source: str = Field(
+        "",
+        alias="from",
+        description="node whose copy is used, also one that is not the best; empty: the best copy is",
+    )
+    empty: bool = Field(
+        False, description="begin without data; refused (COPIES_LEFT) while a living node has a copy"
+    )
+    discard_copies: NodeNames = Field(
+        default_factory=list, description="with `empty`: nodes whose copies may go, each that lives"
+    )
+    confirm_dead: NodeNames = Field(
+        default_factory=list,
+        description="nodes that are known to be dead: those of `to_confirm` in a dry run (LOSS_NOT_CONFIRMED)",
+    )
     dry_run: bool = Field(False, description="only say what would be done and lost")
     shown: list[ShownResetBody] | None = Field(
         None,
@@ -79,9 +99,21 @@ class ResetRequest(RequestBody):
     )
 
 
-class CopyPosition(BaseModel):
-    committed: int
-    last: int
+class CandidateBody(BaseModel):
+    """A copy of the partition on a living node."""
+
+    node: str
+    kind: Literal["VOTER", "JOINER", "LEARNER", "KEPT"] = Field(
+        description="JOINER: a member that was catching up to vote; KEPT: of a member that has left"
+    )
+    revision: int | None = Field(description="of its data; copies are compared by it; null: not known")
+    generation: int | None = Field(description="of the group that the data is of; null: not known")
+    state: Literal["READY", "STARTING", "RUNNING", "FAILED", "NONE", "KEPT"]
+    usable: bool = Field(description="the best of these is used")
+    by_name: bool = Field(description="used only where `from` names its node")
+    reason: str = Field(description="why it is not usable; empty: it is")
+    committed: int | None = Field(description="log index that it knows to be decided; null: it has no log")
+    last: int | None = Field(description="newest log index of the copy")
 
 
 class RefusalBody(BaseModel):
@@ -95,14 +127,25 @@ class ResetBody(BaseModel):
     written: bool = Field(description="asked for; the group is founded anew now")
     survivor: str | None = Field(description="null: refused")
     then: Roles | None = Field(description="what the group becomes after that; null: it stays alone")
-    empty: bool = Field(description="nobody has a copy: all data of the partition is lost")
+    empty: bool = Field(description="it begins without data: all data of the partition is lost")
     possibly_lost_entries: int | None = Field(
-        description="log entries of the survivor that it does not know to be decided: they are dropped"
+        description="`missed_revisions`, and log entries of the survivor that it does not know to be decided"
+    )
+    missed_revisions: int | None = Field(
+        description="between the survivor's revision and the highest that any copy has told"
     )
     orderly: bool | None = Field(
-        description="true: its process lives, is stopped in order, and what it knows to be decided survives"
+        description="true: its process lives, is stopped in order, and what it knows to be decided survives; "
+        "null: the survivor has no log"
     )
-    copies: dict[str, CopyPosition] = Field(description="every living copy that was compared")
+    candidates: list[CandidateBody] = Field(description="every copy on a living node, the best first")
+    silent: list[str] = Field(description="nodes with a copy that did not tell yet how far it goes")
+    to_confirm: list[str] = Field(
+        description="what `confirm_dead` must name: nodes of STRONG_CONSISTENCY voters that are not there"
+    )
+    unproven: dict[str, str] = Field(
+        description="nodes with a copy whose etcd may lose data in a crash (3.5.0 to 3.5.2), and its version"
+    )
     refusal: RefusalBody | None
 
 
@@ -157,7 +200,8 @@ async def recovery_states(
 
 @router.post("/reset", response_model=Resets, responses=documented(400, 404, 409, 503))
 async def reset_partitions(zone: ZoneName, request: ResetRequest, services: ServicesOf) -> Response:
-    """Found groups that lost their majority anew: first on the most advanced living copy, then on the full set.
+    """Found groups that lost their majority anew: first on the best copy of a living node, whether that voted
+    or learned, then on the full set. Members are asked before: a group that serves is left alone.
 
     Partitions that are named must need it; without names every partition is reset that does. What is asked for
     is carried out by the nodes: ask for the states to see when it is done."""
@@ -173,14 +217,20 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
         services.recovery.reset(
             found,
             request.partitions,
-            empty=request.empty,
+            ResetTerms(
+                source=request.source,
+                empty=request.empty,
+                discarded=frozenset(request.discard_copies),
+                confirmed_dead=frozenset(request.confirm_dead),
+            ),
             dry_run=request.dry_run,
             origin=current_origin(),
             shown=shown,
         )
     )
     if not request.dry_run:
-        asked = {"partitions": request.partitions, "empty": request.empty}
+        asked = request.model_dump(by_alias=True, exclude={"dry_run", "shown"}, exclude_defaults=True)
+        asked |= {"partitions": request.partitions, "empty": request.empty}
         await services.audit.record(Action.RESET_PARTITIONS, found.name, asked)
     bodies = [reset_body(each) for each in resets]
     return JSONResponse({"zone": found.name, "dry_run": request.dry_run, "partitions": bodies})

@@ -12,6 +12,7 @@ from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.keys import Keyspace
 from rebalance.core.topology import HoldRule
 from rebalance.core.zone_map import MAP_PERIOD_S
+from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background
 from rebalance.ports.metastore import Metastore
 from spark.engine import SparkPlacementEngine
@@ -40,6 +41,8 @@ def open_controllers(
     keyspace = Keyspace(settings.metastore_prefix)
     lease_ms = 1_000 * settings.node_lease_s
     hold = HoldRule(lease_ms, GRACE_LEASES * lease_ms)
+    probe = LinearizableProbe(settings.tls)
+    stack.push_async_callback(probe.close)
     return ControllerRuntime(
         metastore,
         keyspace,
@@ -51,4 +54,5 @@ def open_controllers(
         reset_delay_ms=round(1_000 * settings.ha_reset_s),
         map_period_s=MAP_PERIOD_S,
         background=background,
+        probe=probe,
     )

@@ -17,7 +17,7 @@ from rebalance.groups.etcd_mirror import EtcdMirrorHost
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.safe_time import SafeTimeWriter
 from rebalance.hosting.background import Background
-from rebalance.hosting.etcd_binary import choose
+from rebalance.hosting.etcd_binary import choose, dotted
 from rebalance.nodes.agent import NodeAgent
 from rebalance.nodes.failure_report import FAILURES_PERIOD_S
 
@@ -30,9 +30,10 @@ async def run_node(settings: Settings) -> None:
     background = Background()
     async with AsyncExitStack() as stack:
         metastore = open_metastore(settings, stack)
+        etcd = choose(settings.data_dir, settings.etcd)
         tuning = EtcdTuning(
             quota_bytes=settings.node_member_quota_mb << 20,
-            etcd=choose(settings.data_dir, settings.etcd),
+            etcd=etcd,
             tls=settings.tls,
         )
         host = EtcdGroupHost(
@@ -61,5 +62,6 @@ async def run_node(settings: Settings) -> None:
             map_period_s=MAP_PERIOD_S,
             failures_period_s=FAILURES_PERIOD_S,
             background=background,
+            etcd=dotted(etcd.version),
         )
         await agent.run()

@@ -41,6 +41,7 @@ from rebalance.controllers.store_guard import StoreGuard
 from rebalance.core.keys import Keyspace
 from rebalance.groups.copy_reader import CopyReader
 from rebalance.groups.router import Router
+from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background, Work
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.endpoints import MirroredEndpoints
@@ -81,7 +82,9 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         stack.push_async_callback(copies.close)
         sandbox = SandboxPool(QueryLimits(settings.query_timeout_s, settings.query_rows_max), spares=2)
         stack.push_async_callback(sandbox.close)
-        recovery = PartitionRecovery(metastore, keyspace)
+        probe = LinearizableProbe(settings.tls)
+        stack.push_async_callback(probe.close)
+        recovery = PartitionRecovery(metastore, keyspace, probe)
         reader = ScriptReader(settings.script_limits)
         engine = SqlEngine(
             catalog,

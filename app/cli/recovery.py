@@ -80,9 +80,37 @@ def reset(
         typer.Option(
             "--empty",
             envvar="ZONEKEEPER_EMPTY",
-            help="Begin WITHOUT DATA where no living node has a copy.",
+            help="Begin WITHOUT DATA. Refused while a living node has a copy.",
         ),
     ] = False,
+    discard_copies: Annotated[
+        str,
+        typer.Option(
+            "--discard-copies",
+            envvar="ZONEKEEPER_DISCARD_COPIES",
+            metavar="NODE,...",
+            help="With --empty: nodes whose copies may go. Name each that lives.",
+        ),
+    ] = "",
+    source: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            envvar="ZONEKEEPER_FROM",
+            metavar="NODE",
+            help="Node whose copy is used, also where it is not the best.",
+            show_default="the best copy",
+        ),
+    ] = "",
+    confirm_dead: Annotated[
+        str,
+        typer.Option(
+            "--confirm-dead",
+            envvar="ZONEKEEPER_CONFIRM_DEAD",
+            metavar="NODE,...",
+            help="Nodes that you know to be dead. Needed in STRONG_CONSISTENCY zones.",
+        ),
+    ] = "",
     dry_run: DryRunOption = False,
     wait: WaitOption = False,
     timeout_s: TimeoutOption = None,
@@ -92,23 +120,28 @@ def reset(
 ) -> int:
     """Found groups that lost the majority of their voters anew, on what is left.
 
-    The most advanced living copy becomes the group, then the full set of replicas
-    is made from it. What that copy knows to be decided survives. What only lost
-    members knew is lost, and members that come back later are emptied: look at
-    --dry-run first, and start lost nodes instead where that is possible. That is
-    shown again before anything is done, and no more than that is done. Refused while
-    a majority lives.
+    The best copy of a living node becomes the group, then the full set of replicas
+    is made from it. Voters and learners count, and are compared by the revision of
+    their data. What that copy knows to be decided survives. What only lost members
+    knew is lost, and members that come back later are emptied: look at --dry-run
+    first, and start lost nodes instead where that is possible. That is shown again
+    before anything is done, and no more than that is done.
+
+    Refused while a majority lives, or answers. Nodes without a lease may only be
+    cut off from etcd and still serve: in a STRONG_CONSISTENCY zone name those that
+    you know to be dead.
 
     \b
     Examples:
       zonectl recovery reset orders --dry-run
-      zonectl recovery reset orders --wait
-      zonectl recovery reset orders -p 3 -p 7 --format json
-      zonectl recovery reset orders -p 3 --empty      (all data of partition 3 is gone)
+      zonectl recovery reset orders --confirm-dead n1,n2 --wait
+      zonectl recovery reset orders -p 3 -p 7 --confirm-dead n1,n2 --format json
+      zonectl recovery reset orders -p 3 --from n4 --confirm-dead n1,n2,n3
+      zonectl recovery reset orders -p 3 --empty --confirm-dead n1     (all data of partition 3 is gone)
     """
-    from app.cli.recovery_run import ask_reset
+    from app.cli.recovery_run import ask_reset, reset_request
 
-    request = {"partitions": partition or [], "empty": empty, "dry_run": dry_run}
+    request = reset_request(partition or [], empty, discard_copies, source, confirm_dead, dry_run=dry_run)
     return ask_reset(zone, request, form, url, data_dir, wait=wait and not dry_run, timeout_s=timeout_s)
 
 

@@ -22,6 +22,7 @@ WRITABLE = ("AVAILABLE", "DEGRADED")
 STATE_COLUMNS = ("partition", "state", "voters", "node", "replica", "votes", "committed", "last", "reason")
 SHOWN = ("survivor", "empty", "possibly_lost_entries")
 RESET_COLUMNS = ("partition", "survivor", "then", "possibly lost", "note")
+CANDIDATE_COLUMNS = ("partition", "node", "copy", "revision", "generation", "state", "use", "reason")
 
 
 def show_states(
@@ -35,6 +36,26 @@ def show_states(
     else:
         print_objects(found, form)
     return ExitCode.OK if all(each["state"] in WRITABLE for each in found) else ExitCode.FAILED
+
+
+def reset_request(
+    partitions: Sequence[int],
+    empty: bool,
+    discard_copies: str,
+    source: str,
+    confirm_dead: str,
+    *,
+    dry_run: bool,
+) -> dict[str, Any]:
+    """The body of a request; what is not given is left out. Names are separated by commas."""
+    request: dict[str, Any] = {"partitions": list(partitions), "empty": empty, "dry_run": dry_run}
+    names = {"discard_copies": discard_copies, "confirm_dead": confirm_dead}
+    request |= {field: split for field, text in names.items() if (split := _names(text))}
+    return request | ({"from": source} if source else {})
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in (part.strip() for part in text.split(",")) if name]
 
 
 def ask_reset(
@@ -52,6 +73,9 @@ def ask_reset(
         planned = client.reset_partitions(fold_name(zone), {**request, "dry_run": True})["partitions"]
         if form is OutputFormat.TABLE:
             print_rows(RESET_COLUMNS, [_reset_row(each) for each in planned])
+            if request["dry_run"]:
+                _print_candidates(planned)
+        _warn(planned)
         found = planned
         if not request["dry_run"]:
             request = {**request, "shown": _shown(planned)}
@@ -74,6 +98,32 @@ def _shown(planned: Sequence[JsonObject]) -> list[JsonObject]:
         if not each["refusal"]:
             groups.setdefault(tuple(each[name] for name in SHOWN), []).append(each["partition"])
     return [dict(zip(SHOWN, said, strict=True)) | {"partitions": some} for said, some in groups.items()]
+
+
+def _print_candidates(planned: Sequence[JsonObject]) -> None:
+    """Every copy on a living node, and what a reset would make of it."""
+    rows = [_candidate_row(each["partition"], copy) for each in planned for copy in each["candidates"]]
+    if rows:
+        print_rows(CANDIDATE_COLUMNS, rows, title="copies on living nodes")
+    names = sorted({name for each in planned for name in each["to_confirm"]})
+    if names:
+        say(f"once you know that {', '.join(names)} are dead: --confirm-dead {','.join(names)}", out=sys.stderr)
+
+
+def _warn(planned: Sequence[JsonObject]) -> None:
+    versions = {node: version for each in planned for node, version in each["unproven"].items()}
+    for node, version in sorted(versions.items()):
+        line = f"{node} runs etcd {version}: after a crash the revision of its copy proves nothing"
+        say(f"warning: {line}", out=sys.stderr)
+
+
+def _candidate_row(partition: int, copy: JsonObject) -> tuple[str, ...]:
+    revision, generation = (
+        "?" if copy[name] is None else str(copy[name]) for name in ("revision", "generation")
+    )
+    use = "best first" if copy["usable"] else f"--from {copy['node']}" if copy["by_name"] else "no"
+    kind = copy["kind"].lower()
+    return str(partition), copy["node"], kind, revision, generation, copy["state"], use, copy["reason"]
 
 
 def _print_late_refusals(
@@ -172,9 +222,16 @@ def _reset_row(reset: JsonObject) -> tuple[str, ...]:
     then = reset["then"]
     nodes = " ".join((*then["peers"], *then["learners"])) if then else reset["survivor"]
     if reset["empty"]:
-        return number, reset["survivor"], nodes, "EVERYTHING", "nobody has a copy: it begins empty"
-    note = "stopped in order" if reset["orderly"] else "crashed: it may know of more than is on its disk"
+        return number, reset["survivor"], nodes, "EVERYTHING", "it begins without data"
+    note = _NOTES[reset["orderly"]]
     return number, reset["survivor"], nodes, counted(reset["possibly_lost_entries"], "entry", "entries"), note
+
+
+_NOTES = {
+    True: "stopped in order",
+    False: "crashed: it may know of more than is on its disk",
+    None: "a copy without a log: of what it has, everything is decided",
+}
 
 
 def _yes(value: bool) -> str:

@@ -10,7 +10,9 @@ from catalog.core.messages import Position
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone
 from parser.calls import Call, Procedure
-from rebalance.controllers.recovery import PartitionRecovery, PartitionReset
+from rebalance.controllers.planned_resets import PartitionReset
+from rebalance.controllers.recovery import PartitionRecovery
+from rebalance.core.recovery import ResetTerms
 from rebalance.ports.metastore import MetastoreError
 
 RESET_COLUMNS = {
@@ -31,7 +33,11 @@ async def run_call(call: Call, catalog: CatalogSnapshot, recovery: PartitionReco
     numbers = [each.value for each in call.partitions]
     try:
         if call.procedure is Procedure.RESET_PARTITIONS:
-            resets = await recovery.reset(zone, numbers, origin=current_origin())
+            terms = ResetTerms(
+                source=call.source.value if call.source is not None else "",
+                confirmed_dead=frozenset(each.value for each in call.nodes),
+            )
+            resets = await recovery.reset(zone, numbers, terms, origin=current_origin())
             return result(RESET_COLUMNS, (_reset_row(each) for each in resets))
         restarts = await recovery.restart(zone, numbers, [each.value for each in call.nodes])
     except RefusedError as refused:
@@ -65,6 +71,9 @@ def _place(call: Call, zone: Zone, kind: ErrorKind) -> Position:
     if kind is ErrorKind.PARTITION_NOT_FOUND:
         wrong = (each.position for each in call.partitions if each.value >= zone.partitions)
         return next(wrong, call.position)
-    if kind in (ErrorKind.NODE_NOT_FOUND, ErrorKind.NODE_SET_ILLEGAL) and call.nodes:
+    if kind is ErrorKind.NODE_SET_ILLEGAL and call.source is not None:
+        return call.source.position
+    blamed = (ErrorKind.NODE_NOT_FOUND, ErrorKind.NODE_SET_ILLEGAL, ErrorKind.LOSS_NOT_CONFIRMED)
+    if kind in blamed and call.nodes:
         return call.nodes[0].position
     return call.position

@@ -293,7 +293,12 @@ class SqlEngine:
         found = await run_call(statement, catalog, self._recovery)
         action = _ACTIONS[statement.procedure]
         numbers = [each.value for each in statement.partitions]
-        await self._audit.record(action, statement.zone.value, {"partitions": numbers})
+        asked: dict[str, object] = {"partitions": numbers}
+        if statement.nodes:
+            asked["nodes"] = [each.value for each in statement.nodes]
+        if statement.source is not None:
+            asked["from"] = statement.source.value
+        await self._audit.record(action, statement.zone.value, asked)
         return replace(found, catalog_version=catalog.version)
 
     async def _prepare(self, statement: Query, session: SessionContext) -> PreparedQuery:

@@ -186,6 +186,15 @@ def dump(document: Mapping[str, Any]) -> bytes:
         return json.dumps(document, separators=(",", ":")).encode()
 
 
+def optional(codec: Codec[Any]) -> Form:
+    """A record within a record, or none."""
+    form = codec.form
+    return Form(
+        lambda found: None if found is None else form.read(found),
+        lambda held: None if held is None else form.write(held),
+    )
+
+
 def pairs() -> Form:
     """A tuple of pairs, sorted, written as an object."""
     read = mapping(text, text)

@@ -246,6 +246,21 @@ class ErrorKind(Enum):
         "Turn it on: `zonectl rebalance limits --rebalancing`. What moves already goes on.",
     )
 
+    COPIES_LEFT = ErrorRow(
+        5208,
+        "55000",
+        409,
+        "Living nodes have copies",
+        "Reset without `--empty`, or name every copy that may go: `--discard-copies`.",
+    )
+    LOSS_NOT_CONFIRMED = ErrorRow(
+        5209,
+        "55000",
+        409,
+        "The loss of voters is not confirmed",
+        "Make sure that these nodes are dead, then name exactly them: `--confirm-dead`.",
+    )
+
     QUERY_TIMEOUT = ErrorRow(
         5101, "57014", 504, "The query took too long", "Ask for less, or with a narrower condition."
     )

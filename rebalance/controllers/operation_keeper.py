@@ -19,8 +19,9 @@ from catalog.core.errors import RefusedError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import Clock
 from rebalance.controllers.partitions import PARTITIONS_PER_REQUEST
-from rebalance.controllers.recovery import PartitionRecovery, ZoneReading, check_numbers
+from rebalance.controllers.recovery import check_numbers
 from rebalance.controllers.targets import TargetStore
+from rebalance.controllers.zone_reading import ZoneReader, ZoneReading
 from rebalance.core.admission import Limits, move_of
 from rebalance.core.assignments import Assignments
 from rebalance.core.backoff import Backoff
@@ -88,7 +89,7 @@ class OperationKeeper:
         self._keyspace = keyspace
         self._clock = clock
         self._limits = limits
-        self._recovery = PartitionRecovery(metastore, keyspace)
+        self._reader = ZoneReader(metastore, keyspace)
         self._targets = TargetStore(metastore, keyspace)
         self._mirror = KeyspaceMirror(metastore, keyspace.operations)
         self._mirror.listen(self._on_change)
@@ -187,7 +188,7 @@ class OperationKeeper:
         operation = readable(item, Operation.decode)
         if operation.is_over:
             return operation
-        reading = await self._recovery.read(operation.zone_id)
+        reading = await self._reader.read(operation.zone_id)
         if reading.epoch.halted:
             return operation
         after = await self._after(operation, reading)
@@ -205,7 +206,7 @@ class OperationKeeper:
         """Gives up what the operation ``item`` has not begun, of the partitions ``only`` (None: of all, as it
         was stopped); False: there was nothing."""
         operation = readable(item, Operation.decode)
-        reading = await self._recovery.read(operation.zone_id)
+        reading = await self._reader.read(operation.zone_id)
         pointer = reading.pointer
         if pointer is None or pointer.event_revision != operation.event_revision:
             return False
@@ -218,7 +219,7 @@ class OperationKeeper:
     async def given_up(self, operation: Operation, numbers: Collection[int]) -> frozenset[int]:
         """Those of partitions ``numbers`` that something later than the operation has written: a withdrawal, or
         a recovery. Raises RefusedError (PARTITION_NOT_FOUND)."""
-        reading = await self._recovery.read(operation.zone_id)
+        reading = await self._reader.read(operation.zone_id)
         if reading.intent is not None:
             check_numbers(reading.intent.zone, sorted(numbers))
         found = set()

@@ -38,6 +38,7 @@ from rebalance.hosting.keyed_queue import KeyedQueue
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.trouble_report import TroubleReport
 from rebalance.metastore.unreadable_log import UnreadableLog
+from rebalance.ports.groups import ServingProbe
 from rebalance.ports.metastore import Metastore, MetastoreError
 from rebalance.ports.placement import PlacementEngine, PlacementError
 
@@ -91,9 +92,10 @@ class ControllerRuntime:
         map_period_s: float | None = None,
         background: Background | None = None,
         again_s: float = AGAIN_S,
+        probe: ServingProbe | None = None,
     ) -> None:
-        """``reset_delay_ms``: ``AutomaticReset``; ``again_s``: ``JoinersAgain``. ``background`` None: a task
-        that ends ends all."""
+        """``reset_delay_ms`` and ``probe``: ``AutomaticReset``, which is not made without a probe; ``again_s``:
+        ``JoinersAgain``. ``background`` None: a task that ends ends all."""
         self._background = background or Background(restarts=False)
         self._metastore = metastore
         self._keyspace = keyspace
@@ -139,7 +141,11 @@ class ControllerRuntime:
             metastore, keyspace, engine, self._data_nodes, strategy, self._admission, clock
         )
         self._joiners = JoinersAgain(metastore, keyspace, self._nodes, clock, self._queue.add, again_s)
-        self._resets = AutomaticReset(metastore, keyspace, lambda: self._topology.known, clock, reset_delay_ms)
+        self._resets: AutomaticReset | None = None
+        if probe is not None:
+            self._resets = AutomaticReset(
+                metastore, keyspace, lambda: self._topology.known, clock, reset_delay_ms, probe
+            )
 
     @property
     def is_leader(self) -> bool:
@@ -253,7 +259,8 @@ class ControllerRuntime:
         await self._operations.loaded()
         self._zones.forget()
         self._due.clear()
-        self._resets.due.clear()
+        if self._resets is not None:
+            self._resets.due.clear()
         self._joiners.begin()
         await self._topology.record()
         self._enqueue_all()
@@ -264,11 +271,13 @@ class ControllerRuntime:
             "leader: topology": lambda: self._topology.run(self._enqueue_all, self._settle_due),
             "leader: due zones": lambda: self._due.run(self._on_due),
             "leader: due joiners": lambda: self._joiners.due.run(self._ask_due),
-            "leader: due resets": lambda: self._resets.due.run(self._reset_due),
             "leader: resync": self._resync,
             "leader: state": self._publish_state,
             "leader: report": self._report.run,
         }
+        if self._resets is not None:
+            due = self._resets.due
+            works["leader: due resets"] = lambda: due.run(self._reset_due)
         if self._maps is not None:
             maps = self._maps
             works["leader: partition maps"] = lambda: self._publish_maps(maps)
@@ -301,7 +310,7 @@ class ControllerRuntime:
 
     async def _reset_lost(self, zone_id: ZoneId) -> Exception | None:
         """What went wrong with it."""
-        if not self._open.is_set():
+        if self._resets is None or not self._open.is_set():
             return None
         try:
             await self._resets.look(zone_id)

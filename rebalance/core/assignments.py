@@ -17,18 +17,20 @@ class Assignments:
 
     Equal when the *sets with roles* are equal: the order is a preference (``peers[0]`` is the preferred
     primary), and a reordering is no reason to move anything. Never compare stored bytes. ``strategy`` is how
-    the move treats later targets, ``forced`` and ``empty`` are recovery's; they say how a move is made, not
-    where it goes, so they do not count.
+    the move treats later targets, ``forced``, ``empty`` and ``absent`` are recovery's; they say how a move is
+    made, not where it goes, so they do not count.
 
     ``forced``: a pending set that recovery asked for, in which one node founds the group anew; the number is
     the event revision of the recovery, and names the generation of the group that begins. 0: an ordinary move.
-    ``empty``: no copy is left, so the forced group begins without data."""
+    ``empty``: no copy is left, so the forced group begins without data. ``absent``: nodes with copies that were
+    not there when that was decided; the group is founded only while none of them is back."""
 
     peers: tuple[str, ...]
     learners: tuple[str, ...] = ()
     forced: int = 0
     strategy: Strategy = Strategy.QUEUE
     empty: bool = False
+    absent: tuple[str, ...] = ()
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -68,14 +70,14 @@ class Assignments:
 
     def at_rest(self) -> Assignments:
         """What stable holds once the move is over: the same, without the marks of a move."""
-        return replace(self, forced=0, strategy=Strategy.QUEUE, empty=False)
+        return replace(self, forced=0, strategy=Strategy.QUEUE, empty=False, absent=())
 
 
 _ASSIGNMENTS = Codec(
     Assignments,
-    omit=("forced", "empty", "strategy"),
+    omit=("forced", "empty", "strategy", "absent"),
     required=("learners",),
-    order=("peers", "learners", "forced", "empty", "strategy"),
+    order=("peers", "learners", "forced", "empty", "strategy", "absent"),
 )
 
 

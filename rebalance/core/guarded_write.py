@@ -221,7 +221,12 @@ def decide_on_forced_move(
     )
     planned = None if then == target else then
     writes = (
-        Put(keys.pending, replace(target.at_rest(), forced=event_revision, empty=empty).encode()),
+        Put(
+            keys.pending,
+            replace(
+                target.at_rest(), forced=event_revision, empty=empty, absent=target.absent if empty else ()
+            ).encode(),
+        ),
         Put(keys.planned, planned.encode()) if planned else Delete(keys.planned),
         Delete(keys.lock),
         Put(keys.trigger, encode_trigger(event_revision)),

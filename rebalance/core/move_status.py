@@ -11,6 +11,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.records import (
     ConfigurationRecord,
     GivenUpRecord,
+    KeptRecord,
     MemberRecord,
     MemberRole,
     MemberState,
@@ -57,6 +58,8 @@ class PartitionView:
     admission: str = ""
     given_up: tuple[str, ...] = ()
     """Nodes of the newest target that it went on without (``given_up_of``)."""
+    kept: Mapping[str, KeptRecord] = field(default_factory=dict)
+    """Copies of members that have left, by node."""
     unreadable: str = ""
     """Why nothing is decided about the partition: a key of it cannot be read. Here it is left out."""
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Self
 
-from catalog.core.codec import Codec, Form, Unknown, pairs
+from catalog.core.codec import Codec, Form, Unknown, optional, pairs
 from catalog.core.zone import DEFAULT_ENGINE, Node
 
 
@@ -23,6 +23,8 @@ class NodeRecord:
     node: Node
     incarnation: str
     pid: int = 0
+    etcd: str = ""
+    """Version of the etcd that runs its members, as "3.5.16"; empty: not told, or it has none."""
 
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
@@ -49,7 +51,7 @@ NODE_FIELDS = Codec(
     order=("engines", "name", "attributes", "profiles", "member_limit", "weight", "failure_domain"),
     forms={"attributes": pairs(), "engines": pairs(), "weight": Form(_weight, lambda held: held)},
 )
-_NODE_RECORD = Codec(NodeRecord, required=("pid",), inline={"node": NODE_FIELDS})
+_NODE_RECORD = Codec(NodeRecord, omit=("etcd",), required=("pid",), inline={"node": NODE_FIELDS})
 
 
 class MemberState(Enum):
@@ -87,6 +89,11 @@ class MirrorRecord:
     client_url: str = ""
     safe_revision: int = 0
     reason: str = ""
+    complete_revision: int = 0
+    """The last revision of the group that the copy has completely, exactly. Published while the group has no
+    leader; 0: not published, or the first copy is unfinished, which counts for nothing."""
+    generation: int = 0
+    """Of the group whose data the copy holds."""
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
 
@@ -100,6 +107,9 @@ class LogPosition:
     committed: int
     last: int
     orderly: bool
+    revision: int = 0
+    """Data revision of the store once every entry up to ``committed`` is applied: what copies of any kind are
+    compared by. 0: nobody can tell, or an older build has written this."""
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -149,7 +159,15 @@ class MemberRecord:
         return _MEMBER.decode(value)
 
 
-_MEMBER = Codec(MemberRecord, omit=("mirror", "position"))
+# Fields that came later are left out while they say nothing: so the record is what earlier builds wrote.
+_MEMBER = Codec(
+    MemberRecord,
+    omit=("mirror", "position"),
+    forms={
+        "mirror": optional(Codec(MirrorRecord, omit=("complete_revision", "generation"))),
+        "position": optional(Codec(LogPosition, omit=("revision",))),
+    },
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +183,9 @@ class GroupRecord:
     generation: int = 0
     engine: str = DEFAULT_ENGINE
     """What keeps the members; a node whose profile names another one has no place in the group."""
+    founding_revision: int = 0
+    """Data revision that the group of this generation began with. A copy of an earlier one goes on with the new
+    group where it is not beyond it. 0: not known."""
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def encode(self) -> bytes:
@@ -176,7 +197,7 @@ class GroupRecord:
 
 
 # The engine is left out where it is the first one: so the record is what builds wrote that knew no other.
-_GROUP = Codec(GroupRecord, omit=("engine",))
+_GROUP = Codec(GroupRecord, omit=("engine", "founding_revision"))
 
 
 @dataclass(frozen=True, slots=True)

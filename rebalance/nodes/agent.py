@@ -90,7 +90,7 @@ class NodeAgent:
     ``failure_handler`` hears once of each partition that is told as failed (I3-057, ``CopyRules`` of the
     limits); the attempts go on. ``map_period_s``: how often the node's partition map may be written; None: it
     is not; ``failures_period_s`` the same of what fails at groups that it leads. ``background`` None: a task
-    that ends ends all.
+    that ends ends all. ``etcd``: version of what runs the members, as others are told; empty: not known.
     """
 
     def __init__(
@@ -109,6 +109,7 @@ class NodeAgent:
         map_period_s: float | None = None,
         failures_period_s: float | None = None,
         background: Background | None = None,
+        etcd: str = "",
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
@@ -122,7 +123,9 @@ class NodeAgent:
         self._background = background or Background(restarts=False)
         self._queue = KeyedQueue[PartitionId](RETRY, random.Random(node.name))
         heard = HeardTime(lease_ttl_s)
-        self._registration = Registration(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation, heard)
+        self._registration = Registration(
+            metastore, keyspace, node, data_dir, lease_ttl_s, incarnation, heard, etcd
+        )
         self._copies: MirrorHost = mirrors or NoMirrors()
         self._safe_times = safe_times
         self._report = TroubleReport(

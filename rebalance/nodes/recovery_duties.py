@@ -15,7 +15,7 @@ from rebalance.core.records import (
     RestartRecord,
     Stage,
 )
-from rebalance.core.txn import Delete, Operation, Put, Txn, unchanged
+from rebalance.core.txn import Compare, Delete, Operation, Put, Txn, absent, unchanged
 from rebalance.nodes.partition_view import PartitionView, Recorded
 from rebalance.ports.groups import GroupHost, MemberLife, MemberStatus, MemberUnavailableError
 from rebalance.ports.metastore import Metastore
@@ -69,8 +69,16 @@ class RecoveryDuties:
         )
 
     async def found_empty(self, view: PartitionView, status: MemberStatus) -> bool:
-        """Nobody has a copy: the reserved member is named as the group's first one, and starts as such."""
-        return await self._write(view, status.endpoints.peer_url, Delete(view.keys.configuration))
+        """Nobody has a copy: the reserved member is named as the group's first one, and starts as such. Not
+        while a node is back that was not there when that was decided: it may have a copy."""
+        gone = view.pending.value.absent if view.pending is not None else ()
+        still_gone = tuple(absent(self._keyspace.node(name)) for name in gone)
+        written = await self._write(
+            view, status.endpoints.peer_url, Delete(view.keys.configuration), still_gone
+        )
+        if not written:
+            log.warning("group not founded empty", partition=str(view.partition), unless_back=gone)
+        return written
 
     async def position(self, partition: PartitionId, status: MemberStatus | None) -> LogPosition | None:
         """How far the own copy goes, once its group has had no leader for ``LEADERLESS_S``."""
@@ -104,7 +112,13 @@ class RecoveryDuties:
         log.info("member restarted by request", partition=str(partition), cleanup=asked.value.cleanup)
         return True
 
-    async def _write(self, view: PartitionView, peer_url: str, configuration: Operation) -> bool:
+    async def _write(
+        self,
+        view: PartitionView,
+        peer_url: str,
+        configuration: Operation,
+        guards: tuple[Compare, ...] = (),
+    ) -> bool:
         """Guarded by pending: a later recovery may have chosen another node."""
         pending = view.pending
         if pending is None:
@@ -118,6 +132,7 @@ class RecoveryDuties:
             self._host.engine(view.partition),
         )
         guards = (
+            *guards,
             unchanged(view.keys.pending, pending.mod_revision),
             unchanged(view.keys.group, view.group.mod_revision if view.group else 0),
         )

@@ -73,12 +73,14 @@ class Registration:
         lease_ttl_s: int = 5,
         incarnation: str = "",
         heard: HeardTime | None = None,
+        etcd: str = "",
     ) -> None:
         """``incarnation``: of this start, never used before; empty: a random one. ``heard`` goes on with each
-        renewal of the lease."""
+        renewal of the lease. ``etcd``: version of what runs the node's members; empty: not known."""
         self._metastore = metastore
         self._key = keyspace.node(node.name)
         self._node = node
+        self._etcd = etcd
         self._path = data_dir / "node.json"
         self._ttl_s = lease_ttl_s
         self._lease = 0
@@ -174,7 +176,7 @@ class Registration:
                 return other
             unknown = other.unknown
         self._lease = await self._metastore.grant_lease(self._ttl_s)
-        record = NodeRecord(self._node, self.incarnation, os.getpid(), unknown)
+        record = NodeRecord(self._node, self.incarnation, os.getpid(), self._etcd, unknown)
         guard = (unchanged(self._key, found.mod_revision if found else 0),)
         put = Put(self._key, record.encode(), self._lease)
         result = await self._metastore.commit(Txn(guard, (put,)))

@@ -315,6 +315,15 @@ class GroupHost(Protocol):
         ...
 
 
+class ServingProbe(Protocol):
+    """Whether a group serves, whatever the metastore says of it."""
+
+    async def serving(self, partition: PartitionId, client_urls: Mapping[str, str]) -> str:
+        """The node whose member has answered a linearizable read; empty: none did. ``client_urls``: of members
+        by node, all asked at once. Bounded in time, and never raises."""
+        ...
+
+
 class EndpointSource(Protocol):
     """Where clients find a partition's group."""
 

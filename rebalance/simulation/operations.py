@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from catalog.core.zone import ZoneId
-from rebalance.controllers.recovery import ZoneReading
+from rebalance.controllers.zone_reading import ZoneReading
 from rebalance.core.assignments import Assignments
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.guarded_write import decode_trigger

@@ -26,6 +26,7 @@ from rebalance.core.target import TargetPointer
 from rebalance.ports.metastore import Metastore
 from tests.admission_world import DEADLINE_S, IDS, ZONES, altered
 from tests.operation_groups import SIZE, ZONE, ZONE_ID, OperationsWorld, operations_world
+from tests.probe_stub import ProbeStub
 
 
 @pytest.fixture
@@ -372,7 +373,7 @@ async def test_a_reset_is_an_operation(world: OperationsWorld) -> None:
     await world.found()
     async with world.controllers() as controllers:
         assert (await world.look(controllers)).is_over
-        recovery = PartitionRecovery(world.store, world.keyspace)
+        recovery = PartitionRecovery(world.store, world.keyspace, ProbeStub())
         reading = await recovery.read(ZONE_ID)
         partition = PartitionId(ZONE_ID, 2)
         forced = decide_on_forced_move(reading.observed(partition), Assignments(("n2",)), reading.event)

@@ -9,7 +9,7 @@ import pytest
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneIntent
-from rebalance.controllers.recovery import ShownReset
+from rebalance.controllers.planned_resets import ShownReset
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import RestartRecord

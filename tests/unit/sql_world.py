@@ -44,6 +44,7 @@ from rebalance.core.txn import Delete, Operation, Put, Txn
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from spark.engine import LocalPlacementEngine
+from tests.probe_stub import ProbeStub
 
 DEFAULT_NODES = (
     Node("n1", (("region", "US"),), ("default", "rocks")),
@@ -67,7 +68,7 @@ class World:
         self.relay = OutboxRelay(self.catalog, self.metastore, self.keyspace)
         self.nodes: tuple[Node, ...] = ()
         self.sandbox = sandbox or SandboxPool(QueryLimits())
-        self.recovery = PartitionRecovery(self.metastore, self.keyspace)
+        self.recovery = PartitionRecovery(self.metastore, self.keyspace, ProbeStub())
         self.reader = ScriptReader()
         self.engine = SqlEngine(
             self.catalog,

@@ -1,0 +1,110 @@
+"""What becomes of partitions that are reset: planned from one reading, checked against what was accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.zone import ConsistencyMode
+from rebalance.controllers.zone_reading import ZoneReading
+from rebalance.core.etcd_versions import broken_versions
+from rebalance.core.keys import PartitionId
+from rebalance.core.recovery import ResetPlan, ResetTerms, plan_reset, unconfirmed_loss
+from rebalance.core.recovery_candidates import Candidate, candidates_of
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReset:
+    """What becomes of one partition: a plan, or why there is none. ``written``: it was asked for, and is under
+    way. ``candidates``: every copy on a living node. ``to_confirm``: nodes that whoever asks must know to be
+    dead. ``unproven``: living nodes with a copy whose etcd may have lost data in a crash, and its version."""
+
+    partition: int
+    plan: ResetPlan | None = None
+    refusal: RefusedError | None = None
+    written: bool = False
+    candidates: tuple[Candidate, ...] = ()
+    to_confirm: tuple[str, ...] = ()
+    unproven: tuple[tuple[str, str], ...] = ()
+
+    def refused(self, refusal: RefusedError) -> PartitionReset:
+        return replace(self, plan=None, refusal=refusal)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownReset:
+    """What whoever asks has seen of one partition's plan, and so accepts to lose."""
+
+    partition: int
+    survivor: str
+    empty: bool
+    possibly_lost_entries: int
+
+
+def planned_reset(reading: ZoneReading, number: int, terms: ResetTerms) -> PartitionReset:
+    data_nodes: Collection[str] = reading.data_nodes.nodes if reading.data_nodes else ()
+    mode = reading.intent.zone.consistency_mode if reading.intent is not None else None
+    try:
+        view = reading.view(PartitionId(reading.zone_id, number))
+    except RefusedError as refusal:
+        return PartitionReset(number, refusal=refusal)
+    candidates = candidates_of(view, reading.alive)
+    unproven = broken_versions({each.node: reading.etcd_version(each.node) for each in candidates})
+    try:
+        plan = plan_reset(view, reading.alive, data_nodes, terms)
+    except RefusedError as refusal:
+        return PartitionReset(number, refusal=refusal, candidates=candidates, unproven=unproven)
+    is_strong = mode is not ConsistencyMode.HIGH_AVAILABILITY
+    to_confirm = plan.dead if is_strong else ()
+    return PartitionReset(number, plan, candidates=candidates, to_confirm=to_confirm, unproven=unproven)
+
+
+def not_needed(node: str) -> RefusedError:
+    """The group serves: the member of ``node`` has answered a linearizable read."""
+    message = f"the member on {node} answers with a majority of its group, whatever its records say"
+    return RefusedError(ErrorKind.RECOVERY_NOT_NEEDED, message)
+
+
+def late_refusal(
+    reset: PartitionReset,
+    reading: ZoneReading,
+    accepted: Mapping[int, ShownReset] | None,
+    terms: ResetTerms,
+) -> RefusedError | None:
+    try:
+        check_shown(reset, accepted)
+    except RefusedError as refusal:
+        return refusal
+    # Of other partitions more may be confirmed: only what lacks counts here.
+    return unconfirmed_loss(reset.to_confirm, frozenset(), terms.confirmed_dead)
+
+
+def check_terms(terms: ResetTerms) -> None:
+    """Raises RefusedError (INVALID_REQUEST)."""
+    if terms.source and terms.empty:
+        message = f"either begin empty, or with the copy of {terms.source}"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+    if terms.discarded and not terms.empty:
+        message = "copies are discarded only where a partition begins empty: ask for both, or for neither"
+        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
+
+
+def check_shown(reset: PartitionReset, accepted: Mapping[int, ShownReset] | None) -> None:
+    """Raises RefusedError when more would be lost than was accepted, or another copy kept."""
+    plan = reset.plan
+    if plan is None or accepted is None:
+        return
+    shown = accepted.get(reset.partition)
+    if shown is None:
+        message = f"partition {reset.partition} now needs a reset, too"
+    elif (shown.survivor, shown.empty) != (plan.survivor, plan.empty):
+        message = f"partition {reset.partition} would now go on with the copy of {plan.survivor}"
+    elif shown.possibly_lost_entries < plan.possibly_lost_entries:
+        message = (
+            f"partition {reset.partition} may now lose {plan.possibly_lost_entries} entries, not "
+            f"{shown.possibly_lost_entries}"
+        )
+    else:
+        return
+    raise RefusedError(ErrorKind.SHOWN_STATE_CHANGED, f"{message}: look at a dry run again")

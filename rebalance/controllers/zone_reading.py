@@ -1,0 +1,167 @@
+"""What a recovery is planned from: all of a zone, read at one revision and decoded where it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.core.assignments import Assignments
+from rebalance.core.data_nodes import DataNodes
+from rebalance.core.epoch import EpochRecord, event_revision, split_event_revision
+from rebalance.core.guarded_write import Observed, decode_trigger
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.move_status import PartitionView, given_up_of
+from rebalance.core.readable import RecordNotReadableError, readable
+from rebalance.core.records import ConfigurationRecord, GivenUpRecord, KeptRecord, MemberRecord, NodeRecord
+from rebalance.core.target import StoredTarget, TargetPointer, is_target_of
+from rebalance.core.txn import Compare, Get, KeyValue, Txn, unchanged
+from rebalance.ports.metastore import Metastore
+
+KEPT = "kept/"
+"""``Keyspace.kept_copies`` of a partition, below the partition."""
+
+
+@dataclass(slots=True)
+class ZoneReading:
+    """A zone's keys: those that guard every write at ``revision`` (``guards``), the others as of then or later.
+    Decoded only where they are looked at: a zone may have many partitions."""
+
+    zone_id: ZoneId
+    keyspace: Keyspace
+    revision: int
+    epoch: EpochRecord
+    intent: ZoneIntent | None
+    data_nodes: DataNodes | None
+    pointer: TargetPointer | None
+    alive: frozenset[str]
+    guards: tuple[Compare, ...]
+    keys: dict[str, KeyValue]
+    members: dict[PartitionId, dict[str, KeyValue]]
+    targets: tuple[Assignments, ...] = field(default=())
+    given_up: dict[PartitionId, KeyValue] = field(default_factory=dict)
+    kept: dict[PartitionId, dict[str, KeyValue]] = field(default_factory=dict)
+    nodes: dict[str, KeyValue] = field(default_factory=dict)
+
+    @property
+    def event(self) -> int:
+        """The event revision of what is decided from this reading."""
+        return event_revision(self.epoch.epoch, self.revision)
+
+    def observed(self, partition: PartitionId) -> Observed:
+        keys = self.keyspace.partition(partition)
+        names = (keys.stable, keys.pending, keys.planned, keys.trigger, keys.lock)
+        return Observed(keys, *(self.keys.get(name) for name in names))
+
+    def view(self, partition: PartitionId) -> PartitionView:
+        seen = self.observed(partition)
+        configuration = self.keys.get(seen.keys.configuration)
+        processed = readable(seen.trigger, decode_trigger) or 0
+        return PartitionView(
+            target=self.targets[partition.partition] if self.targets else None,
+            stable=_assignments(seen.stable),
+            pending=_assignments(seen.pending),
+            planned=_assignments(seen.planned),
+            processed=self.pointer is not None and processed >= self.pointer.event_revision,
+            members={
+                node: readable(item, MemberRecord.decode)
+                for node, item in self.members.get(partition, {}).items()
+            },
+            configuration=readable(configuration, ConfigurationRecord.decode),
+            given_up=given_up_of(readable(self.given_up.get(partition), GivenUpRecord.decode), processed),
+            kept={
+                node: readable(item, KeptRecord.decode) for node, item in self.kept.get(partition, {}).items()
+            },
+        )
+
+    def etcd_version(self, node: str) -> str:
+        """Of what the living ``node`` runs its members with; empty: it has not said, or nobody can read it."""
+        item = self.nodes.get(node)
+        try:
+            return readable(item, NodeRecord.decode).etcd if item is not None else ""
+        except RecordNotReadableError:
+            return ""
+
+    def why_not_idle(self, numbers: Iterable[int]) -> str:
+        """What of the zone is not carried out yet; empty: its partitions know the newest target."""
+        if self.epoch.halted:
+            return f"nothing is written: {self.epoch.halted}"
+        if self.intent is None or self.data_nodes is None or self.pointer is None:
+            return "the zone was not placed yet"
+        in_epoch = split_event_revision(self.pointer.event_revision)[0] == self.epoch.epoch
+        if not in_epoch or not is_target_of(self.pointer, self.intent, self.data_nodes):
+            return "its newest change is not placed yet"
+        for number in numbers:
+            trigger = self.observed(PartitionId(self.zone_id, number)).trigger
+            if trigger is None or readable(trigger, decode_trigger) < self.pointer.event_revision:
+                return f"partition {number} has not taken up the newest target yet"
+        return ""
+
+
+class ZoneReader:
+    """Reads zones from the metastore."""
+
+    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
+        self._metastore = metastore
+        self._keyspace = keyspace
+
+    async def read(self, zone_id: ZoneId) -> ZoneReading:
+        """Raises MetastoreError, RecordNotReadableError, and RefusedError (CLUSTER_NOT_IDLE) when the zone's
+        target was replaced meanwhile."""
+        keys = self._keyspace
+        names = keys.intent(zone_id), keys.data_nodes(zone_id), keys.target_pointer(zone_id), keys.epoch
+        result = await self._metastore.commit(Txn((), tuple(Get(name) for name in names)))
+        intent, data_nodes, pointer, epoch = (result.only(index) for index in range(len(names)))
+        partitions = await self._metastore.range(keys.zone_partitions(zone_id))
+        members: dict[PartitionId, dict[str, KeyValue]] = {}
+        for item in (await self._metastore.range(keys.zone_members(zone_id))).items:
+            parsed = keys.parse_member(item.key)
+            if parsed is not None:
+                members.setdefault(parsed[0], {})[parsed[1]] = item
+        kept: dict[PartitionId, dict[str, KeyValue]] = {}
+        for item in partitions.items:
+            parsed = keys.parse_partition(item.key)
+            if parsed is not None and parsed[1].startswith(KEPT):
+                kept.setdefault(parsed[0], {})[parsed[1].removeprefix(KEPT)] = item
+        given_up = await self._metastore.range(keys.zone_given_up(zone_id))
+        nodes = await self._metastore.range(keys.nodes)
+        reading = ZoneReading(
+            zone_id=zone_id,
+            keyspace=keys,
+            revision=result.revision,
+            epoch=readable(epoch, EpochRecord.decode) or EpochRecord(),
+            intent=readable(intent, ZoneIntent.decode),
+            data_nodes=readable(data_nodes, DataNodes.decode),
+            pointer=readable(pointer, TargetPointer.decode),
+            alive=frozenset(item.key.removeprefix(keys.nodes) for item in nodes.items),
+            guards=tuple(
+                unchanged(name, found.mod_revision if found else 0)
+                for name, found in zip(names, (intent, data_nodes, pointer, epoch), strict=True)
+            ),
+            keys={item.key: item for item in partitions.items},
+            members=members,
+            given_up={
+                partition: item
+                for item in given_up.items
+                if (partition := keys.parse_given_up(item.key)) is not None
+            },
+            kept=kept,
+            nodes={item.key.removeprefix(keys.nodes): item for item in nodes.items},
+        )
+        if reading.pointer is not None:
+            chunks = await self._metastore.range(keys.target(zone_id, reading.pointer.event_revision))
+            target = StoredTarget(reading.pointer, tuple(item.value for item in chunks.items))
+            try:
+                reading.targets = tuple(target.assignments())
+            except RecordNotReadableError:
+                raise
+            except ValueError as error:
+                # Replaced since the pointer was read.
+                message = "its newest target was replaced just now"
+                raise RefusedError(ErrorKind.CLUSTER_NOT_IDLE, message) from error
+        return reading
+
+
+def _assignments(item: KeyValue | None) -> Assignments | None:
+    return readable(item, Assignments.decode)

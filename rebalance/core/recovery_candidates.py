@@ -1,0 +1,245 @@
+"""Every copy of a partition on a living node, compared in one unit: the data revision (R2).
+
+*Voters* and *joiners* are members of the configuration that the group has committed, broken processes included;
+a joiner was catching up to vote. *Learners* are mirrors that have a whole first copy. *Kept* copies are of
+members that have left. A copy is usable while it is whole, has told how far it goes and belongs to the newest
+generation that anybody knows of; any other one says why it is not, and some of these may be used by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from rebalance.core.move_status import PartitionView
+from rebalance.core.records import (
+    KeptRecord,
+    LogPosition,
+    MemberRecord,
+    MemberRole,
+    MemberState,
+    MirrorRecord,
+)
+
+DATA_LOST = "DATA_LOST"
+FIRST_DATA_REVISION = 2
+"""A store without any write is at 1, and each group begins with the write of its identity: a joiner below this
+has received nothing."""
+
+
+class CandidateKind(Enum):
+    VOTER = "VOTER"
+    JOINER = "JOINER"
+    LEARNER = "LEARNER"
+    KEPT = "KEPT"
+
+
+class Use(Enum):
+    """CHOSEN_FROM: the best of these is taken. BY_NAME: only where somebody names it. NONE: not at all."""
+
+    CHOSEN_FROM = "CHOSEN_FROM"
+    BY_NAME = "BY_NAME"
+    NONE = "NONE"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One copy. ``revision``: of its data, ``generation``: of the group that it belongs to; None where nobody
+    can tell. ``state``: of the member or mirror, as its node says. ``position``: of a member's log.
+    ``is_whole``: everything up to some revision is there, so that data is lost when it is discarded.
+    ``is_silent``: it may still tell how far it goes. ``reason``: why it is not chosen from; empty: it is."""
+
+    node: str
+    kind: CandidateKind
+    state: str
+    generation: int | None
+    revision: int | None = None
+    position: LogPosition | None = None
+    use: Use = Use.CHOSEN_FROM
+    is_whole: bool = True
+    is_silent: bool = False
+    reason: str = ""
+
+    @property
+    def usable(self) -> bool:
+        return self.use is Use.CHOSEN_FROM
+
+    @property
+    def undecided(self) -> int:
+        """Log entries that the copy holds and does not know to be decided; a reset drops them."""
+        return self.position.undecided if self.position is not None else 0
+
+    @property
+    def has_log(self) -> bool:
+        return self.kind in (CandidateKind.VOTER, CandidateKind.JOINER)
+
+
+def candidates_of(view: PartitionView, alive: frozenset[str]) -> tuple[Candidate, ...]:
+    """The copies on living nodes, at most one for each node: what is chosen first comes first, what is not
+    usable last. A node with a member of the group has that member's copy only, whatever it mirrors beside."""
+    copies = {each.node: each for each in _kept(view, alive)}
+    copies |= {each.node: each for each in _mirrors(view, alive)}
+    copies |= {each.node: each for each in _members(view, alive)}
+    return _ranked(_of_newest_generation(view, copies.values()))
+
+
+def voters_of(view: PartitionView) -> frozenset[str]:
+    """Voters of the configuration that the group has committed; before there is one those of stable."""
+    if view.configuration is not None and view.configuration.members:
+        members = view.configuration.members.items()
+        return frozenset(node for node, member in members if member.role is MemberRole.VOTER)
+    return frozenset(view.stable.peers) if view.stable is not None else frozenset()
+
+
+def living_voters(view: PartitionView, alive: frozenset[str]) -> frozenset[str]:
+    """Voters whose node lives and whose member runs or is about to: learners never count."""
+    return frozenset(node for node in voters_of(view) if node in alive and _is_running_voter(view, node))
+
+
+def absent_holders(view: PartitionView, alive: frozenset[str]) -> tuple[str, ...]:
+    """Nodes that are not there and hold, or held, a copy: voters first, then the others, by name."""
+    voters = voters_of(view)
+    others = (*view.members, *view.kept)
+    return tuple(dict.fromkeys(node for node in (*sorted(voters), *sorted(others)) if node not in alive))
+
+
+def best_known_revision(view: PartitionView, generation: int | None) -> int:
+    """The highest data revision of ``generation`` that any copy, living or not, has ever told; 0: none has.
+    What a node that is gone has told last is a lower bound of what the group had decided."""
+    current = view.configuration.generation if view.configuration is not None else 0
+    revisions = [0]
+    for member in view.members.values():
+        if member.position is not None and generation == current:
+            revisions.append(member.position.revision)
+        if member.mirror is not None and generation == member.mirror.generation:
+            revisions += (member.mirror.complete_revision, member.mirror.safe_revision)
+    return max(revisions)
+
+
+def listed_member(view: PartitionView, node: str) -> MemberRecord | None:
+    """The very member of ``node`` that the group lists; None: it has none, or another one."""
+    member = view.members.get(node)
+    configured = view.configuration.members.get(node) if view.configuration is not None else None
+    if member is None or configured is None or member.peer_url != configured.peer_url:
+        return None
+    return member
+
+
+def _is_running_voter(view: PartitionView, node: str) -> bool:
+    member = listed_member(view, node)
+    return member is not None and member.state is not MemberState.FAILED
+
+
+def _members(view: PartitionView, alive: frozenset[str]) -> Iterator[Candidate]:
+    configuration = view.configuration
+    for node in sorted(configuration.members.keys() & alive) if configuration is not None else ():
+        assert configuration is not None
+        member = listed_member(view, node)
+        if member is None:
+            continue
+        is_voter = configuration.members[node].role is MemberRole.VOTER
+        kind = CandidateKind.VOTER if is_voter else CandidateKind.JOINER
+        copy = Candidate(node, kind, member.state.value, configuration.generation, position=member.position)
+        yield _judged_voter(copy, member) if is_voter else _judged_joiner(copy, member)
+
+
+def _judged_voter(copy: Candidate, member: MemberRecord) -> Candidate:
+    if member.reason.startswith(DATA_LOST):
+        return replace(copy, use=Use.NONE, is_whole=False, reason=member.reason)
+    if member.position is None:
+        return _silent(copy)
+    return replace(copy, revision=member.position.revision or None)
+
+
+def _judged_joiner(copy: Candidate, member: MemberRecord) -> Candidate:
+    if member.reason.startswith(DATA_LOST) or not member.started:
+        reason = member.reason or "it has received nothing yet"
+        return replace(copy, use=Use.NONE, is_whole=False, reason=reason)
+    if member.position is None:
+        return _silent(copy)
+    revision = member.position.revision
+    if revision < FIRST_DATA_REVISION:
+        reason = "it has received nothing yet" if revision else "its node cannot tell the revision of its data"
+        return replace(copy, use=Use.NONE, is_whole=False, reason=reason)
+    return replace(copy, revision=revision)
+
+
+def _mirrors(view: PartitionView, alive: frozenset[str]) -> Iterator[Candidate]:
+    for node in sorted(view.members.keys() & alive):
+        member = view.members[node]
+        if member.mirror is not None:
+            copy = _judged_mirror(node, member.mirror)
+            if copy.usable and member.has_member and member.started:
+                reason = "its node also holds a member that the group does not list"
+                copy = replace(copy, use=Use.NONE, reason=reason)
+            yield copy
+
+
+def _judged_mirror(node: str, mirror: MirrorRecord) -> Candidate:
+    copy = Candidate(node, CandidateKind.LEARNER, mirror.state.value, mirror.generation)
+    if mirror.complete_revision:
+        return replace(copy, revision=mirror.complete_revision)
+    if mirror.state is MemberState.RUNNING:
+        return _silent(copy)
+    if mirror.state is MemberState.FAILED:
+        reason = mirror.reason or "its mirror does not run"
+        return replace(copy, use=Use.NONE, is_whole=mirror.safe_revision > 0, reason=reason)
+    return replace(copy, use=Use.NONE, is_whole=False, reason="its first copy is not finished")
+
+
+def _kept(view: PartitionView, alive: frozenset[str]) -> Iterator[Candidate]:
+    for node in sorted(view.kept.keys() & alive):
+        record: KeptRecord = view.kept[node]
+        if not record.discard:
+            reason = "a kept copy of a member that has left: used by name only"
+            yield Candidate(node, CandidateKind.KEPT, "KEPT", None, use=Use.BY_NAME, reason=reason)
+
+
+def _silent(copy: Candidate) -> Candidate:
+    reason = "it has not told yet how far it goes"
+    return replace(copy, use=Use.NONE, is_silent=True, reason=reason)
+
+
+def _of_newest_generation(view: PartitionView, copies: Iterable[Candidate]) -> list[Candidate]:
+    copies = list(copies)
+    current = view.configuration.generation if view.configuration is not None else 0
+    whole = (each.generation for each in copies if each.is_whole and each.generation is not None)
+    newest = max((current, *whole))
+    return [_as_of(each, newest) for each in copies]
+
+
+def _as_of(copy: Candidate, newest: int) -> Candidate:
+    if copy.generation is None or copy.generation == newest or not copy.is_whole:
+        return copy
+    use = Use.BY_NAME if copy.usable else Use.NONE
+    reason = f"of generation {copy.generation}, and the newest is {newest}: what came after is not in it"
+    return replace(copy, use=use, is_silent=False, reason=reason)
+
+
+_ORDER = {kind: place for place, kind in enumerate(CandidateKind)}
+_USES = {use: place for place, use in enumerate(Use)}
+
+
+def _ranked(copies: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """By data revision. Where a voter's is not known (its node runs an older build), only logs of voters can be
+    compared: by what they know to be decided, which their data follow."""
+    unknown = sorted(each.node for each in copies if each.usable and each.revision is None)
+    if not unknown:
+        return tuple(sorted(copies, key=_by_revision))
+    reason = f"the revision of the copy on {', '.join(unknown)} is not known, so it cannot be compared with it"
+    others = (CandidateKind.JOINER, CandidateKind.LEARNER)
+    compared = (
+        replace(each, use=Use.BY_NAME, reason=reason) if each.usable and each.kind in others else each
+        for each in copies
+    )
+    return tuple(sorted(compared, key=_by_log))
+
+
+def _by_revision(copy: Candidate) -> tuple[int, int, int, str]:
+    return _USES[copy.use], -(copy.revision or 0), _ORDER[copy.kind], copy.node
+
+
+def _by_log(copy: Candidate) -> tuple[int, int, int, str]:
+    position = copy.position or LogPosition(0, 0, False)
+    return _USES[copy.use], -position.committed, -position.last, copy.node

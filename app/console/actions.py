@@ -15,7 +15,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
 
 from app.api import audit as audit_api
-from app.api import nodes, rebalance
+from app.api import nodes, rebalance, recovery
 from app.api import operations as operations_api
 from app.api.operation_models import ActionRequest, OperationPause, StateName
 from app.console.shared import Site
@@ -97,6 +97,33 @@ async def audit(site: Site, action: str, subject: str, by: str, token: str | Non
     found = body(answer)
     records: list[Json] = found["records"]
     return records, found["next_page_token"] or ""
+
+
+async def partition_states(site: Site, zone: str, numbers: Sequence[int]) -> list[Json]:
+    """How healthy these partitions and their replicas are; ``numbers`` must not be empty."""
+    states: list[Json] = body(await recovery.recovery_states(zone, site.services, list(numbers)))["partitions"]
+    return states
+
+
+async def reset_partitions(site: Site, zone: str, request: Json) -> list[Json]:
+    """``request`` as the API's POST takes it: a dry run, or with what one has shown."""
+    answer = await recovery.reset_partitions(zone, _read(recovery.ResetRequest, **request), site.services)
+    resets: list[Json] = body(answer)["partitions"]
+    return resets
+
+
+async def resets(site: Site, zone: str) -> list[Json]:
+    """Operations of resets of the zone, the newest first."""
+    answer = await operations_api.list_operations(
+        site.services, zone, None, ["RESET"], operations_api.PAGE_MAX, None
+    )
+    found: list[Json] = body(answer)["operations"]
+    return found
+
+
+async def operation_now(site: Site, name: str) -> Json:
+    """Where it is and what waits, without its plan."""
+    return body(await operations_api.get_operation(name, site.services, 0, plan=False))
 
 
 def pause(by: str, reason: str, minutes: float | None) -> Json:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from catalog.core.quorum import majority
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
 from rebalance.core.operation_progress import step_of
 from rebalance.core.partition_state import GlobalState, LocalState, global_state, is_learner, local_state
 from rebalance.core.records import MemberRole
+from rebalance.core.recovery import living_voters, voters_of
 
 COPIES, CODES = 8, 32
 """A cell is ``role * COPIES + copy``, below CODES."""
@@ -75,13 +77,15 @@ _HEALTH_OF = {state: Health[state.name] for state in GlobalState}
 @dataclass(frozen=True, slots=True)
 class PartitionReading:
     """``cells``: (node, cell) of each copy that is there or wanted, in no order. ``cause`` as in MoveStatus.
-    ``arrived``: nothing of the newest operation is left to be done, though a node may be down."""
+    ``arrived``: nothing of the newest operation is left to be done, though a node may be down. ``lost``: a
+    founded group without a majority of its voters, which only a reset or returning nodes can help."""
 
     cells: tuple[tuple[str, int], ...]
     move: Move
     health: Health
     cause: str = ""
     arrived: bool = False
+    lost: bool = False
 
 
 def cell(role: Role, copy: Copy) -> int:
@@ -99,7 +103,14 @@ def read_partition(view: PartitionView, alive: frozenset[str]) -> PartitionReadi
         _HEALTH_OF[global_state(view, alive)],
         status.cause,
         step_of(0, view, alive).state is MoveState.DONE,
+        has_lost_majority(view, alive),
     )
+
+
+def has_lost_majority(view: PartitionView, alive: frozenset[str]) -> bool:
+    """As a reset judges it, of a group that has been founded."""
+    voters = voters_of(view)
+    return view.configuration is not None and len(living_voters(view, alive)) < majority(len(voters))
 
 
 def _role(view: PartitionView, node: str) -> Role:

@@ -20,12 +20,25 @@ Act = Callable[[str, str], Awaitable[str]]
 """With a name and a reason; returns what to tell."""
 
 
-def confirm(frame: Frame, title: str, consequence: str, action: str, act: Act, *, danger: bool = False) -> None:
-    """Opens a dialog. What ``act`` refuses (StatementError) is shown in it, and nothing is lost."""
+def confirm(
+    frame: Frame,
+    title: str,
+    consequence: str,
+    action: str,
+    act: Act,
+    *,
+    danger: bool = False,
+    more: Callable[[], None] | None = None,
+) -> None:
+    """Opens a dialog. What ``act`` refuses (StatementError) is shown in it, and nothing is lost.
+
+    ``more`` builds further fields of it."""
     with ui.dialog().props("persistent") as dialog, ui.card().classes("ask"):
         dialog.props["aria-label"] = title
         html(render("heading", title=title))
         ui.label(consequence).classes("consequence")
+        if more is not None:
+            more()
         by = ui.input("Your name", value=frame.actor.name).props("outlined dense maxlength=100").classes("wide")
         by.enabled = not frame.actor.verified
         reason = ui.input("Reason").props("outlined dense maxlength=500").classes("wide")

@@ -10,10 +10,13 @@ from app.console.cells import Health
 from app.console.zone_states import ZoneState
 
 CAUSES_MAX = 8
+OF_LOSS = ("NODE_DOWN", "NO_MAJORITY", "MEMBER_FAILED")
+"""Causes that a lost majority may have."""
 ZONES_MAX = 12
 
 ADVICE = {
     "NODE_DOWN": "Start the node, or wait: the zone's scale-down time decides when its replicas move.",
+    "NO_MAJORITY": "Start the nodes that are named; if that is not possible, reset the partitions.",
     "MEMBER_FAILED": "Look at the reason; the node goes on trying.",
     "MEMBER_STARTING": "Members are being started; nothing has to be done.",
     "MEMBER_NOT_RESERVED": "The nodes have not answered yet; they reserve a place first.",
@@ -49,13 +52,15 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why partitions are not where they should be; ``zones`` are those that have such partitions."""
+    """Why partitions are not where they should be; ``zones`` are those that have such partitions, ``lost``
+    those of them with partitions without a majority, if that may be the cause's doing."""
 
     word: str
     detail: str
     partitions: int
     zones: tuple[str, ...]
     advice: str
+    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +118,16 @@ def stuck(states: Sequence[ZoneState]) -> list[Cause]:
             partitions[word] = partitions.get(word, 0) + count
             zones.setdefault(word, {})[state.zone.name] = None
             details[word] = max(details.get(word, (0, "")), (count, detail))
+    lost = {state.zone.name for state in states if state.lost}
     order = sorted(partitions, key=lambda word: (-partitions[word], word))[:CAUSES_MAX]
     return [
-        Cause(word, details[word][1], partitions[word], tuple(zones[word]), ADVICE.get(word, ""))
+        Cause(
+            word,
+            details[word][1],
+            partitions[word],
+            tuple(zones[word]),
+            ADVICE.get(word, ""),
+            tuple(zone for zone in zones[word] if word in OF_LOSS and zone in lost),
+        )
         for word in order
     ]

@@ -40,6 +40,7 @@ def register(site: Site) -> None:
                         health=health_bar(states),
                         partitions=sum(state.moves.total for state in states),
                         zones=len(states),
+                        lost=sum(state.lost for state in states),
                     )
                 )
                 moving.show(render("overview_moves", zones=unsettled(states), total=len(states)))

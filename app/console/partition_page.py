@@ -11,8 +11,9 @@ from nicegui import ui
 from app.api.zones import get_partition
 from app.console.actions import body
 from app.console.browser import Fragment
+from app.console.cells import has_lost_majority
 from app.console.feed import Topic
-from app.console.fragments import render
+from app.console.fragments import link, render
 from app.console.frame import console_page, page_frame
 from app.console.plan import quoted
 from app.console.shared import Site
@@ -42,7 +43,10 @@ def register(site: Site) -> None:
                 answer = await site.ask(f"EXPLAIN PARTITION {quoted(found.name)}.{number}")
                 rows = reasons(answer)
                 head.show(render("partition_head", zone=found, number=number))
-                state.show(render("partition_state", told=told))
+                view, _ = site.services.views.view(partition_id, None)
+                lost = has_lost_majority(view, site.services.views.alive())
+                way_back = link("recovery", zone=found.name, partitions=number) if lost else ""
+                state.show(render("partition_state", told=told, recovery=way_back))
                 phases.show(render("partition_phases", phases=told["phases"]))
                 why.show(render("partition_reasons", rows=rows))
                 members.show(render("partition_members", members=told["members"]))

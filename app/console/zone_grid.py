@@ -72,7 +72,7 @@ class NodeLoad:
 
 class ZoneGrid:
     """``cells`` uint8 [P, columns], ``moves`` (``Move``) and ``health`` (``Health``) uint8 [P], ``arrived``
-    bool [P], ``causes`` a text for each partition, empty where it is done."""
+    and ``lost`` bool [P], ``causes`` a text for each partition, empty where it is done."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
@@ -82,6 +82,7 @@ class ZoneGrid:
         self.moves: Bytes = np.zeros(partitions, dtype=np.uint8)
         self.health: Bytes = np.zeros(partitions, dtype=np.uint8)
         self.arrived: npt.NDArray[np.bool_] = np.zeros(partitions, dtype=np.bool_)
+        self.lost: npt.NDArray[np.bool_] = np.zeros(partitions, dtype=np.bool_)
         self.causes: list[str] = [""] * partitions
         self._columns: dict[str, int] = {}
         self._loads: tuple[int, dict[str, NodeLoad]] = (-1, {})
@@ -132,6 +133,7 @@ class ZoneGrid:
             self.moves[number] = reading.move
             self.health[number] = reading.health
             self.arrived[number] = reading.arrived
+            self.lost[number] = reading.lost
             if self.causes[number] != reading.cause:
                 self._by_cause[self.causes[number]] -= 1
                 self._by_cause[reading.cause] += 1
@@ -167,6 +169,11 @@ class ZoneGrid:
     def cause_counts(self) -> Counter[str]:
         """Partitions by cause."""
         return Counter({cause: count for cause, count in self._by_cause.items() if cause and count > 0})
+
+    def lost_numbers(self) -> list[int]:
+        """Partitions without a majority of their voters, ascending."""
+        numbers: list[int] = np.flatnonzero(self.lost).tolist()
+        return numbers
 
     def loads(self) -> dict[str, NodeLoad]:
         """Every node that holds or held a copy; counted once for each version."""

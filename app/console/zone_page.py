@@ -46,6 +46,7 @@ class _ZoneView:
             action_link("Map of partitions", link("map", zone=name))
             action_link("Plan a change", link("plan", zone=name))
             action_link("What if nodes change?", link("what-if", zone=name))
+            action_link("Recovery", link("recovery", zone=name))
             alter = f"ALTER ZONE {quoted(name)} SET (REPLICAS 3);"
             action_link("Alter in the SQL editor", link("sql", text=alter))
             self._pause = button("Pause moves", self._ask_pause)

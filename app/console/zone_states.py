@@ -18,12 +18,14 @@ from rebalance.kernels.assessment import Spread, spread_of
 
 @dataclass(frozen=True, slots=True)
 class ZoneState:
-    """``causes``: (cause, partitions), the commonest first; ``health``: (state, partitions)."""
+    """``causes``: (cause, partitions), the commonest first; ``health``: (state, partitions). ``lost``:
+    partitions without a majority of their voters."""
 
     zone: Zone
     moves: MoveCounts
     health: tuple[tuple[Health, int], ...]
     causes: tuple[tuple[str, int], ...]
+    lost: int = 0
 
     @property
     def is_settled(self) -> bool:
@@ -46,11 +48,12 @@ class ZoneState:
 def zone_state(zone: Zone, grid: ZoneGrid, whole_wait: str) -> ZoneState:
     """``whole_wait``: what all partitions wait for; empty: each of them tells for itself."""
     health = tuple((state, count) for state, count in grid.health_counts().items() if count)
+    lost = int(np.count_nonzero(grid.lost))
     if whole_wait:
         total = grid.partitions
-        return ZoneState(zone, MoveCounts(waiting=total), health, ((whole_wait, total),))
+        return ZoneState(zone, MoveCounts(waiting=total), health, ((whole_wait, total),), lost)
     causes = tuple(grid.cause_counts().most_common())
-    return ZoneState(zone, grid.move_counts(), health, causes)
+    return ZoneState(zone, grid.move_counts(), health, causes, lost)
 
 
 def zone_states(feed: PartitionFeed, views: KeyspaceViews) -> list[ZoneState]:

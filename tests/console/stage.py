@@ -3,7 +3,8 @@
 ``python -m tests.console.stage --scene small --port 8000``. Lines on standard input change what is shown:
 ``touch 100`` has as many partitions change their leader, ``down n3`` ends a node, ``sql CREATE ZONE ...`` runs
 a statement and the controllers' work after it, ``reconcile`` does that work for what pages have changed,
-``fail n1 ORDERS 5 REFUSED: no`` has n1 tell of a change. Each is answered by a line.
+``fail n1 ORDERS 5 REFUSED: no`` has n1 tell of a change, ``found ORDERS`` has its groups do what pending asks
+for, by a reset too. Each is answered by a line.
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ from rebalance.groups.router import Router
 from rebalance.hosting.background import Background
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
+from tests.console.lost_scenes import LOST_SCENES, found_anew
 from tests.console.scenes import SCENES, kill_node, touch
 from tests.unit.sql_world import World, opened
+
+ALL_SCENES = {**SCENES, **LOST_SCENES}
 
 
 @asynccontextmanager
@@ -108,8 +112,10 @@ async def _obey(world: World, line: str) -> None:
         await _reconcile(world)
     elif word == "fail":
         await _fail(world, *rest.split(" ", 3))
+    elif word == "found":
+        await found_anew(world, rest)
     else:
-        raise ValueError(f"{line!r} is not known: touch, down, sql, reconcile, fail")
+        raise ValueError(f"{line!r} is not known: touch, down, sql, reconcile, fail, found")
 
 
 async def _fail(world: World, node: str, zone: str, partition: str, cause: str) -> None:
@@ -133,7 +139,7 @@ async def _reconcile(world: World) -> None:
 async def _play(scene: str, port: int) -> None:
     with tempfile.TemporaryDirectory() as directory, listen("127.0.0.1", port) as listener:
         async with opened(Path(directory), nodes=()) as world, services_of(world) as services:
-            await SCENES[scene](world)
+            await ALL_SCENES[scene](world)
             console = Console()
             app = build_app(services, console=console)
             serving = asyncio.gather(serve_http(app, listener, lambda: None), console.run(services))
@@ -149,7 +155,7 @@ async def _play(scene: str, port: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scene", choices=sorted(SCENES), default="small")
+    parser.add_argument("--scene", choices=sorted(ALL_SCENES), default="small")
     parser.add_argument("--port", type=int, default=0)
     asked = parser.parse_args()
     asyncio.run(_play(asked.scene, asked.port))

@@ -1,0 +1,225 @@
+"""The recovery page in Chromium: from the cause to what is lost, a dry run, the reset of what it showed, and
+its end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.console.conftest import Stage, Theme, visiting
+from tests.console.scenes import NASTY_NODE, NASTY_PERSON, NASTY_ZONES
+from tests.console.test_names import answer_and_leave, assert_nothing_is_injected
+from tests.console.test_pages import faults, settled, tab_to
+
+pytestmark = pytest.mark.timeout(600)
+
+DEAD = "n1, n2"
+LOST_PAGES = ("", "zones/ORDERS", "recovery", "recovery?zone=ORDERS", "recovery?zone=LEDGER")
+
+
+@pytest.fixture(scope="module")
+def lost_stage() -> Iterator[Stage]:
+    """Shared by tests that change nothing."""
+    whole = Stage.start("lost")
+    yield whole
+    whole.stop()
+
+
+@pytest.fixture
+def own_stage() -> Iterator[Stage]:
+    """Of one test, which changes what is lost."""
+    whole = Stage.start("lost")
+    yield whole
+    whole.stop()
+
+
+def make_dry_run(page: Page) -> None:
+    """Until its answer is shown."""
+    page.get_by_role("button", name="Dry run").click()
+    expect(page.get_by_role("heading", name=re.compile("can be reset"))).to_be_visible()
+    # The framework's, which shows that a request runs.
+    expect(page.get_by_role("progressbar")).to_have_count(0)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("path", LOST_PAGES)
+def test_pages_of_a_loss_have_no_serious_fault(
+    chromium: Browser, lost_stage: Stage, path: str, theme: Theme
+) -> None:
+    """With the dry run and its last question, where there is one."""
+    with visiting(chromium, lost_stage.url, theme) as visit:
+        page = visit.open(path)
+        settled(page)
+        assert faults(page) == []
+        if path.endswith("ORDERS") and path.startswith("recovery"):
+            make_dry_run(page)
+            assert faults(page) == []
+            page.get_by_role("button", name="Reset the partitions").click()
+            expect(page.get_by_role("dialog")).to_be_visible()
+            # It takes the shade behind the dialog for what its buttons stand on.
+            assert [each for each in faults(page, ".ask") if not each.startswith("color-contrast")] == []
+
+
+def test_each_cause_of_a_loss_leads_to_its_recovery(chromium: Browser, lost_stage: Stage) -> None:
+    """From the overview by zone, from a zone, and from a partition to that partition alone."""
+    with visiting(chromium, lost_stage.url) as visit:
+        page = visit.open("")
+        causes = page.locator(".panel").filter(has_text="What is in the way")
+        expect(causes.get_by_role("link", name="recovery of CACHE")).to_be_visible()
+        expect(causes.get_by_role("link", name="recovery of LEDGER")).to_have_count(0)
+        page.locator(".panel").filter(has_text="Health").get_by_role("link", name="recovery").click()
+        zones = page.get_by_role("table")
+        expect(zones.get_by_role("row", name=re.compile("^CACHE"))).to_contain_text("NODE_DOWN: n1, n2")
+        expect(zones.get_by_role("row", name=re.compile("^LEDGER"))).to_have_count(0)
+        zones.get_by_role("link", name="ORDERS").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Recovery of ORDERS")
+        first = page.get_by_role("table").get_by_role("row").nth(1)
+        expect(first).to_contain_text("1 of 3")
+        number = first.get_by_role("rowheader").inner_text()
+        first.get_by_role("link").click()
+        page.get_by_role("link", name="recovery of this partition").click()
+        expect(page.get_by_role("textbox", name="Partitions")).to_have_value(number)
+        visit.open("zones/LEDGER/partitions/0")
+        expect(page.get_by_role("heading", name="Partition 0")).to_be_visible()
+        expect(page.get_by_role("link", name="recovery of this partition")).to_have_count(0)
+
+
+def test_a_zone_without_a_loss_says_so_and_resets_nothing(chromium: Browser, lost_stage: Stage) -> None:
+    with visiting(chromium, lost_stage.url) as visit:
+        page = visit.open("recovery?zone=LEDGER")
+        expect(page.get_by_text("every group of the zone has a majority")).to_be_visible()
+        page.get_by_role("button", name="Dry run").click()
+        problem = page.locator(".problem").filter(has_text="every partition of zone LEDGER has a majority")
+        expect(problem).to_be_visible()
+        expect(page.get_by_role("button", name="Reset the partitions")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"), [("x", '"x" names no partition'), ("0-6", "the zone has partitions 0 to 5")]
+)
+def test_partitions_that_are_not_there_are_refused(
+    chromium: Browser, lost_stage: Stage, typed: str, words: str
+) -> None:
+    with visiting(chromium, lost_stage.url) as visit:
+        page = visit.open(f"recovery?zone=ORDERS&partitions={typed}")
+        page.get_by_role("button", name="Dry run").click()
+        expect(page.locator(".problem")).to_contain_text(words)
+
+
+def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Browser, own_stage: Stage) -> None:
+    """R1: a zone of STRONG_CONSISTENCY is reset once the dead nodes are named; then it is followed on the same
+    page until every group has its replicas again."""
+    with visiting(chromium, own_stage.url) as visit:
+        page = visit.open("recovery?zone=ORDERS")
+        lost = page.get_by_role("table").first.get_by_role("row")
+        expect(lost.nth(1)).to_contain_text("1 of 3")
+        count = lost.count() - 1
+        tab_to(page, "Dry run")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name=re.compile("can be reset"))).to_be_visible()
+        expect(page.get_by_text("the group goes on with it").first).to_be_visible()
+        tab_to(page, "Reset the partitions")
+        page.keyboard.press("Enter")
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text(f"Taken for dead: {DEAD}")
+        tab_to(page, "Names of the dead nodes")
+        page.keyboard.type("n1")
+        tab_to(page, "Your name")
+        page.keyboard.type("ada")
+        tab_to(page, "Reason")
+        page.keyboard.type("the rack burnt down")
+        page.keyboard.press("Enter")
+        expect(dialog.get_by_role("alert")).to_contain_text("n1, n2")
+        dialog.get_by_label("Names of the dead nodes").fill("n2 n1")
+        dialog.get_by_role("button", name="Reset", exact=True).click()
+        expect(dialog).to_be_hidden()
+        expect(page.get_by_role("heading", name="The reset is under way")).to_be_visible()
+        watched = page.locator(".panel").filter(has_text="asked for by ada: the rack burnt down")
+        expect(watched).to_contain_text(f"0 of {count} partitions have all their replicas again")
+        expect(page.get_by_text("founded anew on").first).to_be_visible()
+        assert faults(page) == []
+        page.evaluate("window.sameDocument = true")
+        own_stage.tell("found ORDERS")
+        expect(watched).to_contain_text(f"{count} of {count} partitions have all their replicas again")
+        expect(page.get_by_text("every group of the zone has a majority")).to_be_visible()
+        assert page.evaluate("window.sameDocument")
+        books = visit.open("audit?by=ada").get_by_role("table")
+        expect(books).to_contain_text("the rack burnt down")
+
+
+def test_a_highly_available_zone_asks_for_no_names(chromium: Browser, own_stage: Stage) -> None:
+    with visiting(chromium, own_stage.url) as visit:
+        page = visit.open("recovery?zone=CACHE&partitions=1")
+        make_dry_run(page)
+        expect(page.get_by_role("heading", name="1 of 1 partitions can be reset")).to_be_visible()
+        page.get_by_role("button", name="Reset the partitions").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_label("Your name")).to_be_visible()
+        expect(dialog.get_by_label("Names of the dead nodes")).to_have_count(0)
+        dialog.get_by_label("Your name").fill("ada")
+        dialog.get_by_label("Reason").fill("both are gone")
+        dialog.get_by_role("button", name="Reset", exact=True).click()
+        expect(page.get_by_text("Asked for: partitions 1.")).to_be_visible()
+
+
+def test_a_dry_run_that_is_out_of_date_cannot_be_run(chromium: Browser, own_stage: Stage) -> None:
+    """Another node goes: what was shown says so, and has to be made again."""
+    with visiting(chromium, own_stage.url) as visit:
+        page = visit.open("recovery?zone=ORDERS")
+        make_dry_run(page)
+        reset = page.get_by_role("button", name="Reset the partitions")
+        expect(reset).to_be_visible()
+        own_stage.tell("down n3")
+        expect(page.get_by_text("Something has changed since this dry run was made.")).to_be_visible()
+        expect(reset).to_be_hidden()
+        make_dry_run(page)
+        expect(page.get_by_text("Something has changed")).to_have_count(0)
+        expect(page.get_by_text("n1, n2, n3").first).to_be_visible()
+
+
+def test_what_has_changed_behind_the_last_question_is_refused(chromium: Browser, own_stage: Stage) -> None:
+    """The page has asked already when another node goes: the API refuses what was not shown."""
+    with visiting(chromium, own_stage.url) as visit:
+        page = visit.open("recovery?zone=ORDERS")
+        make_dry_run(page)
+        page.get_by_role("button", name="Reset the partitions").click()
+        own_stage.tell("down n3")
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Names of the dead nodes").fill(DEAD)
+        dialog.get_by_label("Your name").fill("ada")
+        dialog.get_by_label("Reason").fill("too late")
+        dialog.get_by_role("button", name="Reset", exact=True).click()
+        expect(dialog.get_by_role("alert")).to_contain_text("dry run")
+        assert own_stage.url
+        visit.open("operations?zone=ORDERS")
+        expect(page.get_by_text("too late")).to_have_count(0)
+
+
+def test_names_of_a_loss_are_text(chromium: Browser) -> None:
+    """Zones, nodes and people, from the list over the dry run and the dialog to the end."""
+    stage = Stage.start("lost-names")
+    try:
+        with visiting(chromium, stage.url) as visit:
+            page = visit.open("recovery")
+            expect(page.get_by_role("link", name=NASTY_ZONES[1], exact=True)).to_be_visible()
+            assert_nothing_is_injected(page)
+            visit.open(f"recovery?zone={quote(NASTY_ZONES[0])}")
+            expect(page.get_by_role("heading", level=1)).to_contain_text(NASTY_ZONES[0])
+            make_dry_run(page)
+            assert_nothing_is_injected(page)
+            page.get_by_role("button", name="Reset the partitions").click()
+            dialog = page.get_by_role("dialog")
+            names = f"n1{NASTY_NODE}, n2{NASTY_NODE}"
+            expect(dialog).to_contain_text(names)
+            dialog.get_by_label("Names of the dead nodes").fill(names)
+            assert_nothing_is_injected(page)
+            answer_and_leave(page, "Reset")
+            expect(page.get_by_text(f"asked for by {NASTY_PERSON}")).to_be_visible()
+            expect(page.get_by_text("founded anew on").first).to_contain_text(NASTY_NODE)
+            assert_nothing_is_injected(page)
+    finally:
+        stage.stop()

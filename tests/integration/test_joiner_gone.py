@@ -95,11 +95,12 @@ class Joiners:
         elif cell.step in ("reserve", "join"):
             gate(self._gates / JOINER, cell.step, partition_of(cell)).touch()
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, side: str = "") -> None:
         cluster = self._cluster
         directory, gates, ports = cluster.directory / name, self._gates / name, cluster.ports(name)
         directory.mkdir(exist_ok=True)
-        arguments = (cluster.endpoint, cluster.keyspace.prefix, name, directory, ports.start, ports.stop, gates)
+        arguments = (cluster.endpoint, cluster.keyspace.prefix, name, directory)
+        arguments = (*arguments, ports.start, ports.stop, gates, side)
         command = [sys.executable, "-m", "tests.held_joiner", *map(str, arguments)]
         with (directory / "node.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(guarded_command(command), cwd=ROOT, stdout=log, stderr=log)

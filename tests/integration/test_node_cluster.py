@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -87,6 +87,7 @@ class NodeCluster:
         map_period_s: float | None = None,
         host_type: type[EtcdGroupHost] = EtcdGroupHost,
         failures_period_s: float | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> None:
         """``mirrors`` is for one node alone."""
         for name in names:
@@ -95,7 +96,8 @@ class NodeCluster:
             members = host_type(data_dir, self.ports(name), tuning=replace(tuning, tls=self.tls))
             metastore = EtcdMetastore([self.endpoint], tls=self.tls)
             agent = NodeAgent(
-                *(Node(name), metastore, self.keyspace, members, data_dir),
+                Node(name, tuple((attributes or {}).items())),
+                *(metastore, self.keyspace, members, data_dir),
                 mirrors=mirrors,
                 lease_ttl_s=lease_ttl_s,
                 map_period_s=map_period_s,

@@ -2,7 +2,8 @@
 tests.held_joiner``.
 
 While a file ``<step>-<partition>`` is in the gates' directory, that step of that partition waits: ``reserve``
-or ``join``. Everything else goes on. ``HeldHost`` holds a leader before it touches voters.
+or ``join``; with ``start`` the member's process is frozen as soon as it runs. Everything else goes on.
+``HeldHost`` holds a leader before it touches voters. A further argument names the node's ``side``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rebalance.ports.groups import (
     PeerSight,
     ReconfigurationFailure,
 )
+from tests.group_hosts import etcd_processes
 
 LEASE_S = 3
 TUNING = EtcdTuning(heartbeat_ms=300, election_ms=3_000, stop_grace_s=1.0)
@@ -84,6 +86,7 @@ class HeldHost(EtcdGroupHost):
 class HeldJoiner(EtcdGroupHost):
     def __init__(self, data_dir: Path, ports: range, gates: Path) -> None:
         super().__init__(data_dir, ports, tuning=TUNING)
+        self._data_dir = data_dir
         self._gates = gates
 
     async def reserve(self, partition: PartitionId) -> MemberEndpoints:
@@ -93,6 +96,14 @@ class HeldJoiner(EtcdGroupHost):
     async def join(self, partition: PartitionId, peers: Mapping[str, str], generation: int = 0) -> None:
         await self._passed("join", partition)
         await super().join(partition, peers, generation)
+        frozen = gate(self._gates, "start", partition)
+        if frozen.exists():
+            place = self._data_dir / "members" / f"{partition.zone_id}-{partition.partition}" / "data"
+            while not (processes := etcd_processes(place)):
+                await asyncio.sleep(LOOK_S)
+            for process in processes:
+                process.suspend()
+            frozen.rename(gate(self._gates, "started", partition))
 
     async def _passed(self, step: str, partition: PartitionId) -> None:
         while gate(self._gates, step, partition).exists():
@@ -104,12 +115,13 @@ def gate(directory: Path, step: str, partition: PartitionId) -> Path:
 
 
 async def main(
-    endpoint: str, prefix: str, name: str, directory: str, first: str, last: str, gates: str
+    endpoint: str, prefix: str, name: str, directory: str, first: str, last: str, gates: str, side: str = ""
 ) -> None:
     data_dir = Path(directory)
+    node = Node(name, (("side", side),) if side else ())
     host = HeldJoiner(data_dir, range(int(first), int(last)), Path(gates))
     metastore = EtcdMetastore([endpoint])
-    await NodeAgent(Node(name), metastore, Keyspace(prefix), host, data_dir, lease_ttl_s=LEASE_S).run()
+    await NodeAgent(node, metastore, Keyspace(prefix), host, data_dir, lease_ttl_s=LEASE_S).run()
 
 
 if __name__ == "__main__":

@@ -17,10 +17,8 @@ import psutil
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.controllers.partitions import observe
 from rebalance.core.admission import Limits
-from rebalance.core.assignments import Assignments, Strategy
-from rebalance.core.guarded_write import Observed, decide_on_trigger
+from rebalance.core.assignments import Strategy
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import GivenUpRecord, MemberRole, MemberState, Stage
 from rebalance.hosting.child import guarded_command
@@ -97,11 +95,12 @@ class Joiners:
         elif cell.step in ("reserve", "join"):
             gate(self._gates / JOINER, cell.step, partition_of(cell)).touch()
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, side: str = "") -> None:
         cluster = self._cluster
         directory, gates, ports = cluster.directory / name, self._gates / name, cluster.ports(name)
         directory.mkdir(exist_ok=True)
-        arguments = (cluster.endpoint, cluster.keyspace.prefix, name, directory, ports.start, ports.stop, gates)
+        arguments = (cluster.endpoint, cluster.keyspace.prefix, name, directory)
+        arguments = (*arguments, ports.start, ports.stop, gates, side)
         command = [sys.executable, "-m", "tests.held_joiner", *map(str, arguments)]
         with (directory / "node.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(guarded_command(command), cwd=ROOT, stdout=log, stderr=log)
@@ -118,20 +117,6 @@ class Joiners:
             process.terminate()
         for process in self._processes.values():
             process.wait(60)
-
-
-async def ask(cluster: NodeCluster, cell: Cell, peers: tuple[str, ...], event: int) -> None:
-    """As the controllers do for a new target."""
-    partition = partition_of(cell)
-    keys = cluster.keyspace.partition(partition)
-    prefix = f"{cluster.keyspace.zone_partitions(partition.zone_id)}{partition.partition}/"
-    while True:
-        found = observe(cluster.keyspace, (await cluster.metastore.range(prefix)).items)
-        observed = found.get(partition, Observed(keys))
-        decision = decide_on_trigger(observed, Assignments(peers), event, strategy=cell.strategy)
-        assert decision.transaction is not None, decision.outcome
-        if (await cluster.metastore.commit(decision.transaction)).succeeded:
-            return
 
 
 def is_at(cluster: NodeCluster, cell: Cell) -> bool:
@@ -218,13 +203,21 @@ async def test_every_move_to_a_node_that_never_returns_ends(etcd_server, keyspac
             await cluster.until(partial(cluster.settled, partition_of(cell), *cell.stable))
         async with AsyncExitStack() as writing:
             writers = await write_to(cluster, writing)
-            await asyncio.gather(*(ask(cluster, cell, cell.pending, ASKED) for cell in CELLS))
+            await asyncio.gather(
+                *(cluster.alter(partition_of(cell), cell.strategy, ASKED, *cell.pending) for cell in CELLS)
+            )
             for cell in CELLS:
                 await cluster.until(partial(is_at, cluster, cell), CONVERGENCE_S)
             joiners.kill(JOINER)
             joiners.kill(SECOND)
             HeldHost.held = frozenset()
-            await asyncio.gather(*(ask(cluster, cell, cell.then, ASKED_AGAIN) for cell in CELLS if cell.then))
+            await asyncio.gather(
+                *(
+                    cluster.alter(partition_of(cell), cell.strategy, ASKED_AGAIN, *cell.then)
+                    for cell in CELLS
+                    if cell.then
+                )
+            )
             took_s = 0.0
             for cell in CELLS:
                 took_s += await cluster.until(partial(is_converged, cluster, cell), CONVERGENCE_S)

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import Node, ZoneId
+from rebalance.controllers.partitions import observe
 from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.epoch import EpochRecord
+from rebalance.core.guarded_write import Observed, Outcome, decide_on_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, NodeRecord, Stage
 from rebalance.core.txn import Delete, Put, Txn
@@ -89,6 +91,7 @@ class NodeCluster:
         map_period_s: float | None = None,
         host_type: type[EtcdGroupHost] = EtcdGroupHost,
         failures_period_s: float | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> None:
         """``mirrors`` is for one node alone. ``learns``: with mirrors of its own, and safe time."""
         for name in names:
@@ -99,7 +102,8 @@ class NodeCluster:
             mirrors = EtcdMirrorHost(members.mirror_places(), tuning=own) if learns else mirrors
             metastore = EtcdMetastore([self.endpoint], tls=self.tls)
             agent = NodeAgent(
-                *(Node(name), metastore, self.keyspace, members, data_dir),
+                Node(name, tuple((attributes or {}).items())),
+                *(metastore, self.keyspace, members, data_dir),
                 mirrors=mirrors,
                 safe_times=SafeTimeWriter(tls=self.tls) if learns else None,
                 lease_ttl_s=lease_ttl_s,
@@ -132,6 +136,18 @@ class NodeCluster:
         return await self.put(
             self.keyspace.partition(partition).pending, Assignments(peers, strategy=strategy).encode()
         )
+
+    async def alter(self, partition: PartitionId, strategy: Strategy, event: int, *peers: str) -> Outcome:
+        """Writes a newer target as the controllers do."""
+        keys = self.keyspace.partition(partition)
+        prefix = f"{self.keyspace.zone_partitions(partition.zone_id)}{partition.partition}/"
+        while True:
+            known = observe(self.keyspace, (await self.metastore.range(prefix)).items)
+            observed = known.get(partition, Observed(keys))
+            decision = decide_on_trigger(observed, Assignments(peers), event, strategy=strategy)
+            assert decision.transaction is not None, decision.outcome
+            if (await self.metastore.commit(decision.transaction)).succeeded:
+                return decision.outcome
 
     async def halt(self, reason: str) -> None:
         """As a server does; returns when every agent has seen it."""

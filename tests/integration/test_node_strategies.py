@@ -10,13 +10,12 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments, Strategy
-from rebalance.core.guarded_write import Outcome, decide_on_trigger
+from rebalance.core.guarded_write import Outcome
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import Stage
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.member_calls import GroupCalls
 from rebalance.nodes.endpoints import MirroredEndpoints
-from rebalance.nodes.strategy_duties import read_assignments
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
 from tests.integration.test_node_faults import members_below
 
@@ -96,16 +95,6 @@ class Copying:
         host.calls_at = stopped_first
 
 
-async def alter(cluster: NodeCluster, strategy: Strategy, event: int, *peers: str) -> Outcome:
-    """What a controller writes for a newer target."""
-    while True:
-        observed, _ = await read_assignments(cluster.metastore, cluster.keyspace, P0)
-        decision = decide_on_trigger(observed, Assignments(peers), event, strategy=strategy)
-        assert decision.transaction is not None
-        if (await cluster.metastore.commit(decision.transaction)).succeeded:
-            return decision.outcome
-
-
 @pytest.mark.parametrize("strategy", LOCKING)
 @pytest.mark.parametrize(("first", "copying"), [(("n1", "n2"), "n2"), (("n1", "n3", "n2"), "n2")])
 async def test_a_newer_target_waits_for_no_copy(
@@ -126,7 +115,7 @@ async def test_a_newer_target_waits_for_no_copy(
         assert getattr(cluster.configuration(P0), "stage", None) is Stage.CATCHING_UP
         is_update = strategy is Strategy.UPDATE
         replaced = Outcome.PENDING_KEY_REPLACED if is_update else Outcome.PLANNED_KEY_UPDATED
-        assert await alter(cluster, strategy, 5, "n1", "n4") is replaced
+        assert await cluster.alter(P0, strategy, 5, "n1", "n4") is replaced
         took_s = await cluster.until(lambda: cluster.stable(P0) == {"n1", "n4"})
         print(f"{strategy.value}: {took_s:.2f} s beside a copy that never ends")
         await cluster.until(lambda: cluster.settled(P0, "n1", "n4"))

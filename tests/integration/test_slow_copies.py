@@ -1,0 +1,171 @@
+"""A node behind a slow link gets a copy that takes long: a newer target waits for none, and a healthy one is
+never given up. Whole node processes, each in a network of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rebalance.core.admission import Limits
+from rebalance.core.assignments import Strategy
+from rebalance.core.records import MemberRole
+from tests.cut_networks import CutNetworks, cut_networks, missing
+from tests.cut_nodes import STORE, CutNodes
+from tests.integration.test_node_cluster import P0, NodeCluster, node_cluster, writing
+
+PUTS = 8_192
+"""More entries than a group keeps of its log: who joins gets a snapshot of everything."""
+MB = 1 << 20
+SLOW = "slow"
+JOINER_S = 3
+STATEMENT_S = 5.0
+CONVERGENCE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Link:
+    """``rate``: bytes a second of the joiner's cable."""
+
+    size: int
+    rate: int
+
+    @property
+    def copy_s(self) -> float:
+        """At least."""
+        return self.size / self.rate
+
+
+SLICE = Link(24 * MB, 2 * MB)
+WHOLE = Link(512 * MB, 10_000_000)
+LINKS = [
+    pytest.param(SLICE, id="24MB"),
+    pytest.param(WHOLE, marks=[pytest.mark.soak, pytest.mark.timeout(1800)], id="512MB"),
+]
+
+
+@pytest.fixture
+def networks() -> Iterator[CutNetworks]:
+    if reason := missing():
+        pytest.skip(reason)
+    with cut_networks(STORE, "n1", "n2", SLOW) as opened:
+        yield opened
+
+
+@pytest.fixture
+def nodes(networks: CutNetworks, keyspace, tmp_path: Path) -> Iterator[CutNodes]:
+    started = CutNodes(networks, keyspace, tmp_path)
+    try:
+        started.start_metastore()
+        started.start("n1", "n2", SLOW)
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture
+async def cluster(nodes: CutNodes, keyspace, tmp_path: Path) -> AsyncIterator[NodeCluster]:
+    async with node_cluster(nodes.endpoint, keyspace, tmp_path) as running:
+        await running.registered("n1", "n2", SLOW)
+        await running.put(keyspace.limits, Limits(joiner_s=JOINER_S).encode())
+        yield running
+
+
+async def fill(cluster: NodeCluster, size: int) -> None:
+    gate, value = asyncio.Semaphore(16), b"x" * (size // PUTS)
+
+    async def put(number: int) -> None:
+        async with gate:
+            await cluster.router.put(P0, f"large-{number}", value, f"large-{number}", limit_s=90)
+
+    begun = time.monotonic()
+    await asyncio.gather(*map(put, range(PUTS)))
+    print(f"{size / MB:.0f} MB in {PUTS} puts: {time.monotonic() - begun:.1f} s")
+
+
+def received(nodes: CutNodes) -> int:
+    """Bytes of the snapshot that the slow node gets at the moment; 0 before it and after it."""
+    try:
+        parts = nodes.data_dir(SLOW).glob("members/*/data/member/snap/tmp*")
+        return max((each.stat().st_size for each in parts), default=0)
+    except FileNotFoundError:  # It is whole in this moment.
+        return 0
+
+
+def is_copying(cluster: NodeCluster, nodes: CutNodes, link: Link, *voters: str) -> bool:
+    """The slow node has a part and not the whole, beside ``voters``."""
+    configuration = cluster.configuration(P0)
+    if configuration is None:
+        return False
+    roles = {name: each.role for name, each in configuration.members.items()}
+    listed = {**dict.fromkeys(voters, MemberRole.VOTER), SLOW: MemberRole.LEARNER}
+    return roles == listed and MB < received(nodes) < link.size // 2
+
+
+@pytest.mark.parametrize("link", LINKS)
+async def test_a_newer_target_waits_for_no_slow_copy(
+    link: Link, networks: CutNetworks, nodes: CutNodes, cluster: NodeCluster
+) -> None:
+    """I3A-002, I3A-003, I3A-004: `update` and `cancel`, the first joiner and the second: the newer target is
+    applied within seconds of the statement, while the copy has long to go; nothing is locked before."""
+    await cluster.write_stable(P0, "n1", "n2")
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
+    await fill(cluster, link.size)
+    networks.slow(SLOW, rate=link.rate)
+    event = 10
+    async with writing(cluster, P0) as writer:
+        for strategy in (Strategy.UPDATE, Strategy.CANCEL):
+            # n2 leaves with the first, and is back as the first of two joiners.
+            for newer in (("n1",), ("n1", "n2")):
+                event += 10
+                await cluster.alter(P0, strategy, event, *newer, SLOW)
+                await cluster.until(lambda: is_copying(cluster, nodes, link, "n1", "n2"), CONVERGENCE_S)
+                assert await cluster.metastore.get(cluster.keyspace.partition(P0).lock) is None
+                begun = time.monotonic()
+                await cluster.alter(P0, strategy, event + 1, *newer)
+                await cluster.until(lambda newer=newer: cluster.stable(P0) == set(newer))
+                took_s = time.monotonic() - begun
+                print(f"{strategy.value}: joiner {len(newer)}: {took_s:.2f} s after the statement")
+                await cluster.until(lambda newer=newer: cluster.settled(P0, *newer))
+                assert took_s < STATEMENT_S
+    await writer.check()
+
+
+@pytest.mark.parametrize("link", LINKS)
+async def test_a_slow_copy_that_goes_on_is_never_given_up(
+    link: Link, networks: CutNetworks, nodes: CutNodes, cluster: NodeCluster
+) -> None:
+    """M3: it takes many times the joiners' limit, and the first one ends it: the member that was added is the
+    one that votes, its node never lost its lease, and pending was never another one."""
+    await cluster.write_stable(P0, "n1")
+    await cluster.until(lambda: cluster.settled(P0, "n1"))
+    await fill(cluster, link.size)
+    networks.slow(SLOW, rate=link.rate)
+    keys = cluster.keyspace.partition(P0)
+    members: set[str] = set()
+    written: set[int] = set()
+
+    def note(_: frozenset[str]) -> None:
+        configuration, pending = cluster.configuration(P0), cluster.mirrors.partitions.get(keys.pending)
+        if configuration is not None and SLOW in configuration.members:
+            members.add(configuration.members[SLOW].member_id)
+        if pending is not None:
+            written.add(pending.mod_revision)
+
+    cluster.mirrors.partitions.listen(note)
+    node = cluster.mirrors.nodes.get(cluster.keyspace.node(SLOW))
+    async with writing(cluster, P0) as writer:
+        begun = time.monotonic()
+        await cluster.write_pending(P0, "n1", SLOW)
+        await cluster.until(lambda: cluster.settled(P0, "n1", SLOW), 3 * link.copy_s + CONVERGENCE_S)
+        took_s = time.monotonic() - begun
+    print(f"{link.size / MB:.0f} MB: {took_s:.1f} s with a limit of {JOINER_S} s for who is gone")
+    assert took_s > link.copy_s > 3 * JOINER_S
+    assert len(members) == len(written) == 1
+    assert cluster.mirrors.nodes.get(cluster.keyspace.node(SLOW)) == node
+    assert await cluster.metastore.get(cluster.keyspace.given_up(P0)) is None
+    await writer.check()

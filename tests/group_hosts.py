@@ -106,6 +106,9 @@ class Hosts:
     async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
         return True
 
+    async def is_still_wanted(self, partition: PartitionId, term: int, token: int) -> bool:
+        return True
+
     async def on_new_peers_configuration_applied(
         self, partition: PartitionId, applied: Assignments, term: int, token: int
     ) -> None:

@@ -61,6 +61,9 @@ class HeldListener:
     async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
         return await self._inner.on_voters_left_alone(partition, term, token)
 
+    async def is_still_wanted(self, partition: PartitionId, term: int, token: int) -> bool:
+        return await self._inner.is_still_wanted(partition, term, token)
+
     async def on_new_peers_configuration_applied(
         self, partition: PartitionId, applied: Assignments, term: int, token: int
     ) -> None:

@@ -140,6 +140,7 @@ class FailureCode(Enum):
     MEMBER_NOT_STARTED = "MEMBER_NOT_STARTED"
     MIRROR_NOT_RUNNING = "MIRROR_NOT_RUNNING"  # a voter that is to become a learner has no mirror yet
     CATCHING_UP = "CATCHING_UP"  # no failure: what a running change waits for
+    METASTORE_SILENT = "METASTORE_SILENT"  # the same: nobody can tell now what is wanted
     CATCH_UP_TIMEOUT = "CATCH_UP_TIMEOUT"
     NO_MAJORITY = "NO_MAJORITY"
     TRANSFER_FAILED = "TRANSFER_FAILED"
@@ -205,6 +206,11 @@ class GroupListener(Protocol):
     async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
         """Before a step that touches no voter, after one that did: another target may take this one's place
         now. False: it has, or nobody can tell now; the attempt ends."""
+        ...
+
+    async def is_still_wanted(self, partition: PartitionId, term: int, token: int) -> bool:
+        """Before a step that needs the intention as of now (``needs_intention``), from the metastore itself.
+        False: another target is wanted, or nobody can tell; the change waits and asks again."""
         ...
 
     async def on_new_peers_configuration_applied(

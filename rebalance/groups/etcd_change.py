@@ -188,6 +188,8 @@ class EtcdChange:
             else:
                 await self._leave_voters_alone()
             if needs_intention(step, view) and not await self._is_still_wanted():
+                if self._waiting_for != step:
+                    log.info("nobody can tell what is wanted", partition=str(self._partition), step=repr(step))
                 self._waiting_for = step
                 await asyncio.sleep(WAIT_S)
                 continue

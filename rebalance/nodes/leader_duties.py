@@ -239,8 +239,7 @@ class LeaderDuties:
             return False
         try:
             pending = (await self._read(partition))[0].pending
-        except MetastoreError as error:
-            log.info("nobody tells what is wanted", partition=str(partition), error=str(error))
+        except MetastoreError:
             return False
         wanted = token if drive.asked.revision else 0
         return (pending.mod_revision if pending is not None else 0) == wanted

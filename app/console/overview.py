@@ -14,6 +14,7 @@ ZONES_MAX = 12
 
 ADVICE = {
     "NODE_DOWN": "Start the node, or wait: the zone's scale-down time decides when its replicas move.",
+    "NO_MAJORITY": "Start the nodes that are named; if they are gone for good, reset the partition.",
     "MEMBER_FAILED": "Look at the reason; the node goes on trying.",
     "MEMBER_STARTING": "Members are being started; nothing has to be done.",
     "MEMBER_NOT_RESERVED": "The nodes have not answered yet; they reserve a place first.",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import majority
 from rebalance.core.assignments import Assignments
-from rebalance.core.move_status import PartitionView
+from rebalance.core.move_status import PartitionView, unseen_voters
 from rebalance.core.records import LogPosition, MemberRole, MemberState
 from rebalance.core.topology import Topology
 
@@ -66,9 +66,11 @@ def plan_reset(
         raise RefusedError(
             ErrorKind.RECOVERY_STATE_ILLEGAL, "its group was never founded, so there is nothing to reset"
         )
-    living, needed = living_voters(view, alive), majority(len(voters_of(view)))
+    voters = voters_of(view) | unseen_voters(view, alive)
+    living = frozenset(node for node in voters & alive if _is_member(view, node, broken=False))
+    needed = majority(len(voters))
     if len(living) >= needed:
-        message = f"{len(living)} of {len(voters_of(view))} voters live ({', '.join(sorted(living))})"
+        message = f"{len(living)} of {len(voters)} voters live ({', '.join(sorted(living))})"
         raise RefusedError(ErrorKind.RECOVERY_NOT_NEEDED, f"{message}, and {needed} are a majority")
     copies = _copies(view, alive)
     unknown = sorted(node for node, position in copies.items() if position is None)

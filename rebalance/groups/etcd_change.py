@@ -41,10 +41,11 @@ from rebalance.core.records import MemberRole
 from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStatus, FailureKind
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupCalls, GroupMemberCalls
+from rebalance.groups.member_list import group_identity, group_members
 from rebalance.ports.groups import (
     FailureCode,
     GroupListener,
-    GroupMember,
+    Intention,
     MemberUnavailableError,
     PeerSight,
     ReconfigurationFailure,
@@ -56,11 +57,6 @@ WAIT_MIN_S, WAIT_S = 0.02, 0.1
 
 CallsAt = Callable[[PartitionId, str], AbstractAsyncContextManager[GroupCalls]]
 """To another node's member, at its client URL."""
-
-
-def group_identity(partition: PartitionId) -> bytes:
-    """What a group's own store says of itself, under ``IDENTITY_KEY``."""
-    return str(partition).encode()
 
 
 class AttemptEndedError(Exception):
@@ -91,30 +87,6 @@ class Progress:
 
     announced_at: dict[str, float] = field(default_factory=dict)
     awaited_index: dict[int, int] = field(default_factory=dict)
-
-
-def group_members(
-    entries: tuple[EtcdMemberEntry, ...],
-    sights: Mapping[str, PeerSight],
-    leaving: Mapping[str, float],
-) -> tuple[GroupMember, ...]:
-    """Entries with node names: what the members' own nodes say first, then the name that etcd knows."""
-    named: dict[str, GroupMember] = {}
-    for entry in sorted(entries, key=lambda each: each.peer_url not in sights):
-        sight = sights.get(entry.peer_url)
-        name = sight.node if sight else entry.name
-        if not name or name in named:
-            # An earlier incarnation of a node, or a learner that never started: named by its id.
-            name = f"_{entry.member_id:x}"
-        named[name] = GroupMember(
-            node=name,
-            member_id=f"{entry.member_id:x}",
-            role=MemberRole.LEARNER if entry.is_learner else MemberRole.VOTER,
-            peer_url=entry.peer_url,
-            started=bool(entry.name),
-            leaving=entry.peer_url in leaving,
-        )
-    return tuple(named.values())
 
 
 class EtcdChange:
@@ -187,10 +159,7 @@ class EtcdChange:
                 await self._begin_to_touch_voters(joiner)
             else:
                 await self._leave_voters_alone()
-            if needs_intention(step, view) and not await self._is_still_wanted():
-                if self._waiting_for != step:
-                    log.info("nobody can tell what is wanted", partition=str(self._partition), step=repr(step))
-                self._waiting_for = step
+            if needs_intention(step, view) and not await self._is_still_wanted(step):
                 await asyncio.sleep(WAIT_S)
                 continue
             if isinstance(step, Done):
@@ -230,13 +199,24 @@ class EtcdChange:
         finally:
             self.in_call = False
         if not allowed:
-            detail = f"the target of token {self.request.token} is not to be finished"
-            raise AttemptEndedError(ReconfigurationFailure(FailureCode.SUPERSEDED, detail))
+            self._end_as_superseded()
 
-    async def _is_still_wanted(self) -> bool:
-        """While the metastore is silent a target that has been replaced would grow a group that nobody wants,
-        and a voter would go that clients were told of at another time (M12)."""
-        return await self._listener.is_still_wanted(self._partition, self.request.term, self.request.token)
+    async def _is_still_wanted(self, step: Step) -> bool:
+        """False: nobody can tell. While the metastore is silent a target that was replaced would grow a group
+        that nobody wants, and a voter would go that clients were told of for another one (M12)."""
+        request = self.request
+        intention = await self._listener.intention(self._partition, request.term, request.token)
+        if intention is Intention.REPLACED:
+            self._end_as_superseded()
+        if intention is Intention.UNKNOWN and self._waiting_for != step:
+            log.info("nobody can tell what is wanted", partition=str(self._partition), step=repr(step))
+            self._waiting_for = step
+        return intention is Intention.WANTED
+
+    def _end_as_superseded(self) -> None:
+        """Raises AttemptEndedError."""
+        detail = f"the target of token {self.request.token} is not to be finished"
+        raise AttemptEndedError(ReconfigurationFailure(FailureCode.SUPERSEDED, detail))
 
     async def _is_in_sync(self, peer_url: str) -> bool:
         """Whether the joining member has applied what was committed when it was first asked for in this term.

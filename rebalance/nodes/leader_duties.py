@@ -44,6 +44,7 @@ from rebalance.ports.groups import (
     FailureCode,
     GroupHost,
     GroupMember,
+    Intention,
     MemberStatus,
     MemberUnavailableError,
     PeerSight,
@@ -233,16 +234,17 @@ class LeaderDuties:
             log.info("pending not unlocked yet", partition=str(partition), error=str(error))
             return False
 
-    async def is_still_wanted(self, partition: PartitionId, term: int, token: int) -> bool:
+    async def intention(self, partition: PartitionId, term: int, token: int) -> Intention:
         drive = self._drives.get(partition)
         if drive is None or drive.asked is None:
-            return False
+            return Intention.UNKNOWN
         try:
             pending = (await self._read(partition))[0].pending
         except MetastoreError:
-            return False
+            return Intention.UNKNOWN
         wanted = token if drive.asked.revision else 0
-        return (pending.mod_revision if pending is not None else 0) == wanted
+        is_wanted = (pending.mod_revision if pending is not None else 0) == wanted
+        return Intention.WANTED if is_wanted else Intention.REPLACED
 
     async def on_new_peers_configuration_applied(
         self, partition: PartitionId, applied: Assignments, term: int, token: int

@@ -123,6 +123,14 @@ class ChangeAnswer(Enum):
     STALE_TOKEN = "STALE_TOKEN"  # a newer target was asked for already
 
 
+class Intention(Enum):
+    """Whether a target is wanted now."""
+
+    WANTED = "WANTED"
+    REPLACED = "REPLACED"  # another one is: the change ends
+    UNKNOWN = "UNKNOWN"  # nobody can tell: the change waits and asks again
+
+
 class CancelAnswer(Enum):
     CANCELLED = "CANCELLED"
     NOTHING_RUNNING = "NOTHING_RUNNING"
@@ -208,9 +216,9 @@ class GroupListener(Protocol):
         now. False: it has, or nobody can tell now; the attempt ends."""
         ...
 
-    async def is_still_wanted(self, partition: PartitionId, term: int, token: int) -> bool:
-        """Before a step that needs the intention as of now (``needs_intention``), from the metastore itself.
-        False: another target is wanted, or nobody can tell; the change waits and asks again."""
+    async def intention(self, partition: PartitionId, term: int, token: int) -> Intention:
+        """Of the target of ``token``, read from the metastore itself: asked before a step that needs to know it
+        (``needs_intention``)."""
         ...
 
     async def on_new_peers_configuration_applied(

@@ -22,6 +22,7 @@ from rebalance.ports.groups import (
     FailureCode,
     GroupListener,
     GroupMember,
+    Intention,
     MemberUnavailableError,
     PeerSight,
     ReconfigurationFailure,
@@ -46,6 +47,7 @@ class Group:
     """Another target takes this one's place when voters are left alone."""
     silent_for: int = 0
     """How often nobody can tell what is wanted."""
+    answer: Intention = Intention.WANTED
     unserving: frozenset[str] = frozenset()
     """Whose nodes have not said that they serve."""
     told: list[str] = field(default_factory=list)
@@ -109,12 +111,12 @@ class Group:
         self.told.append("unlock")
         return not self.replaces
 
-    async def is_still_wanted(self, partition: PartitionId, term: int, token: int) -> bool:
+    async def intention(self, partition: PartitionId, term: int, token: int) -> Intention:
         if self.silent_for:
             self.silent_for -= 1
             self.told.append("silent")
-            return False
-        return True
+            return Intention.UNKNOWN
+        return self.answer
 
     async def on_new_peers_configuration_applied(
         self, partition: PartitionId, applied: Assignments, term: int, token: int
@@ -231,6 +233,13 @@ async def test_no_living_voter_goes_while_nobody_tells_what_is_wanted() -> None:
     assert await group.change_to("b") == [
         *("lock", "silent", "silent", "lead 2", FailureCode.LEADER_STEPPED_DOWN.value)
     ]
+
+
+async def test_no_voter_goes_for_a_target_that_was_replaced() -> None:
+    """M10: the attempt ends under way, also where nothing is locked; the next one brings the group back."""
+    group = Group({}, answer=Intention.REPLACED)
+    group.entries += [entry("b", 2, is_learner=False)]
+    assert await group.change_to("a") == ["lock", FailureCode.SUPERSEDED.value]
 
 
 class ScriptedHost(SteppedGroupHost):

@@ -20,6 +20,7 @@ from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.hosting.background import Background
 from rebalance.ports.groups import (
     GroupMember,
+    Intention,
     MemberLife,
     MemberStatus,
     PeerSight,
@@ -105,6 +106,9 @@ class Hosts:
 
     async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
         return True
+
+    async def intention(self, partition: PartitionId, term: int, token: int) -> Intention:
+        return Intention.WANTED
 
     async def on_new_peers_configuration_applied(
         self, partition: PartitionId, applied: Assignments, term: int, token: int

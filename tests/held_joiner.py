@@ -23,6 +23,7 @@ from rebalance.nodes.agent import NodeAgent
 from rebalance.ports.groups import (
     GroupListener,
     GroupMember,
+    Intention,
     MemberEndpoints,
     PeerSight,
     ReconfigurationFailure,
@@ -62,6 +63,9 @@ class HeldListener:
 
     async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
         return await self._inner.on_voters_left_alone(partition, term, token)
+
+    async def intention(self, partition: PartitionId, term: int, token: int) -> Intention:
+        return await self._inner.intention(partition, term, token)
 
     async def on_new_peers_configuration_applied(
         self, partition: PartitionId, applied: Assignments, term: int, token: int

@@ -156,6 +156,15 @@ def touches_voters(step: Step, view: GroupView) -> bool:
     return isinstance(step, Promote | MoveLeader | Done)
 
 
+def needs_intention(step: Step, view: GroupView) -> bool:
+    """Whether the step is only taken for what the metastore says now (M12): the next joiner, another leader, a
+    voter that goes. Promoting the joiner that runs, removing a learner and waiting need only the intention that
+    the leader's agent has read in its term."""
+    if isinstance(step, Remove):
+        return step.peer_url in {voter.peer_url for voter in view.voters}
+    return isinstance(step, AddLearner | MoveLeader)
+
+
 def leaves_first(view: GroupView, target: Sequence[str]) -> str | None:
     """The voter that goes first once the group has grown, so that clients may be told while it grows; None when
     nobody goes, or when leadership is handed over before (the next leader's agent tells then).

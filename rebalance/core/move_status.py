@@ -20,6 +20,8 @@ from rebalance.core.records import (
 
 JOINER_GONE = "JOINER_GONE"
 """First word of the cause of a partition that rests without nodes that were gone for too long."""
+NO_MAJORITY = "NO_MAJORITY"
+"""First word of the cause of a partition that has lost the majority of its voters: a reset is the way back."""
 COPY_FAILED = "COPY_FAILED"
 """First word of the reason of a partition whose copies have failed as often as they may (VOL-098)."""
 
@@ -67,6 +69,27 @@ class PartitionView:
 def given_up_of(record: GivenUpRecord | None, processed: int | None) -> tuple[str, ...]:
     """``processed``: the event that the partition has taken up last; a later one asks for everything anew."""
     return record.names() if record is not None and record.event >= (processed or 0) else ()
+
+
+def committed_voters(view: PartitionView) -> frozenset[str]:
+    """Voters of the configuration that the group has committed, as published; empty before there is one."""
+    members = view.configuration.members if view.configuration is not None else {}
+    return frozenset(name for name, each in members.items() if each.role is MemberRole.VOTER)
+
+
+def unseen_voters(view: PartitionView, alive: frozenset[str]) -> frozenset[str]:
+    """Learners of the published configuration that may vote by now: its voters that live would be a majority,
+    answer, and say that their group has no leader. A leader whose new voter dies at once cannot tell anybody
+    that it votes (M11). Only a move adds learners."""
+    voters = committed_voters(view)
+    living = voters & alive
+    if view.configuration is None or view.pending is None or len(living) < majority(len(voters)):
+        return frozenset()
+    records = [view.members.get(name) for name in living]
+    leaderless = all(
+        each is not None and each.state is MemberState.RUNNING and each.position is not None for each in records
+    )
+    return frozenset(view.configuration.members) - voters if leaderless else frozenset()
 
 
 def joiner_gone(view: PartitionView) -> str:
@@ -117,7 +140,7 @@ def _status_of_move(
 
 def _status_at_rest(view: PartitionView, stable: Assignments, alive: frozenset[str]) -> MoveStatus:
     voters = frozenset(stable.peers)
-    blocked = _first_of(_down(stable.nodes, alive), _failed(view, voters))
+    blocked = _first_of(_no_majority(view, alive), _down(stable.nodes, alive), _failed(view, voters))
     if blocked is not None:
         return blocked
     running = {node for node, member in view.members.items() if member.state is MemberState.RUNNING}
@@ -173,13 +196,14 @@ def _majority_lost(stable: Assignments, alive: frozenset[str]) -> MoveStatus | N
 
 
 def _no_majority(view: PartitionView, alive: frozenset[str]) -> MoveStatus | None:
-    """The group has changed its voters already, and so many of them are gone that no move can go on (M11)."""
-    members = view.configuration.members if view.configuration is not None else {}
-    voters = frozenset(name for name, each in members.items() if each.role is MemberRole.VOTER)
-    changed = view.stable is not None and voters != frozenset(view.stable.peers)
-    if not changed or not voters or len(voters & alive) >= majority(len(voters)):
+    """So many voters are gone that no move can go on, and nothing can be written (M11). A group of one that is
+    down has nothing to be a majority of."""
+    if view.pending is not None and view.pending.forced:
+        return None  # it is being founded anew
+    voters = committed_voters(view) | unseen_voters(view, alive)
+    if len(voters) < 2 or len(voters & alive) >= majority(len(voters)):
         return None
-    return MoveStatus(MoveState.WAITING, f"NO_MAJORITY: {', '.join(sorted(voters - alive))}")
+    return MoveStatus(MoveState.WAITING, f"{NO_MAJORITY}: {', '.join(sorted(voters - alive))}")
 
 
 def _failed(view: PartitionView, wanted: frozenset[str]) -> MoveStatus | None:

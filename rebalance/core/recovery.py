@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import majority
 from rebalance.core.assignments import Assignments
-from rebalance.core.move_status import PartitionView
+from rebalance.core.move_status import PartitionView, unseen_voters
 from rebalance.core.recovery_candidates import (
     Candidate,
     Use,
@@ -106,7 +106,8 @@ def plan_reset(
         raise RefusedError(
             ErrorKind.RECOVERY_STATE_ILLEGAL, "its group was never founded, so there is nothing to reset"
         )
-    voters, living = voters_of(view), living_voters(view, alive)
+    unseen = unseen_voters(view, alive)
+    voters, living = voters_of(view) | unseen, living_voters(view, alive, unseen)
     needed = majority(len(voters))
     if len(living) >= needed:
         message = f"{len(living)} of {len(voters)} voters live ({', '.join(sorted(living))})"

@@ -94,9 +94,13 @@ def voters_of(view: PartitionView) -> frozenset[str]:
     return frozenset(view.stable.peers) if view.stable is not None else frozenset()
 
 
-def living_voters(view: PartitionView, alive: frozenset[str]) -> frozenset[str]:
-    """Voters whose node lives and whose member runs or is about to: learners never count."""
-    return frozenset(node for node in voters_of(view) if node in alive and _is_running_voter(view, node))
+def living_voters(
+    view: PartitionView, alive: frozenset[str], unseen: frozenset[str] = frozenset()
+) -> frozenset[str]:
+    """Voters whose node lives and whose member runs or is about to. ``unseen``: learners that may vote by now;
+    no other learner counts."""
+    voters = voters_of(view) | unseen
+    return frozenset(node for node in voters & alive if _is_running_member(view, node))
 
 
 def absent_holders(view: PartitionView, alive: frozenset[str]) -> tuple[str, ...]:
@@ -128,7 +132,7 @@ def listed_member(view: PartitionView, node: str) -> MemberRecord | None:
     return member
 
 
-def _is_running_voter(view: PartitionView, node: str) -> bool:
+def _is_running_member(view: PartitionView, node: str) -> bool:
     member = listed_member(view, node)
     return member is not None and member.state is not MemberState.FAILED
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -32,6 +32,7 @@ from rebalance.core.group_steps import (
     WaitMirror,
     WaitStart,
     leaves_first,
+    needs_intention,
     next_step,
     touches_voters,
 )
@@ -40,10 +41,11 @@ from rebalance.core.records import MemberRole
 from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStatus, FailureKind
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupCalls, GroupMemberCalls
+from rebalance.groups.member_list import group_identity, group_members
 from rebalance.ports.groups import (
     FailureCode,
     GroupListener,
-    GroupMember,
+    Intention,
     MemberUnavailableError,
     PeerSight,
     ReconfigurationFailure,
@@ -55,11 +57,6 @@ WAIT_MIN_S, WAIT_S = 0.02, 0.1
 
 CallsAt = Callable[[PartitionId, str], AbstractAsyncContextManager[GroupCalls]]
 """To another node's member, at its client URL."""
-
-
-def group_identity(partition: PartitionId) -> bytes:
-    """What a group's own store says of itself, under ``IDENTITY_KEY``."""
-    return str(partition).encode()
 
 
 class AttemptEndedError(Exception):
@@ -92,30 +89,6 @@ class Progress:
     awaited_index: dict[int, int] = field(default_factory=dict)
 
 
-def group_members(
-    entries: tuple[EtcdMemberEntry, ...],
-    sights: Mapping[str, PeerSight],
-    leaving: Mapping[str, float],
-) -> tuple[GroupMember, ...]:
-    """Entries with node names: what the members' own nodes say first, then the name that etcd knows."""
-    named: dict[str, GroupMember] = {}
-    for entry in sorted(entries, key=lambda each: each.peer_url not in sights):
-        sight = sights.get(entry.peer_url)
-        name = sight.node if sight else entry.name
-        if not name or name in named:
-            # An earlier incarnation of a node, or a learner that never started: named by its id.
-            name = f"_{entry.member_id:x}"
-        named[name] = GroupMember(
-            node=name,
-            member_id=f"{entry.member_id:x}",
-            role=MemberRole.LEARNER if entry.is_learner else MemberRole.VOTER,
-            peer_url=entry.peer_url,
-            started=bool(entry.name),
-            leaving=entry.peer_url in leaving,
-        )
-    return tuple(named.values())
-
-
 class EtcdChange:
     """``run`` is one attempt; ``in_call`` is true inside a step that cannot be interrupted, ``touches_voters``
     from the listener's leave for such steps until they are over."""
@@ -145,6 +118,8 @@ class EtcdChange:
         self._waiting_for: Step | None = None
         self._waiting_since = 0.0
         self._entries: tuple[EtcdMemberEntry, ...] = ()
+        self._answers: dict[int, EtcdStatus | None] = {}
+        """Of joiners that were asked since the leader's own status was read."""
 
     async def run(self) -> None:
         """Calls exactly one of the two hooks, unless it is cancelled."""
@@ -184,6 +159,9 @@ class EtcdChange:
                 await self._begin_to_touch_voters(joiner)
             else:
                 await self._leave_voters_alone()
+            if needs_intention(step, view) and not await self._is_still_wanted(step):
+                await asyncio.sleep(WAIT_S)
+                continue
             if isinstance(step, Done):
                 await self._store_list(view)
                 await self._publish()
@@ -221,8 +199,24 @@ class EtcdChange:
         finally:
             self.in_call = False
         if not allowed:
-            detail = f"the target of token {self.request.token} is not to be finished"
-            raise AttemptEndedError(ReconfigurationFailure(FailureCode.SUPERSEDED, detail))
+            self._end_as_superseded()
+
+    async def _is_still_wanted(self, step: Step) -> bool:
+        """False: nobody can tell. While the metastore is silent a target that was replaced would grow a group
+        that nobody wants, and a voter would go that clients were told of for another one (M12)."""
+        request = self.request
+        intention = await self._listener.intention(self._partition, request.term, request.token)
+        if intention is Intention.REPLACED:
+            self._end_as_superseded()
+        if intention is Intention.UNKNOWN and self._waiting_for != step:
+            log.info("nobody can tell what is wanted", partition=str(self._partition), step=repr(step))
+            self._waiting_for = step
+        return intention is Intention.WANTED
+
+    def _end_as_superseded(self) -> None:
+        """Raises AttemptEndedError."""
+        detail = f"the target of token {self.request.token} is not to be finished"
+        raise AttemptEndedError(ReconfigurationFailure(FailureCode.SUPERSEDED, detail))
 
     async def _is_in_sync(self, peer_url: str) -> bool:
         """Whether the joining member has applied what was committed when it was first asked for in this term.
@@ -233,14 +227,32 @@ class EtcdChange:
         if self._status is None or not entry.client_url:
             return False
         awaited = self._progress.awaited_index.setdefault(entry.member_id, self._status.commit_index)
-        try:
+        status = await self._answer_of(entry)
+        return status is not None and status.applied_index >= awaited
+
+    async def _answer_of(self, entry: EtcdMemberEntry) -> EtcdStatus | None:
+        """What the joining member itself says, asked once after each look at the leader; None: nothing."""
+        if entry.member_id in self._answers or not entry.client_url:
+            return self._answers.get(entry.member_id)
+        status = None
+        with suppress(CallFailedError):
             if entry.client_url not in self._joiners:
                 calls = self._calls_at(self._partition, entry.client_url)
                 self._joiners[entry.client_url] = await self._opened.enter_async_context(calls)
             status = await self._joiners[entry.client_url].status()
-        except CallFailedError:
+        is_other = status is not None and status.member_id != entry.member_id
+        self._answers[entry.member_id] = None if is_other else status
+        return self._answers[entry.member_id]
+
+    async def _serves(self, entry: EtcdMemberEntry, sights: Mapping[str, PeerSight]) -> bool:
+        """Joined and serving clients. A joiner of the target is asked itself where its node has not said so:
+        what nodes say goes through the metastore."""
+        if not entry.name or entry.peer_url not in sights:
             return False
-        return status.member_id == entry.member_id and status.applied_index >= awaited
+        if sights[entry.peer_url].serving:
+            return True
+        joins = entry.is_learner and entry.peer_url in self.request.target_urls
+        return joins and await self._answer_of(entry) is not None
 
     async def _observe(self) -> GroupView:
         """The list as of now, or the end of the attempt when this member no longer leads in the same term."""
@@ -249,6 +261,7 @@ class EtcdChange:
             detail = f"term {self.request.term} is over, now {status.term}"
             raise AttemptEndedError(ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, detail))
         self._entries = await self._member.entries(linearizable=True)
+        self._answers.clear()
         sights = self._listener.peers(self._partition)
         learners = frozenset(self.request.target.learners)
         awaited = {url for url, each in sights.items() if each.mirror_missing and each.node in learners}
@@ -258,13 +271,14 @@ class EtcdChange:
                 peer_url=entry.peer_url,
                 role=MemberRole.LEARNER if entry.is_learner else MemberRole.VOTER,
                 joined=bool(entry.name),
-                # Joined and serving clients: a voter that does not cannot lead.
-                started=bool(entry.name) and entry.peer_url in sights and sights[entry.peer_url].serving,
+                started=serves,
                 down=entry.peer_url not in sights or sights[entry.peer_url].down,
                 announced=self._progress.announced_at.get(entry.peer_url, float("inf")) <= announced_before,
                 mirror_awaited=entry.peer_url in awaited,
             )
-            for entry in self._entries
+            for entry, serves in zip(
+                self._entries, [await self._serves(each, sights) for each in self._entries], strict=True
+            )
         )
         leader = next((each.peer_url for each in self._entries if each.member_id == status.leader_id), "")
         return GroupView(members, leader)
@@ -394,6 +408,8 @@ class EtcdChange:
                 return ReconfigurationFailure(FailureCode.NO_MAJORITY, "", down[0] if down else "")
             case WaitMirror(peer_url):
                 return ReconfigurationFailure(FailureCode.MIRROR_NOT_RUNNING, "", peer_url)
+            case AddLearner() | MoveLeader() | Remove():
+                return ReconfigurationFailure(FailureCode.METASTORE_SILENT, "")
         return None
 
 

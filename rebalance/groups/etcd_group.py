@@ -25,12 +25,11 @@ from rebalance.groups.etcd_change import (
     ChangeRequest,
     EtcdChange,
     Progress,
-    group_identity,
-    group_members,
 )
 from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupCalls, GroupMemberProcess, ReservationBook
+from rebalance.groups.member_list import group_identity, group_members
 from rebalance.groups.reservations import Reservations
 from rebalance.hosting.background import Background, describe
 from rebalance.hosting.etcd_binary import find_etcd, remember

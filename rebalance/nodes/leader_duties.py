@@ -38,11 +38,13 @@ from rebalance.nodes.obstacles import explained, obstacle
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.recent_writes import RecentWrites
 from rebalance.nodes.strategy_duties import MOVED_ON, StrategyDuties, read_assignments
+from rebalance.nodes.wanted import Wanted, revision_of, urls_of, wanted_of
 from rebalance.ports.groups import (
     ChangeAnswer,
     FailureCode,
     GroupHost,
     GroupMember,
+    Intention,
     MemberStatus,
     MemberUnavailableError,
     PeerSight,
@@ -65,21 +67,12 @@ NO_ATTEMPTS = CopyAttempts()
 FailureHandler = Callable[[PartitionId, ReconfigurationFailure], None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """``revision``: of pending; 0 means back to stable. A member that comes back has another peer URL."""
-
-    target: Assignments
-    revision: int
-    urls: dict[str, str]
-
-
 @dataclass(slots=True)
 class _Drive:
     """One led group's running intention. ``attempts`` are those since the member list last changed."""
 
     elected: bool = False
-    asked: _Wanted | None = None
+    asked: Wanted | None = None
     """What the change that runs was asked for."""
     members: frozenset[tuple[str, MemberRole]] = frozenset()
     attempts: CopyAttempts = NO_ATTEMPTS
@@ -135,7 +128,7 @@ class LeaderDuties:
             return None  # a dropped zone, or not yet in the mirror
         partition = view.partition
         drive = self._drives.setdefault(partition, _Drive())
-        circumstances = (self._rules().revision, _revision(view), view.living)
+        circumstances = (self._rules().revision, revision_of(view), view.living)
         drive.attempts = drive.attempts.under(circumstances, _now_s())
         drive.beats_through = status.endpoints.client_url if view.learning else ""
         members = await self._host.configuration(partition)
@@ -143,17 +136,17 @@ class LeaderDuties:
             view.pending is None
             and not drive.elected
             and not status.changing
-            and {each.peer_url for each in members} == set(_urls(view, view.stable.value).values())
+            and {each.peer_url for each in members} == set(urls_of(view, view.stable.value).values())
         )
         if at_rest:
             stable = view.stable.value
             drive.attempts = NO_ATTEMPTS
-            drive.obstacle = obstacle(view, stable, _urls(view, stable), members)
+            drive.obstacle = obstacle(view, stable, urls_of(view, stable), members)
         elif await self._joiners.look(view, members):
             drive.elected, drive.asked, drive.attempts = True, None, NO_ATTEMPTS
         elif await self._unlocked(view, status) or await self._cancelled(view, status.term):
             drive.elected, drive.asked = True, None
-        elif not (status.changing and drive.asked == _wanted(view)):
+        elif not (status.changing and drive.asked == wanted_of(view)):
             await self._drive(view, status, drive)
         size = rounded_size(status.size_bytes)
         await self._publish(view, status.term, members, self._reason(view, status, drive), size)
@@ -241,6 +234,18 @@ class LeaderDuties:
             log.info("pending not unlocked yet", partition=str(partition), error=str(error))
             return False
 
+    async def intention(self, partition: PartitionId, term: int, token: int) -> Intention:
+        drive = self._drives.get(partition)
+        if drive is None or drive.asked is None:
+            return Intention.UNKNOWN
+        try:
+            pending = (await self._read(partition))[0].pending
+        except MetastoreError:
+            return Intention.UNKNOWN
+        wanted = token if drive.asked.revision else 0
+        is_wanted = (pending.mod_revision if pending is not None else 0) == wanted
+        return Intention.WANTED if is_wanted else Intention.REPLACED
+
     async def on_new_peers_configuration_applied(
         self, partition: PartitionId, applied: Assignments, term: int, token: int
     ) -> None:
@@ -281,7 +286,7 @@ class LeaderDuties:
         wanted = observed.pending or observed.stable
         target = readable(wanted, Assignments.decode)
         token = observed.pending.mod_revision if observed.pending else revision
-        urls = _urls(view, target)
+        urls = urls_of(view, target)
         members = await self._host.configuration(view.partition, linearizable=True)
         voters = {each.peer_url for each in members if each.role is MemberRole.VOTER}
         is_applied = voters == set(urls.values()) and len(members) == len(target.peers) == len(urls)
@@ -299,13 +304,13 @@ class LeaderDuties:
             drive.elected = await self._strategy.unlock(view.partition, status.term) in MOVED_ON
             if drive.elected:
                 return
-        asked = _Wanted(target, observed.pending.mod_revision if observed.pending else 0, urls)
+        asked = Wanted(target, observed.pending.mod_revision if observed.pending else 0, urls)
         if status.changing and drive.asked == asked:
             return
         drive.obstacle = obstacle(view, target, urls, members)
         if drive.obstacle:
             return
-        stable_urls = tuple(_urls(view, readable(observed.stable, Assignments.decode)).values())
+        stable_urls = tuple(urls_of(view, readable(observed.stable, Assignments.decode)).values())
         answer = await self._host.change_peers_and_learners(
             view.partition, status.term, token, target, urls, stable_urls
         )
@@ -423,24 +428,3 @@ class LeaderDuties:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _revision(view: PartitionView) -> int:
-    return view.pending.mod_revision if view.pending is not None else 0
-
-
-def _wanted(view: PartitionView) -> _Wanted | None:
-    """What the mirror shows as wanted now."""
-    if view.pending is not None:
-        target = view.pending.value
-        return _Wanted(target, view.pending.mod_revision, _urls(view, target))
-    return _Wanted(view.stable.value, 0, _urls(view, view.stable.value)) if view.stable else None
-
-
-def _urls(view: PartitionView, target: Assignments) -> dict[str, str]:
-    """Peer URLs of the target's nodes, as far as they have reserved a member."""
-    return {
-        name: view.records[name].value.peer_url
-        for name in target.peers
-        if name in view.records and view.records[name].value.peer_url
-    }

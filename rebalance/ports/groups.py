@@ -123,6 +123,14 @@ class ChangeAnswer(Enum):
     STALE_TOKEN = "STALE_TOKEN"  # a newer target was asked for already
 
 
+class Intention(Enum):
+    """Whether a target is wanted now."""
+
+    WANTED = "WANTED"
+    REPLACED = "REPLACED"  # another one is: the change ends
+    UNKNOWN = "UNKNOWN"  # nobody can tell: the change waits and asks again
+
+
 class CancelAnswer(Enum):
     CANCELLED = "CANCELLED"
     NOTHING_RUNNING = "NOTHING_RUNNING"
@@ -140,6 +148,7 @@ class FailureCode(Enum):
     MEMBER_NOT_STARTED = "MEMBER_NOT_STARTED"
     MIRROR_NOT_RUNNING = "MIRROR_NOT_RUNNING"  # a voter that is to become a learner has no mirror yet
     CATCHING_UP = "CATCHING_UP"  # no failure: what a running change waits for
+    METASTORE_SILENT = "METASTORE_SILENT"  # the same: nobody can tell now what is wanted
     CATCH_UP_TIMEOUT = "CATCH_UP_TIMEOUT"
     NO_MAJORITY = "NO_MAJORITY"
     TRANSFER_FAILED = "TRANSFER_FAILED"
@@ -207,6 +216,11 @@ class GroupListener(Protocol):
     async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
         """Before a step that touches no voter, after one that did: another target may take this one's place
         now. False: it has, or nobody can tell now; the attempt ends."""
+        ...
+
+    async def intention(self, partition: PartitionId, term: int, token: int) -> Intention:
+        """Of the target of ``token``, read from the metastore itself: asked before a step that needs to know it
+        (``needs_intention``)."""
         ...
 
     async def on_new_peers_configuration_applied(

@@ -22,6 +22,7 @@ from rebalance.ports.groups import (
     FailureCode,
     GroupListener,
     GroupMember,
+    Intention,
     MemberUnavailableError,
     PeerSight,
     ReconfigurationFailure,
@@ -44,6 +45,11 @@ class Group:
     """Promotions that the group still refuses."""
     replaces: bool = False
     """Another target takes this one's place when voters are left alone."""
+    silent_for: int = 0
+    """How often nobody can tell what is wanted."""
+    answer: Intention = Intention.WANTED
+    unserving: frozenset[str] = frozenset()
+    """Whose nodes have not said that they serve."""
     told: list[str] = field(default_factory=list)
 
     @property
@@ -67,6 +73,14 @@ class Group:
         self.told.append(f"promote {found.peer_url}")
         self.entries[member_id - 1] = replace(found, is_learner=False)
 
+    async def remove(self, member_id: int) -> None:
+        found = next(each for each in self.entries if each.member_id == member_id)
+        self.told.append(f"remove {found.peer_url}")
+        self.entries.remove(found)
+
+    async def move_leader(self, member_id: int) -> None:
+        self.told.append(f"lead {member_id}")
+
     async def claim_identity(self, identity: bytes) -> None:
         self.told.append("write")
 
@@ -77,7 +91,10 @@ class Group:
     # What a listener is told.
 
     def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
-        return {each.peer_url: PeerSight(each.peer_url) for each in self.entries}
+        return {
+            each.peer_url: PeerSight(each.peer_url, serving=each.peer_url not in self.unserving)
+            for each in self.entries
+        }
 
     async def on_configuration_committed(
         self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]
@@ -93,6 +110,13 @@ class Group:
     async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
         self.told.append("unlock")
         return not self.replaces
+
+    async def intention(self, partition: PartitionId, term: int, token: int) -> Intention:
+        if self.silent_for:
+            self.silent_for -= 1
+            self.told.append("silent")
+            return Intention.UNKNOWN
+        return self.answer
 
     async def on_new_peers_configuration_applied(
         self, partition: PartitionId, applied: Assignments, term: int, token: int
@@ -181,6 +205,41 @@ async def test_what_takes_the_targets_place_between_joiners_ends_the_attempt() -
     """M7: before the next joiner is added."""
     told = await Group({"b": [500]}, replaces=True).change_to("a", "b", "c")
     assert told == ["add b", "b at 500", "lock 2", "promote b", "unlock", FailureCode.SUPERSEDED.value]
+
+
+async def test_the_next_joiner_waits_until_somebody_tells_what_is_wanted() -> None:
+    """M12: the first one is promoted meanwhile, though its node cannot say that it serves."""
+    group = Group({"b": [None, 500], "c": [500]}, unserving=frozenset("b"))
+    group.entries.append(entry("b", 2, is_learner=True))
+    group.silent_for = 2
+    told = await group.change_to("a", "b", "c")
+    assert told == [
+        *("b at 500", "lock 2", "promote b", "unlock", "silent", "silent"),
+        *("add c", "c at 500", "lock 3", "promote c", "applied"),
+    ]
+
+
+async def test_no_living_voter_goes_while_nobody_tells_what_is_wanted() -> None:
+    """M12: neither is one removed, nor does another one lead so that it can be. What a learner is in the way of
+    goes on."""
+    group = Group({})
+    group.entries += [entry("b", 2, is_learner=False), entry("c", 3, is_learner=True)]
+    group.silent_for = 3
+    assert await group.change_to("a") == [
+        *("remove c", "lock", "silent", "silent", "silent", "remove b", "write", "applied")
+    ]
+    group = Group({}, silent_for=2)
+    group.entries += [entry("b", 2, is_learner=False)]
+    assert await group.change_to("b") == [
+        *("lock", "silent", "silent", "lead 2", FailureCode.LEADER_STEPPED_DOWN.value)
+    ]
+
+
+async def test_no_voter_goes_for_a_target_that_was_replaced() -> None:
+    """M10: the attempt ends under way, also where nothing is locked; the next one brings the group back."""
+    group = Group({}, answer=Intention.REPLACED)
+    group.entries += [entry("b", 2, is_learner=False)]
+    assert await group.change_to("a") == ["lock", FailureCode.SUPERSEDED.value]
 
 
 class ScriptedHost(SteppedGroupHost):

@@ -24,6 +24,7 @@ from rebalance.core.group_steps import (
     WaitMirror,
     WaitStart,
     leaves_first,
+    needs_intention,
     next_step,
     stage_of,
 )
@@ -134,6 +135,25 @@ def test_an_empty_target_is_refused() -> None:
     """A group cannot be reconfigured away."""
     with pytest.raises(ValueError, match="at least one voter"):
         next_step(view(voter("a")), ())
+
+
+@pytest.mark.parametrize(
+    ("step", "needs"),
+    [
+        (Promote("l"), False),
+        (Remove("l"), False),
+        (WaitStart("l"), False),
+        # It names the voter to clients, and waits until that is published.
+        (AnnounceLeaving("b"), False),
+        (Done(), False),
+        (AddLearner("d"), True),
+        (MoveLeader(("b",)), True),
+        (Remove("b"), True),
+    ],
+)
+def test_what_needs_to_know_what_is_wanted_now(step: Step, needs: bool) -> None:
+    """M12: the running joiner is promoted, a learner goes; no next joiner, and no living voter goes."""
+    assert needs_intention(step, view(voter("a"), voter("b"), learner("l"))) is needs
 
 
 NAMES = "abcdef"

@@ -11,6 +11,7 @@ from rebalance.core.move_status import MoveState, PartitionView, partition_statu
 from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,
+    LogPosition,
     MemberRecord,
     MemberRole,
     MemberState,
@@ -50,6 +51,38 @@ PROMOTED = replace(learning(learner(MemberState.RUNNING)), pending=THREE)
 MOVE = replace(DONE, stable=ONE, pending=THREE, configuration=configuration(ONE))
 
 
+FORCED = Assignments(("n1",), forced=7)
+TWO = Assignments(("n1", "n2"))
+
+
+def at_rest(*nodes: str) -> PartitionView:
+    peers = Assignments(nodes)
+    return PartitionView(peers, peers, None, None, True, dict.fromkeys(nodes, member()), configuration(peers))
+
+
+def growing() -> PartitionView:
+    """From n1 to n1 and n2, which copies as far as anybody has said; n1 has had no leader for a while."""
+    leaderless = replace(member(), position=LogPosition(5, 6, True))
+    found = configuration(ONE, Stage.CATCHING_UP)
+    learner = ConfiguredMember("2", MemberRole.LEARNER, "http://x:1")
+    found = replace(found, members={**found.members, "n2": learner})
+    members = {"n1": leaderless, "n2": member()}
+    return PartitionView(TWO, ONE, TWO, None, True, members, found)
+
+
+GROWN = growing()
+
+
+def led_by(view: PartitionView, node: str) -> PartitionView:
+    return replace(view, members={**view.members, node: member()})
+
+
+def starting(view: PartitionView, node: str) -> PartitionView:
+    """What does not answer yet has no leader to tell of."""
+    held = replace(view.members[node], state=MemberState.STARTING)
+    return replace(view, members={**view.members, node: held})
+
+
 @pytest.mark.parametrize(
     ("view", "alive", "state", "cause"),
     [
@@ -68,6 +101,16 @@ MOVE = replace(DONE, stable=ONE, pending=THREE, configuration=configuration(ONE)
             MoveState.WAITING,
             "NODE_DOWN: n2",
         ),
+        # A group of two that has lost one, at rest; a group of one has no majority to lose.
+        (at_rest("n1", "n2"), frozenset(("n1",)), MoveState.WAITING, "NO_MAJORITY: n2"),
+        (at_rest("n1"), frozenset(("n2",)), MoveState.WAITING, "NODE_DOWN: n1"),
+        (replace(DONE, pending=FORCED), frozenset(("n1",)), MoveState.WAITING, "NODE_DOWN: n2, n3"),
+        # Promoted, and nobody could say so: the old voter answers and has no leader.
+        (GROWN, frozenset(("n1",)), MoveState.WAITING, "NO_MAJORITY: n2"),
+        (led_by(GROWN, "n1"), frozenset(("n1",)), MoveState.WAITING, "NODE_DOWN: n2"),
+        (starting(GROWN, "n1"), frozenset(("n1",)), MoveState.WAITING, "NODE_DOWN: n2"),
+        (replace(GROWN, pending=ONE), frozenset(("n1",)), MoveState.WAITING, "NO_MAJORITY: n2"),
+        (GROWN, frozenset(("n1", "n2")), MoveState.MOVING, "CATCHING_UP"),
         (replace(DONE, stable=ONE, given_up=("n3",)), ALIVE, MoveState.WAITING, "JOINER_GONE: n3"),
         (replace(DONE, given_up=("n3",)), ALIVE, MoveState.DONE, ""),
         (

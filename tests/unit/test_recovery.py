@@ -136,6 +136,16 @@ def test_automatic_reset(seen: PartitionView, alive: str, survivor: str, then: s
     assert (plan.survivor, plan.then) == (survivor, assigned(then) if then else None)
 
 
+def test_a_promotion_that_nobody_could_publish_is_reckoned_with() -> None:
+    """M11: a, the only published voter, says that it has no leader, so b votes by now. While a leads nothing is
+    lost, and when b is back they are a majority."""
+    lost = view("a", {"a": 5, "b": 0}, pending="ab", learners="b")
+    assert plan_reset(lost, frozenset("a"), "ab").survivor == "a"
+    assert refusal(lost, "ab").kind is ErrorKind.RECOVERY_NOT_NEEDED
+    led = view("a", {"a": 0, "b": 0}, pending="ab", learners="b")
+    assert refusal(led, "a").kind is ErrorKind.RECOVERY_NOT_NEEDED
+
+
 def test_refusals() -> None:
     """S186, S189, S190, S200, S206: each with a kind of its own, and what would help."""
     kept = refusal(view("abc"), "ab")

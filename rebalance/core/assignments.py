@@ -76,6 +76,7 @@ _ASSIGNMENTS = Codec(
     omit=("forced", "empty", "strategy"),
     required=("learners",),
     order=("peers", "learners", "forced", "empty", "strategy"),
+    remembered=4_096,
 )
 
 

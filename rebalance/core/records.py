@@ -15,6 +15,9 @@ from typing import Any, Self
 from catalog.core.codec import Codec, Form, Unknown, pairs
 from catalog.core.zone import DEFAULT_ENGINE, Node
 
+REMEMBERED = 4_096
+"""Records of members and configurations that are decoded once."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
@@ -149,7 +152,7 @@ class MemberRecord:
         return _MEMBER.decode(value)
 
 
-_MEMBER = Codec(MemberRecord, omit=("mirror", "position"))
+_MEMBER = Codec(MemberRecord, omit=("mirror", "position"), remembered=REMEMBERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +218,7 @@ class ConfigurationRecord:
         return _CONFIGURATION.decode(value)
 
 
-_CONFIGURATION = Codec(ConfigurationRecord, required=("members", "reason"))
+_CONFIGURATION = Codec(ConfigurationRecord, required=("members", "reason"), remembered=REMEMBERED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from catalog.core.errors import ErrorKind, RefusedError
@@ -77,7 +78,8 @@ class Codec(Generic[T]):
     """``omit``: fields that are left out while they have their default. ``required``: fields with a default
     that every build has written. ``order``: of the document, where it is not the dataclass's; what it does not
     name is not stored. ``forms``: of fields that are written in another way than their type. ``inline``: fields
-    whose own fields are the document's.
+    whose own fields are the document's. ``remembered``: so many values are decoded once and shared from then
+    on, for small records that are looked at again and again.
     """
 
     def __init__(
@@ -89,8 +91,10 @@ class Codec(Generic[T]):
         order: Sequence[str] = (),
         forms: Mapping[str, Form] | None = None,
         inline: Mapping[str, Codec[Any]] | None = None,
+        remembered: int = 0,
     ) -> None:
         self._cls = cls
+        self._decode = lru_cache(remembered)(self._decoded) if remembered else self._decoded
         self._inline: dict[str, Codec[Any]] = dict(inline or {})
         hints = get_type_hints(cls)
         self._keeps = UNKNOWN in hints
@@ -115,6 +119,9 @@ class Codec(Generic[T]):
 
     def decode(self, value: bytes) -> T:
         """Raises RecordNotReadableError, whatever the bytes are."""
+        return self._decode(value)
+
+    def _decoded(self, value: bytes) -> T:
         document = load(value)
         try:
             return self.value(document)

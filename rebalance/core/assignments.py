@@ -78,6 +78,7 @@ _ASSIGNMENTS = Codec(
     omit=("forced", "empty", "strategy", "absent"),
     required=("learners",),
     order=("peers", "learners", "forced", "empty", "strategy", "absent"),
+    remembered=4_096,
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from catalog.core.zone import ZoneId
 from rebalance.core.epoch import FIRST_EPOCH, split_event_revision
@@ -18,6 +19,10 @@ class PartitionId:
 
     def __str__(self) -> str:
         return f"{self.zone_id}/{self.partition}"
+
+
+ASSIGNING = ("assignments/stable", "assignments/pending")
+"""Fields of a partition that say which nodes hold it, or are to hold it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,16 +200,7 @@ class Keyspace:
         return f"{self.members}{partition.zone_id}/{partition.partition}/{node}"
 
     def partition(self, partition: PartitionId) -> PartitionKeys:
-        base = f"{self.partitions}{partition.zone_id}/{partition.partition}/"
-        return PartitionKeys(
-            stable=f"{base}assignments/stable",
-            pending=f"{base}assignments/pending",
-            planned=f"{base}assignments/planned",
-            trigger=f"{base}assignments/change.trigger.revision",
-            group=f"{base}group",
-            configuration=f"{base}configuration",
-            lock=f"{base}assignments/pending.lock",
-        )
+        return _partition_keys(f"{self.partitions}{partition.zone_id}/{partition.partition}/")
 
     def restarts(self, partition: PartitionId) -> str:
         """Below it a key for each node whose member is asked to restart."""
@@ -251,11 +247,28 @@ class Keyspace:
         return None if match is None else ZoneId(int(match[0]))
 
 
+KEYS_REMEMBERED = 16_384
+"""The same few keys are looked at again and again."""
+
 # As they are written: other spellings of a number would be other keys of the same thing.
 _ZONE = re.compile(r"0|[1-9][0-9]{0,17}")
 _PARTITION = re.compile(r"(0|[1-9][0-9]{0,17})/(0|[1-9][0-9]{0,8})/(.+)")
 
 
+@lru_cache(KEYS_REMEMBERED)
+def _partition_keys(base: str) -> PartitionKeys:
+    return PartitionKeys(
+        stable=f"{base}{ASSIGNING[0]}",
+        pending=f"{base}{ASSIGNING[1]}",
+        planned=f"{base}assignments/planned",
+        trigger=f"{base}assignments/change.trigger.revision",
+        group=f"{base}group",
+        configuration=f"{base}configuration",
+        lock=f"{base}assignments/pending.lock",
+    )
+
+
+@lru_cache(KEYS_REMEMBERED)
 def _parsed(key: str, prefix: str) -> tuple[PartitionId, str] | None:
     match = _PARTITION.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
     return None if match is None else (PartitionId(ZoneId(int(match[1])), int(match[2])), match[3])

@@ -15,6 +15,9 @@ from typing import Any, Self
 from catalog.core.codec import Codec, Form, Unknown, optional, pairs
 from catalog.core.zone import DEFAULT_ENGINE, Node
 
+REMEMBERED = 4_096
+"""Records of members and configurations that are decoded once."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
@@ -167,6 +170,7 @@ _MEMBER = Codec(
         "mirror": optional(Codec(MirrorRecord, omit=("complete_revision", "generation"))),
         "position": optional(Codec(LogPosition, omit=("revision",))),
     },
+    remembered=REMEMBERED,
 )
 
 
@@ -254,7 +258,7 @@ class ConfigurationRecord:
         return _CONFIGURATION.decode(value)
 
 
-_CONFIGURATION = Codec(ConfigurationRecord, required=("members", "reason"))
+_CONFIGURATION = Codec(ConfigurationRecord, required=("members", "reason"), remembered=REMEMBERED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from rebalance.core.keys import PartitionId
@@ -18,9 +18,15 @@ from rebalance.groups.simulated_raft import (
 )
 from rebalance.ports.groups import MemberEndpoints
 
+TOLD_S = (0.0, 0.2)
+"""How long after a change of a member its node hears of it."""
+
+Told = Callable[[PartitionId, float], None]
+"""A member or a mirror of the partition is another one after so many seconds."""
+
 
 class SimulatedCluster:
-    """All groups and disks. ``observer`` is told of what happens to them."""
+    """All groups and disks. ``observer`` is told of what happens to them, each node of its own part of it."""
 
     def __init__(self, seed: str, rates: GroupRates, observer: GroupObserver) -> None:
         self.rates = rates
@@ -31,6 +37,8 @@ class SimulatedCluster:
         self._disks: dict[str, dict[PartitionId, SimulatedReplica]] = {}
         self._mirrors: dict[str, dict[PartitionId, SimulatedMirror]] = {}
         self._nodes: dict[str, str] = {}
+        self._told: dict[str, Told] = {}
+        self._told_rng = random.Random(f"{seed}/told")
         self._member_ids = 0
         self._urls = 0
         self.cut: set[tuple[str, str]] = set()
@@ -40,6 +48,31 @@ class SimulatedCluster:
         self.slow: dict[str, float] = {}
         """Seconds that each copy to a node takes at least."""
 
+    def tell(self, node: str, told: Told) -> None:
+        """``told`` hears of the members and mirrors of ``node`` from now on, in place of who did before."""
+        self._told[node] = told
+
+    def changed(self, group: SimulatedGroup) -> None:
+        """Who leads it, or whether anybody can: all its members answer otherwise now, and its mirrors may have
+        another source."""
+        for replica in group.replicas.values():
+            self._tell(replica.node, group.partition)
+        self.grown(group)
+
+    def grown(self, group: SimulatedGroup) -> None:
+        """It has committed a step: its leader sees another list, and its mirrors have something to fetch."""
+        leader = group.replicas.get(group.leader_id)
+        if leader is not None:
+            self._tell(leader.node, group.partition)
+        for node, mirrors in self._mirrors.items():
+            if group.partition in mirrors:
+                self._tell(node, group.partition)
+
+    def _tell(self, node: str, partition: PartitionId, delay_s: float = 0.0) -> None:
+        told = self._told.get(node)
+        if told is not None:
+            told(partition, delay_s + self._told_rng.uniform(*TOLD_S))
+
     def linked(self, one: str, other: str) -> bool:
         return one == other or ((one, other) not in self.cut and (other, one) not in self.cut)
 
@@ -48,6 +81,7 @@ class SimulatedCluster:
         for group in self.groups.values():
             if not group.has_leader:
                 group.elect()
+                self.changed(group)
 
     def disk(self, node: str) -> dict[PartitionId, SimulatedReplica]:
         return self._disks.setdefault(node, {})
@@ -127,6 +161,7 @@ class SimulatedCluster:
             return
         replica.runs, replica.removed, replica.exit_reason = True, False, ""
         replica.starts += 1
+        self._tell(replica.node, replica.partition)
         delay_s = self._rng.uniform(*self.rates.start_s)
         asyncio.get_running_loop().call_later(delay_s, self._started, replica, replica.starts)
 
@@ -147,6 +182,7 @@ class SimulatedCluster:
         replica.synced_at = now + (max(copy_s, self.slow.get(replica.node, 0.0)) if entry.is_learner else 0.0)
         if not group.has_leader:
             group.elect()
+        self.changed(group)
 
     def stop(self, replica: SimulatedReplica, reason: str = "") -> None:
         """The process ends; ``reason`` says how when nobody asked it to."""
@@ -157,6 +193,9 @@ class SimulatedCluster:
         group = replica.group
         if group is not None and group.leader_id == replica.member_id:
             group.elect()
+        self._tell(replica.node, replica.partition)
+        if group is not None:
+            self.changed(group)
 
     def stop_node(self, node: str) -> None:
         for replica in self.disk(node).values():
@@ -181,11 +220,16 @@ class SimulatedCluster:
         if not mirror.has_copy:
             delay_s += mirror.rng.uniform(*self.rates.mirror_copy_s)
         mirror.ready_at = asyncio.get_running_loop().time() + delay_s
+        self._tell(mirror.node, mirror.partition, delay_s)
 
-    @staticmethod
-    def stop_mirror(mirror: SimulatedMirror, reason: str = "") -> None:
+    def awaited(self, mirror: SimulatedMirror) -> None:
+        """It was looked at before it is ready."""
+        self._tell(mirror.node, mirror.partition, mirror.ready_at - asyncio.get_running_loop().time())
+
+    def stop_mirror(self, mirror: SimulatedMirror, reason: str = "") -> None:
         """As ``stop``."""
         mirror.runs, mirror.exit_reason = False, reason
+        self._tell(mirror.node, mirror.partition)
 
     def forget_mirror(self, node: str, partition: PartitionId) -> None:
         self.observer.on_mirror_destroy(self.mirror_disk(node)[partition])
@@ -200,6 +244,7 @@ class SimulatedCluster:
     def _fail(self, replica: SimulatedReplica, reason: str) -> None:
         replica.exit_reason = reason
         replica.not_before = asyncio.get_running_loop().time() + self.rates.restart_delay_s
+        self._tell(replica.node, replica.partition)
 
     def _found(self, partition: PartitionId, token: str, initial: Mapping[str, str]) -> SimulatedGroup:
         group = SimulatedGroup(partition, token, random.Random(f"{self._seed}/{partition}/{token}"), self)

@@ -111,6 +111,7 @@ class SimulatedMirrorHost:
             mirror.ready_at = max(mirror.ready_at, now + self._cluster.rates.start_s[1])
             return MemberLife.RESERVED
         if now < mirror.ready_at:
+            self._cluster.awaited(mirror)
             return MemberLife.STARTING
         mirror.has_copy = True
         if group is not None:

@@ -131,6 +131,14 @@ class Surroundings(Protocol):
 
     def expel(self, replica: SimulatedReplica) -> None: ...
 
+    def changed(self, group: SimulatedGroup) -> None:
+        """Another leader, or none, or other members that answer."""
+        ...
+
+    def grown(self, group: SimulatedGroup) -> None:
+        """A step was committed."""
+        ...
+
 
 @dataclass(slots=True)
 class SimulatedGroup:
@@ -287,6 +295,7 @@ class SimulatedGroup:
             self.term += 1
             self.leader_id = member_id
             self._committed(f"leader {self.replicas[member_id].node}")
+            self.cluster.changed(self)
 
     def elect(self) -> None:
         """An election unless one is under way; it takes its time and needs a majority."""
@@ -322,4 +331,5 @@ class SimulatedGroup:
     def _committed(self, step: str) -> None:
         self.applied += 1
         self._replicate()
+        self.cluster.grown(self)
         self.cluster.observer.on_step(self, step)

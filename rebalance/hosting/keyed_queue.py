@@ -84,11 +84,12 @@ class KeyedQueue(Generic[K]):
             if taken:
                 return tuple(taken)
             self._wake.clear()
+            alarm = loop.call_at(self._heap[0][0], self._wake.set) if self._heap else None
             try:
-                async with asyncio.timeout_at(self._heap[0][0] if self._heap else None):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+                await self._wake.wait()
+            finally:
+                if alarm is not None:
+                    alarm.cancel()
 
     def done(self, key: K, again_s: float | None = None) -> None:
         """Nothing failed. ``again_s``: the key wants to come up again by then; None: when it is added."""
@@ -138,7 +139,9 @@ class KeyedQueue(Generic[K]):
         entry.due, entry.ticket, entry.running, entry.again = due, next(self._tickets), False, None
         self._entries[key] = entry
         heapq.heappush(self._heap, (due, entry.ticket, key))
-        self._wake.set()
+        if self._heap[0][1] == entry.ticket:
+            # Nothing else is due as soon.
+            self._wake.set()
 
     def _is_outdated(self, item: tuple[float, int, K]) -> bool:
         entry = self._entries.get(item[2])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import operator
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
@@ -57,7 +56,7 @@ class MemoryMetastore:
     def __init__(self) -> None:
         self._items: SortedDict[str, KeyValue] = SortedDict()
         self._revision = 1
-        self._observers: list[Observer] = []
+        self._observers: dict[str, list[Observer]] = {}
         self._watches: list[tuple[str, asyncio.Queue[WatchBatch]]] = []
         self._leases: dict[int, tuple[int, asyncio.TimerHandle]] = {}
         self._leased: dict[int, list[str]] = {}
@@ -72,10 +71,12 @@ class MemoryMetastore:
     def revision(self) -> int:
         return self._revision
 
-    def observe(self, observer: Observer) -> Callable[[], None]:
-        """``observer`` hears of each new revision before anybody else; the returned function ends that."""
-        self._observers.append(observer)
-        return lambda: self._observers.remove(observer)
+    def observe(self, observer: Observer, prefix: str = "") -> Callable[[], None]:
+        """``observer`` hears of each new revision that changes a key below ``prefix``, and of those changes,
+        before any watch does; the returned function ends that."""
+        observers = self._observers.setdefault(prefix, [])
+        observers.append(observer)
+        return lambda: observers.remove(observer)
 
     def peek(self, key: str) -> KeyValue | None:
         """What is stored, also while the store is paused: for those who look on."""
@@ -249,8 +250,12 @@ class MemoryMetastore:
         if not events:
             return
         self._revision += 1
-        for observer in tuple(self._observers):
-            observer(self._revision, tuple(events))
+        for prefix, observers in tuple(self._observers.items()):
+            # Told apart once for all who look at the same part.
+            below = tuple(event for event in events if event.key.startswith(prefix))
+            if below:
+                for observer in tuple(observers):
+                    observer(self._revision, below)
         for prefix, queue in self._watches:
             seen = tuple(event for event in events if event.key.startswith(prefix))
             if seen:
@@ -283,4 +288,4 @@ def _with_revision(result: TxnResult, revision: int) -> TxnResult:
     inner = tuple(
         _with_revision(each, revision) if isinstance(each, TxnResult) else each for each in result.responses
     )
-    return replace(result, revision=revision, responses=inner)
+    return TxnResult(result.succeeded, revision, inner)

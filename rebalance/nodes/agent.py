@@ -2,8 +2,10 @@
 
 Three copies of the keyspace feed one queue of partitions; a round for a partition looks at its keys, its member
 and its mirror and does what is due (``MemberDuties``, ``LeaderDuties`` when the member leads, ``MirrorDuties``
-where the node is a standing learner). Rounds are repeated: every 1-2 s for a member at rest, every 100-150 ms
-while something changes. Nothing is remembered that the next round needs.
+where the node is a standing learner). A key of a partition that concerns the node, and what the host tells,
+bring its round up at once; rounds are repeated besides (``Pace``): every 1-2 s for a member at rest, every
+100-150 ms while something changes, less often the longer nothing does. Nothing is remembered that the next
+round needs.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +25,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.failures import Failing
-from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.keys import ASSIGNING, Keyspace, PartitionId
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import GroupRecord, KeptRecord
 from rebalance.core.txn import Get, KeyValue, Txn
@@ -40,10 +42,11 @@ from rebalance.nodes.heard_time import HeardTime
 from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
 from rebalance.nodes.map_report import MapReporter
 from rebalance.nodes.member_decision import is_kept
-from rebalance.nodes.member_duties import MemberDuties
+from rebalance.nodes.member_duties import ACTED_S, MemberDuties
 from rebalance.nodes.mirror_duties import MirrorDuties
 from rebalance.nodes.no_mirrors import NoMirrors
 from rebalance.nodes.own_records import OwnRecords
+from rebalance.nodes.pace import Pace
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.registration import NodeNameTakenError, Registration
 from rebalance.nodes.removal import RemovalJudge
@@ -62,8 +65,7 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-IDLE_S = 1.5
-FOLLOWING_S = 0.15
+UNANSWERED_S = 0.15
 HALTED_S = 1.0
 ASK_FIRST_S = 1.5
 CONCURRENCY = 24
@@ -91,6 +93,7 @@ class NodeAgent:
     limits); the attempts go on. ``map_period_s``: how often the node's partition map may be written; None: it
     is not; ``failures_period_s`` the same of what fails at groups that it leads. ``background`` None: a task
     that ends ends all. ``etcd``: version of what runs the members, as others are told; empty: not known.
+    ``told``: whoever keeps the members and mirrors calls ``notice`` at each change of one.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class NodeAgent:
         failures_period_s: float | None = None,
         background: Background | None = None,
         etcd: str = "",
+        told: bool = False,
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
@@ -135,12 +139,15 @@ class NodeAgent:
             lambda: self._registration.lease,
             self._background,
         )
+        self._pace = Pace(random.Random(node.name), told=told)
+        self._assigned: set[PartitionId] = set()
+        """Partitions whose stable or pending names this node, as the mirror shows them."""
         records = OwnRecords(node.name, metastore, self.mirrors)
         removals = RemovalJudge(metastore, keyspace, self._registration)
         self._members = MemberDuties(
             node.name, metastore, keyspace, host, records, removals, self._full, self._copies
         )
-        self._learner = MirrorDuties(node.name, self._copies, records, removals, self._full)
+        self._learner = MirrorDuties(node.name, self._copies, records, removals, self._full, self._pace)
         self._leader = LeaderDuties(
             node.name,
             metastore,
@@ -150,9 +157,9 @@ class NodeAgent:
             self._copy_rules,
             failure_handler,
             heard,
+            self._pace,
         )
         self._unreadable = UnreadableLog()
-        self._jitter = random.Random(node.name)
         self._maps: MapReporter | None = None
         if map_period_s:
             spoken = self._registration.incarnation
@@ -246,6 +253,7 @@ class NodeAgent:
                 await self._epochs.loaded()
                 mirrors.partitions.listen(self._on_partition_keys)
                 mirrors.members.listen(self._on_member_keys)
+                mirrors.nodes.listen(self._on_node_keys)
                 self._add_everything()
                 keep("rounds", self._work)
                 if self._safe_times is not None:
@@ -269,12 +277,17 @@ class NodeAgent:
         else:
             self._background.defect("a partition's round", error, partition=str(partition))
 
+    def notice(self, partition: PartitionId, delay_s: float = 0.0) -> None:
+        """The node's member or mirror of the partition is another one after ``delay_s`` than it was: it runs or
+        does not, leads or does not, is of another size."""
+        if partition in self._held:
+            self._pace.stirred(partition)
+            self._queue.add(partition, delay_s)
+
     def _add_everything(self) -> None:
-        for item in self.mirrors.partitions.below(self._keyspace.partitions):
-            parsed = self._keyspace.parse_partition(item.key)
-            if parsed is not None:
-                self._queue.add(parsed[0])
-        self._on_member_keys(frozenset(item.key for item in self.mirrors.members.below(self._keyspace.members)))
+        mirrors, keys = self.mirrors, self._keyspace
+        self._on_partition_keys(frozenset(item.key for item in mirrors.partitions.below(keys.partitions)))
+        self._on_member_keys(frozenset(item.key for item in mirrors.members.below(keys.members)))
         for partition in self._held:
             self._queue.add(partition)
 
@@ -326,16 +339,40 @@ class NodeAgent:
 
     def _on_partition_keys(self, changed: frozenset[str]) -> None:
         self._registration.saw(self.mirrors.partitions.revision)
+        touched: dict[PartitionId, None] = {}
         for key in sorted(changed):
             parsed = self._keyspace.parse_partition(key)
-            if parsed is not None:
-                self._queue.add(parsed[0])
+            if parsed is None:
+                continue
+            partition, field = parsed
+            touched[partition] = None
+            if field in ASSIGNING:
+                if self.mirrors.assigned(partition, self.node.name):
+                    self._assigned.add(partition)
+                else:
+                    self._assigned.discard(partition)
+        self._look_at(touched)
 
     def _on_member_keys(self, changed: frozenset[str]) -> None:
-        for key in sorted(changed):
-            parsed = self._keyspace.parse_member(key)
-            if parsed is not None:
-                self._queue.add(parsed[0])
+        named = map(self._keyspace.parse_member, sorted(changed))
+        self._look_at(dict.fromkeys(each[0] for each in named if each is not None))
+
+    def _on_node_keys(self, changed: frozenset[str]) -> None:
+        """Who leads or joins a group may be gone, or there again."""
+        nodes = frozenset(key.removeprefix(self._keyspace.nodes) for key in changed)
+        for partition in sorted(self._held, key=str):
+            if self.mirrors.naming(partition, nodes):
+                self._pace.stirred(partition)
+                self._queue.add(partition)
+
+    def _look_at(self, touched: Iterable[PartitionId]) -> None:
+        """Those that concern this node: most are on other nodes."""
+        held, name, members = self._held, self.node.name, self.mirrors.members
+        for partition in touched:
+            concerns = partition in self._assigned or partition in held
+            if concerns or members.get(self._keyspace.member(partition, name)) is not None:
+                self._pace.stirred(partition)
+                self._queue.add(partition)
 
     async def _round(self, partition: PartitionId) -> float | None:
         if self.halted:
@@ -349,6 +386,7 @@ class NodeAgent:
         if not concerned and partition not in self._held:
             if self._maps is not None:
                 self._maps.note(view, None)
+            self._pace.forget(partition)
             return None
         due = (await self._tend_member(view), await self._learner.tend(view))
         return min((each for each in due if each is not None), default=None)
@@ -361,6 +399,8 @@ class NodeAgent:
             self._leader.forget(view.partition)
             self._note_failing(view.partition, None)
             return delay_s
+        if status.life is MemberLife.STARTING and delay_s == ACTED_S:
+            return self._pace.starting_s(view.partition)
         if delay_s is not None:
             return delay_s
         return await self._beside_running_member(view, status)
@@ -386,27 +426,27 @@ class NodeAgent:
     async def _beside_running_member(self, view: PartitionView, status: MemberStatus) -> float:
         if not status.is_leader:
             self._note_failing(view.partition, None)
-            await self._leader.follow(view, status)
-            return FOLLOWING_S if view.pending or view.configuration is None else self._idle_s()
+            again_s = await self._leader.follow(view, status)
+            changes = view.pending is not None or view.configuration is None
+            pause_s = self._pace.following_s(view.partition) if changes else self._pace.idle_s()
+            if not status.leader:
+                pause_s = min(pause_s, self._pace.leaderless_s())
+            return pause_s if again_s is None else min(again_s, pause_s)
         try:
             delay_s = await self._leader.lead(view, status)
         except MemberUnavailableError as error:
             log.info("the leader does not answer", partition=str(view.partition), error=str(error))
-            return FOLLOWING_S
+            return UNANSWERED_S
         except KeysUnreadableError as error:
             self._unreadable.waits((view.partition, "leader"), error.unreadable)
             return HALTED_S
         self._unreadable.goes_on((view.partition, "leader"))
         self._note_failing(view.partition, self._leader.failing(view), status.term)
-        return delay_s if delay_s is not None else self._idle_s()
+        return delay_s if delay_s is not None else self._pace.idle_s()
 
     def _note_failing(self, partition: PartitionId, failing: Failing | None, term: int = 0) -> None:
         if self._failures is not None:
             self._failures.note(partition, term, failing)
-
-    def _idle_s(self) -> float:
-        """Spread out, so that a hundred members are not all asked in the same moment."""
-        return IDLE_S * self._jitter.uniform(0.8, 1.2)
 
 
 def _now_ms() -> int:

@@ -34,7 +34,9 @@ def kept_unknown(record: ConfigurationRecord, known: ConfigurationRecord) -> Con
     """With what a later build has written into the record that it replaces."""
     members = {
         name: replace(each, unknown=before.unknown)
-        if (before := known.members.get(name)) is not None and before.member_id == each.member_id
+        if (before := known.members.get(name)) is not None
+        and before.unknown
+        and before.member_id == each.member_id
         else each
         for name, each in record.members.items()
     }

@@ -32,13 +32,14 @@ from rebalance.metastore.guarded_update import commit_decided
 from rebalance.nodes.configuration import configuration_of, kept_unknown
 from rebalance.nodes.copy_attempts import CopyAttempts, CopyRules
 from rebalance.nodes.heard_time import HeardTime
+from rebalance.nodes.intention import DesiredPeers, desired_peers, peer_urls, pending_revision
 from rebalance.nodes.joiner_watch import JoinerWatch
 from rebalance.nodes.leadership import Leadership
 from rebalance.nodes.obstacles import explained, obstacle
+from rebalance.nodes.pace import Pace
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.recent_writes import RecentWrites
 from rebalance.nodes.strategy_duties import MOVED_ON, StrategyDuties, read_assignments
-from rebalance.nodes.wanted import Wanted, revision_of, urls_of, wanted_of
 from rebalance.ports.groups import (
     ChangeAnswer,
     FailureCode,
@@ -60,7 +61,6 @@ from rebalance.ports.metastore import (
 log = structlog.get_logger(__name__)
 
 ACTIVE_S = 0.1
-BLOCKED_S = 0.5
 
 NO_ATTEMPTS = CopyAttempts()
 
@@ -72,7 +72,7 @@ class _Drive:
     """One led group's running intention. ``attempts`` are those since the member list last changed."""
 
     elected: bool = False
-    asked: Wanted | None = None
+    asked: DesiredPeers | None = None
     """What the change that runs was asked for."""
     members: frozenset[tuple[str, MemberRole]] = frozenset()
     attempts: CopyAttempts = NO_ATTEMPTS
@@ -95,6 +95,7 @@ class LeaderDuties:
         rules: Callable[[], CopyRules],
         failure_handler: FailureHandler,
         heard: HeardTime | None = None,
+        pace: Pace | None = None,
     ) -> None:
         """``heard`` None: no joiner is ever given up."""
         self._node = node
@@ -110,6 +111,7 @@ class LeaderDuties:
         self._written = RecentWrites()
         self._leadership = Leadership(node, host)
         self._random = random.Random(node)
+        self._pace = pace or Pace(self._random)
 
     def forget(self, partition: PartitionId) -> None:
         """The member no longer leads, or is gone."""
@@ -117,18 +119,19 @@ class LeaderDuties:
         self._joiners.forget(partition)
         self._leadership.stirred(partition)
 
-    async def follow(self, view: PartitionView, status: MemberStatus) -> None:
-        """One round beside a member that does not lead."""
+    async def follow(self, view: PartitionView, status: MemberStatus) -> float | None:
+        """One round beside a member that does not lead; returns when it wants the next one, None: whenever."""
         self.forget(view.partition)
-        await self._leadership.beside_follower(view, status)
+        return await self._leadership.beside_follower(view, status)
 
     async def lead(self, view: PartitionView, status: MemberStatus) -> float | None:
-        """One round beside the leader; returns when the next one is due, None when the group is at rest."""
+        """One round beside the leader; returns when the next one is due, None when the group is at rest and
+        stays so."""
         if view.stable is None:
             return None  # a dropped zone, or not yet in the mirror
         partition = view.partition
         drive = self._drives.setdefault(partition, _Drive())
-        circumstances = (self._rules().revision, revision_of(view), view.living)
+        circumstances = (self._rules().revision, pending_revision(view), view.living)
         drive.attempts = drive.attempts.under(circumstances, _now_s())
         drive.beats_through = status.endpoints.client_url if view.learning else ""
         members = await self._host.configuration(partition)
@@ -136,25 +139,31 @@ class LeaderDuties:
             view.pending is None
             and not drive.elected
             and not status.changing
-            and {each.peer_url for each in members} == set(urls_of(view, view.stable.value).values())
+            and {each.peer_url for each in members} == set(peer_urls(view, view.stable.value).values())
         )
         if at_rest:
             stable = view.stable.value
             drive.attempts = NO_ATTEMPTS
-            drive.obstacle = obstacle(view, stable, urls_of(view, stable), members)
+            drive.obstacle = obstacle(view, stable, peer_urls(view, stable), members)
         elif await self._joiners.look(view, members):
             drive.elected, drive.asked, drive.attempts = True, None, NO_ATTEMPTS
         elif await self._unlocked(view, status) or await self._cancelled(view, status.term):
             drive.elected, drive.asked = True, None
-        elif not (status.changing and drive.asked == wanted_of(view)):
+        elif not (status.changing and drive.asked == desired_peers(view)):
             await self._drive(view, status, drive)
         size = rounded_size(status.size_bytes)
         await self._publish(view, status.term, members, self._reason(view, status, drive), size)
         if at_rest:
-            await self._leadership.at_rest(view)
-            return None
+            again_s = await self._leadership.at_rest(view)
+            return None if again_s is None else min(again_s, self._pace.idle_s())
         self._leadership.stirred(partition)
-        return BLOCKED_S if drive.obstacle else ACTIVE_S
+        if drive.obstacle:
+            return self._pace.blocked_s(partition)
+        # A change that ends, in whichever way, wakes the partition.
+        if drive.asked is not None and not drive.elected and status.changing:
+            return self._pace.changing_s(partition)
+        pause_s = drive.attempts.not_before_s - _now_s()
+        return min(max(pause_s, ACTIVE_S), self._pace.blocked_s(partition))
 
     def failing(self, view: PartitionView) -> Failing | None:
         """What the change that is wanted does not get past; None: nothing, as far as attempts have shown."""
@@ -286,7 +295,7 @@ class LeaderDuties:
         wanted = observed.pending or observed.stable
         target = readable(wanted, Assignments.decode)
         token = observed.pending.mod_revision if observed.pending else revision
-        urls = urls_of(view, target)
+        urls = peer_urls(view, target)
         members = await self._host.configuration(view.partition, linearizable=True)
         voters = {each.peer_url for each in members if each.role is MemberRole.VOTER}
         is_applied = voters == set(urls.values()) and len(members) == len(target.peers) == len(urls)
@@ -304,13 +313,13 @@ class LeaderDuties:
             drive.elected = await self._strategy.unlock(view.partition, status.term) in MOVED_ON
             if drive.elected:
                 return
-        asked = Wanted(target, observed.pending.mod_revision if observed.pending else 0, urls)
+        asked = DesiredPeers(target, observed.pending.mod_revision if observed.pending else 0, urls)
         if status.changing and drive.asked == asked:
             return
         drive.obstacle = obstacle(view, target, urls, members)
         if drive.obstacle:
             return
-        stable_urls = tuple(urls_of(view, readable(observed.stable, Assignments.decode)).values())
+        stable_urls = tuple(peer_urls(view, readable(observed.stable, Assignments.decode)).values())
         answer = await self._host.change_peers_and_learners(
             view.partition, status.term, token, target, urls, stable_urls
         )

@@ -80,34 +80,40 @@ class Leadership:
         if watched is not None:
             watched.rests_since = None
 
-    async def at_rest(self, view: PartitionView) -> None:
-        """Hands over when it is time; call it each time that the led group is seen at rest."""
+    async def at_rest(self, view: PartitionView) -> float | None:
+        """Hands over when it is time; call it each time that the led group is seen at rest. Returns in how many
+        seconds it may be time, None: not before something changes."""
         now = asyncio.get_running_loop().time()
         successor = preferred_successor(view, self._node)
         watched = self._watched.setdefault(view.partition, _Watched())
         if not successor:
             watched.rests_since = None
-            return
+            return None
         if watched.rests_since is None:
             watched.rests_since = now
-        if now < max(watched.rests_since + REST_S, watched.not_before):
-            return
+        due = max(watched.rests_since + REST_S, watched.not_before)
+        if now < due:
+            return due - now
         watched.again, watched.rests_since = watched.again.failed(), None
         watched.not_before = now + watched.again.delay_s(self._random.random())
         if await self._host.transfer_leadership(view.partition, successor):
             log.info("leadership handed over", partition=str(view.partition), to=successor)
+        return REST_S
 
-    async def beside_follower(self, view: PartitionView, status: MemberStatus) -> None:
-        """Takes the lead when this node is the heir; call it each time that the own member follows."""
+    async def beside_follower(self, view: PartitionView, status: MemberStatus) -> float | None:
+        """Takes the lead when this node is the heir; call it each time that the own member follows. Returns in
+        how many seconds it tries again, None: it is not the heir."""
         if heir(view, status.leader) != self._node:
             self._not_taken_before.pop(view.partition, None)
-            return
+            return None
         now = asyncio.get_running_loop().time()
-        if now < self._not_taken_before.get(view.partition, 0.0):
-            return
+        not_before = self._not_taken_before.get(view.partition, 0.0)
+        if now < not_before:
+            return not_before - now
         self._not_taken_before[view.partition] = now + TAKE_AGAIN_S
         record = view.records.get(status.leader)
         if record is None or not record.value.client_url:
-            return
+            return TAKE_AGAIN_S
         if await self._host.take_leadership(view.partition, record.value.client_url):
             log.info("leadership taken over", partition=str(view.partition), of=status.leader)
+        return TAKE_AGAIN_S

@@ -107,7 +107,9 @@ class MemberDuties:
                 pass
         record = _record(view, self._node, status, decision)
         position = await self._recovery.position(partition, status)
-        await self._records.write_member(partition, replace(record, position=position))
+        if position != record.position:
+            record = replace(record, position=position)
+        await self._records.write_member(partition, record)
         if decision.duty in (Duty.FENCE, *FOUNDS):
             return None, PAUSE_S if decision.duty is Duty.FENCE else ACTED_S
         settled = status is not None and status.life is MemberLife.RUNNING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import structlog
@@ -10,6 +11,7 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberState, MirrorRecord
 from rebalance.nodes.mirror_decision import MirrorDecision, MirrorDuty, decide_mirror, mirror_record
 from rebalance.nodes.own_records import OwnRecords
+from rebalance.nodes.pace import Pace
 from rebalance.nodes.partition_view import PartitionView
 from rebalance.nodes.removal import RemovalJudge, Verdict
 from rebalance.ports.groups import MemberLife, NoPlaceError
@@ -17,8 +19,6 @@ from rebalance.ports.mirrors import MirrorHost
 
 log = structlog.get_logger(__name__)
 
-RUNNING_S = 1.5
-STARTING_S = 0.2
 PAUSE_S = 2.0
 AGAIN_S = 0.1
 
@@ -34,12 +34,14 @@ class MirrorDuties:
         records: OwnRecords,
         removals: RemovalJudge,
         full: Callable[[PartitionId], str],
+        pace: Pace | None = None,
     ) -> None:
         self._node = node
         self._host = host
         self._records = records
         self._removals = removals
         self._full = full
+        self._pace = pace or Pace(random.Random(node))
 
     async def tend(self, view: PartitionView) -> float | None:
         """One duty; returns when to look again at the latest, None when there is nothing to look after."""
@@ -84,7 +86,8 @@ class MirrorDuties:
             return PAUSE_S
         status = await self._host.status(partition)
         await self._records.write_mirror(partition, mirror_record(status))
-        return RUNNING_S if status is not None and status.life is MemberLife.RUNNING else STARTING_S
+        runs = status is not None and status.life is MemberLife.RUNNING
+        return self._pace.idle_s() if runs else self._pace.copying_s(partition)
 
     async def _clean_up(self, partition: PartitionId, *, has_data: bool) -> float | None:
         """The record goes first, guarded: a data directory without a record is found again, the other way round

@@ -39,7 +39,9 @@ class OwnRecords:
         mirror = current.mirror if current is not None else None
         if member is not None:
             unknown = current.unknown if current is not None else None
-            return await self._write(partition, replace(member, mirror=mirror, unknown=unknown), guards)
+            if member.mirror is not mirror or member.unknown is not unknown:
+                member = replace(member, mirror=mirror, unknown=unknown)
+            return await self._write(partition, member, guards)
         return await self._write(partition, MemberRecord.of_mirror(mirror) if mirror else None, guards)
 
     async def write_mirror(

@@ -117,6 +117,21 @@ class Mirrors:
         """For those who only look, and decide nothing: what cannot be read is left out."""
         return self._known(partition)[0]
 
+    def assigned(self, partition: PartitionId, node: str) -> bool:
+        """Whether stable or pending names ``node``, or cannot be read: without a view, for those who only want
+        to know whether to look."""
+        keys = self.keyspace.partition(partition)
+        for key in (keys.stable, keys.pending):
+            value = read(self.partitions.get(key), _assignments)
+            if isinstance(value, Unreadable) or (value is not None and node in (*value.peers, *value.learners)):
+                return True
+        return False
+
+    def naming(self, partition: PartitionId, nodes: frozenset[str]) -> bool:
+        """Whether the partition is, or is to be, on one of ``nodes``."""
+        view = self._known(partition)[0]
+        return not nodes.isdisjoint(view.records) or not nodes.isdisjoint(view.assigned)
+
     def _known(self, partition: PartitionId) -> tuple[PartitionView, list[Unreadable]]:
         """Partitions are looked at in round after round, and most have not changed since the last one."""
         known = self._views.by_partition.get(partition) if self._views is not None else None
@@ -157,7 +172,15 @@ class _Views:
         self.by_partition[partition] = known
 
     def forget(self, changed: frozenset[str]) -> None:
-        """A key of no single partition, as a node's, may be in the view of each."""
+        """A key of no single partition may be in the view of each; a node's is in those that name the node."""
+        nodes = frozenset(
+            key.removeprefix(self._keyspace.nodes) for key in changed if key.startswith(self._keyspace.nodes)
+        )
+        if nodes:
+            for partition, (view, _) in list(self.by_partition.items()):
+                if not nodes.isdisjoint(view.records) or not nodes.isdisjoint(view.assigned):
+                    del self.by_partition[partition]
+            return
         for key in changed:
             below = self._keyspace.parse_partition(key) or self._keyspace.parse_member(key)
             if below is None:
@@ -191,6 +214,11 @@ class _Reader:
             if record is not None:
                 found[item.key.removeprefix(prefix)] = record
         return found
+
+
+def _assignments(value: bytes) -> Assignments:
+    found: Assignments = parsed(Assignments.decode, value)
+    return found
 
 
 @lru_cache(maxsize=20_000)

@@ -118,12 +118,10 @@ class SimulatedClient:
         arrived = asyncio.Event()
 
         def on_revision(revision: int, events: tuple[KeyEvent, ...]) -> None:
-            seen = tuple(event for event in events if event.key.startswith(prefix))
-            if seen:
-                waiting.append(WatchBatch(revision, seen))
-                arrived.set()
+            waiting.append(WatchBatch(revision, events))
+            arrived.set()
 
-        forget = self._store.observe(on_revision)
+        forget = self._store.observe(on_revision, prefix)
         reset = True
         try:
             while True:

@@ -281,7 +281,9 @@ class NodeProcess(SimulatedProcess):
             mirrors=SimulatedMirrorHost(shared.cluster, self._host.incarnation),
             failure_handler=_unheard,
             incarnation=f"{self.name}-{self._starts}",
+            told=True,
         )
+        shared.cluster.tell(self.name, agent.notice)
         await agent.run()
 
     def on_kill(self) -> None:

@@ -1,59 +1,114 @@
-"""An event loop whose clock jumps: nobody waits, and the order of everything follows from the program alone."""
+"""An event loop whose clock jumps: nobody waits, and the order of everything follows from the program alone.
+
+A loop of its own and not the selector's: there is no socket to look at, and half of the time of a simulation
+was that loop's bookkeeping.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import selectors
-from collections.abc import Callable, Coroutine, Mapping
+import contextvars
+import heapq
+import itertools
+import logging
+import sys
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import Executor
+from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+
+log = logging.getLogger(__name__)
 
 
 class NothingLeftError(Exception):
     """Every task waits for another one: in virtual time nobody will ever come."""
 
 
-class _JumpingSelector(selectors.BaseSelector):
-    """Knows the loop's own wake-up socket only; to wait for it means that time passes."""
+class _Call(asyncio.TimerHandle):
+    """A callback that is due now or at ``at``. Everything of its base that is public is its own."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
-        self._keys: dict[Any, selectors.SelectorKey] = {}
+    __slots__ = ("args", "at", "callback", "context", "is_cancelled")
 
-    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        descriptor = fileobj if isinstance(fileobj, int) else int(fileobj.fileno())
-        key = selectors.SelectorKey(fileobj, descriptor, events, data)
-        self._keys[fileobj] = key
-        return key
+    def __init__(self, callback: Callable[..., object], args: Any, context: Context | None, at: float) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = context if context is not None else contextvars.copy_context()
+        self.at = at
+        self.is_cancelled = False
 
-    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        return self._keys.pop(fileobj)
+    def cancel(self) -> None:
+        self.is_cancelled = True
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:
-            raise NothingLeftError("no task can go on and no timer is set")
-        self.now += max(timeout, 0.0)
-        return []
+    def cancelled(self) -> bool:
+        return self.is_cancelled
 
-    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        return self._keys
+    def when(self) -> float:
+        return self.at
+
+    def __repr__(self) -> str:
+        return f"<{self.callback!r} at {self.at:.6f} s{', cancelled' if self.is_cancelled else ''}>"
 
 
-class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """``time`` starts at 0 and moves when every task waits, straight to the next timer.
+class VirtualTimeLoop(asyncio.AbstractEventLoop):
+    """``time`` starts at 0 and moves when every task waits, straight to the next timer. Timers of one moment
+    run in the order in which they were set.
 
     Work for threads (``asyncio.to_thread``) runs inline: a thread's end would come at a moment of its own.
     """
 
     def __init__(self) -> None:
-        self._virtual = _JumpingSelector()
-        super().__init__(self._virtual)
+        self._now = 0.0
+        self._ready: deque[_Call] = deque()
+        self._timers: list[tuple[float, int, _Call]] = []
+        self._tickets = itertools.count()
+        self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
+        self._running = self._stopping = self._closed = False
 
     def time(self) -> float:
-        return self._virtual.now
+        return self._now
+
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        call = _Call(callback, args, context, self._now)
+        self._ready.append(call)
+        return call
+
+    call_soon_threadsafe = call_soon
+    """A handler of a signal calls it, between two instructions of this thread."""
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        call = _Call(callback, args, context, when)
+        heapq.heappush(self._timers, (when, next(self._tickets), call))
+        return call
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self, coro: Any, *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[Any]:
+        return asyncio.Task(coro, loop=self, name=name, context=context)
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
@@ -64,6 +119,91 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         except Exception as error:
             future.set_exception(error)
         return future
+
+    def run_forever(self) -> None:
+        """Until ``stop``. Raises NothingLeftError."""
+        self._running, self._stopping = True, False
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(self._generators.add, self._end_generator)
+        asyncio._set_running_loop(self)
+        try:
+            while not self._stopping:
+                self._run_due()
+        finally:
+            self._running = False
+            asyncio._set_running_loop(None)
+            sys.set_asyncgen_hooks(*hooks)
+
+    def run_until_complete(self, future: Any) -> Any:
+        task = asyncio.ensure_future(future, loop=self)
+        task.add_done_callback(self._stop_after)
+        try:
+            self.run_forever()
+        finally:
+            task.remove_done_callback(self._stop_after)
+        return task.result()
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        self._closed = True
+        self._ready.clear()
+        self._timers.clear()
+
+    def get_debug(self) -> bool:
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """Callbacks take no time here that could be watched."""
+
+    async def shutdown_asyncgens(self) -> None:
+        generators = list(self._generators)
+        self._generators.clear()
+        await asyncio.gather(*(each.aclose() for each in generators), return_exceptions=True)
+
+    async def shutdown_default_executor(self) -> None:
+        """There is none."""
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        log.error(context.get("message", "a callback has failed"), exc_info=context.get("exception"))
+
+    def _run_due(self) -> None:
+        """What is due now; when nothing is, time goes on first."""
+        ready, timers = self._ready, self._timers
+        while timers and timers[0][2].is_cancelled:
+            heapq.heappop(timers)
+        if not ready:
+            if not timers:
+                raise NothingLeftError("no task can go on and no timer is set")
+            self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            ready.append(heapq.heappop(timers)[2])
+        for _ in range(len(ready)):
+            call = ready.popleft()
+            if call.is_cancelled:
+                continue
+            try:
+                call.context.run(call.callback, *call.args)
+            except Exception as error:
+                self.call_exception_handler({"message": f"{call!r} has failed", "exception": error})
+
+    def _stop_after(self, _done: asyncio.Future[Any]) -> None:
+        self._stopping = True
+
+    def _end_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generators.discard(generator)
+        if not self._closed:
+            self.call_soon(self._close_generator, generator)
+
+    def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self.create_task(generator.aclose())
 
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:

@@ -1,4 +1,4 @@
-"""What a leader's agent is to bring its group to, as its mirrors show it."""
+"""What a partition's group is to become, as its keys show it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rebalance.nodes.partition_view import PartitionView
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredPeers:
     """``revision``: of pending; 0 means back to stable. A member that comes back has another peer URL."""
 
     target: Assignments
@@ -17,20 +17,20 @@ class Wanted:
     urls: dict[str, str]
 
 
-def revision_of(view: PartitionView) -> int:
-    """Of pending; 0: there is none."""
+def pending_revision(view: PartitionView) -> int:
+    """0: there is no pending."""
     return view.pending.mod_revision if view.pending is not None else 0
 
 
-def wanted_of(view: PartitionView) -> Wanted | None:
+def desired_peers(view: PartitionView) -> DesiredPeers | None:
     """What the mirror shows as wanted now."""
     if view.pending is not None:
         target = view.pending.value
-        return Wanted(target, view.pending.mod_revision, urls_of(view, target))
-    return Wanted(view.stable.value, 0, urls_of(view, view.stable.value)) if view.stable else None
+        return DesiredPeers(target, view.pending.mod_revision, peer_urls(view, target))
+    return DesiredPeers(view.stable.value, 0, peer_urls(view, view.stable.value)) if view.stable else None
 
 
-def urls_of(view: PartitionView, target: Assignments) -> dict[str, str]:
+def peer_urls(view: PartitionView, target: Assignments) -> dict[str, str]:
     """Peer URLs of the target's nodes, as far as they have reserved a member."""
     return {
         name: view.records[name].value.peer_url

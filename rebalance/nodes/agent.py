@@ -272,7 +272,7 @@ class NodeAgent:
             if parsed is not None:
                 self._queue.add(parsed[0])
         self._on_member_keys(frozenset(item.key for item in self.mirrors.members.below(self._keyspace.members)))
-        for partition in self._held:
+        for partition in self._held | self._host.aside().keys():
             self._queue.add(partition)
 
     @property
@@ -343,7 +343,7 @@ class NodeAgent:
             return await self._keep_running(partition, view) if partition in self._held else None
         self._unreadable.goes_on(partition)
         concerned = self.node.name in view.assigned or self.node.name in view.records
-        if not concerned and partition not in self._held:
+        if not concerned and partition not in self._held and partition not in self._host.aside():
             if self._maps is not None:
                 self._maps.note(view, None)
             return None

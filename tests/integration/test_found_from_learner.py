@@ -105,9 +105,8 @@ async def revisions_of(router: Router, keys: list[str]) -> dict[str, int]:
     found = {}
     for start in range(0, len(keys), 50):
         part = keys[start : start + 50]
-        for key, datum in zip(
-            part, await asyncio.gather(*(router.get(P0, each) for each in part)), strict=True
-        ):
+        values = await asyncio.gather(*(router.get(P0, each) for each in part))
+        for key, datum in zip(part, values, strict=True):
             if datum.value is not None:
                 assert datum.value == key.encode()
                 found[key] = datum.revision
@@ -125,8 +124,8 @@ async def written_under_load(cluster: NodeCluster, count: int = 300) -> tuple[Wr
 
 async def test_a_learner_founds_the_group_and_the_other_one_goes_on(cluster: NodeCluster) -> None:
     """IEP-059, IEP-060: the voters are gone for good under load. Every acknowledged put that the better learner
-    has is read back at the revision that it had, the other learner goes on without a new first copy, and a voter
-    that returns never serves what it has."""
+    has is read back at the revision that it had, the other learner goes on without a new first copy, and a
+    voter that returns never serves what it has."""
     await founded(cluster)
     writer, before = await written_under_load(cluster)
     copies = {name: copy_name(cluster, name) for name in LEARNERS}
@@ -211,8 +210,8 @@ def _stages(node: Path) -> dict[str, Callable[[], bool]]:
 
 @pytest.mark.parametrize("stage", ["reserved", "snapshot", "restored", "made ready", "named"])
 async def test_a_founding_that_is_killed_comes_to_the_same(cluster: NodeCluster, stage: str) -> None:
-    """IEP-059: the node dies in the middle of the founding; it comes back, and the group has what its mirror has,
-    at the same revisions, once."""
+    """IEP-059: the node dies in the middle of the founding; it comes back, and the group has what its mirror
+    has, at the same revisions, once."""
     await founded(cluster)
     async with writing(cluster, P0) as writer:
         await cluster.until(lambda: len(writer.written) > 60)

@@ -61,5 +61,6 @@ async def run_node(settings: Settings) -> None:
             map_period_s=MAP_PERIOD_S,
             failures_period_s=FAILURES_PERIOD_S,
             background=background,
+            start_without_metastore=settings.node_start_without_metastore,
         )
         await agent.run()

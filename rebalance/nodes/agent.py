@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,14 +18,11 @@ import structlog
 
 from catalog.core.zone import Node
 from rebalance.core.admission import Limits
-from rebalance.core.assignments import Assignments
 from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.failures import Failing
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import Unreadable, read
-from rebalance.core.records import GroupRecord, KeptRecord
-from rebalance.core.txn import Get, KeyValue, Txn
 from rebalance.groups.etcd_api import CallFailedError
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
@@ -41,6 +37,7 @@ from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
 from rebalance.nodes.map_report import MapReporter
 from rebalance.nodes.member_decision import is_kept
 from rebalance.nodes.member_duties import MemberDuties
+from rebalance.nodes.member_starts import MemberStarts, StrongZones
 from rebalance.nodes.mirror_duties import MirrorDuties
 from rebalance.nodes.no_mirrors import NoMirrors
 from rebalance.nodes.own_records import OwnRecords
@@ -65,7 +62,6 @@ T = TypeVar("T")
 IDLE_S = 1.5
 FOLLOWING_S = 0.15
 HALTED_S = 1.0
-ASK_FIRST_S = 1.5
 CONCURRENCY = 24
 RETRY = Backoff(0.2, 2.0)
 EXPECTED = (MetastoreError, GroupError, CallFailedError, OSError)
@@ -90,7 +86,7 @@ class NodeAgent:
     ``failure_handler`` hears once of each partition that is told as failed (I3-057, ``CopyRules`` of the
     limits); the attempts go on. ``map_period_s``: how often the node's partition map may be written; None: it
     is not; ``failures_period_s`` the same of what fails at groups that it leads. ``background`` None: a task
-    that ends ends all.
+    that ends ends all. ``start_without_metastore``: ``MemberStarts``.
     """
 
     def __init__(
@@ -109,6 +105,7 @@ class NodeAgent:
         map_period_s: float | None = None,
         failures_period_s: float | None = None,
         background: Background | None = None,
+        start_without_metastore: bool = False,
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
@@ -149,6 +146,11 @@ class NodeAgent:
             heard,
         )
         self._unreadable = UnreadableLog()
+        self._strong_zones = StrongZones(data_dir, metastore, keyspace)
+        self._starts = MemberStarts(
+            *(node.name, metastore, keyspace, host, self._unreadable, self._strong_zones),
+            without_metastore=start_without_metastore,
+        )
         self._jitter = random.Random(node.name)
         self._maps: MapReporter | None = None
         if map_period_s:
@@ -169,8 +171,7 @@ class NodeAgent:
         self._host.open(self.node.name, self._leader)
         try:
             self._copies.open(self.node.name)
-            # Members come back also where the metastore is silent: the data path does not need it.
-            await self._restart_members()
+            await self._starts.restart_members()
             await self._registration.register()
             await self._follow()
         finally:
@@ -179,50 +180,6 @@ class NodeAgent:
                 await self._safe_times.close()
             await self._registration.withdraw()
             log.info("node stopped", node=self.node.name)
-
-    async def _restart_members(self) -> None:
-        partitions = sorted(self._host.partitions(), key=str)
-        fenced = await self._fenced(partitions)
-        await asyncio.gather(*(self._host.restart(each) for each in partitions if each not in fenced))
-
-    async def _fenced(self, partitions: Sequence[PartitionId]) -> frozenset[PartitionId]:
-        """Members whose group was given up while this node was away: together with others that come back they
-        would be a majority of it; and copies that are only kept. A metastore that is silent for ``ASK_FIRST_S``
-        is not waited for."""
-        found: set[PartitionId] = set()
-        try:
-            async with asyncio.timeout(ASK_FIRST_S):
-                for partition in partitions:
-                    keys = self._keyspace.partition(partition)
-                    kept = self._keyspace.kept(partition, self.node.name)
-                    read = await self._metastore.commit(
-                        Txn((), (Get(keys.pending), Get(keys.group), Get(kept)))
-                    )
-                    pending, group = read.only(0), read.only(1)
-                    copy = read.only(2)
-                    status = await self._host.status(partition)
-                    of_copy = self._known(partition, copy, KeptRecord.decode)
-                    if of_copy and status and is_kept(of_copy, status):
-                        found.add(partition)
-                        continue
-                    if status is not None and why_fenced(
-                        self.node.name,
-                        status.generation,
-                        self._known(partition, pending, Assignments.decode),
-                        self._known(partition, group, GroupRecord.decode),
-                    ):
-                        found.add(partition)
-        except (TimeoutError, MetastoreError) as error:
-            log.warning("members start unasked: the metastore is silent", error=repr(error))
-        return frozenset(found)
-
-    def _known(self, partition: PartitionId, item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:
-        """What a starting node knows of a key: of one that cannot be read as little as of a silent store."""
-        found = read(item, decode)
-        if isinstance(found, Unreadable):
-            self._unreadable.waits(partition, found)
-            return None
-        return found
 
     async def _follow(self) -> None:
         mirrors = self.mirrors
@@ -238,6 +195,7 @@ class NodeAgent:
                 self._epochs.listen(self._on_epoch)
                 keep("epoch", self._epochs.run)
                 keep("limits", self._limits_key.run)
+                keep("zones", self._strong_zones.run)
                 keep("report", self._report.run)
                 await mirrors.loaded()
                 await self._epochs.loaded()

@@ -137,6 +137,9 @@ class Settings(BaseSettings):
     node_failure_domain: str = Field(
         "", description="rack, data centre...: balanced zones keep a partition's voters in different ones"
     )
+    node_start_without_metastore: bool = Field(
+        False, description="start members of STRONG_CONSISTENCY zones while the metastore is silent"
+    )
     node_lease_s: int = Field(5, ge=2, description="a node that is silent this long counts as down, seconds")
 
     @property

@@ -63,5 +63,6 @@ async def run_node(settings: Settings) -> None:
             failures_period_s=FAILURES_PERIOD_S,
             background=background,
             etcd=dotted(etcd.version),
+            start_without_metastore=settings.node_start_without_metastore,
         )
         await agent.run()

@@ -199,6 +199,14 @@ def node(
             help="Balanced zones keep a partition's voters in different ones.",
         ),
     ] = None,
+    start_without_metastore: Annotated[
+        bool,
+        typer.Option(
+            "--start-without-metastore",
+            envvar="ZONEKEEPER_NODE_START_WITHOUT_METASTORE",
+            help="Start members of STRONG_CONSISTENCY zones while the metastore is silent.",
+        ),
+    ] = False,
     metastore: MetastoreOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
@@ -227,6 +235,7 @@ def node(
         node_member_limit=member_limit,
         node_weight=weight,
         node_failure_domain=failure_domain,
+        node_start_without_metastore=start_without_metastore,
         metastore=metastore,
         data_dir=data_dir,
     )

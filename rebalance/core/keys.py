@@ -207,11 +207,14 @@ class Keyspace:
         return f"{self.partitions}{partition.zone_id}/{partition.partition}/restart/"
 
     def kept_copies(self, partition: PartitionId) -> str:
-        """Below it a key for each node that keeps the copy of a member that has left."""
+        """Below it a key for each node that keeps the copy of a member that has left: ``<node>``, and
+        ``<node>@<generation>`` for one whose group was given up."""
         return f"{self.partitions}{partition.zone_id}/{partition.partition}/kept/"
 
-    def kept(self, partition: PartitionId, node: str) -> str:
-        return f"{self.kept_copies(partition)}{node}"
+    def kept(self, partition: PartitionId, node: str, generation: int | None = None) -> str:
+        """``generation``: of a life of the group that was given up. Its copies are kept beside later ones."""
+        name = node if generation is None else f"{node}@{generation}"
+        return f"{self.kept_copies(partition)}{name}"
 
     @property
     def all_given_up(self) -> str:

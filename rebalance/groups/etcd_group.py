@@ -8,6 +8,7 @@ the member list does, and a change continues from the list.
 from __future__ import annotations
 
 import asyncio
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -160,6 +161,20 @@ class SteppedGroupHost(ABC):
             self._members.pop(partition, None)
         else:
             await member.stop()
+
+    async def set_aside(self, partition: PartitionId) -> None:
+        await self._end_change(partition)
+        self._led.pop(partition, None)
+        await self._member(partition).set_aside()
+        self._members.pop(partition, None)
+
+    def aside(self) -> Mapping[PartitionId, frozenset[int]]:
+        return self._reservations.aside()
+
+    async def discard_aside(self, partition: PartitionId, generation: int) -> None:
+        doomed = self._reservations.forget_aside(partition, generation)
+        if doomed is not None:
+            await asyncio.to_thread(shutil.rmtree, doomed, True)
 
     async def status(self, partition: PartitionId) -> MemberStatus | None:
         if self._reservations.get(partition) is None:

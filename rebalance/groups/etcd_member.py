@@ -219,6 +219,10 @@ class EtcdMember:
         if doomed is not None:
             await asyncio.to_thread(shutil.rmtree, doomed, True)
 
+    async def set_aside(self) -> None:
+        await self.stop()
+        self._reservations.set_aside(self.partition)
+
     async def look(self) -> tuple[MemberLife, str, EtcdStatus | None]:
         """The member's life, the reason for it, and its status when it answers."""
         if self._lacks_tls:

@@ -11,6 +11,7 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from rebalance.groups.etcd_tuning import (
 )
 from rebalance.groups.mirror_copy import restore_snapshot
 from rebalance.groups.mirror_source import MirrorSource
+from rebalance.groups.mirror_store import end_alarms
 from rebalance.groups.reservations import Reservations
 from rebalance.hosting import child
 from rebalance.hosting.environment import ETCD
@@ -118,8 +120,10 @@ class Founder:
         unseen = MemberEndpoints(f"{base}:{peer_port}", f"{base}:{client_port}")
         tool_log = self._book.directory(self._partition) / "founding.log"
         initial = {self._node: unseen.peer_url}
+        # A mirror's store may be larger than a member's; a member that is too large tidies up by itself.
+        tuning = replace(self._tuning, quota_bytes=4 * self._tuning.quota_bytes)
         command = member_command(
-            *(self._binary, self._node, data, unseen, initial, "unseen", "new", self._tuning, MIRROR_FLAGS),
+            *(self._binary, self._node, data, unseen, initial, "unseen", "new", tuning, MIRROR_FLAGS),
             alone=alone,
         )
         bound_log(tool_log)
@@ -155,6 +159,7 @@ async def _leads_itself(api: EtcdApi) -> bool:
 async def _store(url: str, tls: TlsFiles | None) -> AsyncIterator[FoundingStore]:
     channel = open_channel(url, tls, 64 << 20)
     try:
+        await end_alarms(channel)
         yield FoundingStore(channel)
     finally:
         await channel.close()

@@ -81,14 +81,7 @@ class MirrorStore:
         self._proposals = RaftProposals(
             self._endpoints.peer_url, header.member_id, header.cluster_id, status.version, self._tls
         )
-        alarms = await answer(
-            maintenance.Alarm(rpc.AlarmRequest(action=rpc.AlarmRequest.GET), timeout=READ_TIMEOUT_S)
-        )
-        for each in alarms.alarms:
-            disarm = rpc.AlarmRequest(
-                action=rpc.AlarmRequest.DEACTIVATE, memberID=each.memberID, alarm=each.alarm
-            )
-            await answer(maintenance.Alarm(disarm, timeout=READ_TIMEOUT_S))
+        await end_alarms(self._channel)
 
     async def position(self) -> Position:
         """Where the store stands. Raises CallFailedError; CopyUselessError when something else has written."""
@@ -181,6 +174,17 @@ class MirrorStore:
             key=self._marker, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=marked
         )
         return rpc.TxnRequest(compare=[guard], success=operations)
+
+
+async def end_alarms(channel: Any) -> None:
+    """Take back all alarms that the store has. Raises CallFailedError."""
+    maintenance = rpc.MaintenanceStub(channel)
+    alarms = await answer(
+        maintenance.Alarm(rpc.AlarmRequest(action=rpc.AlarmRequest.GET), timeout=READ_TIMEOUT_S)
+    )
+    for each in alarms.alarms:
+        disarm = rpc.AlarmRequest(action=rpc.AlarmRequest.DEACTIVATE, memberID=each.memberID, alarm=each.alarm)
+        await answer(maintenance.Alarm(disarm, timeout=READ_TIMEOUT_S))
 
 
 async def _keep_alive(leases: Any, lease: int) -> None:

@@ -171,6 +171,36 @@ class Reservations:
         if not held.wrote_log and self.has_log(partition):
             self._store(partition, replace(held, wrote_log=True))
 
+    def set_aside(self, partition: PartitionId) -> None:
+        """Nothing is reserved any more; what is on disk stays, named by its generation."""
+        held = self._held[partition]
+        self._aside_root.mkdir(exist_ok=True)
+        self.directory(partition).rename(self._aside(partition, held.generation))
+        del self._held[partition]
+        self._pairs.free(held.peer_port)
+
+    def aside(self) -> dict[PartitionId, frozenset[int]]:
+        """Generations of what was set aside."""
+        found: dict[PartitionId, frozenset[int]] = {}
+        for directory in self._aside_root.iterdir() if self._aside_root.is_dir() else ():
+            name, mark, generation = directory.name.partition("@")
+            if mark and not name.startswith("."):
+                partition = _partition_of(name)
+                found[partition] = found.get(partition, frozenset()) | {int(generation)}
+        return found
+
+    def forget_aside(self, partition: PartitionId, generation: int) -> Path | None:
+        """Returns what is left to be deleted."""
+        directory = self._aside(partition, generation)
+        return self._doom(directory, f".{directory.name}")
+
+    @property
+    def _aside_root(self) -> Path:
+        return self._data_dir / "given_up"
+
+    def _aside(self, partition: PartitionId, generation: int) -> Path:
+        return self._aside_root / f"{self.directory(partition).name}@{generation}"
+
     def discard_data(self, partition: PartitionId) -> Path | None:
         """The data of a mirror is of no use any more. Returns what is left to be deleted."""
         return self._doom(self.data(partition), f".{self.directory(partition).name}")

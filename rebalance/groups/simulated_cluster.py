@@ -35,6 +35,7 @@ class SimulatedCluster:
         self._seed = seed
         self._rng = random.Random(f"{seed}/processes")
         self._disks: dict[str, dict[PartitionId, SimulatedReplica]] = {}
+        self._aside: dict[str, dict[PartitionId, dict[int, SimulatedReplica]]] = {}
         self._mirrors: dict[str, dict[PartitionId, SimulatedMirror]] = {}
         self._nodes: dict[str, str] = {}
         self._told: dict[str, Told] = {}
@@ -114,6 +115,15 @@ class SimulatedCluster:
         if replica is not None:
             self.observer.on_destroy(replica)
             del self.disk(node)[partition]
+
+    def aside(self, node: str) -> dict[PartitionId, dict[int, SimulatedReplica]]:
+        """By generation."""
+        return self._aside.setdefault(node, {})
+
+    def set_aside(self, replica: SimulatedReplica) -> None:
+        self.stop(replica)
+        held = self.aside(replica.node).setdefault(replica.partition, {})
+        held[replica.generation] = self.disk(replica.node).pop(replica.partition)
 
     def start(self, replica: SimulatedReplica, token: str, initial: Mapping[str, str], *, is_new: bool) -> None:
         """The first start of a member: into a new group of ``initial``, or into the one that has added it."""

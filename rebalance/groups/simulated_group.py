@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import LogPosition
@@ -44,6 +45,15 @@ class SimulatedReservations:
     def reserve(self, partition: PartitionId) -> SimulatedReplica:
         held = self._held.get(partition)
         return held or self._cluster.reserve(self._node, partition)
+
+    def aside(self) -> Mapping[PartitionId, frozenset[int]]:
+        return {
+            partition: frozenset(held) for partition, held in self._cluster.aside(self._node).items() if held
+        }
+
+    def forget_aside(self, partition: PartitionId, generation: int) -> Path | None:
+        self._cluster.aside(self._node).get(partition, {}).pop(generation, None)
+        return None
 
 
 class SimulatedGroupHost(SteppedGroupHost):
@@ -163,6 +173,10 @@ class SimulatedMember:
         await self.stop()
         if not self._owner.dead:
             self._cluster.forget(self._owner.node, self._partition)
+
+    async def set_aside(self) -> None:
+        if not self._owner.dead:
+            self._cluster.set_aside(self.replica)
 
     async def look(self) -> tuple[MemberLife, str, EtcdStatus | None]:
         replica = self.replica

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,14 +21,11 @@ import structlog
 
 from catalog.core.zone import Node
 from rebalance.core.admission import Limits
-from rebalance.core.assignments import Assignments
 from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.failures import Failing
 from rebalance.core.keys import ASSIGNING, Keyspace, PartitionId
 from rebalance.core.readable import Unreadable, read
-from rebalance.core.records import GroupRecord, KeptRecord
-from rebalance.core.txn import Get, KeyValue, Txn
 from rebalance.groups.etcd_api import CallFailedError
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
@@ -43,6 +40,7 @@ from rebalance.nodes.leader_duties import FailureHandler, LeaderDuties
 from rebalance.nodes.map_report import MapReporter
 from rebalance.nodes.member_decision import is_kept
 from rebalance.nodes.member_duties import ACTED_S, MemberDuties
+from rebalance.nodes.member_starts import MemberStarts, StrongZones
 from rebalance.nodes.mirror_duties import MirrorDuties
 from rebalance.nodes.no_mirrors import NoMirrors
 from rebalance.nodes.own_records import OwnRecords
@@ -67,7 +65,6 @@ T = TypeVar("T")
 
 UNANSWERED_S = 0.15
 HALTED_S = 1.0
-ASK_FIRST_S = 1.5
 CONCURRENCY = 24
 RETRY = Backoff(0.2, 2.0)
 EXPECTED = (MetastoreError, GroupError, CallFailedError, OSError)
@@ -94,6 +91,7 @@ class NodeAgent:
     is not; ``failures_period_s`` the same of what fails at groups that it leads. ``background`` None: a task
     that ends ends all. ``etcd``: version of what runs the members, as others are told; empty: not known.
     ``told``: whoever keeps the members and mirrors calls ``notice`` at each change of one.
+    ``start_without_metastore``: ``MemberStarts``.
     """
 
     def __init__(
@@ -114,6 +112,7 @@ class NodeAgent:
         background: Background | None = None,
         etcd: str = "",
         told: bool = False,
+        start_without_metastore: bool = False,
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
@@ -160,6 +159,11 @@ class NodeAgent:
             self._pace,
         )
         self._unreadable = UnreadableLog()
+        self._strong_zones = StrongZones(data_dir, metastore, keyspace)
+        self._starts = MemberStarts(
+            *(node.name, metastore, keyspace, host, self._unreadable, self._strong_zones),
+            without_metastore=start_without_metastore,
+        )
         self._maps: MapReporter | None = None
         if map_period_s:
             spoken = self._registration.incarnation
@@ -179,8 +183,7 @@ class NodeAgent:
         self._host.open(self.node.name, self._leader)
         try:
             self._copies.open(self.node.name)
-            # Members come back also where the metastore is silent: the data path does not need it.
-            await self._restart_members()
+            await self._starts.restart_members()
             await self._registration.register()
             await self._follow()
         finally:
@@ -189,50 +192,6 @@ class NodeAgent:
                 await self._safe_times.close()
             await self._registration.withdraw()
             log.info("node stopped", node=self.node.name)
-
-    async def _restart_members(self) -> None:
-        partitions = sorted(self._host.partitions(), key=str)
-        fenced = await self._fenced(partitions)
-        await asyncio.gather(*(self._host.restart(each) for each in partitions if each not in fenced))
-
-    async def _fenced(self, partitions: Sequence[PartitionId]) -> frozenset[PartitionId]:
-        """Members whose group was given up while this node was away: together with others that come back they
-        would be a majority of it; and copies that are only kept. A metastore that is silent for ``ASK_FIRST_S``
-        is not waited for."""
-        found: set[PartitionId] = set()
-        try:
-            async with asyncio.timeout(ASK_FIRST_S):
-                for partition in partitions:
-                    keys = self._keyspace.partition(partition)
-                    kept = self._keyspace.kept(partition, self.node.name)
-                    read = await self._metastore.commit(
-                        Txn((), (Get(keys.pending), Get(keys.group), Get(kept)))
-                    )
-                    pending, group = read.only(0), read.only(1)
-                    copy = read.only(2)
-                    status = await self._host.status(partition)
-                    of_copy = self._known(partition, copy, KeptRecord.decode)
-                    if of_copy and status and is_kept(of_copy, status):
-                        found.add(partition)
-                        continue
-                    if status is not None and why_fenced(
-                        self.node.name,
-                        status.generation,
-                        self._known(partition, pending, Assignments.decode),
-                        self._known(partition, group, GroupRecord.decode),
-                    ):
-                        found.add(partition)
-        except (TimeoutError, MetastoreError) as error:
-            log.warning("members start unasked: the metastore is silent", error=repr(error))
-        return frozenset(found)
-
-    def _known(self, partition: PartitionId, item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:
-        """What a starting node knows of a key: of one that cannot be read as little as of a silent store."""
-        found = read(item, decode)
-        if isinstance(found, Unreadable):
-            self._unreadable.waits(partition, found)
-            return None
-        return found
 
     async def _follow(self) -> None:
         mirrors = self.mirrors
@@ -248,6 +207,7 @@ class NodeAgent:
                 self._epochs.listen(self._on_epoch)
                 keep("epoch", self._epochs.run)
                 keep("limits", self._limits_key.run)
+                keep("zones", self._strong_zones.run)
                 keep("report", self._report.run)
                 await mirrors.loaded()
                 await self._epochs.loaded()
@@ -288,7 +248,7 @@ class NodeAgent:
         mirrors, keys = self.mirrors, self._keyspace
         self._on_partition_keys(frozenset(item.key for item in mirrors.partitions.below(keys.partitions)))
         self._on_member_keys(frozenset(item.key for item in mirrors.members.below(keys.members)))
-        for partition in self._held:
+        for partition in self._held | self._host.aside().keys():
             self._queue.add(partition)
 
     @property
@@ -367,7 +327,7 @@ class NodeAgent:
 
     def _look_at(self, touched: Iterable[PartitionId]) -> None:
         """Those that concern this node: most are on other nodes."""
-        held, name, members = self._held, self.node.name, self.mirrors.members
+        held, name, members = self._held | self._host.aside().keys(), self.node.name, self.mirrors.members
         for partition in touched:
             concerns = partition in self._assigned or partition in held
             if concerns or members.get(self._keyspace.member(partition, name)) is not None:
@@ -383,7 +343,7 @@ class NodeAgent:
             return await self._keep_running(partition, view) if partition in self._held else None
         self._unreadable.goes_on(partition)
         concerned = self.node.name in view.assigned or self.node.name in view.records
-        if not concerned and partition not in self._held:
+        if not concerned and partition not in self._held and partition not in self._host.aside():
             if self._maps is not None:
                 self._maps.note(view, None)
             self._pace.forget(partition)

@@ -77,6 +77,20 @@ class EngineHosts:
     async def stop(self, partition: PartitionId, *, destroy: bool) -> None:
         await self._of(partition).stop(partition, destroy=destroy)
 
+    async def set_aside(self, partition: PartitionId) -> None:
+        await self._of(partition).set_aside(partition)
+
+    def aside(self) -> Mapping[PartitionId, frozenset[int]]:
+        found: dict[PartitionId, frozenset[int]] = {}
+        for host in self._hosts.values():
+            for partition, generations in host.aside().items():
+                found[partition] = found.get(partition, frozenset()) | generations
+        return found
+
+    async def discard_aside(self, partition: PartitionId, generation: int) -> None:
+        for host in self._hosts.values():
+            await host.discard_aside(partition, generation)
+
     async def status(self, partition: PartitionId) -> MemberStatus | None:
         return await self._of(partition).status(partition)
 

@@ -49,8 +49,8 @@ class KeptCopies:
         return True
 
     async def hold(self, partition: PartitionId, status: MemberStatus | None) -> None:
-        """It is kept already: what is left of the member ends. A node that starts while the metastore is silent
-        starts its members unasked."""
+        """It is kept already: what is left of the member ends. A node may have
+        started it while the metastore was silent (``MemberStarts``)."""
         await self._records.write_member(partition, None)
         if status is not None and status.life in RUNS:
             await self._host.stop(partition, destroy=False)

@@ -11,6 +11,7 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import GroupRecord, MemberRecord, MemberState
 from rebalance.core.txn import Put, Txn, absent, unchanged
 from rebalance.nodes.fences import is_given_up
+from rebalance.nodes.given_up_copies import GivenUpCopies
 from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.member_decision import Duty, MemberDecision, decide_member
 from rebalance.nodes.own_records import OwnRecords
@@ -63,10 +64,12 @@ class MemberDuties:
         self._mirrors = mirrors
         self._recovery = RecoveryDuties(node, metastore, keyspace, host, mirrors)
         self._kept = KeptCopies(node, metastore, keyspace, host, records)
+        self._given_up = GivenUpCopies(node, metastore, keyspace, host, records, removals)
 
     async def tend(self, view: PartitionView) -> tuple[MemberStatus | None, float | None]:
         """The member's status after one duty, and when to look again at the latest (None: nothing is left)."""
         partition = view.partition
+        await self._given_up.tidy(view)
         status = await self._host.status(partition)
         asked = view.restarts.get(self._node)
         if asked is not None and await self._recovery.restarted(view, asked):
@@ -87,7 +90,7 @@ class MemberDuties:
                 await self._kept.discard(view)
                 return None, ACTED_S
             case Duty.REINCARNATE:
-                return None, await self._reincarnate(partition)
+                return None, await self._reincarnate(view, status)
             case Duty.RESERVE:
                 return None, await self._reserve(partition)
             case Duty.FENCE:
@@ -175,8 +178,12 @@ class MemberDuties:
             generation = view.group.value.generation if view.group is not None else 0
             await self._host.join(view.partition, peers, generation)
 
-    async def _reincarnate(self, partition: PartitionId) -> float:
+    async def _reincarnate(self, view: PartitionView, status: MemberStatus | None) -> float:
         """The record goes first: data that is gone under a record that says "started" would count as lost."""
+        partition = view.partition
+        if status is not None and await self._given_up.has_more(view, status):
+            await self._given_up.set_aside(view, status)
+            return 0.0
         log.info("member was removed by its group and is wanted again", partition=str(partition))
         await self._records.write_member(partition, None)
         await self._host.stop(partition, destroy=True)
@@ -200,6 +207,9 @@ class MemberDuties:
                 return None, PAUSE_S * 10
             case Verdict.KEPT if status is not None:
                 return await self._keep(partition, status, removal.why)
+        if status is not None and await self._given_up.has_more(view, status):
+            set_aside = await self._given_up.set_aside(view, status, removal.guards)
+            return None, None if set_aside else ACTED_S
         if removal.keeps and status is not None and has_copy(view, self._node, status):
             kept = await self._kept.keep(partition, status.endpoints.peer_url, removal)
             return None, None if kept else ACTED_S

@@ -288,6 +288,19 @@ class GroupHost(Protocol):
         """SIGTERM, then SIGKILL; ``destroy`` removes data, reservation and ports."""
         ...
 
+    async def set_aside(self, partition: PartitionId) -> None:
+        """End the member and keep its data under its generation: nothing of it ever runs again, and nothing is
+        reserved any more."""
+        ...
+
+    def aside(self) -> Mapping[PartitionId, frozenset[int]]:
+        """Generations of the data that was set aside."""
+        ...
+
+    async def discard_aside(self, partition: PartitionId, generation: int) -> None:
+        """Delete it; nothing happens where there is none."""
+        ...
+
     async def status(self, partition: PartitionId) -> MemberStatus | None:
         """None when nothing is reserved. Calls ``on_leader_elected`` when the member became leader."""
         ...

@@ -11,10 +11,14 @@ from pathlib import Path
 import pytest
 
 from catalog.core.zone import ZoneId
+from rebalance.controllers.clock import WallClock
+from rebalance.controllers.operation_control import OperationControl
 from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import Observed, Outcome, decide_on_forced_move
 from rebalance.core.keys import PartitionId
+from rebalance.core.operation import Operation, OperationKind
 from rebalance.core.records import GroupRecord, MirrorRecord
+from rebalance.groups.replica_reads import NOW, ReplicaChoice
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
@@ -105,9 +109,8 @@ async def revisions_of(router: Router, keys: list[str]) -> dict[str, int]:
     found = {}
     for start in range(0, len(keys), 50):
         part = keys[start : start + 50]
-        for key, datum in zip(
-            part, await asyncio.gather(*(router.get(P0, each) for each in part)), strict=True
-        ):
+        values = await asyncio.gather(*(router.get(P0, each) for each in part))
+        for key, datum in zip(part, values, strict=True):
             if datum.value is not None:
                 assert datum.value == key.encode()
                 found[key] = datum.revision
@@ -125,8 +128,8 @@ async def written_under_load(cluster: NodeCluster, count: int = 300) -> tuple[Wr
 
 async def test_a_learner_founds_the_group_and_the_other_one_goes_on(cluster: NodeCluster) -> None:
     """IEP-059, IEP-060: the voters are gone for good under load. Every acknowledged put that the better learner
-    has is read back at the revision that it had, the other learner goes on without a new first copy, and a voter
-    that returns never serves what it has."""
+    has is read back at the revision that it had, the other learner goes on without a new first copy, and a
+    voter that returns never serves what it has."""
     await founded(cluster)
     writer, before = await written_under_load(cluster)
     copies = {name: copy_name(cluster, name) for name in LEARNERS}
@@ -198,6 +201,71 @@ async def until_safe(cluster: NodeCluster, name: str, revision: int) -> None:
             await asyncio.sleep(0.05)
 
 
+async def lagging(cluster: NodeCluster, *stopped: str) -> None:
+    """The group has one put that these learners never saw, and then no voter any more."""
+    await founded(cluster)
+    await cluster.router.put(P0, "early", b"1", "op-early")
+    early = await cluster.router.revision(P0)
+    for name in LEARNERS:
+        await until_safe(cluster, name, early)
+    for name in stopped:
+        await cluster.stop(name)
+    await cluster.router.put(P0, "late", b"1", "op-late")
+    late = await cluster.router.revision(P0)
+    for name in set(LEARNERS) - set(stopped):
+        await until_safe(cluster, name, late)
+    await kill(cluster, *VOTERS)
+    cluster.start(*stopped, learns=True)
+
+
+async def test_what_the_founding_may_have_lost_is_kept_until_it_is_finalised(cluster: NodeCluster) -> None:
+    """IEP-059: the lost voters have a put that no learner had. Back again they do not serve it; their data is
+    kept aside, also while a new member of the group lives on the same node, and goes when the reset is
+    finalised."""
+    await lagging(cluster, *LEARNERS)
+    await complete_revisions(cluster)
+    generation = await force(cluster, "n4")
+    await cluster.until(lambda: cluster.settled(P0, "n4"))
+    cluster.start(*VOTERS)
+    names = [f"{name}@0" for name in VOTERS]
+    keys = [cluster.keyspace.kept_copies(P0) + name for name in names]
+    await cluster.until(lambda: all(cluster.mirrors.partitions.get(key) is not None for key in keys))
+    for name in VOTERS:
+        await cluster.until(lambda name=name: P0 not in cluster.nodes[name].host.partitions())
+    await cluster.write_pending(P0, "n4", "n1")
+    await cluster.until(lambda: cluster.settled(P0, "n4", "n1"))
+    assert (await cluster.router.get(P0, "late")).value is None
+    assert (await cluster.router.get(P0, "early")).value == b"1"
+    kept = [cluster.directory / name / "given_up" / "7-0@0" / "data" for name in VOTERS]
+    assert all(each.is_dir() for each in kept)
+    operation = Operation(OperationKind.RESET, P0.zone_id, "Z", generation, 3, 0).closed(1)
+    await cluster.put(cluster.keyspace.operation(operation.operation_id), operation.encode())
+    control = OperationControl(cluster.metastore, cluster.keyspace, WallClock())
+    assert await control.finalise(operation.operation_id) == len(VOTERS)
+    await cluster.until(lambda: all(cluster.mirrors.partitions.get(key) is None for key in keys))
+    assert not any(each.exists() for each in kept)
+    assert cluster.settled(P0, "n4", "n1")
+
+
+async def test_a_learner_that_has_more_than_the_new_group_is_copied_again(cluster: NodeCluster) -> None:
+    """IEP-060: the group is founded on the copy that was named; what the other learner has beyond it is not
+    read there any more, and it follows the new group from a new copy."""
+    await lagging(cluster, "n4")
+    told = await complete_revisions(cluster)
+    assert told["n4"] < told["n5"]
+    before = copy_name(cluster, "n5")
+    generation = await force(cluster, "n4", Assignments(("n4",), ("n5",)))
+    await cluster.until(lambda: cluster.stable(P0) == set(LEARNERS) and not cluster.has_pending(P0))
+    assert is_applied_once(await cluster.router.put(P0, "after", b"1", "op-after"))
+    await cluster.until(lambda: getattr(mirror(cluster, "n5"), "generation", 0) == generation)
+    await cluster.until(lambda: is_readable(cluster, "n5"))
+    values = await asyncio.gather(
+        *(cluster.router.read_at(P0, key, NOW, ReplicaChoice.LEARNER, 90) for key in ("early", "late", "after"))
+    )
+    assert [each.value for each in values] == [b"1", None, b"1"]
+    assert copy_name(cluster, "n5") != before
+
+
 def _stages(node: Path) -> dict[str, Callable[[], bool]]:
     member = node / "members" / "7-0"
     return {
@@ -211,8 +279,8 @@ def _stages(node: Path) -> dict[str, Callable[[], bool]]:
 
 @pytest.mark.parametrize("stage", ["reserved", "snapshot", "restored", "made ready", "named"])
 async def test_a_founding_that_is_killed_comes_to_the_same(cluster: NodeCluster, stage: str) -> None:
-    """IEP-059: the node dies in the middle of the founding; it comes back, and the group has what its mirror has,
-    at the same revisions, once."""
+    """IEP-059: the node dies in the middle of the founding; it comes back, and the group has what its mirror
+    has, at the same revisions, once."""
     await founded(cluster)
     async with writing(cluster, P0) as writer:
         await cluster.until(lambda: len(writer.written) > 60)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import asyncio
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from catalog.core.zone import Node, ZoneId
+from catalog.core.zone import ConsistencyMode, Zone, ZoneId, ZoneIntent
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import GroupRecord
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.memory import MemoryMetastore
-from rebalance.nodes import agent as agents
-from rebalance.nodes.agent import NodeAgent
+from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.fences import why_fenced
+from rebalance.nodes.member_starts import MemberStarts, StrongZones
 from rebalance.ports.groups import GroupHost, MemberEndpoints, MemberLife, MemberStatus
 
+ZONE = Zone(ZoneId(1), "Z", 4, 1, None, ("default",))
 PARTITIONS = [PartitionId(ZoneId(1), number) for number in range(4)]
 
 
@@ -27,9 +29,10 @@ class Disk:
     """A host that holds members of generation 5; those that it is asked to restart are kept."""
 
     restarted: list[PartitionId] = field(default_factory=list)
+    held: list[PartitionId] = field(default_factory=lambda: PARTITIONS)
 
     def partitions(self) -> frozenset[PartitionId]:
-        return frozenset(PARTITIONS)
+        return frozenset(self.held)
 
     async def status(self, _: PartitionId) -> MemberStatus:
         return MemberStatus(MemberLife.STOPPED, MemberEndpoints("p", "c"), generation=5)
@@ -38,8 +41,15 @@ class Disk:
         self.restarted.append(partition)
 
 
-def node(metastore: MemoryMetastore, disk: Disk, directory: Path) -> NodeAgent:
-    return NodeAgent(Node("b"), metastore, Keyspace(), cast(GroupHost, disk), directory)
+def starts(
+    metastore: MemoryMetastore, disk: Disk, directory: Path, *, without_metastore: bool = False
+) -> MemberStarts:
+    """As a node makes it that starts on ``directory``."""
+    strong = StrongZones(directory, metastore, Keyspace())
+    return MemberStarts(
+        *("b", metastore, Keyspace(), cast(GroupHost, disk), UnreadableLog(), strong),
+        without_metastore=without_metastore,
+    )
 
 
 async def written(metastore: MemoryMetastore) -> None:
@@ -58,18 +68,42 @@ async def test_members_of_a_group_that_was_given_up_do_not_start(tmp_path: Path)
     """IEP-051: two of them together would be a majority of a group that nobody counts on any more."""
     metastore, disk = MemoryMetastore(), Disk()
     await written(metastore)
-    await node(metastore, disk, tmp_path)._restart_members()
+    await starts(metastore, disk, tmp_path).restart_members()
     assert disk.restarted == [PARTITIONS[0], PARTITIONS[3]]
 
 
-async def test_a_silent_metastore_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The data path does not need it: every member starts."""
-    monkeypatch.setattr(agents, "ASK_FIRST_S", 0.05)
-    metastore, disk = MemoryMetastore(), Disk()
+async def has_heard_of_zones(metastore: MemoryMetastore, directory: Path) -> None:
+    """A node ran on ``directory`` while there were zones: 1 is strong, 2 is not. It never heard of others."""
+    zones = (ZONE, replace(ZONE, zone_id=ZoneId(2), consistency_mode=ConsistencyMode.HIGH_AVAILABILITY))
+    for zone in zones:
+        put = Put(Keyspace().intent(zone.zone_id), ZoneIntent(1, zone).encode())
+        await metastore.commit(Txn((), (put,)))
+    strong = StrongZones(directory, metastore, Keyspace())
+    following = asyncio.create_task(strong.run())
+    async with asyncio.timeout(30):
+        while ZONE.zone_id not in strong:
+            await asyncio.sleep(0)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+@pytest.mark.parametrize("without_metastore", [False, True])
+async def test_who_starts_while_the_metastore_is_silent(tmp_path: Path, *, without_metastore: bool) -> None:
+    """Nobody can tell whether a group was founded anew meanwhile. An operator may vouch for zones that are
+    never founded anew by themselves, as far as the node knows them."""
+    metastore = MemoryMetastore()
     await written(metastore)
+    await has_heard_of_zones(metastore, tmp_path)
     metastore.pause()
-    await node(metastore, disk, tmp_path)._restart_members()
-    assert sorted(disk.restarted, key=str) == PARTITIONS
+    of_zones = [PartitionId(ZoneId(zone), 0) for zone in (1, 2, 3)]
+    disk = Disk(held=of_zones)
+    await starts(metastore, disk, tmp_path, without_metastore=without_metastore).restart_members()
+    assert disk.restarted == (of_zones[:1] if without_metastore else [])
+
+
+async def test_a_damaged_note_of_zones_vouches_for_none(tmp_path: Path) -> None:
+    (tmp_path / "strong_zones.json").write_text('{"v":1,"zones":[1')
+    assert ZONE.zone_id not in StrongZones(tmp_path, MemoryMetastore(), Keyspace())
 
 
 @pytest.mark.parametrize(

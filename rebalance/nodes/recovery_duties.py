@@ -77,7 +77,7 @@ class RecoveryDuties:
             view, status.endpoints.peer_url, Delete(view.keys.configuration), still_gone
         )
         if not written:
-            log.warning("group not founded empty", partition=str(view.partition), unless_back=gone)
+            log.info("group not founded empty", partition=str(view.partition), unless_back=gone)
         return written
 
     async def position(self, partition: PartitionId, status: MemberStatus | None) -> LogPosition | None:

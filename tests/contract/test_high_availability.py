@@ -9,6 +9,8 @@ import pytest
 
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
+from rebalance.core.operation import Operation, OperationKind
+from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, MirrorRecord
 from rebalance.core.topology import HoldRule
 from rebalance.core.txn import Put, Txn
 from rebalance.ports.metastore import Metastore
@@ -282,3 +284,59 @@ async def test_a_partition_that_nobody_told_of_is_waited_for(world: RecoveryWorl
     await world.store.commit(Txn((), (Put(found.key, told),)))
     await world.elapse(22)
     assert world.forced == [Assignments(("a",))]
+
+
+async def test_a_silent_copy_is_waited_for_five_seconds(world: RecoveryWorld) -> None:
+    """R6: no longer than that: the best of those that have told goes on, and the operation names who was
+    silent."""
+    await world.with_nodes(replace(ZONE, replicas=5, quorum_size=3), "a", "b", "c", "d", "e")
+    found = await world.store.get(world.keyspace.member(P0, "a"))
+    assert found is not None
+    silent = replace(MemberRecord.decode(found.value), position=None)
+    await world.store.commit(Txn((), (Put(found.key, silent.encode()),)))
+    await world.leave("c", "d", "e")
+    await world.elapse(14.5)
+    assert world.forced == []
+    await world.elapse(15)
+    assert world.forced == [Assignments(("b",))]
+    (item,) = [
+        each
+        for each in (await world.store.range(world.keyspace.operations)).items
+        if Operation.decode(each.value).kind is OperationKind.RESET
+    ]
+    assert Operation.decode(item.value).reason == "no majority for 10 s; silent: a"
+
+
+async def test_a_group_that_serves_is_not_reset(world: RecoveryWorld) -> None:
+    """R1: its nodes are cut off from the metastore alone. It is asked again, and reset once it is silent."""
+    await world.with_nodes(ZONE, "a", "b", "c")
+    world.probe.serves = {"b"}
+    await world.leave("b", "c")
+    before = await world.trigger()
+    await world.elapse(60)
+    assert world.forced == []
+    assert await world.trigger() == before
+    assert len(world.probe.asked) > 5
+    world.probe.serves = set()
+    await world.elapse(66)
+    assert world.forced == [Assignments(("a",))]
+
+
+async def test_a_learner_goes_on_where_no_voter_is_left(world: RecoveryWorld) -> None:
+    """IEP-051, IEP-059: the same candidates as of a reset by hand."""
+    await world.with_nodes(replace(ZONE, replicas=5, quorum_size=2), "a", "b", "c", "d", "e")
+    stable = await world.assigned("stable")
+    assert stable is not None
+    first, second = sorted(stable.learners)
+    for node, revision in ((first, 7), (second, 9)):
+        mirror = MirrorRecord(MemberState.RUNNING, "m", 6, complete_revision=revision)
+        record = MemberRecord.of_mirror(mirror)
+        await world.store.commit(Txn((), (Put(world.keyspace.member(P0, node), record.encode()),)))
+    configured = await world.store.get(world.keyspace.partition(P0).configuration)
+    assert configured is not None
+    record_of_group = ConfigurationRecord.decode(configured.value)
+    voters = {node: each for node, each in record_of_group.members.items() if node in stable.peers}
+    await world.store.commit(Txn((), (Put(configured.key, replace(record_of_group, members=voters).encode()),)))
+    await world.leave(*stable.peers)
+    await world.elapse(20)
+    assert world.forced == [Assignments((second,))]

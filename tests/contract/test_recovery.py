@@ -8,14 +8,18 @@ from typing import Any
 import pytest
 
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.zone import ZoneIntent
+from catalog.core.zone import Node, ZoneIntent
 from rebalance.controllers.planned_resets import ShownReset
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
-from rebalance.core.records import RestartRecord
-from rebalance.core.txn import Put, Txn
+from rebalance.core.records import MemberRecord, MemberState, MirrorRecord, NodeRecord, RestartRecord
+from rebalance.core.recovery import ResetTerms
+from rebalance.core.recovery_candidates import CandidateKind
+from rebalance.core.txn import Delete, Put, Txn
 from rebalance.ports.metastore import Metastore
-from tests.recovery_world import P0, STRONG, RecoveryWorld
+from tests.recovery_world import P0, STRONG, ZONE, RecoveryWorld
+
+EMPTY = ResetTerms(empty=True)
 
 
 @pytest.fixture
@@ -58,10 +62,11 @@ async def test_two_phases(world: RecoveryWorld) -> None:
         (replace(accepted, empty=True),),
         (replace(accepted, possibly_lost_entries=lost_entries - 1),),
     ):
-        changed = await refused(world, 0, shown=stale)
+        changed = await refused(world, 0, terms=ResetTerms(confirmed_dead=frozenset(lost)), shown=stale)
         assert changed.kind is ErrorKind.SHOWN_STATE_CHANGED
         assert await world.assigned("pending") is None
-    (done,) = await world.recovery.reset(zone, (0,), shown=(accepted,))
+    confirmed = ResetTerms(confirmed_dead=frozenset(lost))
+    (done,) = await world.recovery.reset(zone, (0,), confirmed, shown=(accepted,))
     assert done.written
     assert done.plan == shown.plan
     pending, planned = await world.assigned("pending"), await world.assigned("planned")
@@ -83,12 +88,13 @@ async def test_a_reset_replaces_whatever_runs(world: RecoveryWorld, running: str
         puts = (Put(keys.pending, Assignments(tuple(running)).encode()),)
         await world.store.commit(Txn((), (*puts, Put(keys.planned, Assignments(("a", "c")).encode()))))
     before = await world.trigger()
-    await world.recovery.reset(world.intent().zone)
+    confirmed = ResetTerms(confirmed_dead=frozenset("ac"))
+    await world.recovery.reset(world.intent().zone, terms=confirmed)
     first = await world.assigned("pending")
     assert first == Assignments(("b",))
     assert await world.assigned("planned") is None
     assert await world.trigger() == first.forced > before
-    await world.recovery.reset(world.intent().zone)
+    await world.recovery.reset(world.intent().zone, terms=confirmed)
     second = await world.assigned("pending")
     assert second is not None
     assert second.forced > first.forced
@@ -104,7 +110,7 @@ async def test_an_ordinary_change_replaces_what_a_reset_has_planned(world: Recov
     lost = sorted(stable.nodes)[:2]
     await world.leave(*lost)
     world.moves = False
-    await world.recovery.reset(world.intent().zone)
+    await world.recovery.reset(world.intent().zone, terms=ResetTerms(confirmed_dead=frozenset(lost)))
     planned = await world.assigned("planned")
     assert planned is not None
     await world.alter(auto_scale_down=0)
@@ -131,19 +137,19 @@ async def test_refusals(world: RecoveryWorld) -> None:
         assert missing.message == f"zone Z has partitions 0 to 0, not {wrong}"
     await world.leave("a", "b", "c")
     assert (await refused(world, 0)).kind is ErrorKind.NOT_ENOUGH_ALIVE_NODES
-    assert (await refused(world, 0, empty=True)).kind is ErrorKind.NOT_ENOUGH_ALIVE_NODES
+    assert (await refused(world, 0, terms=EMPTY)).kind is ErrorKind.NOT_ENOUGH_ALIVE_NODES
     await world.join("d")
-    (begun,) = await world.recovery.reset(zone, (0,), empty=True, dry_run=True)
+    (begun,) = await world.recovery.reset(zone, (0,), EMPTY, dry_run=True)
     assert begun.plan is not None
     assert (begun.plan.survivor, begun.plan.empty) == ("d", True)
     pending = await world.assigned("pending")
     assert pending is None or not pending.forced
     with pytest.raises(RefusedError, match="zone Z: its newest change is not published yet"):
-        await world.recovery.reset(replace(zone, replicas=2), (0,), empty=True)
+        await world.recovery.reset(replace(zone, replicas=2), (0,), EMPTY)
     # S204: a version that is committed and not carried out yet.
     intent = ZoneIntent(9, replace(zone, replicas=1))
     await world.store.commit(Txn((), (Put(world.keyspace.intent(zone.zone_id), intent.encode()),)))
-    late = await refused(world, 0, empty=True)
+    late = await refused(world, 0, terms=EMPTY)
     assert late.kind is ErrorKind.CLUSTER_NOT_IDLE
     assert late.message == "zone Z: its newest change is not placed yet"
     assert await world.trigger() >= before
@@ -171,6 +177,140 @@ async def test_a_plan_that_was_overtaken_writes_nothing(world: RecoveryWorld) ->
         assert not await world.recovery.force(reading, P0, planned.plan)
     assert await world.assigned("pending") is None
     assert await world.recovery.force(await world.recovery.read(zone.zone_id), P0, planned.plan)
+
+
+async def test_a_group_that_answers_is_never_reset(world: RecoveryWorld) -> None:
+    """R1: leases say that two voters are gone; one of them is cut off from the metastore alone and serves. All
+    members are asked, also those of nodes without a lease, before a dry run too; nothing is written."""
+    await world.leave("a", "c")
+    before = await world.trigger()
+    world.probe.serves = {"c"}
+    terms = ResetTerms(confirmed_dead=frozenset("ac"))
+    for dry_run in (True, False):
+        kept = await refused(world, 0, terms=terms, dry_run=dry_run)
+        assert kept.kind is ErrorKind.RECOVERY_NOT_NEEDED
+        assert kept.message == (
+            "partition 0: the member on c answers with a majority of its group, whatever its records say"
+        )
+        assert (await refused(world, terms=terms, dry_run=dry_run)).kind is ErrorKind.RECOVERY_NOT_NEEDED
+    assert {tuple(sorted(urls)) for _, urls in world.probe.asked} == {("a", "b", "c")}
+    assert await world.trigger() == before
+    world.probe.serves = set()
+    (done,) = await world.recovery.reset(world.intent().zone, (0,), terms)
+    assert done.written
+
+
+async def test_a_group_with_a_majority_is_not_asked(world: RecoveryWorld) -> None:
+    await world.leave("a")
+    assert (await refused(world)).kind is ErrorKind.RECOVERY_NOT_NEEDED
+    assert world.probe.asked == []
+
+
+async def test_the_loss_of_a_strong_zone_is_confirmed(world: RecoveryWorld) -> None:
+    """R1: the exact names are asked for; a dry run says which."""
+    await world.leave("a", "c")
+    zone = world.intent().zone
+    (shown,) = await world.recovery.reset(zone, dry_run=True)
+    assert shown.to_confirm == ("a", "c")
+    for names in ("", "a", "abc"):
+        lacking = await refused(world, terms=ResetTerms(confirmed_dead=frozenset(names)))
+        assert lacking.kind is ErrorKind.LOSS_NOT_CONFIRMED
+        assert lacking.message.endswith("confirm exactly a, c")
+        assert await world.assigned("pending") is None
+    (done,) = await world.recovery.reset(zone, terms=ResetTerms(confirmed_dead=frozenset("ac")))
+    assert done.written
+
+
+async def test_a_zone_that_helps_itself_needs_no_confirmation(store: Metastore, keyspace: Keyspace) -> None:
+    world = RecoveryWorld(store, keyspace, delay_s=1_000)
+    await world.with_nodes(ZONE, "a", "b", "c")
+    await world.leave("a", "c")
+    (done,) = await world.recovery.reset(world.intent().zone)
+    assert done.written
+    assert done.to_confirm == ()
+
+
+async def test_a_node_that_is_back_undoes_the_plan(world: RecoveryWorld) -> None:
+    """R6: the absence of each node that the plan has seen absent is a guard: it may have the better copy."""
+    await world.leave("a", "c")
+    zone = world.intent().zone
+    reading = await world.recovery.read(zone.zone_id)
+    (planned,) = world.recovery.plan(reading, (0,))
+    assert planned.plan is not None
+    assert planned.plan.absent == ("a", "c")
+    record = NodeRecord(Node("c"), "again")
+    await world.store.commit(Txn((), (Put(world.keyspace.node("c"), record.encode()),)))
+    assert not await world.recovery.force(reading, P0, planned.plan)
+    assert await world.assigned("pending") is None
+    await world.store.commit(Txn((), (Delete(world.keyspace.node("c")),)))
+    assert await world.recovery.force(reading, P0, planned.plan)
+
+
+async def test_a_learner_founds_the_group(world: RecoveryWorld) -> None:
+    """IEP-059, IEP-060: nodes with the three voters are gone, two learners live: the reset is forced onto the
+    one that has more, and says what both have. It is the same transaction as onto a voter."""
+    await world.join("d")
+    await world.join("e")
+    await world.carry_out()
+    stable = await world.assigned("stable")
+    assert stable is not None
+    voters = sorted(stable.peers)
+    learners = sorted(set("abcde") - set(voters))
+    for node, revision in zip(learners, (40, 42), strict=False):
+        mirror = MirrorRecord(MemberState.RUNNING, "m", 32, complete_revision=revision)
+        put = Put(world.keyspace.member(P0, node), MemberRecord.of_mirror(mirror).encode())
+        await world.store.commit(Txn((), (put,)))
+    await world.leave(*voters)
+    zone = world.intent().zone
+    (shown,) = await world.recovery.reset(zone, dry_run=True)
+    revisions = [(each.node, each.kind, each.revision) for each in shown.candidates]
+    assert revisions == [
+        (learners[1], CandidateKind.LEARNER, 42),
+        (learners[0], CandidateKind.LEARNER, 40),
+    ]
+    in_the_way = await refused(world, 0, terms=EMPTY)
+    assert in_the_way.kind is ErrorKind.COPIES_LEFT
+    assert in_the_way.message.startswith(f"partition 0: {', '.join(learners)} lives and has a copy")
+    world.moves = False
+    await world.recovery.reset(zone, terms=ResetTerms(confirmed_dead=frozenset(voters)))
+    pending = await world.assigned("pending")
+    assert pending == Assignments((learners[1],))
+    assert pending.forced
+    assert not pending.empty
+    planned = await world.assigned("planned")
+    assert planned is not None
+    assert planned.nodes == set(learners)
+
+
+async def test_an_empty_beginning_names_who_was_absent(world: RecoveryWorld) -> None:
+    """R5, R6: copies that live are named to be discarded; pending says whose return stops it."""
+    await world.leave("a", "c")
+    zone = world.intent().zone
+    terms = ResetTerms(empty=True, discarded=frozenset("b"), confirmed_dead=frozenset("ac"))
+    assert (await refused(world, 0, terms=replace(terms, discarded=frozenset()))).kind is ErrorKind.COPIES_LEFT
+    (done,) = await world.recovery.reset(zone, (0,), terms)
+    assert done.written
+    pending = await world.assigned("pending")
+    assert pending is not None
+    assert (pending.empty, pending.absent) == (True, ("a", "c"))
+    assert Assignments(("b",)).absent == pending.at_rest().absent == ()
+
+
+@pytest.mark.parametrize("terms", [ResetTerms("b", True), ResetTerms(discarded=frozenset("b"))])
+async def test_terms_that_contradict_each_other(world: RecoveryWorld, terms: ResetTerms) -> None:
+    assert (await refused(world, 0, terms=terms)).kind is ErrorKind.INVALID_REQUEST
+
+
+async def test_versions_of_etcd_that_prove_nothing_are_told(world: RecoveryWorld) -> None:
+    """R7: of living nodes that have a copy."""
+    for name, version in (("b", "3.5.1"), ("c", "3.5.16")):
+        found = await world.store.get(world.keyspace.node(name))
+        assert found is not None
+        record = replace(NodeRecord.decode(found.value), etcd=version)
+        await world.store.commit(Txn((), (Put(found.key, record.encode()),)))
+    await world.leave("a", "c")
+    (shown,) = await world.recovery.reset(world.intent().zone, dry_run=True)
+    assert shown.unproven == (("b", "3.5.1"),)
 
 
 async def test_restarts_are_asked_for_by_key(world: RecoveryWorld) -> None:

@@ -37,6 +37,28 @@ def follows_nobody(installation: Installation, zone: str, name: str) -> bool:
     return "leader" not in answer.raise_for_status().json()
 
 
+def dry_run(installation: Installation, zone: str) -> dict[str, Any]:
+    """Of the zone's only partition; waits until every copy has told how far it goes."""
+
+    def plan() -> dict[str, Any] | None:
+        done = installation.zonectl("recovery", "reset", zone, "--dry-run", "--format", "json")
+        found: list[dict[str, Any]] = json.loads(done.stdout) if done.stdout else []
+        return found[0] if found and found[0]["refusal"] is None else None
+
+    shown: dict[str, Any] = wait_for("a plan", plan, pause_s=1.0)
+    return shown
+
+
+def reset(installation: Installation, zone: str, *more: str) -> str:
+    """Confirms whom the dry run names; returns what was said on the way."""
+    confirmed = ",".join(dry_run(installation, zone)["to_confirm"])
+    done = installation.zonectl(
+        *("recovery", "reset", zone, "--confirm-dead", confirmed, "--wait", "--timeout", "180", *more)
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stderr
+
+
 def test_a_lost_majority_is_reset_by_hand(five_nodes: Installation) -> None:
     """I3-060, IEP-049, IEP-050, IEP-051, IEP-059, IEP-061, S186: three replicas lose two at once. Nothing is
     promoted and nothing written; the reset is refused before; it keeps every write that was acknowledged, and
@@ -58,14 +80,20 @@ def test_a_lost_majority_is_reset_by_hand(five_nodes: Installation) -> None:
         assert put.status_code == 504
         (during,) = five_nodes.partitions("LOST")
         assert (during["stable"], during["pending"]) == (before["stable"], None)
-        shown = five_nodes.zonectl("recovery", "reset", "lost", "--dry-run", "--format", "json")
-        (plan,) = json.loads(shown.stdout)
+        plan = dry_run(five_nodes, "lost")
         assert (plan["survivor"], plan["written"], plan["orderly"]) == (names[0], False, True)
         assert plan["possibly_lost_entries"] >= 0
         assert five_nodes.partitions("LOST")[0]["pending"] is None
-        done = five_nodes.zonectl("recovery", "reset", "lost", "--wait", "--timeout", "180")
-        assert done.returncode == 0, done.stderr
-        assert "1/1 take writes" in done.stderr
+        assert sorted(plan["to_confirm"]) == sorted(names[1:])
+        unconfirmed = five_nodes.zonectl("recovery", "reset", "lost", "--confirm-dead", names[1])
+        assert unconfirmed.returncode == 1
+        assert f"confirm exactly {', '.join(sorted(names[1:]))}" in unconfirmed.stderr
+        assert "LOSS_NOT_CONFIRMED (5209, 55000)" in unconfirmed.stderr
+        empty = five_nodes.zonectl("recovery", "reset", "lost", "-p", "0", "--empty")
+        assert empty.returncode == 1
+        assert "COPIES_LEFT (5208, 55000)" in empty.stderr
+        assert five_nodes.partitions("LOST")[0]["pending"] is None
+        assert "1/1 take writes" in reset(five_nodes, "lost")
         writer.read_back()
         wait_for("three replicas", lambda: len(five_nodes.partitions("LOST")[0]["stable"]["peers"]) == 3)
         writer.read_back()
@@ -102,17 +130,16 @@ def test_the_most_advanced_copy_goes_on(five_nodes: Installation) -> None:
         wait_for("no leader", lambda: follows_nobody(five_nodes, "APART", others[0]))
         away.resume()
 
-        def shown() -> dict[str, Any] | None:
-            done = five_nodes.zonectl("recovery", "reset", "apart", "--dry-run", "--format", "json")
-            found = json.loads(done.stdout) if done.returncode == 0 else []
-            return found[0] if found and found[0]["copies"].keys() == {others[0], late} else None
+        def both() -> dict[str, Any] | None:
+            plan = dry_run(five_nodes, "apart")
+            return plan if {each["node"] for each in plan["candidates"]} == {others[0], late} else None
 
-        plan = wait_for("a plan", shown, pause_s=1.0)
-        copies = {name: each["committed"] for name, each in plan["copies"].items()}
+        plan = wait_for("both copies", both, pause_s=1.0)
+        copies = {each["node"]: each["committed"] for each in plan["candidates"]}
         assert copies[late] < copies[others[0]]
-        assert plan["survivor"] == others[0]
-        done = five_nodes.zonectl("recovery", "reset", "apart", "--wait", "--timeout", "180")
-        assert done.returncode == 0, done.stderr
+        assert [each["usable"] for each in plan["candidates"]] == [True, True]
+        assert plan["survivor"] == plan["candidates"][0]["node"] == others[0]
+        reset(five_nodes, "apart")
         writer.read_back()
     finally:
         for agent in (away, *frozen):
@@ -136,16 +163,37 @@ def test_a_lost_majority_beside_learners(five_nodes: Installation) -> None:
         (during,) = five_nodes.partitions("BESIDE")
         assert (during["stable"], during["pending"]) == (before["stable"], None)
 
-        def reset() -> bool:
-            done = five_nodes.zonectl("recovery", "reset", "beside", "--wait", "--timeout", "180")
-            return done.returncode == 0
-
-        wait_for("the reset", reset, 200, 1.0)
+        reset(five_nodes, "beside")
         writer.read_back()
         (after,) = five_nodes.partitions("BESIDE")
         assert voters[0] in after["stable"]["peers"]
     finally:
         for agent in frozen:
+            agent.resume()
+
+
+def test_a_group_that_serves_is_left_alone(five_nodes: Installation) -> None:
+    """R1: two of three nodes are cut off from the metastore alone: their leases are gone, and their members
+    vote. A reset is refused whatever is confirmed, and puts go on."""
+    wait_for("every node", lambda: all(each["alive"] for each in five_nodes.get("/api/v1/nodes")["nodes"]))
+    five_nodes.execute("CREATE ZONE cut (PARTITIONS 1, REPLICAS 3)")
+    (before,) = five_nodes.partitions("CUT")
+    names = [name for name in before["stable"]["peers"] if name != before["leader"]]
+    agents = [five_nodes.processes("app.cli", " node ", f"--name {name}")[0] for name in names]
+    for agent in agents:
+        agent.suspend()
+    try:
+        wait_for("the leases to end", lambda: states(five_nodes, "cut")[0]["state"] == "READ_ONLY")
+        for more in (("--dry-run",), ("--confirm-dead", ",".join(names))):
+            refused = five_nodes.zonectl("recovery", "reset", "cut", "-p", "0", *more)
+            assert refused.returncode == 1
+            assert "RECOVERY_NOT_NEEDED (5201, 55000)" in refused.stderr
+            assert "answers with a majority of its group" in refused.stderr
+        put = httpx.put(f"{five_nodes.url}/api/v1/zones/CUT/kv/k", json={"value": "v"}, timeout=ANSWER_S)
+        assert put.status_code == 200
+        assert five_nodes.partitions("CUT")[0]["pending"] is None
+    finally:
+        for agent in agents:
             agent.resume()
 
 

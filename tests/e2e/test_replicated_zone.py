@@ -178,7 +178,8 @@ def test_a_lost_majority_promotes_nobody_and_a_reset_keeps_what_is_known(seven: 
     planned = seven.zonectl("recovery", "reset", ZONE, "-p", "0", "--dry-run", "--format", "json")
     assert planned.returncode == 0, planned.stderr
     assert survivor in planned.stdout
-    done = seven.zonectl("recovery", "reset", ZONE, "-p", "0", "--wait")
+    confirmed = ("--confirm-dead", ",".join(lost))
+    done = seven.zonectl("recovery", "reset", ZONE, "-p", "0", *confirmed, "--wait")
     assert done.returncode == 0, done.stderr + done.stdout
     wait_for("puts are taken", lambda: put(seven, "after", "the reset") == 200)
     for key, value in written.items():

@@ -23,13 +23,14 @@ from rebalance.core.records import (
     Stage,
 )
 from rebalance.core.recovery import (
+    BEST_COPY,
+    ResetTerms,
     RestartPlan,
-    living_voters,
     majority_lost_ms,
-    most_advanced,
     plan_reset,
     plan_restart,
 )
+from rebalance.core.recovery_candidates import living_voters
 from rebalance.core.topology import Presence, Topology
 
 
@@ -68,10 +69,20 @@ def view(
     )
 
 
-def refusal(seen: PartitionView, alive: str, data_nodes: str = "abcdef", **how: bool) -> RefusedError:
+def refusal(
+    seen: PartitionView,
+    alive: str,
+    data_nodes: str = "abcdef",
+    terms: ResetTerms = BEST_COPY,
+    *,
+    automatic: bool = False,
+) -> RefusedError:
     with pytest.raises(RefusedError) as error:
-        plan_reset(seen, frozenset(alive), data_nodes, **how)
+        plan_reset(seen, frozenset(alive), data_nodes, terms, automatic=automatic)
     return error.value
+
+
+EMPTY = ResetTerms(empty=True)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +151,8 @@ def test_refusals() -> None:
         gone = refusal(view("a"), "b", automatic=automatic)
         assert gone.kind is ErrorKind.NOT_ENOUGH_ALIVE_NODES
         assert "nodes that are gone: a" in gone.message
-    assert refusal(view("a"), "b", automatic=True, empty=True).kind is ErrorKind.NOT_ENOUGH_ALIVE_NODES
-    assert refusal(view("a"), "b", "a", empty=True).kind is ErrorKind.NOT_ENOUGH_ALIVE_NODES
+    assert refusal(view("a"), "b", terms=EMPTY, automatic=True).kind is ErrorKind.NOT_ENOUGH_ALIVE_NODES
+    assert refusal(view("a"), "b", "a", EMPTY).kind is ErrorKind.NOT_ENOUGH_ALIVE_NODES
     never = replace(view("abc"), configuration=None)
     assert refusal(never, "a").kind is ErrorKind.RECOVERY_STATE_ILLEGAL
 
@@ -149,10 +160,11 @@ def test_refusals() -> None:
 def test_a_partition_without_a_copy_begins_empty_when_that_is_meant() -> None:
     """S189: on a living data node, never on its own; a node whose data is lost is no copy."""
     for seen in (view("a"), view("a", {"a": -1})):
-        plan = plan_reset(seen, frozenset("bc" if seen.members["a"].position else "abc"), "abc", empty=True)
+        alive = frozenset("bc" if seen.members["a"].position else "abc")
+        plan = plan_reset(seen, alive, "abc", EMPTY)
         assert plan.empty
         assert plan.then is None
-    assert not plan_reset(view("ab"), frozenset("a"), "abc", empty=True).empty
+        assert plan.absent == tuple(sorted(set("a") - alive))
 
 
 def test_another_member_of_the_same_node_is_no_copy() -> None:
@@ -194,13 +206,6 @@ def test_a_reset_keeps_what_is_decided_and_uses_the_living(data: st.DataObject) 
         assert automatic or plan.then.nodes <= data_nodes
         assert len(plan.then.nodes) <= len(voters)
         assert plan.then != plan.forced
-
-
-def test_the_most_advanced_copy() -> None:
-    """Decision 19: by what is decided, then by what is held, then by name."""
-    assert most_advanced({"b": LogPosition(5, 9, True), "a": LogPosition(4, 20, True)}) == "b"
-    assert most_advanced({"b": LogPosition(5, 9, True), "a": LogPosition(5, 8, True)}) == "b"
-    assert most_advanced({"b": LogPosition(5, 9, True), "a": LogPosition(5, 9, False)}) == "a"
 
 
 @pytest.mark.parametrize(

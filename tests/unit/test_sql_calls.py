@@ -61,7 +61,13 @@ def test_what_is_read() -> None:
         ("CALL reset_partitions('z', ARRAY[-1])", ErrorKind.SYNTAX_ERROR, 34, "a partition's number"),
         ("CALL reset_partitions('z', ARRAY[1.5])", ErrorKind.SYNTAX_ERROR, 34, "it has digits only"),
         ("CALL reset_partitions('z', ARRAY[1)", ErrorKind.SYNTAX_ERROR, 35, "expected ], found )"),
-        ("CALL reset_partitions('z', ARRAY[1], ARRAY['n'])", ErrorKind.SYNTAX_ERROR, 36, "expected ), found ,"),
+        ("CALL reset_partitions('z', ARRAY[1], 'n')", ErrorKind.SYNTAX_ERROR, 38, "expected ARRAY[...]"),
+        (
+            "CALL restart_partitions('z', ARRAY[1], ARRAY['n'], 'n')",
+            ErrorKind.SYNTAX_ERROR,
+            50,
+            "expected ), found ,",
+        ),
         ("CALL reset_partitions('z') x", ErrorKind.SYNTAX_ERROR, 28, "the end of the statement, found x"),
     ],
 )
@@ -81,10 +87,18 @@ async def refused(world: World, sql: str) -> StatementError:
 
 
 async def test_a_reset(world: World) -> None:
-    """IEP-059, S211: pending is forced, a row for each partition says on whom."""
+    """IEP-059, S211, R1: pending is forced, a row for each partition says on whom. The voters that are dead are
+    named, and the copy may be."""
     await world.serve(1, 2, down=("n2", "n3"))
     await world.set_nodes(DEFAULT_NODES[0])
-    done = await world.engine.execute("CALL system.reset_partitions('orders', ARRAY[1])", SessionContext())
+    lacking = await refused(world, "CALL system.reset_partitions('orders', ARRAY[1], ARRAY['n2'])")
+    assert lacking.kind is ErrorKind.LOSS_NOT_CONFIRMED
+    assert (lacking.line, lacking.column) == (1, 56)
+    assert lacking.message.endswith("confirm exactly n2, n3")
+    unknown = "CALL system.reset_partitions('orders', ARRAY[1], ARRAY['n2', 'n3'], 'n2')"
+    assert (await refused(world, unknown)).kind is ErrorKind.NODE_SET_ILLEGAL
+    sql = "CALL system.reset_partitions('orders', ARRAY[1], ARRAY['n2', 'n3'])"
+    done = await world.engine.execute(sql, SessionContext())
     names = [column.name for column in done.columns]
     row = dict(zip(names, done.rows[0], strict=True))
     assert (row["PARTITION_ID"], row["OUTCOME"], row["SURVIVOR"], row["PLANNED"]) == (1, "RESET", "n1", None)

@@ -29,6 +29,22 @@ def state(partition: int, name: str, *, alive: int = 1, recovering: str | None =
     }
 
 
+def candidate(node: str, kind: str, revision: int | None, **changed: Any) -> dict[str, Any]:
+    body = {
+        "node": node,
+        "kind": kind,
+        "revision": revision,
+        "generation": 0,
+        "state": "RUNNING",
+        "usable": True,
+        "by_name": False,
+        "reason": "",
+        "committed": 7,
+        "last": 9,
+    }
+    return {**body, **changed}
+
+
 def reset(partition: int, **changed: Any) -> dict[str, Any]:
     found = {
         "partition": partition,
@@ -38,7 +54,11 @@ def reset(partition: int, **changed: Any) -> dict[str, Any]:
         "empty": False,
         "possibly_lost_entries": 2,
         "orderly": True,
-        "copies": {"n1": {"committed": 7, "last": 9}},
+        "missed_revisions": 0,
+        "candidates": [candidate("n1", "VOTER", 42)],
+        "silent": [],
+        "to_confirm": [],
+        "unproven": {},
         "refusal": None,
     }
     return {**found, **changed}
@@ -78,6 +98,75 @@ def test_dry_run(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     assert "EVERYTHING" in lines[3]
     (request,) = api.requests
     assert request.body == {"partitions": [], "empty": False, "dry_run": True}
+
+
+def test_a_dry_run_shows_every_copy(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
+    """R2, R7: what each has, which of them is used by name only, what must be confirmed, and whose revision
+    proves nothing."""
+    kept = candidate(
+        "n5",
+        "KEPT",
+        None,
+        generation=None,
+        state="KEPT",
+        usable=False,
+        by_name=True,
+        reason="a kept copy",
+    )
+    copies = [
+        candidate("n4", "LEARNER", 42, committed=None, last=None),
+        kept,
+        candidate("n6", "LEARNER", None, usable=False, reason="its first copy is not finished"),
+    ]
+    told = reset(
+        3,
+        survivor="n4",
+        orderly=None,
+        candidates=copies,
+        to_confirm=["n1", "n2"],
+        unproven={"n4": "3.5.1"},
+    )
+    api.answers[RESET] = (200, {"partitions": [told]})
+    assert main(["recovery", "reset", "orders", "--dry-run"]) == 0
+    printed = capsys.readouterr()
+    lines = [line.split() for line in printed.out.splitlines()]
+    assert ["3", "n4", "learner", "42", "0", "RUNNING", "best", "first"] in lines
+    assert ["3", "n5", "kept", "?", "?", "KEPT", "--from", "n5", "a", "kept", "copy"] in lines
+    assert [
+        "3",
+        "n6",
+        "learner",
+        "?",
+        "0",
+        "RUNNING",
+        "no",
+        "its",
+        "first",
+        "copy",
+        "is",
+        "not",
+        "finished",
+    ] in lines
+    assert "a copy without a log" in printed.out
+    assert printed.err.splitlines() == [
+        "once you know that n1, n2 are dead: --confirm-dead n1,n2",
+        "warning: n4 runs etcd 3.5.1: after a crash the revision of its copy proves nothing",
+    ]
+    assert main(["recovery", "reset", "orders", "--dry-run", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [told]
+
+
+def test_terms_of_a_reset(api: ApiStub) -> None:
+    """Names are separated by commas; what is not given is not sent."""
+    api.answers[RESET] = (200, {"partitions": [reset(3)]})
+    line = ["recovery", "reset", "orders", "-p", "3", "--dry-run"]
+    assert main([*line, "--from", "n4", "--confirm-dead", "n1, n2,"]) == 0
+    assert main([*line, "--empty", "--discard-copies", "n4,n5"]) == 0
+    sent = {"partitions": [3], "empty": False, "dry_run": True}
+    assert [each.body for each in api.requests] == [
+        {**sent, "from": "n4", "confirm_dead": ["n1", "n2"]},
+        {**sent, "empty": True, "discard_copies": ["n4", "n5"]},
+    ]
 
 
 def test_wait_until_writes_are_taken(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:

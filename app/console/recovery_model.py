@@ -18,6 +18,8 @@ from catalog.core.errors import ErrorKind, RefusedError
 
 Json = dict[str, Any]
 
+LOGGING = ("VOTER", "JOINER")
+"""Kinds of copies that have a log."""
 NOT_ANSWERING = ("BROKEN", "UNAVAILABLE")
 _NUMBERS = re.compile(r"(\d{1,6})(?:\s*-\s*(\d{1,6}))?")
 
@@ -177,7 +179,7 @@ def lost_partition(state: Json, cause: str) -> LostPartition:
         names_of([[each["node"] for each in replicas if each["voter"] and each["state"] in NOT_ANSWERING]]),
         state["recovering_on"] or "",
         tuple(
-            Copy(each["node"], "voter" if each["voter"] else "no voter", each["state"], reason=each["reason"])
+            Copy(each["node"], "voter" if each["voter"] else "not voting", each["state"], reason=each["reason"])
             for each in sorted(replicas, key=lambda each: natural(each["node"]))
             if each["state"] != "UNAVAILABLE"
         ),
@@ -261,10 +263,10 @@ def candidates_of(reset: Json) -> tuple[Copy, ...]:
 
 
 def _log_of(candidate: Json) -> str:
-    """How far the copy's log goes: decided up to, and its newest entry; empty: it has none, or has not told."""
+    """How far the copy's log goes: decided up to, and its newest entry."""
     committed, last = candidate["committed"], candidate["last"]
     if committed is None:
-        return ""
+        return "not known" if candidate["kind"] in LOGGING else "it has no log"
     return f"{committed:,}" if committed == last else f"{committed:,} of {last:,}"
 
 

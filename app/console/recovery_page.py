@@ -11,7 +11,7 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
-from app.console.browser import Fragment, html
+from app.console.browser import EMPTY, Fragment, html
 from app.console.confirm import confirm
 from app.console.controls import Kind, button
 from app.console.feed import Topic
@@ -36,6 +36,8 @@ from catalog.core.zone import Zone
 
 PARTITIONS_SHOWN = 100
 OPERATIONS_SHOWN = 3
+ACTIVE = "recovery"
+"""No step of the navigation: the causes of a loss lead here."""
 
 
 async def loss_of(site: Site, zone: Zone) -> ZoneLoss | None:
@@ -60,9 +62,7 @@ class _Reset:
             html(render("recovery_steps"))
             with ui.row().classes("tools form"):
                 self._partitions = ui.input("Partitions", value=partitions)
-                self._partitions.props(
-                    'outlined dense clearable hint="empty: all that have lost their majority"'
-                )
+                self._partitions.props('outlined dense clearable hint="empty: all that are lost"')
                 self._partitions.classes("choice wide")
                 self._source = ui.input("Copy on node")
                 self._source.props('outlined dense clearable hint="empty: the best copy"').classes("choice")
@@ -76,8 +76,9 @@ class _Reset:
         self._fit()
         self._shown = Fragment("stacked")
         with ui.row().classes("tools") as self._tools:
-            self._reset = button("Reset the partitions", self._ask, Kind.DANGER)
+            button("Reset the partitions", self._ask, Kind.DANGER)
         self._tools.visible = False
+        self._copies = Fragment("stacked")
 
     def show(self, loss: ZoneLoss | None) -> None:
         """``loss`` is what is lost now: a dry run that was made for something else is not to be run."""
@@ -96,8 +97,7 @@ class _Reset:
         loss = self._loss
         if loss is None:
             return
-        self._run = None
-        self._tools.visible = False
+        self._forget()
         self._shown.show(render("loading", what="Asking every living copy how far it goes."))
         self._button.disable()
         try:
@@ -112,6 +112,12 @@ class _Reset:
             self._button.enable()
         self._run = dry_run(request, answer, numbers, loss)
         self._draw(self._run, self._loss or loss)
+
+    def _forget(self) -> None:
+        """The dry run that was shown."""
+        self._run = None
+        self._tools.visible = False
+        self._copies.show(EMPTY)
 
     def _request(self) -> actions.Json:
         if not self._empty.value:
@@ -132,9 +138,9 @@ class _Reset:
     def _draw(self, run: DryRun, loss: ZoneLoss) -> None:
         is_stale = run.is_stale(loss)
         rows = run.rows[:PARTITIONS_SHOWN]
-        self._shown.show(
-            render("recovery_dry_run", run=run, rows=rows, is_stale=is_stale, zone=self._zone.name)
-        )
+        self._shown.show(render("recovery_dry_run", run=run, is_stale=is_stale))
+        total = len(run.rows)
+        self._copies.show(render("recovery_copies", rows=rows, total=total, zone=self._zone.name))
         self._tools.visible = bool(run.resets) and not is_stale
 
     def _ask(self) -> None:
@@ -166,8 +172,7 @@ class _Reset:
         """Exactly what was shown. Raises StatementError."""
         request = run.request_of_reset(confirmed)
         answer = await actions.reset_partitions(self._site, self._zone.name, request)
-        self._run = None
-        self._tools.visible = False
+        self._forget()
         written = [reset["partition"] for reset in answer if reset["written"]]
         refused = [row for row in map(reset_row, answer) if row.refusal]
         self._shown.show(render("recovery_asked", written=ranges_of(written), refused=refused))
@@ -211,13 +216,13 @@ def register(site: Site) -> None:
     @console_page("/recovery")
     async def recovery(request: Request, zone: str = "", partitions: str = "") -> None:
         if zone:
-            with page_frame(site, request, f"Recovery of {zone}", "") as frame:
+            with page_frame(site, request, f"Recovery of {zone}", ACTIVE) as frame:
                 zone_found = await site.services.zones.find(zone)
                 html(render("recovery_head", zone=zone_found.name))
                 view = _ZoneRecovery(site, frame, zone_found, partitions)
                 await frame.live(view.draw, view.of)
             return
-        with page_frame(site, request, "Recovery", "") as frame:
+        with page_frame(site, request, "Recovery", ACTIVE) as frame:
             note = "Partitions that have lost the majority of their voters, and the way back."
             html(render("title", title="Recovery", note=note))
             zones = Fragment("panel")

@@ -158,7 +158,7 @@ def test_every_copy_is_shown_with_what_it_has(chromium: Browser, lost_stage: Sta
         page = visit.open("recovery?zone=REFERENCE")
         make_dry_run(page)
         copies = page.locator(".panel").filter(has_text="goes on with").first.get_by_role("table")
-        for title in ("Copy on", "Kind", "Data revision", "Generation", "Log, decided", "State", "Use"):
+        for title in ("Copy on", "Kind", "Data revision", "Generation", "Decided log entries", "State", "Use"):
             expect(copies.get_by_role("columnheader", name=title)).to_be_visible()
         best, other = copies.get_by_role("row").nth(1), copies.get_by_role("row").nth(2)
         for text in ("voter", "4,120", "4,131 of 4,133", "running", "the group goes on with it"):

@@ -143,7 +143,7 @@ def test_a_lost_partition_names_its_dead_voters_and_living_copies() -> None:
     assert [(copy.node, copy.kind) for copy in partition.copies] == [
         ("n1", "voter"),
         ("n2", "voter"),
-        ("n4", "no voter"),
+        ("n4", "not voting"),
     ]
     assert (partition.cause, partition.founding_on) == (CAUSE, "n2")
 
@@ -164,9 +164,9 @@ def test_every_candidate_says_whether_it_is_used() -> None:
     )
     assert [(each.node, each.kind, each.log, each.use, each.is_survivor) for each in copies] == [
         ("n2", "voter", "12 of 14", "can be used", True),
-        ("n3", "learner", "", "can be used", False),
-        ("n4", "kept", "", "only if it is named", False),
-        ("n5", "joiner", "", "cannot be used", False),
+        ("n3", "learner", "it has no log", "can be used", False),
+        ("n4", "kept", "it has no log", "only if it is named", False),
+        ("n5", "joiner", "not known", "cannot be used", False),
     ]
     assert [each.revision for each in copies] == [41, 41, None, 41]
 
@@ -239,7 +239,8 @@ def test_markup_in_what_is_shown_stays_text() -> None:
     answer = reset(0, survivor=nasty, candidates=[candidate(nasty, reason=nasty)], to_confirm=[nasty])
     run = run_of(answer, {**refused(1), "refusal": {"name": "X", "code": 1, "detail": nasty}})
     for shown in (
-        render("recovery_dry_run", run=run, rows=run.rows, is_stale=True, zone=nasty),
+        render("recovery_dry_run", run=run, is_stale=True),
+        render("recovery_copies", rows=run.rows, total=3, zone=nasty),
         render("recovery_lost", loss=loss(state(0, replica(nasty, "UNAVAILABLE")))),
         render("recovery_asked", written="0", refused=run.rows),
         render("recovery_head", zone=nasty),

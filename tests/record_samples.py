@@ -89,7 +89,15 @@ KINDS = (
             ),
         ),
     ),
-    Kind("node", NodeRecord.decode, (NodeRecord(NODE, "abc", 12), NodeRecord(Node("n2"), "def"))),
+    Kind(
+        "node",
+        NodeRecord.decode,
+        (
+            NodeRecord(NODE, "abc", 12),
+            NodeRecord(Node("n2"), "def"),
+            NodeRecord(Node("n2"), "ghi", 7, "3.5.16"),
+        ),
+    ),
     Kind(
         "data_nodes",
         DataNodes.decode,
@@ -165,6 +173,7 @@ KINDS = (
         (
             Assignments(("n2", "n1"), ("n3",)),
             Assignments(("n1",), (), 77, Strategy.UPDATE, True),
+            Assignments(("n1",), (), 78, empty=True, absent=("n2", "n3")),
         ),
     ),
     Kind(

@@ -142,7 +142,7 @@ def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Browse
         watched = page.locator(".panel").filter(has_text="asked for by ada: the rack burnt down")
         expect(watched).to_contain_text(f"0 of {count} partitions have been recovered")
         expect(page.get_by_text("founded anew on").first).to_be_visible()
-        assert faults(page) == []
+        assert faults(page, ".page") == []
         page.evaluate("window.sameDocument = true")
         own_stage.tell("found ORDERS")
         expect(watched).to_contain_text(f"{count} of {count} partitions have been recovered")

@@ -16,11 +16,11 @@ from app.cli.options import OutputFormat
 from app.cli.output import print_objects, print_rows
 from app.cli.say import counted, say
 from app.client.problem import JsonObject
+from app.shown_resets import shown_of
 
 POLL_S = 0.5
 WRITABLE = ("AVAILABLE", "DEGRADED")
 STATE_COLUMNS = ("partition", "state", "voters", "node", "replica", "votes", "committed", "last", "reason")
-SHOWN = ("survivor", "empty", "possibly_lost_entries")
 RESET_COLUMNS = ("partition", "survivor", "then", "possibly lost", "note")
 CANDIDATE_COLUMNS = ("partition", "node", "copy", "revision", "generation", "state", "use", "reason")
 
@@ -78,7 +78,7 @@ def ask_reset(
         _warn(planned)
         found = planned
         if not request["dry_run"]:
-            request = {**request, "shown": _shown(planned)}
+            request = {**request, "shown": shown_of(planned)}
             found = client.reset_partitions(fold_name(zone), request)["partitions"]
             _print_late_refusals(planned, found, form)
         if form is not OutputFormat.TABLE:
@@ -89,15 +89,6 @@ def ask_reset(
             if code is not ExitCode.OK:
                 return code
     return ExitCode.FAILED if any(each["refusal"] for each in found) else ExitCode.OK
-
-
-def _shown(planned: Sequence[JsonObject]) -> list[JsonObject]:
-    """What is to be accepted; together where it is the same, for a zone may have many partitions."""
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for each in planned:
-        if not each["refusal"]:
-            groups.setdefault(tuple(each[name] for name in SHOWN), []).append(each["partition"])
-    return [dict(zip(SHOWN, said, strict=True)) | {"partitions": some} for said, some in groups.items()]
 
 
 def _print_candidates(planned: Sequence[JsonObject]) -> None:

@@ -15,7 +15,7 @@ from rebalance.core.move_status import MoveState, PartitionView, partition_statu
 from rebalance.core.operation_progress import step_of
 from rebalance.core.partition_state import GlobalState, LocalState, global_state, is_learner, local_state
 from rebalance.core.records import MemberRole
-from rebalance.core.recovery import living_voters, voters_of
+from rebalance.core.recovery_candidates import living_voters, voters_of
 
 COPIES, CODES = 8, 32
 """A cell is ``role * COPIES + copy``, below CODES."""

@@ -7,33 +7,36 @@ was lost when it was made, so that it is never run once that has changed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from app.console.fragments import natural
-from app.console.what_if import read_names
 from app.console.zone_states import ZoneState
+from app.shown_resets import shown_of
 from catalog.core.errors import ErrorKind, RefusedError
 
 Json = dict[str, Any]
 
+LOGGING = ("VOTER", "JOINER")
+"""Kinds of copies that have a log."""
 NOT_ANSWERING = ("BROKEN", "UNAVAILABLE")
-SHOWN = ("survivor", "empty", "possibly_lost_entries")
 _NUMBERS = re.compile(r"(\d{1,6})(?:\s*-\s*(\d{1,6}))?")
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of a partition. ``revision`` is the data revision that it has completely, None: not known;
-    ``verdict`` says why a reset does not use it, empty: it may."""
+    """A copy of a partition on a living node, in words where a word says it. ``revision`` of its data and the
+    group's ``generation``: None is not known. ``reason``: why a reset does not choose it."""
 
     node: str
     kind: str
     state: str
     revision: int | None = None
-    generation: int = 0
-    verdict: str = ""
+    generation: int | None = None
+    log: str = ""
+    use: str = ""
+    reason: str = ""
     is_survivor: bool = False
 
 
@@ -81,7 +84,8 @@ class ResetRow:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """``request`` is what it was made for, ``answer`` what the API said; ``loss`` is what was lost then."""
+    """``request`` says how it was made, ``answer`` is the API's for the partitions that were chosen; ``loss``
+    is what was lost then."""
 
     request: Json
     answer: tuple[Json, ...]
@@ -99,15 +103,24 @@ class DryRun:
 
     @property
     def entries(self) -> int:
-        """Log entries that may be lost, of all partitions."""
+        """Log entries and revisions that may be lost, of all partitions."""
         return sum(reset["possibly_lost_entries"] or 0 for reset in self.answer)
 
     @property
-    def dead(self) -> tuple[str, ...]:
-        """Voters of the partitions that would be reset, taken for dead."""
-        numbers = {row.number for row in self.resets}
-        lost = (partition for partition in self.loss.partitions if partition.number in numbers)
-        return names_of(partition.dead for partition in lost)
+    def to_confirm(self) -> tuple[str, ...]:
+        """Nodes that are taken for dead, which whoever asks must name; none in a HIGH_AVAILABILITY zone."""
+        return names_of(reset["to_confirm"] for reset in self.answer if not reset["refusal"])
+
+    @property
+    def unproven(self) -> list[tuple[str, str]]:
+        """Nodes and their etcd's version, of which a revision proves nothing after a crash."""
+        return sorted({pair for reset in self.answer for pair in reset["unproven"].items()})
+
+    def request_of_reset(self, confirmed: Sequence[str]) -> Json:
+        """What has the API do exactly what this has shown; ``confirmed``: nodes that are known to be dead."""
+        numbers = [row.number for row in self.resets]
+        shown = shown_of(self.answer)
+        return {**self.request, "partitions": numbers, "shown": shown, "confirm_dead": list(confirmed)}
 
     def is_stale(self, loss: ZoneLoss) -> bool:
         """Whether something else is lost now than when it was made."""
@@ -166,7 +179,7 @@ def lost_partition(state: Json, cause: str) -> LostPartition:
         names_of([[each["node"] for each in replicas if each["voter"] and each["state"] in NOT_ANSWERING]]),
         state["recovering_on"] or "",
         tuple(
-            Copy(each["node"], "voter" if each["voter"] else "no voter", each["state"], verdict=each["reason"])
+            Copy(each["node"], "voter" if each["voter"] else "not voting", each["state"], reason=each["reason"])
             for each in sorted(replicas, key=lambda each: natural(each["node"]))
             if each["state"] != "UNAVAILABLE"
         ),
@@ -181,9 +194,11 @@ def zone_loss(
     return ZoneLoss(zone, total, tuple(numbers), rows)
 
 
-def dry_run(request: Json, answer: Sequence[Json], loss: ZoneLoss) -> DryRun:
-    """Of the API's ``answer`` to ``request``."""
-    return DryRun(request, tuple(answer), loss, tuple(reset_row(reset) for reset in answer))
+def dry_run(request: Json, answer: Sequence[Json], numbers: Sequence[int], loss: ZoneLoss) -> DryRun:
+    """Of the API's ``answer`` for the whole zone, so that partitions that cannot be reset are among it, with
+    their copies. ``numbers``: those that were chosen; none: all."""
+    chosen = tuple(reset for reset in answer if not numbers or reset["partition"] in numbers)
+    return DryRun(request, chosen, loss, tuple(reset_row(reset) for reset in chosen))
 
 
 def reset_row(reset: Json) -> ResetRow:
@@ -194,60 +209,68 @@ def reset_row(reset: Json) -> ResetRow:
     then = reset["then"]
     nodes = (*then["peers"], *then["learners"]) if then else (reset["survivor"],)
     if reset["empty"]:
-        note = "No living node has a copy: the partition begins without data."
+        note = "The partition begins without data."
         return ResetRow(number, reset["survivor"], nodes, "everything", note, "", copies)
     entries = reset["possibly_lost_entries"]
     lost = f"up to {_entries(entries)}" if entries else "nothing that is known"
-    note = (
-        "Its process is stopped in order first."
-        if reset["orderly"]
-        else "Its process has crashed: it may know of more than is on its disk."
-    )
-    return ResetRow(number, reset["survivor"], nodes, lost, note, "", copies)
+    return ResetRow(number, reset["survivor"], nodes, lost, _NOTES[reset["orderly"]], "", copies)
 
 
-def consequence_of(run: DryRun, *, is_strong: bool) -> str:
-    """What the last question before the reset says. ``is_strong``: of a STRONG_CONSISTENCY zone."""
+_NOTES = {
+    True: "Its process is stopped in order first.",
+    False: "Its process has crashed: it may know of more than is on its disk.",
+    None: "The copy has no log: everything that it has is decided.",
+}
+
+
+def consequence_of(run: DryRun) -> str:
+    """What the last question before the reset says."""
     numbers = ranges_of([row.number for row in run.resets])
-    lost = f"up to {_entries(run.entries)} may be lost" if run.entries else "no log entry is known to be lost"
+    lost = f"up to {_entries(run.entries)} may be lost" if run.entries else "no entry is known to be lost"
     sentences = [f"Each group is founded anew on one copy (partitions {numbers}); {lost}."]
     if run.emptied:
         sentences.append(f"{run.emptied:,} of them begin without data: everything that they had is lost.")
-    if run.dead:
-        sentences.append(f"Taken for dead: {', '.join(run.dead)}. Their copies never vote again.")
-        if is_strong:
-            sentences.append(
-                "One that is only cut off from etcd may still acknowledge writes, which would be lost: make "
-                "sure that each of them is stopped, then type their names."
-            )
+    if run.to_confirm:
+        sentences.append(
+            f"Taken for dead: {', '.join(run.to_confirm)}. One that is only cut off from etcd may still "
+            "acknowledge writes, which would be lost: make sure that each of them is stopped, then type their "
+            "names."
+        )
     return " ".join(sentences)
 
 
-def check_dead(text: str, dead: Sequence[str]) -> None:
-    """Raises RefusedError: INVALID_REQUEST, when ``text`` does not name exactly the nodes taken for dead."""
-    if set(read_names(text)) != set(dead):
-        message = f"the nodes that are taken for dead are {', '.join(dead)}: type these names"
-        raise RefusedError(ErrorKind.INVALID_REQUEST, message)
-
-
 def _entries(count: int) -> str:
-    return f"{count:,} log entr{'y' if count == 1 else 'ies'}"
+    return f"{count:,} entr{'y' if count == 1 else 'ies'}"
 
 
 def candidates_of(reset: Json) -> tuple[Copy, ...]:
-    """Every copy that was compared, the one that goes on first."""
-    copies = [
-        Copy(node, "voter", "", position["committed"], is_survivor=node == reset["survivor"])
-        for node, position in reset["copies"].items()
-    ]
-    return tuple(sorted(copies, key=lambda copy: (not copy.is_survivor, natural(copy.node))))
+    """Every copy on a living node, the best first."""
+    survivor = None if reset["empty"] else reset["survivor"]
+    return tuple(
+        Copy(
+            candidate["node"],
+            candidate["kind"].lower(),
+            candidate["state"],
+            candidate["revision"],
+            candidate["generation"],
+            _log_of(candidate),
+            _use_of(candidate),
+            candidate["reason"],
+            is_survivor=candidate["node"] == survivor,
+        )
+        for candidate in reset["candidates"]
+    )
 
 
-def accepted_of(answer: Iterable[Mapping[str, Any]]) -> list[Json]:
-    """What a dry run has shown, as a reset takes it; together where it is the same, for a zone may have many
-    partitions."""
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for reset in answer:
-        if not reset["refusal"]:
-            groups.setdefault(tuple(reset[name] for name in SHOWN), []).append(reset["partition"])
-    return [dict(zip(SHOWN, shown, strict=True)) | {"partitions": numbers} for shown, numbers in groups.items()]
+def _log_of(candidate: Json) -> str:
+    """How far the copy's log goes: decided up to, and its newest entry."""
+    committed, last = candidate["committed"], candidate["last"]
+    if committed is None:
+        return "not known" if candidate["kind"] in LOGGING else "it has no log"
+    return f"{committed:,}" if committed == last else f"{committed:,} of {last:,}"
+
+
+def _use_of(candidate: Json) -> str:
+    if candidate["usable"]:
+        return "can be used"
+    return "only if it is named" if candidate["by_name"] else "cannot be used"

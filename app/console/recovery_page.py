@@ -5,13 +5,13 @@ Two steps: a dry run is shown first; what it has shown, and no more, is what the
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
-from app.console.browser import Fragment, html
+from app.console.browser import EMPTY, Fragment, html
 from app.console.confirm import confirm
 from app.console.controls import Kind, button
 from app.console.feed import Topic
@@ -20,8 +20,6 @@ from app.console.frame import Frame, console_page, page_frame
 from app.console.recovery_model import (
     DryRun,
     ZoneLoss,
-    accepted_of,
-    check_dead,
     consequence_of,
     dry_run,
     ranges_of,
@@ -31,12 +29,15 @@ from app.console.recovery_model import (
     zones_with_loss,
 )
 from app.console.shared import Site
+from app.console.what_if import read_names
 from app.console.zone_states import zone_states
 from catalog.core.errors import StatementError
-from catalog.core.zone import ConsistencyMode, Zone
+from catalog.core.zone import Zone
 
 PARTITIONS_SHOWN = 100
 OPERATIONS_SHOWN = 3
+ACTIVE = "recovery"
+"""No step of the navigation: the causes of a loss lead here."""
 
 
 async def loss_of(site: Site, zone: Zone) -> ZoneLoss | None:
@@ -61,17 +62,23 @@ class _Reset:
             html(render("recovery_steps"))
             with ui.row().classes("tools form"):
                 self._partitions = ui.input("Partitions", value=partitions)
-                self._partitions.props(
-                    'outlined dense clearable hint="empty: all that have lost their majority"'
-                )
+                self._partitions.props('outlined dense clearable hint="empty: all that are lost"')
                 self._partitions.classes("choice wide")
-                self._empty = ui.checkbox("Begin without data where no living node has a copy")
+                self._source = ui.input("Copy on node")
+                self._source.props('outlined dense clearable hint="empty: the best copy"').classes("choice")
+                self._empty = ui.checkbox("Begin without data", on_change=self._fit)
+                self._discarded = ui.input("Copies that may go", placeholder="n1, n2")
+                self._discarded.props('outlined dense clearable hint="nodes whose copies are given up"')
+                self._discarded.classes("choice wide")
                 self._button = button("Dry run", self.make, Kind.PRIMARY)
-        self._partitions.on("keydown.enter", self.make)
+        for field in (self._partitions, self._source, self._discarded):
+            field.on("keydown.enter", self.make)
+        self._fit()
         self._shown = Fragment("stacked")
         with ui.row().classes("tools") as self._tools:
-            self._reset = button("Reset the partitions", self._ask, Kind.DANGER)
+            button("Reset the partitions", self._ask, Kind.DANGER)
         self._tools.visible = False
+        self._copies = Fragment("stacked")
 
     def show(self, loss: ZoneLoss | None) -> None:
         """``loss`` is what is lost now: a dry run that was made for something else is not to be run."""
@@ -80,71 +87,92 @@ class _Reset:
         if self._run is not None and loss is not None:
             self._draw(self._run, loss)
 
+    def _fit(self) -> None:
+        """A partition that begins without data has no copy that it begins with."""
+        self._discarded.visible = bool(self._empty.value)
+        self._source.visible = not self._empty.value
+
     async def make(self) -> None:
         """The dry run. What the API refuses is shown in its place."""
         loss = self._loss
         if loss is None:
             return
-        self._run = None
-        self._tools.visible = False
+        self._forget()
         self._shown.show(render("loading", what="Asking every living copy how far it goes."))
         self._button.disable()
         try:
-            request = {
-                "partitions": read_partitions(self._partitions.value or "", self._zone.partitions),
-                "empty": bool(self._empty.value),
-            }
-            answer = await actions.reset_partitions(self._site, self._zone.name, {**request, "dry_run": True})
+            numbers = read_partitions(self._partitions.value or "", self._zone.partitions)
+            request = self._request()
+            answer = await self._answer(request, numbers)
         except StatementError as error:
             row = error.kind.value
             self._shown.show(render("problem", title=row.title, detail=error.message, action=row.action))
             return
         finally:
             self._button.enable()
-        self._run = dry_run(request, answer, loss)
+        self._run = dry_run(request, answer, numbers, loss)
         self._draw(self._run, self._loss or loss)
+
+    def _forget(self) -> None:
+        """The dry run that was shown."""
+        self._run = None
+        self._tools.visible = False
+        self._copies.show(EMPTY)
+
+    def _request(self) -> actions.Json:
+        if not self._empty.value:
+            return {"from": (self._source.value or "").strip()}
+        return {"empty": True, "discard_copies": list(read_names(self._discarded.value or ""))}
+
+    async def _answer(self, request: actions.Json, numbers: Sequence[int]) -> list[actions.Json]:
+        """Of every partition of the zone that needs a reset, also of those that cannot have one: the API tells
+        their copies too. Raises StatementError, for ``numbers`` that need none as well."""
+        site, zone = self._site, self._zone.name
+        answer = await actions.reset_partitions(site, zone, {**request, "dry_run": True})
+        missing = sorted(set(numbers) - {reset["partition"] for reset in answer})
+        if missing:
+            named = {**request, "dry_run": True, "partitions": missing}
+            answer += await actions.reset_partitions(site, zone, named)
+        return answer
 
     def _draw(self, run: DryRun, loss: ZoneLoss) -> None:
         is_stale = run.is_stale(loss)
         rows = run.rows[:PARTITIONS_SHOWN]
-        self._shown.show(
-            render("recovery_dry_run", run=run, rows=rows, is_stale=is_stale, zone=self._zone.name)
-        )
+        self._shown.show(render("recovery_dry_run", run=run, is_stale=is_stale))
+        total = len(run.rows)
+        self._copies.show(render("recovery_copies", rows=rows, total=total, zone=self._zone.name))
         self._tools.visible = bool(run.resets) and not is_stale
 
     def _ask(self) -> None:
         run, zone = self._run, self._zone
         if run is None:
             return
-        is_strong = zone.consistency_mode is ConsistencyMode.STRONG_CONSISTENCY
-        numbers = [row.number for row in run.resets]
-        names: list[ui.input] = []
+        count = len(run.resets)
+        fields: list[ui.input] = []
 
-        def name_dead() -> None:
-            names.append(ui.input("Names of the dead nodes", placeholder=", ".join(run.dead)))
-            names[0].props("outlined dense").classes("wide")
+        def ask_names() -> None:
+            names = ui.input("Names of the dead nodes", placeholder=", ".join(run.to_confirm))
+            fields.append(names.props("outlined dense").classes("wide"))
 
         async def act(by: str, reason: str) -> str:
-            check_dead(names[0].value or "" if names else "", run.dead if is_strong else ())
-            return await self._carry_out(run)
+            confirmed = read_names(fields[0].value or "") if fields else ()
+            return await self._carry_out(run, confirmed)
 
         confirm(
             self._frame,
-            f"Reset {len(numbers):,} partition{'s' if len(numbers) != 1 else ''} of {zone.name}?",
-            consequence_of(run, is_strong=is_strong),
+            f"Reset {count:,} partition{'s' if count != 1 else ''} of {zone.name}?",
+            consequence_of(run),
             "Reset",
             act,
             danger=True,
-            more=name_dead if is_strong and run.dead else None,
+            more=ask_names if run.to_confirm else None,
         )
 
-    async def _carry_out(self, run: DryRun) -> str:
+    async def _carry_out(self, run: DryRun, confirmed: Sequence[str]) -> str:
         """Exactly what was shown. Raises StatementError."""
-        answer = await actions.reset_partitions(
-            self._site, self._zone.name, {**run.request, "shown": accepted_of(run.answer)}
-        )
-        self._run = None
-        self._tools.visible = False
+        request = run.request_of_reset(confirmed)
+        answer = await actions.reset_partitions(self._site, self._zone.name, request)
+        self._forget()
         written = [reset["partition"] for reset in answer if reset["written"]]
         refused = [row for row in map(reset_row, answer) if row.refusal]
         self._shown.show(render("recovery_asked", written=ranges_of(written), refused=refused))
@@ -188,13 +216,13 @@ def register(site: Site) -> None:
     @console_page("/recovery")
     async def recovery(request: Request, zone: str = "", partitions: str = "") -> None:
         if zone:
-            with page_frame(site, request, f"Recovery of {zone}", "") as frame:
+            with page_frame(site, request, f"Recovery of {zone}", ACTIVE) as frame:
                 zone_found = await site.services.zones.find(zone)
                 html(render("recovery_head", zone=zone_found.name))
                 view = _ZoneRecovery(site, frame, zone_found, partitions)
                 await frame.live(view.draw, view.of)
             return
-        with page_frame(site, request, "Recovery", "") as frame:
+        with page_frame(site, request, "Recovery", ACTIVE) as frame:
             note = "Partitions that have lost the majority of their voters, and the way back."
             html(render("title", title="Recovery", note=note))
             zones = Fragment("panel")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from catalog.core.zone import Node
+from catalog.core.zone import Node, ZoneId
 from rebalance.core.guarded_write import Observed, decide_on_configuration_applied
 from rebalance.core.keys import PartitionId
+from rebalance.core.records import LogPosition, MemberRecord
 from rebalance.core.txn import Get, Txn
 from tests.console.scenes import NASTY_NODE, NASTY_ZONES, SMALL_NODES, Scene, empty, kill_node
 from tests.unit.sql_world import World
@@ -15,11 +16,14 @@ from tests.unit.sql_world import World
 AVAILABLE = "HIGH_AVAILABILITY"
 DEAD = 2
 """Nodes that are gone, the first ones."""
+KNOWN, LEARNED = 4_120, 4_117
+"""Data revisions of voters' copies, and of learners'."""
 
 
 async def lost(world: World) -> None:
     """Five nodes, of which n1 and n2 are gone: groups of three that had both have lost their majority, as has
-    every one of CACHE, which is highly available; groups of five have not."""
+    every one of CACHE, which is highly available; groups of five have not. Learners of REFERENCE have a copy
+    of what its voters knew."""
     await empty(world)
     await _zones(world, SMALL_NODES[:5], "ORDERS", "CACHE")
 
@@ -35,17 +39,33 @@ async def _zones(world: World, nodes: Sequence[Node], strong: str, available: st
     await world.set_nodes(*nodes)
     dead = [node.name for node in nodes[:DEAD]]
     for name, partitions, replicas, options in (
-        (strong, 6, 3, ""),
-        ("LEDGER", 2, 5, ", QUORUM SIZE 3"),
-        (available, 2, 3, f", NODES FILTER '$[?(@.region == \"EU\")]', CONSISTENCY MODE '{AVAILABLE}'"),
+        (strong, 6, "3", ""),
+        ("LEDGER", 2, "5", ", QUORUM SIZE 3"),
+        ("REFERENCE", 4, "ALL", ", QUORUM SIZE 2"),
+        (available, 2, "3", f", NODES FILTER '$[?(@.region == \"EU\")]', CONSISTENCY MODE '{AVAILABLE}'"),
     ):
         quoted = name.replace('"', '""')
         sql = f'CREATE ZONE "{quoted}" (PARTITIONS {partitions}, REPLICAS {replicas}{options})'
         result = await world.run(f"{sql} STORAGE PROFILES ['default']")
         assert result.zone_id is not None
         await world.serve(result.zone_id, partitions, dead)
+        await _tell_revisions(world, ZoneId(result.zone_id), partitions)
     for name in dead:
         await kill_node(world, name)
+
+
+async def _tell_revisions(world: World, zone_id: ZoneId, partitions: int) -> None:
+    """As nodes do while a group has no leader."""
+    for number in range(partitions):
+        prefix = world.keyspace.member(PartitionId(zone_id, number), "")
+        for item in (await world.metastore.range(prefix)).items:
+            member = MemberRecord.decode(item.value)
+            if member.mirror is not None:
+                member = replace(member, mirror=replace(member.mirror, complete_revision=LEARNED))
+            else:
+                member = replace(member, position=LogPosition(4_131, 4_133, True, revision=KNOWN))
+            await world.put(item.key, member.encode())
+    await world.settle()
 
 
 async def found_anew(world: World, zone: str) -> None:

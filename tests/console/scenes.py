@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -25,6 +24,7 @@ from rebalance.core.records import (
     MemberState,
     Stage,
 )
+from rebalance.core.self_reports import EngineRecord
 from rebalance.core.target import TargetPointer, cut_into_chunks
 from rebalance.core.txn import Delete, Operation, Put, Txn
 from rebalance.kernels.rendezvous import place
@@ -214,8 +214,8 @@ async def _begin_moves(world: World, zone_id: ZoneId, count: int) -> None:
 async def _lead(world: World) -> None:
     """A controller leads, and its Spark is ready."""
     await world.put(world.keyspace.controller_leader, b"controller-1")
-    status = {"state": "ready", "message": "local[*], Spark 4.3", "driver_pid": 1}
-    await world.put(world.keyspace.engine_status, json.dumps(status).encode())
+    status = EngineRecord("ready", "local[*], Spark 4.3", 1)
+    await world.put(world.keyspace.engine_status, status.encode())
     await world.settle()
 
 

@@ -1,4 +1,4 @@
-"""``make screenshots``: pictures of the console for the documentation, of the small scene, light and dark."""
+"""``make screenshots``: pictures of the console for the documentation, light and dark."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ PICTURES = {
     "what-if": "what-if?zone=TELEMETRY&add=n9,n10&remove=n1",
     "audit": "audit",
 }
+RECOVERY = {"recovery": "recovery?zone=REFERENCE"}
 LARGE_MAP = "map?zone=LARGE"
 BYTES_MAX = 200_000
 READ_MS = 300_000
@@ -35,6 +36,9 @@ def shoot(visit: Visit, name: str, path: str, theme: Theme) -> None:
     if name == "sql":
         page.get_by_role("button", name="Run").click()
         page.get_by_role("heading", name="Result 1").wait_for()
+    if name == "recovery":
+        page.get_by_role("button", name="Dry run").click()
+        page.get_by_role("heading", name="can be reset").wait_for()
     page.wait_for_timeout(1500)
     target = TARGET / f"{name}-{theme}.png"
     page.screenshot(path=target)
@@ -46,7 +50,7 @@ def shoot(visit: Visit, name: str, path: str, theme: Theme) -> None:
 
 def main() -> None:
     TARGET.mkdir(parents=True, exist_ok=True)
-    scenes = {"small": PICTURES, "large": {"map-large": LARGE_MAP}}
+    scenes = {"small": PICTURES, "lost": RECOVERY, "large": {"map-large": LARGE_MAP}}
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
         for scene, pictures in scenes.items():

@@ -18,7 +18,16 @@ ZONES = (*NASTY_ZONES, *STORED_ZONES)
 IN_ADDRESSES = ZONES[:-1]
 """A line break in a path is refused by the router before any page is asked."""
 NODE = f"n1{NASTY_NODE}"
-PAGES = ("", "zones", "operations", "rebalance", "nodes", "audit", "sql?text=" + quote("SELECT 1 AS ':x'"))
+PAGES = (
+    "",
+    "zones",
+    "operations",
+    "rebalance",
+    "nodes",
+    "audit",
+    "recovery",
+    "sql?text=" + quote("SELECT 1 AS ':x'"),
+)
 OF_A_ZONE = (
     "zones/{zone}",
     "zones/{zone}/partitions/0",
@@ -27,6 +36,7 @@ OF_A_ZONE = (
     "plan?zone={zone}&replicas=3",
     "what-if?zone={zone}&replicas=3",
     "audit?subject={zone}",
+    "recovery?zone={zone}",
 )
 
 _INJECTED = """() => [...document.querySelectorAll('*')]

@@ -32,6 +32,8 @@ PAGES = (
     "what-if?zone=TELEMETRY&add=n9,n10&remove=n1",
     "audit",
     "audit?subject=NOTHING",
+    "recovery",
+    "recovery?zone=ORDERS",
     "zones/NOWHERE",
 )
 pytestmark = pytest.mark.timeout(600)

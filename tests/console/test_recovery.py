@@ -18,7 +18,7 @@ from tests.console.test_pages import faults, settled, tab_to
 pytestmark = pytest.mark.timeout(600)
 
 DEAD = "n1, n2"
-LOST_PAGES = ("", "zones/ORDERS", "recovery", "recovery?zone=ORDERS", "recovery?zone=LEDGER")
+LOST_PAGES = ("", "zones/ORDERS", "recovery", "recovery?zone=REFERENCE", "recovery?zone=LEDGER")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def own_stage() -> Iterator[Stage]:
 def make_dry_run(page: Page) -> None:
     """Until its answer is shown."""
     page.get_by_role("button", name="Dry run").click()
-    expect(page.get_by_role("heading", name=re.compile("can be reset"))).to_be_visible()
+    expect(page.get_by_role("heading", name=re.compile("of .* can be reset"))).to_be_visible()
     # The framework's, which shows that a request runs.
     expect(page.get_by_role("progressbar")).to_have_count(0)
 
@@ -55,7 +55,7 @@ def test_pages_of_a_loss_have_no_serious_fault(
         page = visit.open(path)
         settled(page)
         assert faults(page) == []
-        if path.endswith("ORDERS") and path.startswith("recovery"):
+        if path.endswith("REFERENCE"):
             make_dry_run(page)
             assert faults(page) == []
             page.get_by_role("button", name="Reset the partitions").click()
@@ -118,6 +118,7 @@ def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Browse
         lost = page.get_by_role("table").first.get_by_role("row")
         expect(lost.nth(1)).to_contain_text("1 of 3")
         count = lost.count() - 1
+        expect(page.get_by_role("button", name="Dry run")).to_be_enabled()
         tab_to(page, "Dry run")
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", name=re.compile("can be reset"))).to_be_visible()
@@ -139,16 +140,57 @@ def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Browse
         expect(dialog).to_be_hidden()
         expect(page.get_by_role("heading", name="The reset is under way")).to_be_visible()
         watched = page.locator(".panel").filter(has_text="asked for by ada: the rack burnt down")
-        expect(watched).to_contain_text(f"0 of {count} partitions have all their replicas again")
+        expect(watched).to_contain_text(f"0 of {count} partitions have been recovered")
         expect(page.get_by_text("founded anew on").first).to_be_visible()
-        assert faults(page) == []
+        assert faults(page, ".page") == []
         page.evaluate("window.sameDocument = true")
         own_stage.tell("found ORDERS")
-        expect(watched).to_contain_text(f"{count} of {count} partitions have all their replicas again")
+        expect(watched).to_contain_text(f"{count} of {count} partitions have been recovered")
         expect(page.get_by_text("every group of the zone has a majority")).to_be_visible()
         assert page.evaluate("window.sameDocument")
         books = visit.open("audit?by=ada").get_by_role("table")
         expect(books).to_contain_text("the rack burnt down")
+
+
+def test_every_copy_is_shown_with_what_it_has(chromium: Browser, lost_stage: Stage) -> None:
+    """R2: voters and learners by data revision; one that is not the best is used where it is named."""
+    with visiting(chromium, lost_stage.url) as visit:
+        page = visit.open("recovery?zone=REFERENCE")
+        make_dry_run(page)
+        copies = page.locator(".panel").filter(has_text="goes on with").first.get_by_role("table")
+        for title in ("Copy on", "Kind", "Data revision", "Generation", "Decided log entries", "State", "Use"):
+            expect(copies.get_by_role("columnheader", name=title)).to_be_visible()
+        best, other = copies.get_by_role("row").nth(1), copies.get_by_role("row").nth(2)
+        for text in ("voter", "4,120", "4,131 of 4,133", "running", "the group goes on with it"):
+            expect(best).to_contain_text(text)
+        for text in ("learner", "4,117", "can be used"):
+            expect(other).to_contain_text(text)
+        node = other.get_by_role("rowheader").inner_text()
+        page.get_by_label("Copy on node").fill(node)
+        make_dry_run(page)
+        named = copies.get_by_role("row", name=re.compile(f"^{node} learner"))
+        expect(named).to_contain_text("the group goes on with it")
+        expect(page.get_by_text("3 entries").first).to_be_visible()
+
+
+def test_a_partition_begins_without_data_only_when_its_copies_are_given_up(
+    chromium: Browser, lost_stage: Stage
+) -> None:
+    """R5: the dry run names the copies that live; once they are given up, it says that everything is lost."""
+    with visiting(chromium, lost_stage.url) as visit:
+        page = visit.open("recovery?zone=CACHE")
+        page.get_by_role("checkbox", name="Begin without data").click()
+        page.get_by_role("button", name="Dry run").click()
+        expect(page.get_by_role("heading", name="No partition can be reset")).to_be_visible()
+        expect(page.get_by_text("COPIES_LEFT: n3").first).to_be_visible()
+        expect(page.get_by_role("button", name="Reset the partitions")).to_be_hidden()
+        page.get_by_label("Copies that may go").fill("n3")
+        make_dry_run(page)
+        expect(page.get_by_text("everything").first).to_be_visible()
+        page.get_by_role("button", name="Reset the partitions").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("2 of them begin without data: everything that they had is lost.")
+        dialog.get_by_role("button", name="Cancel").click()
 
 
 def test_a_highly_available_zone_asks_for_no_names(chromium: Browser, own_stage: Stage) -> None:
@@ -182,20 +224,26 @@ def test_a_dry_run_that_is_out_of_date_cannot_be_run(chromium: Browser, own_stag
 
 
 def test_what_has_changed_behind_the_last_question_is_refused(chromium: Browser, own_stage: Stage) -> None:
-    """The page has asked already when another node goes: the API refuses what was not shown."""
+    """The page has asked already when the node of the best copy goes: its loss was not confirmed, and once it
+    is, another copy would be used than the one that was shown."""
     with visiting(chromium, own_stage.url) as visit:
-        page = visit.open("recovery?zone=ORDERS")
+        page = visit.open("recovery?zone=REFERENCE")
         make_dry_run(page)
+        copies = page.locator(".panel").filter(has_text="goes on with").first.get_by_role("table")
+        best = copies.get_by_role("row").nth(1).get_by_role("rowheader").inner_text()
         page.get_by_role("button", name="Reset the partitions").click()
-        own_stage.tell("down n3")
+        own_stage.tell(f"down {best}")
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Names of the dead nodes").fill(DEAD)
         dialog.get_by_label("Your name").fill("ada")
         dialog.get_by_label("Reason").fill("too late")
         dialog.get_by_role("button", name="Reset", exact=True).click()
-        expect(dialog.get_by_role("alert")).to_contain_text("dry run")
-        assert own_stage.url
-        visit.open("operations?zone=ORDERS")
+        expect(dialog.get_by_role("alert")).to_contain_text(f"confirm exactly {DEAD}, {best}")
+        dialog.get_by_label("Names of the dead nodes").fill(f"{DEAD}, {best}")
+        dialog.get_by_role("button", name="Reset", exact=True).click()
+        expect(dialog.get_by_role("alert")).to_contain_text("look at a dry run again")
+        visit.open("operations?zone=REFERENCE")
+        expect(page.get_by_role("table")).to_be_visible()
         expect(page.get_by_text("too late")).to_have_count(0)
 
 

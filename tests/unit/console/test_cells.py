@@ -128,3 +128,22 @@ def test_cells_are_bytes_and_tell_roles_and_copies_apart() -> None:
     codes = {cell(role, copy) for role in Role for copy in Copy}
     assert len(codes) == len(Role) * len(Copy)
     assert max(codes) < CODES
+
+
+@pytest.mark.parametrize(
+    ("changed", "alive", "lost"),
+    [
+        ({}, "abc", False),
+        ({}, "ab", False),
+        ({}, "a", True),
+        ({}, "", True),
+        # Never founded: there is nothing that a reset could found anew.
+        ({"configuration": None}, "a", False),
+        # The process of one cannot be started, though its node lives.
+        ({"members": {"a": member(), "b": member(MemberState.FAILED), "c": member()}}, "ab", True),
+        ({"members": {"a": member(), "b": member(MemberState.STARTING), "c": member()}}, "ab", False),
+    ],
+)
+def test_a_majority_is_lost_when_a_reset_would_say_so(changed: dict, alive: str, lost: bool) -> None:
+    reading = read_partition(view(**changed), frozenset(alive))
+    assert reading.lost == lost

@@ -1,0 +1,20 @@
+"""What a dry run of a reset has shown, as the reset itself takes it: for every client of the REST API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+SHOWN = ("survivor", "empty", "possibly_lost_entries")
+
+
+def shown_of(planned: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """``planned`` are the API's partitions of a dry run, of which the refused ones are left out. Together where
+    it is the same: a zone may have many partitions."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for reset in planned:
+        if not reset["refusal"]:
+            groups.setdefault(tuple(reset[name] for name in SHOWN), []).append(reset["partition"])
+    return [
+        dict(zip(SHOWN, values, strict=True)) | {"partitions": numbers} for values, numbers in groups.items()
+    ]

@@ -27,6 +27,8 @@ class Stage(Enum):
     """It joined; whether it is in sync is not answered."""
     IN_SYNC = "in sync"
     """The leader does not touch voters."""
+    LOCKED = "locked"
+    """Nor under the lock, before the joiner's promotion."""
     PROMOTED = "promoted"
     """The leader goes no further once the joiner votes."""
     LEAVING = "while the old voter leaves"
@@ -69,6 +71,14 @@ class StagedListener(HeldListener):
     def __init__(self, inner: GroupListener, stops: Stops) -> None:
         super().__init__(inner, lambda partition: not stops.stops(partition, Stage.IN_SYNC))
         self._stops = stops
+
+    async def on_catch_up_finished(
+        self, partition: PartitionId, term: int, token: int, joiner: str = ""
+    ) -> bool:
+        is_locked = await super().on_catch_up_finished(partition, term, token, joiner)
+        if is_locked:
+            await self._stops.passed(partition, Stage.LOCKED)
+        return is_locked
 
     async def on_configuration_committed(
         self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]

@@ -1,5 +1,6 @@
 """A joiner's node is killed for good at each stage of its move, for each strategy, scale-down and way to an
-end: the cells of ``tests.simulation.joiner_cells`` with real controllers, nodes, members and metastore."""
+end: the cells of ``tests.simulation.joiner_cells``, and the moment under the lock, with real controllers,
+nodes, members and metastore."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from catalog.core.zone import Origin
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace
+from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.operation import Operation
 from rebalance.core.records import (
     ConfigurationRecord,
@@ -48,6 +48,17 @@ class OperationsWorld(World):
                 member = MemberRecord(MemberState.RUNNING, "p", "c", started=True)
                 puts.append(Put(self.keyspace.member(partition, node), member.encode()))
         await self.store.commit(Txn((), tuple(puts)))
+
+    async def remove_voters_of_before(self, partition: PartitionId) -> None:
+        """The group that moves has done all but the switch."""
+        seen = (await self.observed())[partition]
+        assert seen.stable is not None
+        assert seen.pending is not None
+        stable, pending = Assignments.decode(seen.stable.value), Assignments.decode(seen.pending.value)
+        names = [node for node in pending.peers if node not in stable.peers]
+        voters = {node: ConfiguredMember(node, MemberRole.VOTER, "p") for node in names}
+        record = ConfigurationRecord(2, names[0], Stage.JOINT, voters, size_bytes=SIZE)
+        await self.put(self.keyspace.partition(partition).configuration, record.encode())
 
     async def operations(self, zone: int = ZONE_ID) -> list[Operation]:
         items = (await self.store.range(f"{self.keyspace.operations}{zone}-")).items

@@ -106,10 +106,26 @@ class NoteBody(BaseModel):
     reason: str
 
 
+class CancelledBody(BaseModel):
+    given_up: list[int] = Field(description="nothing had begun: they stay where they are")
+    going_back: list[int] = Field(description="they had begun and go back to where they were")
+    begun: list[int] = Field(
+        description="too late: a voter of before is gone, or voters are exchanged at this moment; they go on "
+        "to their end"
+    )
+
+
+class PartitionsCancelled(CancelledBody):
+    operation_id: str
+
+
 class OperationDetail(OperationBody):
     history: list[NoteBody] = Field(description="since it began, the oldest first; the last 20")
     waiting: list[WaitingBody] = Field(description="what does not move, and why, the most frequent cause first")
     plan: PlanBody | None = Field(None, description="null: a target of it is not stored any more")
+    cancelled: CancelledBody | None = Field(
+        None, description="what a cancel has come to for each partition; only in its own answer"
+    )
 
 
 class Operations(BaseModel):
@@ -139,12 +155,6 @@ class FinaliseRequest(ActionRequest):
     copies: int | None = Field(
         None, ge=0, description="as a dry run showed: when it is another number by now, nothing is done (409)"
     )
-
-
-class PartitionsCancelled(BaseModel):
-    operation_id: str
-    given_up: list[int] = Field(description="they stay where they are")
-    begun: list[int] = Field(description="too late: they go on to their end")
 
 
 class FinaliseAnswer(BaseModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -36,12 +37,14 @@ from catalog.core.zone import ZoneId
 from rebalance.controllers.operation_control import checked_id, not_found
 from rebalance.core.admission import Pause
 from rebalance.core.operation import OPERATION_ID, Operation, OperationKind, OperationState
+from rebalance.core.withdrawal import CancelledPartitions
 
 router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 
 OPERATIONS_DEFAULT = 50
 PAGE_MAX = 1000
 UNKNOWN_NAME = "unknown"
+NOTHING_MORE: Mapping[str, Json] = {}
 SEEN_S = 2.0
 """An answer waits so long for the server to see what was written."""
 
@@ -134,13 +137,15 @@ async def resume_operation(operation: OperationName, body: ActionRequest, servic
     "/{operation:segment}/cancel", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
 )
 async def cancel_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
-    """What it has not begun stays where it is; what has begun goes on to its end, and then it is ``over``. The
-    catalog keeps what was asked for: the zone's next change or node event moves the rest. To have the zone as
-    before, reverse it."""
+    """What it has not begun stays where it is. What has begun goes back to where it was, as long as no voter of
+    before was removed; else it goes on to its end. ``cancelled`` says which partition does what. The operation
+    is ``over`` when nothing moves any more. The catalog keeps what was asked for: the zone's next change or
+    node event moves the rest. To have the zone as before, reverse it."""
     by, _ = _who(body)
     found = await answered(services.operations.cancel(operation, by, body.reason))
+    partitions = await answered(services.operations.cancelled(found))
     await _record(Action.CANCEL_OPERATION, operation, body, services)
-    return await _changed(found, services)
+    return await _changed(found, services, cancelled=_partitions(partitions))
 
 
 @router.post(
@@ -149,14 +154,14 @@ async def cancel_operation(operation: OperationName, body: ActionRequest, servic
     responses=documented(400, 404, 409, 503, 504),
 )
 async def cancel_partitions(operation: OperationName, body: PartitionsCancel, services: ServicesOf) -> Response:
-    """Of these partitions those that have not begun stay where they are; the operation goes on with the others,
-    and ends without them. The zone's next change or node event moves them."""
+    """Of these partitions those that have not begun stay where they are, and those that have go back as long as
+    no voter of before was removed. The operation goes on with the others, and ends without them. The zone's
+    next change or node event moves them."""
     by, _ = _who(body)
     numbers = frozenset(body.partitions)
     found = await answered(services.operations.cancel_partitions(operation, numbers, by, body.reason))
     await _record(Action.CANCEL_PARTITIONS, operation, body, services)
-    given_up, begun = found
-    return JSONResponse({"operation_id": operation, "given_up": given_up, "begun": begun})
+    return JSONResponse({"operation_id": operation, **_partitions(found)})
 
 
 @router.post(
@@ -228,18 +233,28 @@ def _found(name: str, services: Services) -> Operation:
     return found[0]
 
 
-async def _changed(operation: Operation, services: Services) -> Response:
-    """What was written, as this server sees it."""
+def _partitions(found: CancelledPartitions) -> Json:
+    return {
+        "given_up": list(found.stays),
+        "going_back": list(found.goes_back),
+        "begun": list(found.goes_on),
+    }
+
+
+async def _changed(operation: Operation, services: Services, **more: Json) -> Response:
+    """What was written, as this server sees it, and ``more``."""
 
     def seen() -> bool:
         found = _views(services).find(operation.operation_id)
         return found is None or found[0].state is operation.state
 
     await services.mirror.wait_until(seen, SEEN_S)
-    return await _shown(operation.operation_id, services, with_plan=False)
+    return await _shown(operation.operation_id, services, with_plan=False, more=more)
 
 
-async def _shown(name: str, services: Services, *, with_plan: bool) -> Response:
+async def _shown(
+    name: str, services: Services, *, with_plan: bool, more: Mapping[str, Json] = NOTHING_MORE
+) -> Response:
     """From a copy, in a thread: a zone may have many partitions."""
     keys, keyspace = services.mirror.copy(), services.views.keyspace
     now_ms = _now_ms()
@@ -252,7 +267,7 @@ async def _shown(name: str, services: Services, *, with_plan: bool) -> Response:
     body = await asyncio.to_thread(show)
     if body is None:
         raise not_found(name)
-    return JSONResponse(body)
+    return JSONResponse({**body, **more})
 
 
 def _now_ms() -> int:

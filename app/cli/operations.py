@@ -217,12 +217,13 @@ def cancel(
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Give up what an operation has not begun: those partitions stay where they are.
+    """Give up an operation: partitions stay where they are, or go back.
 
-    What has begun goes on to its end. The zone keeps its parameters, so its next
-    change, or a node that comes or goes, moves the rest; `reverse` takes the
-    change itself back. With --partition only these are given up, and the
-    operation goes on with the others.
+    A partition that has begun goes back as long as no voter of before was removed;
+    else it goes on to its end. The answer names the partitions of each kind. The
+    zone keeps its parameters, so its next change, or a node that comes or goes,
+    moves the rest; `reverse` takes the change itself back. With --partition only
+    these are given up, and the operation goes on with the others.
 
     \b
     Examples:

@@ -27,6 +27,8 @@ def print_operation(found: JsonObject, form: OutputFormat) -> None:
         return
     for line in _lines(found):
         say(line)
+    if found.get("cancelled"):
+        _say_cancelled(found["operation_id"], found["cancelled"])
     if found.get("waiting"):
         say()
         rows = [
@@ -49,9 +51,15 @@ def print_reverse(found: JsonObject, form: OutputFormat) -> None:
 def print_cancelled_partitions(found: JsonObject, form: OutputFormat) -> None:
     if _printed_as_json(found, form):
         return
-    for what, numbers in (("stay where they are", found["given_up"]), ("had begun and go on", found["begun"])):
-        if numbers:
-            say(f"{found['operation_id']}: {len(numbers)} {what}: {_numbers(numbers[:20], len(numbers))}")
+    _say_cancelled(found["operation_id"], found)
+
+
+def _say_cancelled(name: str, found: JsonObject) -> None:
+    """Which partitions do what."""
+    told = (("given_up", "stay where they are"), ("going_back", "go back"), ("begun", "go on to their end"))
+    for key, what in told:
+        if numbers := found[key]:
+            say(f"{name}: {len(numbers)} {what}: {_numbers(numbers[:20], len(numbers))}")
 
 
 def print_finalise(found: JsonObject, form: OutputFormat) -> None:

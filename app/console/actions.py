@@ -81,8 +81,11 @@ async def resume_operation(site: Site, name: str, by: str, reason: str) -> str:
 
 
 async def cancel_operation(site: Site, name: str, by: str, reason: str) -> str:
-    await operations_api.cancel_operation(name, _read(ActionRequest, by=by, reason=reason), site.services)
-    return f"Operation {name} ends with what has begun."
+    asked = _read(ActionRequest, by=by, reason=reason)
+    found = body(await operations_api.cancel_operation(name, asked, site.services))["cancelled"]
+    told = (("given_up", "stay where they are"), ("going_back", "go back"), ("begun", "go on to their end"))
+    parts = [f"{len(found[key])} {what}" for key, what in told if found[key]]
+    return f"Operation {name} is cancelled; partitions: {', '.join(parts) or 'nothing was left'}."
 
 
 async def reverse_operation(site: Site, name: str, by: str, reason: str) -> str:

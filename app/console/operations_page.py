@@ -38,8 +38,9 @@ _ACTIONS: dict[str, tuple[str, str, Act, bool]] = {
     "resume": ("Resume", "What waits may begin, under the limits that hold.", actions.resume_operation, False),
     "cancel": (
         "Cancel",
-        "What has not begun stays where it is; what has begun goes on to its end. The catalog keeps what was "
-        "asked for, so a later change of the zone moves the rest.",
+        "What has not begun stays where it is. What has begun goes back as long as no voter of before was "
+        "removed, and else on to its end. The catalog keeps what was asked for, so a later change of the zone "
+        "moves the rest.",
         actions.cancel_operation,
         True,
     ),

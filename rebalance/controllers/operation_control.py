@@ -32,6 +32,7 @@ from rebalance.core.readable import RecordNotReadableError, Unreadable, read, re
 from rebalance.core.records import ConfigurationRecord, KeptRecord
 from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
+from rebalance.core.withdrawal import CancelledPartitions
 from rebalance.metastore.guarded_update import commit_decided, update_key
 from rebalance.ports.metastore import Metastore
 
@@ -94,8 +95,9 @@ class OperationControl:
         return await self._change(name, "resumed", _without_pause, resumed, note, anew=True)
 
     async def cancel(self, name: str, by: str, reason: str) -> Operation:
-        """What it has not begun stays where it is; what has begun goes on to its end. The answer is either a
-        cancelled operation, or a refusal because it has ended otherwise."""
+        """What it has not begun stays where it is; what has begun goes back as long as no voter of before is
+        gone (``cancelled`` tells), and else on to its end. The answer is either a cancelled operation, or a
+        refusal because it has ended otherwise."""
         told = f"cancelled by {by}" + (f": {reason}" if reason else "")
 
         async def decide() -> tuple[None, Txn | None]:
@@ -113,24 +115,28 @@ class OperationControl:
         await commit_decided(self._metastore, decide)
         return await self._carry_out(name)
 
+    async def cancelled(self, operation: Operation) -> CancelledPartitions:
+        """What the cancel of ``operation`` has come to by now, partition by partition."""
+        return await self._keeper.cancelled(operation)
+
     async def cancel_partitions(
         self, name: str, numbers: Collection[int], by: str, reason: str
-    ) -> tuple[list[int], list[int]]:
-        """Of partitions ``numbers`` those that have not begun stay where they are, and the operation goes on
-        and ends without them; returns them, and those that had begun and go on to their end (VOL-095).
+    ) -> CancelledPartitions:
+        """Partitions ``numbers`` stay where they are or go back, as far as they can, and the operation goes on
+        and ends without them (VOL-095, M10).
 
         Raises RefusedError: OPERATION_STATE_ILLEGAL, PARTITION_NOT_FOUND.
         """
         operation, item = await self.read(name)
         if not operation.state.is_open or not operation.kind.moves_data:
             raise _illegal(operation, "only of one that moves data and is not over partitions can be cancelled")
-        await self._keeper.given_up(operation, numbers)
+        await self._keeper.cancelled(operation, numbers)
         for _ in range(LOOKS_MAX):
             if not await self._keeper.withdraw(item, frozenset(numbers)):
                 break
-        given_up = await self._keeper.given_up(operation, numbers)
+        found = await self._keeper.cancelled(operation, numbers)
         await self._noted(item.key, self._note(Action.CANCEL_PARTITIONS, by, reason))
-        return sorted(given_up), sorted(set(numbers) - given_up)
+        return found
 
     async def finalise(self, name: str, shown: int | None = None, *, dry_run: bool = False) -> int:
         """The copies that nodes keep of members which left by this operation, or by an earlier one of its zone,

@@ -33,7 +33,12 @@ from rebalance.core.operation_progress import PartitionStep, advance, given_up_c
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.target import StoredTarget, TargetPointer, available_target
 from rebalance.core.txn import KeyValue, Put, Txn, unchanged
-from rebalance.core.withdrawal import decide_on_withdrawal
+from rebalance.core.withdrawal import (
+    CancelledPartitions,
+    cancelled,
+    decide_on_call_back,
+    decide_on_withdrawal,
+)
 from rebalance.hosting.background import Background
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -203,8 +208,8 @@ class OperationKeeper:
         return after
 
     async def withdraw(self, item: KeyValue, only: Collection[int] | None = None) -> bool:
-        """Gives up what the operation ``item`` has not begun, of the partitions ``only`` (None: of all, as it
-        was stopped); False: there was nothing."""
+        """Gives up what the operation ``item`` has not begun, and calls back what it has, of the partitions
+        ``only`` (None: of all, as it was cancelled); False: there was nothing."""
         operation = readable(item, Operation.decode)
         reading = await self._reader.read(operation.zone_id)
         pointer = reading.pointer
@@ -212,22 +217,25 @@ class OperationKeeper:
             return False
         seen = await self._seen(operation, reading, ())
         untouched = [number for number in seen.untouched if only is None or number in only]
-        if untouched:
-            await self._withdraw(operation, reading, untouched)
-        return bool(untouched)
+        begun = _numbers(operation, pointer) if only is None else only
+        return await self._give_up(operation, reading, untouched, begun)
 
-    async def given_up(self, operation: Operation, numbers: Collection[int]) -> frozenset[int]:
-        """Those of partitions ``numbers`` that something later than the operation has written: a withdrawal, or
-        a recovery. Raises RefusedError (PARTITION_NOT_FOUND)."""
+    async def cancelled(
+        self, operation: Operation, numbers: Collection[int] | None = None
+    ) -> CancelledPartitions:
+        """What a cancel has come to by now, of partitions ``numbers`` (None: of all). Raises RefusedError
+        (PARTITION_NOT_FOUND)."""
         reading = await self._reader.read(operation.zone_id)
-        if reading.intent is not None:
+        if numbers is None:
+            numbers = _numbers(operation, reading.pointer) if reading.pointer is not None else ()
+        elif reading.intent is not None:
             check_numbers(reading.intent.zone, sorted(numbers))
-        found = set()
-        for number in numbers:
-            trigger = reading.observed(PartitionId(operation.zone_id, number)).trigger
-            if trigger is not None and readable(trigger, decode_trigger) > operation.event_revision:
-                found.add(number)
-        return frozenset(found)
+        found: dict[str, list[int]] = {}
+        for number in sorted(numbers):
+            observed = reading.observed(PartitionId(operation.zone_id, number))
+            if what := cancelled(observed, operation.event_revision):
+                found.setdefault(what, []).append(number)
+        return CancelledPartitions(**{what: tuple(each) for what, each in found.items()})
 
     async def _after(self, operation: Operation, reading: ZoneReading) -> Operation:
         now_ms, pointer = self._clock.now_ms(), reading.pointer
@@ -238,9 +246,9 @@ class OperationKeeper:
             return self._ended(operation, "another target took its place")
         seen = await self._seen(operation, reading, await self._copies_of(operation, reading))
         if operation.state in STOPPED:
-            if seen.untouched:
-                await self._withdraw(operation, reading, seen.untouched)
-            elif is_finished(seen.steps):
+            is_cancelled = operation.state is OperationState.CANCELLED
+            begun = _numbers(operation, pointer) if is_cancelled else ()
+            if not await self._give_up(operation, reading, seen.untouched, begun) and is_finished(seen.steps):
                 return operation.closed(now_ms)
             return operation
         return self._counted(operation, seen, now_ms)
@@ -276,7 +284,7 @@ class OperationKeeper:
     async def _seen(self, operation: Operation, reading: ZoneReading, copies: Sequence[int]) -> _Seen:
         pointer = reading.pointer
         assert pointer is not None
-        numbers = operation.partitions or range(pointer.partitions)
+        numbers = _numbers(operation, pointer)
         steps: list[PartitionStep] = []
         moving = False
         for place, number in enumerate(numbers):
@@ -301,15 +309,19 @@ class OperationKeeper:
             self._copies[key] = known
         return known
 
-    async def _withdraw(self, operation: Operation, reading: ZoneReading, numbers: Sequence[int]) -> None:
-        """What has not begun goes back to what is stable; a partition that changed meanwhile is looked at
-        again."""
-        writes = list(_withdrawals(operation, reading, numbers))
+    async def _give_up(
+        self, operation: Operation, reading: ZoneReading, untouched: Sequence[int], begun: Collection[int]
+    ) -> bool:
+        """``untouched`` stay at what is stable, and those of ``begun`` that can go back to it; a partition that
+        changed meanwhile is looked at again. False: there was nothing."""
+        writes = list(_withdrawals(operation, reading, untouched, begun))
         for start in range(0, len(writes), PARTITIONS_PER_REQUEST):
             batch = tuple(writes[start : start + PARTITIONS_PER_REQUEST])
             if not (await self._metastore.commit(Txn(reading.guards, batch))).succeeded:
-                return
-        log.info("moves withdrawn", operation=operation.operation_id, partitions=len(writes))
+                return True
+        if writes:
+            log.info("moves given up", operation=operation.operation_id, partitions=len(writes))
+        return bool(writes)
 
 
 def _step(operation: Operation, reading: ZoneReading, number: int, copies: int) -> tuple[PartitionStep, bool]:
@@ -338,12 +350,27 @@ def _step(operation: Operation, reading: ZoneReading, number: int, copies: int) 
     return step, view.processed and view.pending is not None and view.planned is None
 
 
-def _withdrawals(operation: Operation, reading: ZoneReading, numbers: Sequence[int]) -> Iterator[Txn]:
-    for number in numbers:
+def _numbers(operation: Operation, pointer: TargetPointer) -> Sequence[int]:
+    return operation.partitions or range(pointer.partitions)
+
+
+def _withdrawals(
+    operation: Operation, reading: ZoneReading, untouched: Sequence[int], begun: Collection[int]
+) -> Iterator[Txn]:
+    """What can be called back is; the rest of ``untouched`` is withdrawn."""
+    event, back = operation.event_revision, frozenset(begun)
+    for number in sorted(back.union(untouched)):
         observed = reading.observed(PartitionId(reading.zone_id, number))
-        decision = decide_on_withdrawal(observed, operation.event_revision, reading.event)
-        if decision.transaction is not None:
-            yield decision.transaction
+        if number in back and observed.pending is not None:
+            configuration = reading.keys.get(observed.keys.configuration)
+            decision = decide_on_call_back(observed, configuration, event, reading.event)
+            if decision.transaction is not None:
+                yield decision.transaction
+                continue
+        if number in untouched:
+            decision = decide_on_withdrawal(observed, event, reading.event)
+            if decision.transaction is not None:
+                yield decision.transaction
 
 
 def _copies(before: StoredTarget, after: Sequence[Assignments]) -> tuple[int, ...]:

@@ -64,6 +64,7 @@ class Outcome(Enum):
 
     ALREADY_BEGUN = "ALREADY_BEGUN"
     WITHDRAWN = "WITHDRAWN"
+    CALLED_BACK = "CALLED_BACK"
 
 
 @dataclass(frozen=True, slots=True)

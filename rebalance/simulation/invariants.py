@@ -18,6 +18,7 @@ from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.operation import Operation, OperationState, operation_id
 from rebalance.core.records import GroupRecord, MemberRecord
 from rebalance.core.target import TargetPointer
 from rebalance.core.txn import KeyValue
@@ -327,6 +328,9 @@ class Auditor:
         if revision <= zone.triggers[number]:
             self.fail("trigger revision never decreases", f"{partition}: {zone.triggers[number]} to {revision}")
         zone.triggers[number] = revision
+        if self._is_cancelled(partition.zone_id, zone) and revision > zone.pointer.event_revision:
+            self._check_given_up(partition, changed)
+            return
         if revision != zone.pointer.event_revision:
             detail = f"{partition}: event {revision} after target {zone.pointer.event_revision}"
             self.fail("an older event never overrides a newer one", detail)
@@ -336,6 +340,22 @@ class Auditor:
                 continue
             if Assignments.decode(written.current.value) != zone.target(number):
                 self.fail("an event writes its own target", f"{partition}: {name} of event {revision}")
+
+    def _is_cancelled(self, zone_id: ZoneId, zone: ZoneFacts) -> bool:
+        name = operation_id(zone_id, zone.pointer.event_revision)
+        found = self._store.peek(self._keyspace.operation(name))
+        return found is not None and Operation.decode(found.value).state is OperationState.CANCELLED
+
+    def _check_given_up(self, partition: PartitionId, changed: dict[str, KeyEvent]) -> None:
+        """A cancel has written, without an event of its own."""
+        stable = self._store.peek(self._keyspace.partition(partition).stable)
+        for name in ("stable", "pending", "planned"):
+            written = changed.get(f"assignments/{name}")
+            if written is None or written.current is None:
+                continue
+            known = Assignments.decode(stable.value) if stable is not None else None
+            if name != "pending" or Assignments.decode(written.current.value) != known:
+                self.fail("a cancel only goes back to what is stable", f"{partition}: {name}")
 
     def _on_switch(self, partition: PartitionId, stable: Assignments) -> None:
         self.switches += 1

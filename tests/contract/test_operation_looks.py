@@ -16,6 +16,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
 from rebalance.core.operation import OperationState
 from rebalance.core.records import NodeRecord
+from rebalance.core.withdrawal import CancelledPartitions
 from rebalance.ports.metastore import Metastore, Snapshot
 from tests.admission_world import DEADLINE_S, eventually
 from tests.operation_groups import ZONE_ID, OperationsWorld, operations_world
@@ -83,18 +84,20 @@ async def test_a_zone_in_which_nothing_happens_is_not_read(
 
 
 async def test_some_partitions_are_cancelled(world: OperationsWorld) -> None:
-    """VOL-095: exactly those that are named and have not begun stay where they are, whoever leads then; the
-    others move, and the operation ends without them; the next change of the zone moves them, too."""
+    """VOL-095, M10: exactly those that are named stay where they are or go back, but for one whose voter of
+    before is gone, whoever leads then; the others move, and the operation ends without them; the next change of
+    the zone moves them, too."""
     await world.limit(Limits(cluster_moves=2))
     async with world.controllers() as controllers:
         operation = await world.begin(controllers)
         moving = await world.until(lambda found: len(found) == 2)
-        begun = moving[0].partition
+        begun, late = (each.partition for each in moving)
+        await world.remove_voters_of_before(moving[1])
         waits = [number for number in range(6) if all(each.partition != number for each in moving)]
-        name, asked = operation.operation_id, [waits[0], waits[1], begun]
+        name, asked = operation.operation_id, [waits[0], waits[1], begun, late]
         for _ in range(2):
             found = await world.control.cancel_partitions(name, asked, "dave", "a bad disk")
-            assert found == (sorted(waits[:2]), [begun])
+            assert found == CancelledPartitions(tuple(sorted(waits[:2])), (begun,), (late,))
         with pytest.raises(RefusedError) as refused:
             await world.control.cancel_partitions(name, [0, 6], "dave", "")
         assert refused.value.kind is ErrorKind.PARTITION_NOT_FOUND
@@ -109,7 +112,7 @@ async def test_some_partitions_are_cancelled(world: OperationsWorld) -> None:
         assert {(note.action, note.by, note.reason) for note in over.notes} == {
             ("CANCEL PARTITIONS", "dave", "a bad disk")
         }
-        assert await voters(world) == [1 if number in waits[:2] else 3 for number in range(6)]
+        assert await voters(world) == [1 if number in (*waits[:2], begun) else 3 for number in range(6)]
         with pytest.raises(RefusedError) as refused:
             await world.control.cancel_partitions(name, [waits[0]], "dave", "")
         assert refused.value.kind is ErrorKind.OPERATION_STATE_ILLEGAL

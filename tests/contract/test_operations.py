@@ -23,6 +23,7 @@ from rebalance.core.records import (
     Stage,
 )
 from rebalance.core.target import TargetPointer
+from rebalance.core.withdrawal import CancelledPartitions
 from rebalance.ports.metastore import Metastore
 from tests.admission_world import DEADLINE_S, IDS, ZONES, altered
 from tests.operation_groups import SIZE, ZONE, ZONE_ID, OperationsWorld, operations_world
@@ -141,13 +142,16 @@ async def test_a_pause_ends_with_its_time_limit(world: OperationsWorld) -> None:
 
 @pytest.mark.parametrize("is_killed", [False, True])
 async def test_cancel(world: OperationsWorld, is_killed: bool) -> None:
-    """VOL-095: what has begun goes on, the rest stays where it is for good; it is over when nothing is left.
-    Where who cancels dies half-way, the controllers finish it."""
+    """VOL-095, M10: of two that have begun one goes back, and the other goes on because a voter of before is
+    gone; the rest stays where it is for good, and it is over when nothing is left. Where who cancels dies
+    half-way, the controllers finish it."""
     await world.found()
     await world.limit(Limits(cluster_moves=2))
     async with world.controllers() as controllers:
         operation = await world.begin(controllers)
         begun = await world.until(lambda found: len(found) == 2)
+        back, on = begun
+        await world.remove_voters_of_before(on)
         if is_killed:
             operation = await die_after_the_record(world, operation)
         else:
@@ -155,6 +159,9 @@ async def test_cancel(world: OperationsWorld, is_killed: bool) -> None:
         assert (operation.state, operation.is_over) == (OperationState.CANCELLED, False)
         assert operation.cause == "cancelled by carol: wrong zone"
         assert not (await world.look(controllers)).is_over, "two move yet"
+        found = await world.control.cancelled(operation)
+        assert (found.goes_back, found.goes_on) == ((back.partition,), (on.partition,))
+        assert len(found.stays) == 4
         await world.limit(Limits())
         for partition in begun:
             await world.end_move(partition)
@@ -165,12 +172,34 @@ async def test_cancel(world: OperationsWorld, is_killed: bool) -> None:
         over = await world.look(controllers)
         assert (over.state, over.is_over) == (OperationState.CANCELLED, True)
     sizes = sorted(len(each.peers) for each in await stable_of(world))
-    assert sizes == [1, 1, 1, 1, 3, 3]
+    assert sizes == [1, 1, 1, 1, 1, 3]
     async with world.controllers() as next_leader:
         assert await next_leader.zones.reconcile([ZONE_ID]) == {}
         assert await world.moving() == [], "also for who leads next"
         await world.begin(next_leader, 2)
         assert len(await world.moving()) == 6, "the next change takes all"
+
+
+async def test_a_cancel_is_the_way_out_of_a_move_that_another_one_waits_for(world: OperationsWorld) -> None:
+    """M10, I3-021: with ``queue`` a newer target waits in planned behind a move that cannot end; cancelled,
+    both are gone, and the next change begins at once."""
+    await world.found()
+    async with world.controllers() as controllers:
+        await world.begin(controllers)
+        await world.until(lambda found: len(found) == 6)
+        operation = await world.begin(controllers, 2)
+        seen = [each for each in (await world.observed()).values() if each.planned is not None]
+        assert len(seen) == 6
+        operation = await world.control.cancel(operation.operation_id, "carol", "both")
+        found = await world.control.cancelled(operation)
+        assert found == CancelledPartitions(goes_back=tuple(range(6)))
+        assert all(each.planned is None for each in (await world.observed()).values())
+        await world.end_moves()
+        assert {len(each.peers) for each in await stable_of(world)} == {1}
+        over = await world.look(controllers)
+        assert (over.state, over.is_over) == (OperationState.CANCELLED, True)
+        await world.begin(controllers, 3)
+        assert len(await world.moving()) == 6
 
 
 async def die_after_the_record(world: OperationsWorld, operation: Operation) -> Operation:

@@ -12,9 +12,9 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.change_lock import PendingLock, decode_lock, encode_lock
 from rebalance.core.guarded_write import Decision, Observed, decode_trigger, encode_revision, encode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import Stage
+from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole, Stage
 from rebalance.core.txn import KeyValue, Put, Txn
-from rebalance.core.withdrawal import decide_on_withdrawal
+from rebalance.core.withdrawal import decide_on_call_back, decide_on_withdrawal
 from rebalance.metastore.memory import MemoryMetastore
 from tests.datadriven.runner import Block, run_script
 from tests.model.world import REAL, Decisions
@@ -74,10 +74,25 @@ async def prepared(block: Block) -> MemoryMetastore:
             strategy = Strategy(block.arguments.get("running", block.arguments.get("strategy", "queue")))
             value = encode(field, text, pending.mod_revision if pending else 0, strategy)
             await store.commit(Txn((), (Put(getattr(KEYS, field), value),)))
+    if "voters" in block.arguments:
+        await store.commit(Txn((), (Put(KEYS.configuration, published(block.arguments["voters"])),)))
     return store
 
 
-def decide(block: Block, observed: Observed, decisions: Decisions) -> Decision:
+def published(text: str) -> bytes:
+    """``a,b+c``: voters a and b, learner c."""
+    found = assignments(text)
+    roles = {
+        **dict.fromkeys(found.peers, MemberRole.VOTER),
+        **dict.fromkeys(found.learners, MemberRole.LEARNER),
+    }
+    members = {name: ConfiguredMember(name, role, "p") for name, role in roles.items()}
+    return ConfigurationRecord(1, found.primary, Stage.CATCHING_UP, members).encode()
+
+
+def decide(
+    block: Block, observed: Observed, decisions: Decisions, configuration: KeyValue | None = None
+) -> Decision:
     """``strategy`` is that of the target, and of what is pending, unless ``running`` says another.
     ``token=old`` is the revision of a pending set that is no more."""
     arguments = block.arguments
@@ -105,12 +120,14 @@ def decide(block: Block, observed: Observed, decisions: Decisions) -> Decision:
             return decisions.on_unlock(observed, stage, term=term, of_earlier_terms=changing)
         case "withdraw":
             return decide_on_withdrawal(observed, int(arguments["event"]), int(arguments["at"]))
+        case "call-back":
+            return decide_on_call_back(observed, configuration, int(arguments["event"]), int(arguments["at"]))
     raise ValueError(f"{block.command} is no command of this script")
 
 
 async def execute(block: Block, decisions: Decisions = REAL) -> str:
     store = await prepared(block)
-    decision = decide(block, await observe(store), decisions)
+    decision = decide(block, await observe(store), decisions, await store.get(KEYS.configuration))
     if decision.transaction is not None:
         # Another writer may come between reading and writing: then nothing of ours may be written.
         interfering = block.arguments.get("meanwhile")
@@ -137,3 +154,9 @@ def test_withdrawal() -> None:
     """VOL-095: what an operation has not begun goes back to what is stable; with a move that begins at the same
     time, one of the two wins."""
     run_script("withdrawal.txt", lambda block: asyncio.run(execute(block)))
+
+
+def test_call_back() -> None:
+    """M8, M10: what an operation has begun goes back until a voter of before was removed; each key that was
+    looked at is guarded."""
+    run_script("call_back.txt", lambda block: asyncio.run(execute(block)))

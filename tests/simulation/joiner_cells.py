@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from catalog.core.errors import RefusedError
 from catalog.core.zone import EVERY_NODE
+from rebalance.controllers.clock import WallClock
+from rebalance.controllers.operation_control import OperationControl
 from rebalance.core.assignments import Strategy
+from rebalance.core.operation import Operation
 from rebalance.core.records import ConfigurationRecord
 from rebalance.groups.simulated_raft import SimulatedReplica
 from rebalance.simulation.operations import OperationAuditor
@@ -20,8 +25,12 @@ from tests.simulation.learner_world import HEALTHY_S, P0, LearnerWorld, virtuall
 
 COPY_S = 3.0
 STAGE_S = 60.0
+LOOK_S = 0.005
+"""A joiner that is in sync votes at the leader's next look, within 0.1 s."""
 REST_S = 240.0
 """A joiner's time-out is 60 s; what is given up has to be removed and switched after that."""
+CANCELLED_S = 30.0
+"""Nobody waits for a time-out then."""
 NEVER_S = 100_000
 
 
@@ -40,6 +49,7 @@ class Way(Enum):
     LEAVES = "it leaves the data nodes"
     TIME_OUT = "the time-out"
     ALTER = "an ALTER back"
+    CANCEL = "the operator's cancel"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +116,10 @@ async def _live(world: LearnerWorld, cell: Cell) -> Outcome:
         if cell.way is Way.ALTER:
             await asyncio.sleep(5.0)
             world.want(3, scale_down_s=scale_down_s, nodes_filter=EVERY_NODE)
-        await _rest(world)
+        if cell.way is Way.CANCEL:
+            await asyncio.sleep(5.0)
+            await _cancel(world)
+        await _rest(world, CANCELLED_S if cell.way is Way.CANCEL else REST_S)
         facts = world.auditor.zones[P0.zone_id]
         newest = max(world.group.replicas[each].acknowledged for each in world.group.voters)
         return Outcome(
@@ -129,7 +142,7 @@ async def _at_stage(world: LearnerWorld, stage: Stage, before: frozenset[str]) -
         reached[:] = [each for each in joiners if _has_reached(world, stage, each)]
         return bool(reached)
 
-    await world.until(is_reached, STAGE_S)
+    await world.until(is_reached, STAGE_S, LOOK_S)
     return reached[0]
 
 
@@ -163,10 +176,19 @@ def _leaves(world: LearnerWorld) -> bool:
     )
 
 
-async def _rest(world: LearnerWorld) -> None:
+async def _cancel(world: LearnerWorld) -> None:
+    """The newest operation, unless it is over by now."""
+    items = world.store.range_now(world.keyspace.operations).items
+    newest = max((Operation.decode(item.value) for item in items), key=lambda each: each.event_revision)
+    control = OperationControl(world.store, world.keyspace, WallClock())
+    with suppress(RefusedError):
+        await control.cancel(newest.operation_id, "an operator", "its node is dead")
+
+
+async def _rest(world: LearnerWorld, rest_s: float) -> None:
     """Until it is at rest and stays so, or the time is over."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + REST_S
+    deadline = loop.time() + rest_s
     while loop.time() < deadline:
         await asyncio.sleep(10 * PUT_S)
         if not _left(world):

@@ -142,7 +142,9 @@ class LearnerWorld:
                 return False
         return True
 
-    async def until(self, condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
+    async def until(
+        self, condition: Callable[[], bool], timeout_s: float = 120.0, look_s: float = 0.05
+    ) -> None:
         """Fails with what is stored when the time is over, or an invariant broken."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -151,7 +153,7 @@ class LearnerWorld:
             if loop.time() > deadline:
                 items = self.store.range_now(self.keyspace.prefix).items
                 raise AssertionError("\n".join(f"{each.key} {each.value!r}" for each in items))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(look_s)
 
     async def settled(self, text: str = "") -> None:
         await self.until(lambda: self.is_settled(text))

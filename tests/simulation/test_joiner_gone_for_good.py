@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.joiner_cells import Cell, cells, outcome
 
 ALL = tuple(cells())
-SLICE = ALL[::8]
+SLICE = ALL[::9]
 """Each stage, strategy and way is in it."""
 
 

@@ -144,7 +144,7 @@ async def test_partitions_of_an_operation_are_cancelled(api: OperationsWorld) ->
     name = (await alter(api))["operation_id"]
     path = f"/operations/{name}/partitions/cancel"
     found = await api.post(path, {"partitions": [2, 1, 2], "by": "bob", "reason": "bad disk"})
-    assert found == {"operation_id": name, "given_up": [1, 2], "begun": []}
+    assert found == {"operation_id": name, "given_up": [1, 2], "going_back": [], "begun": []}
     await api.look()
     detail = await api.get(f"/operations/{name}")
     assert (detail["state"], detail["progress"]["partitions"]["done"]) == ("PAUSED", 2)
@@ -204,6 +204,7 @@ async def test_cancel(api: OperationsWorld) -> None:
     await api.post(f"/operations/{name}/pause", {"by": "bob"})
     cancelled = await api.post(f"/operations/{name}/cancel", {"by": "bob", "reason": "wrong zone"})
     assert (cancelled["state"], cancelled["cause"]) == ("CANCELLED", "cancelled by bob: wrong zone")
+    assert cancelled["cancelled"] == {"given_up": [0, 1, 2, 3], "going_back": [], "begun": []}
     assert (await api.get("/rebalance/limits"))["zone_pauses"] == [], "its pause ends with it"
     assert (await api.post(f"/operations/{name}/cancel", {"by": "eve"}))["cause"] == cancelled["cause"]
     await api.look()

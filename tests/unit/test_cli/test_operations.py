@@ -182,12 +182,16 @@ def test_one_object_is_no_csv(api: ApiStub, capsys: pytest.CaptureFixture[str]) 
 
 def test_some_partitions_are_cancelled(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-095."""
-    found = {"operation_id": "3-1834", "given_up": [3, 4], "begun": [5]}
+    found = {"operation_id": "3-1834", "given_up": [3, 4], "going_back": [6], "begun": [5]}
     api.answers[f"POST {BASE}/3-1834/partitions/cancel"] = (200, found)
     line = ["operations", "cancel", "3-1834", "-p", "3", "-p", "4", "-p", "5", "--by", "bob"]
     assert main(line) == 0
     assert api.requests[-1].body == {"partitions": [3, 4, 5], "by": "bob", "reason": ""}
-    assert capsys.readouterr().out == "3-1834: 2 stay where they are: 3, 4\n3-1834: 1 had begun and go on: 5\n"
+    assert capsys.readouterr().out.splitlines() == [
+        "3-1834: 2 stay where they are: 3, 4",
+        "3-1834: 1 go back: 6",
+        "3-1834: 1 go on to their end: 5",
+    ]
     assert main([*line, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
 

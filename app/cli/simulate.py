@@ -45,6 +45,13 @@ def simulate(
             show_default="no limits",
         ),
     ] = None,
+    staying: Annotated[
+        bool,
+        typer.Option(
+            "--staying",
+            help="Heal nothing: nodes never return, disks stay full, links stay cut; moves must still end.",
+        ),
+    ] = False,
     stealing: Annotated[
         bool,
         typer.Option(
@@ -68,9 +75,13 @@ def simulate(
       zonectl simulate --seed 7
       zonectl simulate --seed 7 --nodes 9 --partitions 200 --events 40
       zonectl simulate --seed 7 --partitions 24 --cluster-moves 2
+      zonectl simulate --seed 2 --partitions 4 --events 8 --staying
       zonectl simulate --seed 1 --nodes 1000 --partitions 1000000 --events 10
       zonectl simulate --stealing --seed 7
       for s in $(seq 100); do zonectl simulate --seed $s >/dev/null || break; done
+
+    With --staying two faults last for ever, up to 1,000 partitions. What cannot
+    come to rest because of them must name its cause, and is listed with it.
 
     The printed digest covers every write and every step: two runs with the same
     options print the same one. A broken invariant is named with its seed and
@@ -84,9 +95,15 @@ def simulate(
 
         return simulate_stealing(seed, as_json=form is SimulationFormat.JSON)
     from app.cli.simulate_run import simulate_and_print
-    from rebalance.simulation.run import Simulation
+    from rebalance.simulation.run import AGENT_PARTITIONS_MAX, Simulation
 
-    wanted = Simulation(seed, nodes, partitions, events, strategy.value, cluster_moves=cluster_moves)
+    if staying and partitions > AGENT_PARTITIONS_MAX:
+        raise UsageError(f"--staying: faults stay with at most {AGENT_PARTITIONS_MAX:,} partitions")
+    wanted = Simulation(
+        *(seed, nodes, partitions, events, strategy.value),
+        cluster_moves=cluster_moves,
+        staying=() if staying else None,
+    )
     return simulate_and_print(wanted, as_json=form is SimulationFormat.JSON)
 
 
@@ -94,7 +111,7 @@ def _refuse_others(context: typer.Context) -> None:
     """Raises UsageError: the seed alone draws what a rebalancing of that kind is about."""
     given = [
         f"--{name.replace('_', '-')}"
-        for name in ("nodes", "partitions", "events", "strategy", "cluster_moves")
+        for name in ("nodes", "partitions", "events", "strategy", "cluster_moves", "staying")
         if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
     ]
     if given:

@@ -24,10 +24,11 @@ def simulate_and_print(simulation: Simulation, *, as_json: bool) -> int:
 def command_of(simulation: Simulation) -> str:
     """The command line that shows the same run again."""
     cap = "" if simulation.cluster_moves is None else f" --cluster-moves {simulation.cluster_moves}"
+    stays = "" if simulation.staying is None else " --staying"
     return (
         f"zonectl simulate --seed {simulation.seed} --nodes {simulation.nodes} "
         f"--partitions {simulation.partitions} --events {simulation.events} "
-        f"--strategy {simulation.strategy}{cap}"
+        f"--strategy {simulation.strategy}{cap}{stays}"
     )
 
 
@@ -45,6 +46,8 @@ def _broken(report: Report) -> str:
 def _print_text(report: Report) -> None:
     for at_s, line in report.lines:
         print(f"{at_s:10.3f} s  {line}")
+    for partition, cause in report.held.items():
+        print(f"held up     {partition}: {cause}")
     groups = "nodes and groups as arrays" if report.simulation.is_bulk else "real agents"
     verdict = "every invariant held" if report.broken is None else "an invariant is broken"
     print(f"{verdict}: {report.steps} steps in {report.virtual_s:.1f} s of virtual time, {groups}")
@@ -62,6 +65,8 @@ def _document(report: Report) -> dict[str, Any]:
         "strategy": simulation.strategy,
         "cluster_moves": simulation.cluster_moves,
         "bulk": simulation.is_bulk,
+        "staying": simulation.staying is not None,
+        "held": report.held,
         "digest": report.digest,
         "steps": report.steps,
         "switches": report.switches,

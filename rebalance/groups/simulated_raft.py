@@ -282,7 +282,10 @@ class SimulatedGroup:
 
     def move_leader(self, member_id: int) -> bool:
         entry = self.entries.get(member_id)
-        if entry is None or entry.is_learner or not self.answers(member_id) or not self.has_leader:
+        if entry is None or entry.is_learner or not self.has_leader:
+            return False
+        if not self.hears(member_id, self.leader_id):
+            # Whom the leader does not reach it cannot bring up to date, and so does not ask.
             return False
         self.lead(member_id)
         return True

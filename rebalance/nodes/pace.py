@@ -1,8 +1,8 @@
 """How soon an agent looks again at a partition at which nothing has happened.
 
 Keys that change bring a partition up at once. A member changes without a key: its process ends, its group
-elects another leader. So it is looked at now and then: soon after something has happened to the partition, since
-more often follows, and the longer nothing does the more seldom. A host that tells of each change
+elects another leader. So it is looked at now and then: soon after something has happened to the partition,
+since more often follows, and the longer nothing does the more seldom. A host that tells of each change
 (``NodeAgent.notice``) needs no looks; those that remain are a reminder.
 """
 

@@ -115,7 +115,7 @@ class AgentPlane:
         if not groups:
             return "no group has one"
         group = rng.choice(groups)
-        group.lead(rng.choice([each for each in group.voters if group.answers(each)]))
+        group.lead(rng.choice([each for each in group.voters if group.hears(each, group.leader_id)]))
         return f"{group.partition} to {group.replicas[group.leader_id].node}"
 
     def pause_store(self, pause_s: float) -> None:

@@ -96,6 +96,8 @@ class Report:
     elapsed_s: float
     memory_mb: float
     whole_checks: int = 0
+    held: dict[str, str] = field(default_factory=dict)
+    """With faults that stay: partitions that could not come to rest, what holds each up, and its named cause."""
 
 
 def simulate(simulation: Simulation) -> Report:
@@ -133,6 +135,7 @@ def simulate(simulation: Simulation) -> Report:
         time.perf_counter() - started,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         auditor.whole_checks,
+        world.held,
     )
 
 
@@ -185,6 +188,7 @@ class _World:
             self._staying = StayingFaults(
                 simulation.seed, self.environment, self._controllers, self.plane, simulation.staying
             )
+        self.held: dict[str, str] = {}
         self.moves: MovesAuditor | None = None
         if cap is not None:
             self.moves = MovesAuditor(store, keyspace, self.auditor.fail, LoopClock().now_ms)
@@ -245,8 +249,10 @@ class _World:
             if self.environment.store.is_paused:
                 continue
             missing = list(islice(audit.unsettled(), REASONS_SHOWN))
-            if not missing or loop.time() > deadline:
+            if not (missing or audit.held) or loop.time() > deadline:
+                # What is held up may have been on its way, too.
                 break
+        self.held = {str(partition): cause for partition, cause in audit.held.items()}
         for each in (*missing, *islice(audit.lost(), REASONS_SHOWN)):
             self.auditor.fail(each.invariant, each.detail)
         await asyncio.sleep(0)

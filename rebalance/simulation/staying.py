@@ -1,8 +1,9 @@
 """Faults that stay: nothing of them is ever healed, and moves must end all the same, or say why not.
 
 What a group with a living, connected majority is owed is to *rest*: nothing pending, planned or locked, the
-voters of stable, no learner on its way. A group without one names its cause, and so does one that a cut link
-holds up while everybody lives. Nothing acknowledged is gone.
+voters of stable, no learner on its way. Two things may hold it up, and then it names its cause: a link that
+stays cut, and a voter that is gone and stays wanted, beside which etcd admits nobody (its strict check wants each
+voter connected). A group without a majority names its cause. Nothing acknowledged is gone.
 """
 
 from __future__ import annotations
@@ -40,14 +41,29 @@ OVER = "an operation with nothing left is over"
 KEPT = "no acknowledged put is gone"
 
 
+CUT = "a link stays cut"
+GONE_VOTER = "a voter that is gone stays wanted"
+NO_MAJORITY = "no majority"
+
+
 @dataclass(frozen=True, slots=True)
 class Shortfall:
     invariant: str
     detail: str
 
 
+KINDS = (
+    "node is gone",
+    "disk is full",
+    "copies are slow",
+    "link is cut",
+    "metastore is out of reach",
+    "clock jumps",
+)
+
+
 class StayingFaults:
-    """``happen`` makes one of ``kinds`` (all by default) last for ever. ``cut`` is true once a link is."""
+    """``happen`` makes one of ``kinds`` (all by default) last for ever."""
 
     def __init__(
         self,
@@ -61,21 +77,18 @@ class StayingFaults:
         self._environment = environment
         self._controllers = controllers
         self._plane = plane
-        self.cut = False
+        self.out_of_reach: set[str] = set()
+        """Nodes that the metastore does not hear, or that do not hear it."""
         for each in controllers:
             each.clock.jump(EPOCH_MS)
-        ways: dict[str, Callable[[str], str]] = {
-            "node is gone": self._gone,
-            "disk is full": self._full,
-            "copies are slow": self._slow,
-            "link is cut": self._link,
-            "metastore is out of reach": self._out_of_reach,
-            "clock jumps": self._jump,
-        }
-        unknown = sorted(set(kinds) - ways.keys())
+        ways: tuple[Callable[[str], str], ...] = (
+            *(self._gone, self._full, self._slow),
+            *(self._link, self._out_of_reach, self._jump),
+        )
+        unknown = sorted(set(kinds) - set(KINDS))
         if unknown:
-            raise ValueError(f"no faults that stay: {', '.join(unknown)}")
-        self._kinds = {name: way for name, way in ways.items() if not kinds or name in kinds}
+            raise ValueError(f"no faults that stay: {', '.join(unknown)}; there are {', '.join(KINDS)}")
+        self._kinds = {name: way for name, way in zip(KINDS, ways, strict=True) if not kinds or name in kinds}
 
     async def happen(self) -> None:
         """Some seconds from now, rather to a node that is about to join a group than to another one."""
@@ -113,14 +126,13 @@ class StayingFaults:
         self._environment.cluster.cut_link(name, other)
         if both:
             self._environment.cluster.cut_link(other, name)
-        self.cut = True
         return f"{name} {'-' if both else 'to'} {other}"
 
     def _out_of_reach(self, name: str) -> str:
         process = next(each for each in self._plane.processes if each.name == name)
         requests, answers = self._rng.choice(((True, True), (True, False), (False, True)))
         process.cut_for_good(requests=requests, answers=answers)
-        self.cut = True
+        self.out_of_reach.add(name)
         return f"{name}, {'requests' if requests else ''} {'answers' if answers else ''}"
 
     def _jump(self, _name: str) -> str:
@@ -147,6 +159,8 @@ class StayingAuditor:
         self._auditor = auditor
         self._operations = operations
         self._faults = faults
+        self.held: dict[PartitionId, str] = {}
+        """What does not rest and may not, and the cause that is named, as of the last ``unsettled``."""
 
     def lost(self) -> Iterator[Shortfall]:
         """Holds at any moment."""
@@ -163,6 +177,7 @@ class StayingAuditor:
 
     def unsettled(self) -> Iterator[Shortfall]:
         environment = self._environment
+        self.held.clear()
         for zone_id, intent in environment.catalog.intents.items():
             facts = self._auditor.zones.get(zone_id)
             if intent.dropped:
@@ -184,6 +199,7 @@ class StayingAuditor:
         if group is None or not group.has_majority:
             if not cause:
                 yield Shortfall(CAUSE, f"{partition}: it has no majority")
+            self.held[partition] = f"{NO_MAJORITY}: {cause}"
             return
         stable = store.peek(keys.stable)
         left = [
@@ -194,10 +210,28 @@ class StayingAuditor:
         wanted = Assignments.decode(stable.value) if stable is not None else None
         if wanted is not None and group.nodes != (frozenset(wanted.peers), frozenset()):
             left.append("the group is not stable's")
-        if left and not (self._faults.cut and cause):
+        holds = self._what_holds(partition, group) if left else ""
+        if holds and cause:
+            self.held[partition] = f"{holds}: {cause}"
+        elif left:
             yield Shortfall(CONVERGES, f"{partition}: {', '.join(left)}; {cause or 'no cause'} {_told(group)}")
         if not left and wanted != facts.target(partition.partition) and not cause:
             yield Shortfall(SHOWN, f"{partition}: stable is not the target")
+
+    def _what_holds(self, partition: PartitionId, group: SimulatedGroup) -> str:
+        """What nobody mends, and no move gets past: at this partition's nodes."""
+        store, cluster = self._environment.store, self._environment.cluster
+        keys = self._environment.keyspace.partition(partition)
+        stable, pending = (
+            Assignments.decode(item.value) if (item := store.peek(key)) is not None else None
+            for key in (keys.stable, keys.pending)
+        )
+        gone = [group.entries[each].peer_url for each in group.voters if not group.answers(each)]
+        if pending is not None and any(cluster.node_of(url) in pending.peers for url in gone):
+            return GONE_VOTER
+        nodes = frozenset().union(*group.nodes, *(each.nodes for each in (stable, pending) if each))
+        is_cut = any(one in nodes and other in nodes for one, other in cluster.cut)
+        return CUT if is_cut or not nodes.isdisjoint(self._faults.out_of_reach) else ""
 
     def _operations_of(self, zone_id: ZoneId, facts: ZoneFacts) -> Iterator[Shortfall]:
         """Partitions rest, or have said why they do not: so has their operation."""

@@ -1,4 +1,4 @@
-"""Seeds whose faults stay: those that end, and those that do not yet."""
+"""Seeds whose faults stay: every kind of fault, each of them alone, and a thousand."""
 
 from __future__ import annotations
 
@@ -12,5 +12,8 @@ def staying(seed: int, *kinds: str) -> Simulation:
 ENDS = (*(staying(seed) for seed in range(20, 27)), staying(0, "node is gone"), staying(1, "node is gone"))
 """Every kind of fault is among them."""
 
-STAYS = (staying(2, "node is gone"),)
+HELD = staying(2, "node is gone")
 """A voter that never returns stays wanted: etcd admits no joiner beside it."""
+
+SLICE = range(500, 516)
+"""Of the thousand of ``make soak``; every kind of fault is among them."""

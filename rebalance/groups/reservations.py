@@ -73,6 +73,7 @@ class Reservations:
         self._scheme = scheme
         self._root = data_dir / folder
         self._held: dict[PartitionId, Reservation] = {}
+        self._kept_aside: dict[PartitionId, frozenset[int]] = {}
         self._lock: filelock.BaseFileLock | None = None
         if isinstance(ports, PortPairs):
             self._pairs = ports
@@ -101,6 +102,10 @@ class Reservations:
             elif (directory / _FILE).exists():
                 held = self._held[_partition_of(directory.name)] = _read(directory / _FILE)
                 self._pairs.claim(held.peer_port)
+        for directory in self._aside_root.iterdir() if self._aside_root.is_dir() else ():
+            name, mark, generation = directory.name.partition("@")
+            if mark and not name.startswith("."):
+                self._note_aside(_partition_of(name), int(generation))
 
     def close(self) -> None:
         if self._lock is not None:
@@ -177,21 +182,22 @@ class Reservations:
         self._aside_root.mkdir(exist_ok=True)
         self.directory(partition).rename(self._aside(partition, held.generation))
         del self._held[partition]
+        self._note_aside(partition, held.generation)
         self._pairs.free(held.peer_port)
 
     def aside(self) -> dict[PartitionId, frozenset[int]]:
         """Generations of what was set aside."""
-        found: dict[PartitionId, frozenset[int]] = {}
-        for directory in self._aside_root.iterdir() if self._aside_root.is_dir() else ():
-            name, mark, generation = directory.name.partition("@")
-            if mark and not name.startswith("."):
-                partition = _partition_of(name)
-                found[partition] = found.get(partition, frozenset()) | {int(generation)}
-        return found
+        return dict(self._kept_aside)
+
+    def _note_aside(self, partition: PartitionId, generation: int) -> None:
+        self._kept_aside[partition] = self._kept_aside.get(partition, frozenset()) | {generation}
 
     def forget_aside(self, partition: PartitionId, generation: int) -> Path | None:
         """Returns what is left to be deleted."""
         directory = self._aside(partition, generation)
+        generations = self._kept_aside.pop(partition, frozenset()) - {generation}
+        if generations:
+            self._kept_aside[partition] = generations
         return self._doom(directory, f".{directory.name}")
 
     @property

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from aetcd import rpc
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import WallClock
@@ -18,6 +19,8 @@ from rebalance.core.guarded_write import Observed, Outcome, decide_on_forced_mov
 from rebalance.core.keys import PartitionId
 from rebalance.core.operation import Operation, OperationKind
 from rebalance.core.records import GroupRecord, MirrorRecord
+from rebalance.groups.data_client import GENERATION_KEY, LEASE_TTL_S, MARKER_PREFIX, OPERATION_PREFIX
+from rebalance.groups.etcd_api import open_channel
 from rebalance.groups.replica_reads import NOW, ReplicaChoice
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
@@ -154,6 +157,7 @@ async def test_a_learner_founds_the_group_and_the_other_one_goes_on(cluster: Nod
     number = int(first.removeprefix("key-"))
     assert (await cluster.router.put(P0, first, b"another", f"op-{number}")).repeated
 
+    await check_bookkeeping(cluster, better, generation)
     await cluster.until(lambda: getattr(mirror(cluster, other), "generation", 0) == generation)
     newest = await cluster.router.revision(P0)
     await until_safe(cluster, other, newest)
@@ -168,6 +172,26 @@ async def test_a_learner_founds_the_group_and_the_other_one_goes_on(cluster: Nod
     watched.cancel()
     assert not await watched
     assert (await cluster.router.get(P0, "after")).value == b"1"
+
+
+async def check_bookkeeping(cluster: NodeCluster, name: str, generation: int) -> None:
+    """Nothing of a mirror is left in the store; each mark of a put has a lease, and each lease has marks."""
+    endpoints = cluster.nodes[name].host.endpoints(P0)
+    assert endpoints is not None
+    channel = open_channel(endpoints.client_url)
+    kv, leases = rpc.KVStub(channel), rpc.LeaseStub(channel)
+    everything = (await kv.Range(rpc.RangeRequest(key=b"\0", range_end=b"\0"))).kvs
+    assert not [each.key for each in everything if each.key.startswith(MARKER_PREFIX)]
+    assert [each.value for each in everything if each.key == GENERATION_KEY] == [b"%d" % generation]
+    marks = [each for each in everything if each.key.startswith(OPERATION_PREFIX)]
+    assert marks
+    assert all(each.lease for each in marks)
+    for each in (await leases.LeaseLeases(rpc.LeaseLeasesRequest())).leases:
+        found = await leases.LeaseTimeToLive(rpc.LeaseTimeToLiveRequest(ID=each.ID, keys=True))
+        assert found.keys
+        assert found.grantedTTL == LEASE_TTL_S
+        assert found.TTL > LEASE_TTL_S / 2
+    await channel.close()
 
 
 async def members_seen(cluster: NodeCluster, names: tuple[str, ...]) -> list[str]:

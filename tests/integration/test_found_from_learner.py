@@ -225,6 +225,41 @@ async def until_safe(cluster: NodeCluster, name: str, revision: int) -> None:
             await asyncio.sleep(0.05)
 
 
+async def test_a_learner_goes_on_with_a_group_that_a_voter_has_founded(cluster: NodeCluster) -> None:
+    """IEP-059: one voter of three is left. The revision that the new group began with is known exactly, though
+    clients write as soon as it serves; the learner goes on from there without a new first copy."""
+    await founded(cluster)
+    async with writing(cluster, P0) as writer:
+        await cluster.until(lambda: len(writer.written) > 100)
+        surely = await revisions_of(cluster.router, writer.written[:80])
+        await kill(cluster, "n2", "n3")
+        position = await told_position(cluster, "n1")
+        before = copy_name(cluster, "n4")
+        generation = await force(cluster, "n1", Assignments(("n1",), LEARNERS))
+        count = len(writer.written)
+        await cluster.until(lambda: len(writer.written) > count + 20)
+    await cluster.until(lambda: cluster.stable(P0) == {"n1", *LEARNERS} and not cluster.has_pending(P0))
+    assert (group(cluster).generation, group(cluster).founding_revision) == (generation, position)
+    revisions = await revisions_of(cluster.router, writer.written)
+    # What only the two had when they died is lost; nothing of before, and nothing of the new group.
+    assert {key: revisions.get(key) for key in surely} == surely
+    assert set(writer.written[count:]) <= revisions.keys()
+    await cluster.until(lambda: getattr(mirror(cluster, "n4"), "generation", 0) == generation)
+    await until_safe(cluster, "n4", max(revisions.values()))
+    assert copy_name(cluster, "n4") == before
+
+
+async def told_position(cluster: NodeCluster, name: str) -> int:
+    """The data revision that the member publishes, once it does."""
+
+    def told() -> int:
+        record = cluster.record(P0, name)
+        return record.position.revision if record is not None and record.position is not None else 0
+
+    await cluster.until(lambda: told() > 0)
+    return told()
+
+
 async def lagging(cluster: NodeCluster, *stopped: str) -> None:
     """The group has one put that these learners never saw, and then no voter any more."""
     await founded(cluster)

@@ -76,7 +76,7 @@ class MirrorFollower:
         """The last revision that the copy has completely; 0 before it was opened."""
         self._shared_revision = shared_revision
         self._useless = False
-        self._heard_at = -math.inf
+        self._heard_at = 0.0
         self._node = node
         self._member = member
         self._book = book
@@ -94,6 +94,7 @@ class MirrorFollower:
 
     def start(self) -> None:
         if self._task is None or self._task.done():
+            self._heard_at = asyncio.get_running_loop().time()
             self._task = asyncio.create_task(self._run(), name=f"mirror {self.partition}")
 
     async def stop(self) -> None:

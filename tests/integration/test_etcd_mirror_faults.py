@@ -245,6 +245,54 @@ async def test_a_store_that_went_on_by_itself_is_copied_again(rig: MirrorRig) ->
     assert copy_name(rig) != name
 
 
+async def test_a_copy_of_no_use_stays_while_its_group_has_no_leader(tmp_path: Path) -> None:
+    """It may be the last one: it is not read, says what it has, and goes once there is another one to have. A
+    voter that answers without a majority is no reason."""
+    rig = MirrorRig(tmp_path, "a", "b")
+    try:
+        await rig.hosts.found(P0, "a", "b")
+        await rig.follow("a")
+        await rig.until(lambda found: found.life is MemberLife.RUNNING)
+        await rig.put("a", b"d/k", b"1")
+        reached, name = await rig.caught_up("a"), copy_name(rig)
+        await rig.hosts.hosts["b"].stop(P0, destroy=False)
+        told = await rig.until(lambda found: found.is_silent)
+        assert told.complete_revision == reached
+        await rig.kv((await rig.status()).client_url).Put(rpc.PutRequest(key=b"d/own", value=b"1"))
+        await rig.mirrors.stop(P0, destroy=False)
+        await rig.follow("a")
+        told = await rig.until(lambda found: "COPIED_AGAIN" in found.reason or "SOURCE" in found.reason)
+        await rig.until(
+            lambda found: found.complete_revision == reached and found.life is not MemberLife.RUNNING
+        )
+        await asyncio.sleep(3.0)
+        told = await rig.status()
+        assert told.life is not MemberLife.RUNNING
+        assert told.complete_revision == reached
+        assert copy_name(rig) == name
+        assert (rig.directory / "data" / "member" / "wal").is_dir()
+        await rig.restart_voter("b")
+        await rig.hosts.leader(P0)
+        await rig.check_equal("a", oldest=reached)
+        assert copy_name(rig) != name
+    finally:
+        await rig.close()
+
+
+async def test_a_first_copy_that_repeated_nothing_is_complete(tmp_path: Path) -> None:
+    """Nothing marks it: what it has was read from its file before anything could write to it."""
+    rig = MirrorRig(tmp_path, "a")
+    try:
+        await rig.hosts.found(P0, "a")
+        for number in range(5):
+            reached = await rig.put("a", b"d/k", b"%d" % number)
+        await rig.follow("a")
+        told = await rig.until(lambda found: found.complete_revision > 0 and found.is_silent)
+        assert told.complete_revision == reached
+    finally:
+        await rig.close()
+
+
 async def test_large_values(rig: MirrorRig) -> None:
     """More than a megabyte each, and together too large for one answer of the watch."""
     await rig.follow("a")

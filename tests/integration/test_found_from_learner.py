@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from aetcd import rpc
 
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import WallClock
@@ -18,6 +19,8 @@ from rebalance.core.guarded_write import Observed, Outcome, decide_on_forced_mov
 from rebalance.core.keys import PartitionId
 from rebalance.core.operation import Operation, OperationKind
 from rebalance.core.records import GroupRecord, MirrorRecord
+from rebalance.groups.data_client import GENERATION_KEY, LEASE_TTL_S, MARKER_PREFIX, OPERATION_PREFIX
+from rebalance.groups.etcd_api import open_channel
 from rebalance.groups.replica_reads import NOW, ReplicaChoice
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
@@ -154,6 +157,7 @@ async def test_a_learner_founds_the_group_and_the_other_one_goes_on(cluster: Nod
     number = int(first.removeprefix("key-"))
     assert (await cluster.router.put(P0, first, b"another", f"op-{number}")).repeated
 
+    await check_bookkeeping(cluster, better, generation)
     await cluster.until(lambda: getattr(mirror(cluster, other), "generation", 0) == generation)
     newest = await cluster.router.revision(P0)
     await until_safe(cluster, other, newest)
@@ -168,6 +172,26 @@ async def test_a_learner_founds_the_group_and_the_other_one_goes_on(cluster: Nod
     watched.cancel()
     assert not await watched
     assert (await cluster.router.get(P0, "after")).value == b"1"
+
+
+async def check_bookkeeping(cluster: NodeCluster, name: str, generation: int) -> None:
+    """Nothing of a mirror is left in the store; each mark of a put has a lease, and each lease has marks."""
+    endpoints = cluster.nodes[name].host.endpoints(P0)
+    assert endpoints is not None
+    channel = open_channel(endpoints.client_url)
+    kv, leases = rpc.KVStub(channel), rpc.LeaseStub(channel)
+    everything = (await kv.Range(rpc.RangeRequest(key=b"\0", range_end=b"\0"))).kvs
+    assert not [each.key for each in everything if each.key.startswith(MARKER_PREFIX)]
+    assert [each.value for each in everything if each.key == GENERATION_KEY] == [b"%d" % generation]
+    marks = [each for each in everything if each.key.startswith(OPERATION_PREFIX)]
+    assert marks
+    assert all(each.lease for each in marks)
+    for each in (await leases.LeaseLeases(rpc.LeaseLeasesRequest())).leases:
+        found = await leases.LeaseTimeToLive(rpc.LeaseTimeToLiveRequest(ID=each.ID, keys=True))
+        assert found.keys
+        assert found.grantedTTL == LEASE_TTL_S
+        assert found.TTL > LEASE_TTL_S / 2
+    await channel.close()
 
 
 async def members_seen(cluster: NodeCluster, names: tuple[str, ...]) -> list[str]:
@@ -199,6 +223,41 @@ async def until_safe(cluster: NodeCluster, name: str, revision: int) -> None:
             if status is not None and status.safe_revision >= revision:
                 return
             await asyncio.sleep(0.05)
+
+
+async def test_a_learner_goes_on_with_a_group_that_a_voter_has_founded(cluster: NodeCluster) -> None:
+    """IEP-059: one voter of three is left. The revision that the new group began with is known exactly, though
+    clients write as soon as it serves; the learner goes on from there without a new first copy."""
+    await founded(cluster)
+    async with writing(cluster, P0) as writer:
+        await cluster.until(lambda: len(writer.written) > 100)
+        surely = await revisions_of(cluster.router, writer.written[:80])
+        await kill(cluster, "n2", "n3")
+        position = await told_position(cluster, "n1")
+        before = copy_name(cluster, "n4")
+        generation = await force(cluster, "n1", Assignments(("n1",), LEARNERS))
+        count = len(writer.written)
+        await cluster.until(lambda: len(writer.written) > count + 20)
+    await cluster.until(lambda: cluster.stable(P0) == {"n1", *LEARNERS} and not cluster.has_pending(P0))
+    assert (group(cluster).generation, group(cluster).founding_revision) == (generation, position)
+    revisions = await revisions_of(cluster.router, writer.written)
+    # What only the two had when they died is lost; nothing of before, and nothing of the new group.
+    assert {key: revisions.get(key) for key in surely} == surely
+    assert set(writer.written[count:]) <= revisions.keys()
+    await cluster.until(lambda: getattr(mirror(cluster, "n4"), "generation", 0) == generation)
+    await until_safe(cluster, "n4", max(revisions.values()))
+    assert copy_name(cluster, "n4") == before
+
+
+async def told_position(cluster: NodeCluster, name: str) -> int:
+    """The data revision that the member publishes, once it does."""
+
+    def told() -> int:
+        record = cluster.record(P0, name)
+        return record.position.revision if record is not None and record.position is not None else 0
+
+    await cluster.until(lambda: told() > 0)
+    return told()
 
 
 async def lagging(cluster: NodeCluster, *stopped: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rebalance.groups.simulated_cluster import SimulatedCluster
-from rebalance.groups.simulated_group import Incarnation
+from rebalance.groups.simulated_group import Incarnation, SimulatedGroupHost
 from rebalance.groups.simulated_mirror import SimulatedMirrorHost
 from rebalance.groups.simulated_raft import SimulatedGroup
 from rebalance.ports.groups import MemberLife, NoPlaceError
@@ -108,5 +108,45 @@ def test_a_mirror_of_another_group_is_removed_first() -> None:
         full = SimulatedMirrorHost(cluster, Incarnation("n"), limit=0)
         with pytest.raises(NoPlaceError, match="no free port"):
             await full.follow(P0, group.token, sources)
+
+    virtually(main)
+
+
+def test_a_group_is_founded_on_a_mirror_and_another_one_goes_on() -> None:
+    """IEP-059: the modelled host does what the real one does: the new group has what the mirror had, and a
+    mirror that is not beyond it keeps its copy."""
+
+    async def main(cluster: SimulatedCluster, group: SimulatedGroup, sources: tuple[str, ...]) -> None:
+        owners = {name: Incarnation(name) for name in ("m", "o", "ahead")}
+        mirrors = {name: SimulatedMirrorHost(cluster, owner) for name, owner in owners.items()}
+        for host in mirrors.values():
+            await host.follow(P0, group.token, sources)
+        await asyncio.sleep(COPIED_S)
+        assert group.put()
+        found = {name: await status(host) for name, host in mirrors.items()}
+        assert group.put()
+        group.applied += 1
+        ahead = await status(mirrors["ahead"])
+        for name in "abc":
+            cluster.stop_node(name)
+        assert ahead.complete_revision > found["m"].complete_revision == found["o"].complete_revision
+
+        members = SimulatedGroupHost(cluster, "m")
+        await members.reserve(P0)
+        while not await members.found_from_mirror(P0, 9, found["m"].client_url, found["m"].complete_revision):
+            await asyncio.sleep(0.1)
+        member = await members.status(P0)
+        assert member is not None
+        shared = member.founding_revision
+        assert (member.generation, shared) == (9, found["m"].complete_revision)
+        new = cluster.groups[P0]
+        assert (new.token, new.acknowledged) == (f"{P0.zone_id}-{P0.partition}-9", 1)
+        at = (member.endpoints.client_url,)
+        for name in ("o", "ahead"):
+            await mirrors[name].follow(P0, new.token, at, generation=9, shared_revision=shared)
+        assert (await status(mirrors["o"])).life is MemberLife.RUNNING
+        assert (await status(mirrors["ahead"])).life is MemberLife.STARTING
+        await asyncio.sleep(COPIED_S)
+        assert (await status(mirrors["ahead"])).safe_revision == new.applied
 
     virtually(main)

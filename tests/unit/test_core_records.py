@@ -81,6 +81,30 @@ def test_assignments_compare_as_sets_with_roles() -> None:
             Assignments(peers, learners)
 
 
+@pytest.mark.parametrize(
+    ("foundings", "generation", "shared"),
+    [
+        ([(5, 30)], 0, 30),
+        ([(5, 30)], 5, 0),
+        ([(5, 30), (9, 40)], 0, 30),
+        ([(5, 30), (9, 40)], 5, 40),
+        ([(5, 40), (9, 30)], 0, 30),
+        ([(5, 40), (9, 30)], 4, 30),
+        ([(5, 0), (9, 30)], 0, 0),
+        ([(5, 0), (9, 30)], 5, 30),
+    ],
+)
+def test_what_two_lives_of_a_group_share(
+    foundings: list[tuple[int, int]], generation: int, shared: int
+) -> None:
+    """A copy that missed a founding has only what each of them kept; an unknown one may have kept nothing."""
+    record = GroupRecord("t", {"n1": "a"})
+    for founded, revision in foundings:
+        record = record.founded_anew(f"t-{founded}", {"n2": "b"}, founded, revision, "etcd")
+    assert record.shared_revision(generation) == shared
+    assert GroupRecord.decode(record.encode()) == record
+
+
 @given(st.integers(1, 40), st.integers(1, 7), st.data())
 def test_a_target_is_read_back_row_by_row(partitions: int, replicas: int, data: st.DataObject) -> None:
     names = tuple(f"n{n}" for n in range(replicas))

@@ -220,3 +220,37 @@ def test_recovery(seen: PartitionView, life: MemberLife | None, generation: int,
     earlier generation never run again."""
     status = member(life, generation) if life else None
     assert decide_member(seen, "a", status).duty is duty
+
+
+ON_A = view("bc+a", "a", forced=9, started="bc", listed="bc", founded="bc")
+
+
+@pytest.mark.parametrize(
+    ("seen", "life", "generation", "duty"),
+    [
+        (ON_A, None, 0, Duty.RESERVE),
+        (ON_A, RESERVED, 0, Duty.FOUND_FROM_MIRROR),
+        # The data got its name before the node died: it is the member's now.
+        (ON_A, STOPPED, 9, Duty.FOUND_ALONE),
+        (ON_A, RUNNING, 9, Duty.FOUND_ALONE),
+        # A voter on its way to learn has both, and its own log.
+        (ON_A, RUNNING, 0, Duty.FOUND_ALONE),
+        # What is left of an earlier member is in the way.
+        (ON_A, MemberLife.REMOVED, 0, Duty.REINCARNATE),
+        (ON_A, MemberLife.DATA_LOST, 0, Duty.REINCARNATE),
+        (
+            view("bc+a", "a", forced=9, generation=7, started="bc", listed="bc", founded="bc"),
+            *(STOPPED, 5, Duty.REINCARNATE),
+        ),
+        # Nobody chose it, or the group begins empty.
+        (view("bc+a", "b", forced=9, started="bc", founded="bc"), None, 0, Duty.NOTHING),
+        (view("bc+a", "a", forced=9, empty=True, founded="bc"), RESERVED, 0, Duty.FOUND_EMPTY),
+        (view("bc+a", "a", forced=9, generation=9, founded="a", listed="a"), RUNNING, 9, Duty.NOTHING),
+    ],
+)
+def test_recovery_on_a_mirror(
+    seen: PartitionView, life: MemberLife | None, generation: int, duty: Duty
+) -> None:
+    """IEP-059: the node that recovery has chosen holds a learner's copy."""
+    status = member(life, generation) if life else None
+    assert decide_member(seen, "a", status, has_mirror=True).duty is duty

@@ -82,6 +82,31 @@ def test_readers_are_sent_to_mirrors_that_run_and_stay() -> None:
     assert learner_urls(mirrored(view("b", **{**RUNS, "listed": "b"}), "a")) == (), "about to be destroyed"
 
 
+def test_a_mirror_of_an_earlier_life_is_not_read() -> None:
+    """What it has beyond the founding is of no group that is. Its node is told how far both lives agree."""
+    seen = mirrored(view("b+a", started="b", founded="b", listed="b", generation=9), "a")
+    assert learner_urls(seen) == ()
+    assert seen.group is not None
+    founded = replace(seen.group, value=replace(seen.group.value, founding_revision=40, earlier={"5": 30}))
+    seen = replace(seen, group=founded)
+    for generation, shared in ((0, 30), (5, 40), (9, 0)):
+        found = decide_mirror(seen, "a", replace(HELD, generation=generation))
+        assert (found.generation, found.shared_revision) == (9, shared)
+    record = seen.records["a"].value
+    assert record.mirror is not None
+    present = replace(record, mirror=replace(record.mirror, generation=9))
+    seen = replace(seen, records={**seen.records, "a": Recorded(present, 8, 8)})
+    assert learner_urls(seen) == ("http://a:3",)
+
+
+def test_what_a_silent_mirror_has_is_told_exactly() -> None:
+    """While it follows, the number would change with each put."""
+    held = replace(HELD, complete_revision=1_017, generation=5)
+    assert mirror_record(held).complete_revision == 0
+    told = mirror_record(replace(held, is_silent=True))
+    assert (told.complete_revision, told.generation) == (1_017, 5)
+
+
 @pytest.mark.parametrize(
     ("status", "reason", "record"),
     [

@@ -59,7 +59,8 @@ class PartitionView:
     given_up: tuple[str, ...] = ()
     """Nodes of the newest target that it went on without (``given_up_of``)."""
     kept: Mapping[str, KeptRecord] = field(default_factory=dict)
-    """Copies of members that have left, by node."""
+    """Copies of members that have left, by the name of their key: the node, and ``@`` with the generation
+    where that was given up."""
     unreadable: str = ""
     """Why nothing is decided about the partition: a key of it cannot be read. Here it is left out."""
 

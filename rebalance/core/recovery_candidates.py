@@ -14,7 +14,6 @@ from enum import Enum
 
 from rebalance.core.move_status import PartitionView
 from rebalance.core.records import (
-    KeptRecord,
     LogPosition,
     MemberRecord,
     MemberRole,
@@ -76,14 +75,13 @@ class Candidate:
 
 
 def candidates_of(view: PartitionView, alive: frozenset[str]) -> tuple[Candidate, ...]:
-    """The copies on living nodes, at most one for each node: what is chosen first comes first, what is not
-    usable last. Of a node that has a member and a mirror the member counts, unless that is not whole."""
-    copies = {each.node: each for each in _kept(view, alive)}
-    copies |= {each.node: each for each in _mirrors(view, alive)}
+    """The copies on living nodes: what is chosen first comes first, what is not usable last. Of a node that has
+    a member and a mirror the member counts, unless that is not whole; kept copies are shown beside it."""
+    copies = {each.node: each for each in _mirrors(view, alive)}
     for each in _members(view, alive):
         if each.is_whole or each.node not in copies:
             copies[each.node] = each
-    return _ranked(_of_newest_generation(view, copies.values()))
+    return _ranked(_of_newest_generation(view, (*copies.values(), *_kept(view, alive))))
 
 
 def voters_of(view: PartitionView) -> frozenset[str]:
@@ -102,7 +100,7 @@ def living_voters(view: PartitionView, alive: frozenset[str]) -> frozenset[str]:
 def absent_holders(view: PartitionView, alive: frozenset[str]) -> tuple[str, ...]:
     """Nodes that are not there and hold, or held, a copy: voters first, then the others, by name."""
     voters = voters_of(view)
-    others = (*view.members, *view.kept)
+    others = (*view.members, *(kept_by(name)[0] for name in view.kept))
     return tuple(dict.fromkeys(node for node in (*sorted(voters), *sorted(others)) if node not in alive))
 
 
@@ -117,6 +115,13 @@ def best_known_revision(view: PartitionView, generation: int | None) -> int:
         if member.mirror is not None and generation == member.mirror.generation:
             revisions += (member.mirror.complete_revision, member.mirror.safe_revision)
     return max(revisions)
+
+
+def kept_by(name: str) -> tuple[str, int | None]:
+    """The node of a kept copy, and the generation that was given up; None: its member has left its group.
+    ``name``: of its key, ``<node>`` or ``<node>@<generation>``."""
+    node, _, generation = name.rpartition("@")
+    return (node, int(generation)) if node and generation.isdecimal() else (name, None)
 
 
 def listed_member(view: PartitionView, node: str) -> MemberRecord | None:
@@ -192,12 +197,12 @@ def _judged_mirror(node: str, mirror: MirrorRecord) -> Candidate:
 
 
 def _kept(view: PartitionView, alive: frozenset[str]) -> Iterator[Candidate]:
-    for node in sorted(view.kept.keys() & alive):
-        record: KeptRecord = view.kept[node]
-        if not record.discard:
+    for name, record in sorted(view.kept.items()):
+        node, generation = kept_by(name)
+        if node in alive and not record.discard:
             # Its node would discard it: nothing founds a group on it yet.
             reason = "a kept copy of a member that has left: no group can be founded on it"
-            yield Candidate(node, CandidateKind.KEPT, "KEPT", None, use=Use.NONE, reason=reason)
+            yield Candidate(node, CandidateKind.KEPT, "KEPT", generation, use=Use.NONE, reason=reason)
 
 
 def _silent(copy: Candidate) -> Candidate:
@@ -208,13 +213,14 @@ def _silent(copy: Candidate) -> Candidate:
 def _of_newest_generation(view: PartitionView, copies: Iterable[Candidate]) -> list[Candidate]:
     copies = list(copies)
     current = view.configuration.generation if view.configuration is not None else 0
-    whole = (each.generation for each in copies if each.is_whole and each.generation is not None)
+    serving = (each for each in copies if each.is_whole and each.kind is not CandidateKind.KEPT)
+    whole = (each.generation for each in serving if each.generation is not None)
     newest = max((current, *whole))
     return [_as_of(each, newest) for each in copies]
 
 
 def _as_of(copy: Candidate, newest: int) -> Candidate:
-    if copy.generation is None or copy.generation == newest or not copy.is_whole:
+    if copy.generation in (None, newest) or not copy.is_whole or copy.kind is CandidateKind.KEPT:
         return copy
     use = Use.BY_NAME if copy.usable else Use.NONE
     reason = f"of generation {copy.generation}, and the newest is {newest}: what came after is not in it"

@@ -26,6 +26,7 @@ from tests.e2e.installation import (
     writing,
 )
 from tests.e2e.test_main_job import endpoint
+from tests.e2e.test_recovery import dry_run, reset
 from tests.ports import free_block
 
 pytestmark = pytest.mark.timeout(600)
@@ -175,12 +176,10 @@ def test_a_lost_majority_promotes_nobody_and_a_reset_keeps_what_is_known(seven: 
     assert {each["node"] for each in committed["members"] if each["role"] == "VOTER"} >= {survivor}
     assert not learners & {each["node"] for each in committed["members"] if each["role"] == "VOTER"}
 
-    planned = seven.zonectl("recovery", "reset", ZONE, "-p", "0", "--dry-run", "--format", "json")
-    assert planned.returncode == 0, planned.stderr
-    assert survivor in planned.stdout
-    confirmed = ("--confirm-dead", ",".join(lost))
-    done = seven.zonectl("recovery", "reset", ZONE, "-p", "0", *confirmed, "--wait")
-    assert done.returncode == 0, done.stderr + done.stdout
+    plan = dry_run(seven, ZONE)
+    assert {each["node"] for each in plan["candidates"]} == {survivor, *learners}
+    assert sorted(plan["to_confirm"]) == lost
+    reset(seven, ZONE)
     wait_for("puts are taken", lambda: put(seven, "after", "the reset") == 200)
     for key, value in written.items():
         assert read(seven, key)["value"] == value

@@ -188,6 +188,13 @@ def test_kept_copies_are_shown_and_not_used() -> None:
     (kept,) = candidates_of(seen, frozenset("d"))
     assert (kept.kind, kept.revision, kept.is_whole) == (CandidateKind.KEPT, None, True)
     assert refusal(seen, "d", ResetTerms(source="d")).kind is ErrorKind.RECOVERY_STATE_ILLEGAL
+    # A node may keep several, beside what it has now.
+    older = {"e": KeptRecord(3, "old-e"), "e@7": KeptRecord(9, "older-e"), "x@8": KeptRecord(9, "old-x")}
+    beside = replace(view({"e": learner(42)}, lost="abc"), kept=older)
+    shown = [(each.node, each.kind.value, each.generation) for each in candidates_of(beside, frozenset("e"))]
+    assert shown == [("e", "LEARNER", 0), ("e", "KEPT", None), ("e", "KEPT", 7)]
+    assert planned(beside, "e", ResetTerms(source="e")).copy == candidates_of(beside, frozenset("e"))[0]
+    assert planned(beside, "e").absent == ("a", "b", "c", "x")
     discarded = replace(seen, kept={"d": KeptRecord(3, "old-d", discard=True)})
     assert candidates_of(discarded, frozenset("d")) == ()
 

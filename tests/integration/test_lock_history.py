@@ -183,8 +183,8 @@ async def test_the_lock_goes_when_the_group_refuses_the_vote(
 async def test_the_next_leader_clears_the_lock_of_the_one_that_is_gone(
     cluster: NodeCluster, history: History, strategy: Strategy
 ) -> None:
-    """I3A-018, M5: the leader goes under its lock; whatever its promotion came to, the next one clears that lock
-    before the move goes on under its own."""
+    """I3A-018, M5: the leader goes under its lock; whatever its promotion came to, the next one clears that
+    lock before the move goes on under its own."""
     stops = await founded(cluster, Stage.LOCKED, 4, "n1", "n2", "n3")
     await cluster.until(lambda: cluster.leader(P0) == "n1")
     async with writing(cluster, P0) as writer:

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What pip cannot bring: Java 17+ for Spark, setpriv for child processes, etcd; with --browser only Chromium, which
-# the console's tests look at its pages with. Installs what is missing where that is allowed (root, or sudo without
-# a password; never with NO_INSTALL=1), else says how. Fast when all is there.
+# What pip cannot bring: Java 17+ for Spark, setpriv for child processes, etcd; with --browser only what tests need:
+# Chromium, which looks at the console's pages, and iproute2, which cuts and slows links. Installs what is missing
+# where that is allowed (root, or sudo without a password; never with NO_INSTALL=1), else says how. Fast when all is
+# there.
 set -euo pipefail
 
 sudo=""
@@ -57,6 +58,11 @@ has_browser() {
 }
 
 if [[ ${1:-} == --browser ]]; then
+    # Without it, or without root, the tests that cut links are skipped.
+    if ! { command -v ip && command -v tc; } >/dev/null && may_install; then
+        echo "setup: installing iproute2 for the tests that cut links"
+        if command -v apt-get >/dev/null; then install_quietly iproute2; else install_quietly iproute iproute-tc; fi || true
+    fi
     if ! has_browser && may_install; then
         echo "setup: installing Chromium (chromium) for the console's tests"
         install_quietly chromium || true

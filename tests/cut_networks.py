@@ -13,6 +13,7 @@ direction.
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import os
 import shutil
@@ -41,6 +42,7 @@ CLONE_NEWNET = 0x40000000
 _numbers = itertools.count()
 
 
+@functools.cache
 def missing() -> str:
     """Why this machine has no such networks; empty when it has."""
     if os.geteuid() != 0:

@@ -25,6 +25,7 @@ SLOW = "slow"
 JOINER_S = 3
 STATEMENT_S = 5.0
 CONVERGENCE_S = 120.0
+CUT_S = 5 * JOINER_S
 
 
 @dataclass(frozen=True)
@@ -169,3 +170,40 @@ async def test_a_slow_copy_that_goes_on_is_never_given_up(
     assert cluster.mirrors.nodes.get(cluster.keyspace.node(SLOW)) == node
     assert await cluster.metastore.get(cluster.keyspace.given_up(P0)) is None
     await writer.check()
+
+
+async def test_a_copy_whose_link_is_cut_goes_on_when_it_is_healed(
+    networks: CutNetworks, nodes: CutNodes, cluster: NodeCluster
+) -> None:
+    """M3: its node lives and its process runs, and only the leader does not reach it: however long, that is no
+    joiner that is gone. Puts go on, nothing is locked, and the same member votes in the end."""
+    await cluster.write_stable(P0, "n1")
+    await cluster.until(lambda: cluster.settled(P0, "n1"))
+    await fill(cluster, SLICE.size)
+    networks.slow(SLOW, rate=SLICE.rate)
+    async with writing(cluster, P0) as writer:
+        pending = await cluster.write_pending(P0, "n1", SLOW, strategy=Strategy.UPDATE)
+        await cluster.until(lambda: is_copying(cluster, nodes, SLICE, "n1"), CONVERGENCE_S)
+        added = slow_member(cluster)
+        networks.cut("n1", SLOW)
+        before = len(writer.written)
+        await asyncio.sleep(CUT_S)
+        keys = cluster.keyspace.partition(P0)
+        found = await cluster.metastore.get(keys.pending)
+        assert found is not None
+        assert found.mod_revision == pending
+        assert await cluster.metastore.get(keys.lock) is None
+        assert await cluster.metastore.get(cluster.keyspace.given_up(P0)) is None
+        assert len(writer.written) > before
+        print(f"while the link is cut: {cluster.configuration(P0)}")
+        networks.heal()
+        healed_s = await cluster.until(lambda: cluster.settled(P0, "n1", SLOW), CONVERGENCE_S)
+        print(f"{healed_s:.1f} s after the link was healed, {CUT_S} s after it was cut")
+    assert slow_member(cluster) == added
+    await writer.check()
+
+
+def slow_member(cluster: NodeCluster) -> str:
+    configuration = cluster.configuration(P0)
+    assert configuration is not None
+    return configuration.members[SLOW].member_id

@@ -232,6 +232,7 @@ KINDS = (
                 MirrorRecord(MemberState.RUNNING, "http://c", 12, "x"),
                 LogPosition(5, 9, True),
             ),
+            MemberRecord(MemberState.STARTING, "http://a", "http://b", True, "r", copied=4_096),
         ),
     ),
     Kind(

@@ -41,20 +41,29 @@ class JoinerTime:
     gone_since_s: float | None = None
     copied_s: float = 0.0
     """How long it had copied when it was last seen doing so."""
+    copied: int = 0
+    grown_at_s: float | None = None
+    """When what it says to have ``copied`` was last seen to change."""
 
-    def seen(self, now_s: float, *, is_gone: bool, is_listed: bool) -> JoinerTime:
-        """``is_listed``: the group has it, so what it does is copy."""
+    def seen(self, now_s: float, *, is_gone: bool, is_listed: bool, copied: int = 0) -> JoinerTime:
+        """``is_listed``: the group has it, so what it does is copy; ``copied``: so much by what it says."""
         if is_gone:
-            return replace(self, gone_since_s=now_s if self.gone_since_s is None else self.gone_since_s)
+            gone_since_s = now_s if self.gone_since_s is None else self.gone_since_s
+            return replace(self, gone_since_s=gone_since_s, grown_at_s=None)
         if not is_listed:
             return JoinerTime()
         since_s = now_s if self.copies_since_s is None else self.copies_since_s
-        return JoinerTime(since_s, None, now_s - since_s)
+        has_grown = self.grown_at_s is None or copied != self.copied
+        return JoinerTime(since_s, None, now_s - since_s, copied, now_s if has_grown else self.grown_at_s)
 
     def is_over(self, now_s: float, timeout_s: float) -> bool:
         """Whether it has been gone for longer than it may: a restart must not cost a long copy."""
         limit_s = min(max(timeout_s, self.copied_s), JOINER_MAX_S)
         return self.gone_since_s is not None and now_s - self.gone_since_s >= limit_s
+
+    def is_stalled(self, now_s: float, timeout_s: float) -> bool:
+        """Whether it lives and copies, and nothing has come for so long."""
+        return self.grown_at_s is not None and now_s - self.grown_at_s >= timeout_s
 
 
 def is_gone(lives: bool, record: MemberRecord | None, *, is_listed: bool) -> bool:

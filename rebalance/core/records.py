@@ -125,6 +125,9 @@ class MemberRecord:
     mirror: MirrorRecord | None = None
     position: LogPosition | None = None
     """Published while the group has no leader: what a recovery chooses by."""
+    copied: int = 0
+    """While it catches up: bytes of its store and entries that it has applied; one figure, which stands still
+    when nothing comes."""
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -149,7 +152,7 @@ class MemberRecord:
         return _MEMBER.decode(value)
 
 
-_MEMBER = Codec(MemberRecord, omit=("mirror", "position"))
+_MEMBER = Codec(MemberRecord, omit=("mirror", "position", "copied"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,7 +159,8 @@ class SteppedGroupHost(ABC):
         life, reason, answer = await member.look()
         if answer is None:
             led.term = 0
-            return MemberStatus(life, member.endpoints, reason, generation=member.generation)
+            received = member.received_bytes()
+            return MemberStatus(life, member.endpoints, reason, generation=member.generation, received=received)
         await self._note_leadership(partition, member, led, answer)
         return MemberStatus(
             life=life,
@@ -175,6 +176,7 @@ class SteppedGroupHost(ABC):
             changing=led.is_changing,
             waiting=led.change.waiting if led.change and led.is_changing else None,
             generation=member.generation,
+            received=answer.size_bytes + answer.applied_index if answer.is_learner else 0,
         )
 
     async def configuration(

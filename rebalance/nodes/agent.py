@@ -34,6 +34,7 @@ from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.trouble_report import TroubleReport
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.copy_attempts import CopyRules
+from rebalance.nodes.copy_progress import CopyProgress
 from rebalance.nodes.failure_report import FailureReport
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.heard_time import HeardTime
@@ -134,7 +135,10 @@ class NodeAgent:
         )
         records = OwnRecords(node.name, metastore, self.mirrors)
         removals = RemovalJudge(metastore, keyspace, self._registration)
-        self._members = MemberDuties(node.name, metastore, keyspace, host, records, removals, self._full)
+        progress = CopyProgress(lambda: self._copy_rules().joiner_s)
+        self._members = MemberDuties(
+            *(node.name, metastore, keyspace, host, records, removals, self._full, progress)
+        )
         self._learner = MirrorDuties(node.name, self._copies, records, removals, self._full)
         self._leader = LeaderDuties(
             node.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import structlog
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import GroupRecord, MemberRecord, MemberState
 from rebalance.core.txn import Put, Txn, absent, unchanged
+from rebalance.nodes.copy_progress import CopyProgress
 from rebalance.nodes.fences import is_given_up
 from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.member_decision import Duty, MemberDecision, decide_member
@@ -49,6 +51,7 @@ class MemberDuties:
         records: OwnRecords,
         removals: RemovalJudge,
         full: Callable[[PartitionId], str],
+        progress: CopyProgress,
     ) -> None:
         self._node = node
         self._metastore = metastore
@@ -57,6 +60,7 @@ class MemberDuties:
         self._records = records
         self._removals = removals
         self._full = full
+        self._progress = progress
         self._recovery = RecoveryDuties(node, metastore, keyspace, host)
         self._kept = KeptCopies(node, metastore, keyspace, host, records)
 
@@ -102,7 +106,9 @@ class MemberDuties:
                 pass
         record = _record(view, self._node, status, decision)
         position = await self._recovery.position(partition, status)
-        await self._records.write_member(partition, replace(record, position=position))
+        received, now_s = status.received if status is not None else 0, asyncio.get_running_loop().time()
+        copied = self._progress.of(partition, received, now_s)
+        await self._records.write_member(partition, replace(record, position=position, copied=copied))
         if decision.duty in (Duty.FENCE, Duty.FOUND_ALONE, Duty.FOUND_EMPTY):
             return None, PAUSE_S if decision.duty is Duty.FENCE else ACTED_S
         settled = status is not None and status.life is MemberLife.RUNNING

@@ -186,6 +186,8 @@ class MemberStatus:
     """What that change waits for; None when it goes on or when there is none."""
     generation: int = 0
     """Of the group that the member's data belongs to."""
+    received: int = 0
+    """While it catches up, whether it answers or not: bytes and entries so far; 0: it does not."""
 
 
 class GroupListener(Protocol):

@@ -168,3 +168,18 @@ def test_who_is_asked_again() -> None:
     assert back_again(record, {"b": "z", "c": "i2"}) == ("b", "c")
     assert [again_s(times) for times in (1, 2, 3, 6, 7, 1_000)] == [60, 120, 240, 1_920, 3_600, 3_600]
     assert again_s(3, 0.5) == 2.0
+
+
+def test_a_copy_stalls_when_nothing_comes_for_the_whole_time() -> None:
+    """M3: a figure that changes begins anew, whichever way; what is gone or not listed copies nothing."""
+    copying = {"is_gone": False, "is_listed": True}
+    time = JoinerTime().seen(0, **copying, copied=5).seen(59, **copying, copied=5)
+    assert not time.is_stalled(59, 60)
+    assert time.is_stalled(60, 60)
+    assert not time.seen(60, **copying, copied=6).is_stalled(119, 60)
+    assert time.seen(60, **copying, copied=4).seen(200, **copying, copied=4).is_stalled(200, 60)
+    assert not time.seen(60, is_gone=True, is_listed=True).is_stalled(1e9, 60)
+    assert not time.seen(60, is_gone=False, is_listed=False).is_stalled(1e9, 60)
+    again = time.seen(60, is_gone=True, is_listed=True).seen(100, **copying, copied=5)
+    assert not again.is_stalled(159, 60), "it has just come back"
+    assert not JoinerTime().is_stalled(1e9, 60)

@@ -15,7 +15,7 @@ from rebalance.core.guarded_write import Observed
 from rebalance.core.joiners import JoinerTime, decide_on_joiners_gone, is_gone, joiners_of
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
-from rebalance.core.records import MemberRecord, MemberRole, NodeRecord
+from rebalance.core.records import MemberRecord, MemberRole, MemberState, NodeRecord
 from rebalance.core.txn import Compare, Get, KeyValue, Txn, unchanged
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.heard_time import HeardTime
@@ -64,6 +64,7 @@ class JoinerWatch:
                 now_s,
                 is_gone=is_gone(name in view.living, record, is_listed=listed_here),
                 is_listed=listed_here,
+                failed=record is not None and record.state is MemberState.FAILED,
                 copied=record.copied if record is not None else 0,
             )
         self._times[view.partition] = times

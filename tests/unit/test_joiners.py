@@ -9,6 +9,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import Observed, Outcome, encode_trigger
 from rebalance.core.joiners import (
     JOINER_MAX_S,
+    STEADY_S,
     JoinerTime,
     again_s,
     back_again,
@@ -138,6 +139,23 @@ def test_a_joiner_may_be_gone_for_as_long_as_it_has_copied() -> None:
     assert not long.is_over(36_001 + JOINER_MAX_S - 1, 60)
     assert long.is_over(36_001 + JOINER_MAX_S, 60)
     assert not JoinerTime().is_over(1e9, 1)
+
+
+def test_a_member_that_fails_again_and_again_is_given_up() -> None:
+    """M3: short runs in between are no copying and end nothing; while one lasts it is not given up. One that
+    runs steadily begins anew, and so does a node that was away."""
+    time = JoinerTime().seen(0, is_gone=False, is_listed=True)
+    for at_s in range(10, 70, 10):
+        time = time.seen(at_s, is_gone=True, is_listed=True, failed=True)
+        assert not time.is_over(at_s, 60)
+        time = time.seen(at_s + 5, is_gone=False, is_listed=True)
+    assert not time.is_over(1_000, 60), "it runs"
+    assert time.seen(70, is_gone=True, is_listed=True, failed=True).is_over(70, 60)
+
+    steady = time.seen(66 + STEADY_S, is_gone=False, is_listed=True)
+    steady = steady.seen(100, is_gone=True, is_listed=True, failed=True)
+    assert not steady.is_over(159, 60)
+    assert steady.is_over(100 + 66 + STEADY_S, 60)
 
 
 def test_waiting_for_its_turn_is_no_copying() -> None:

@@ -252,6 +252,7 @@ KINDS = (
                 MirrorRecord(MemberState.RUNNING, "http://c", 96, complete_revision=101, generation=7),
                 LogPosition(5, 9, False, 102),
             ),
+            MemberRecord(MemberState.STARTING, "http://a", "http://b", True, "r", copied=4_096),
         ),
     ),
     Kind(

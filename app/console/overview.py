@@ -29,6 +29,7 @@ ADVICE = {
     "NO_DATA_NODES": "No living node fits the zone's filter and storage profiles.",
     "PLACEMENT_NOT_COMPUTED": "Placement runs; without Spark the same kernel runs here after ten seconds.",
     "TARGET_NOT_WRITTEN": "A controller is about to write it.",
+    "COPY_STALLED": "Nothing reaches the new copy: look at its node's disk and network, or cancel.",
     "CATCHING_UP": "A new copy is being filled.",
     "JOINT": "Voters are being exchanged.",
     "CLEAN_UP": "Copies that are not needed any more are removed.",

@@ -27,6 +27,9 @@ JOINER_S = 60
 """A joiner may be gone for so long at least."""
 JOINER_MAX_S = 3_600
 """And for so long at most, whatever it has copied before."""
+STEADY_S = 30.0
+"""A member that has failed runs for so long before it counts as back: one that ends again and again copies
+nothing. Its node begins its own back-off anew after the same time."""
 AGAIN_S = 60.0
 AGAIN_MAX_S = 3_600.0
 """A node that was given up lives for so long before it is asked again: the first time, and at most."""
@@ -41,20 +44,42 @@ class JoinerTime:
     gone_since_s: float | None = None
     copied_s: float = 0.0
     """How long it had copied when it was last seen doing so."""
+    copied: int = 0
+    grown_at_s: float | None = None
+    """When what it says to have ``copied`` was last seen to change."""
+    failed: bool = False
+    """Its member has failed since it was last seen to copy steadily."""
+    runs_since_s: float | None = None
+    """It runs again after it failed, and not for long enough yet."""
 
-    def seen(self, now_s: float, *, is_gone: bool, is_listed: bool) -> JoinerTime:
-        """``is_listed``: the group has it, so what it does is copy."""
+    def seen(
+        self, now_s: float, *, is_gone: bool, is_listed: bool, failed: bool = False, copied: int = 0
+    ) -> JoinerTime:
+        """``is_listed``: the group has it, so what it does is copy. ``failed``: it is gone because its member
+        has failed. ``copied``: so much by what it says."""
         if is_gone:
-            return replace(self, gone_since_s=now_s if self.gone_since_s is None else self.gone_since_s)
+            gone_since_s = now_s if self.gone_since_s is None else self.gone_since_s
+            failed = failed or self.failed
+            return replace(self, gone_since_s=gone_since_s, grown_at_s=None, failed=failed, runs_since_s=None)
         if not is_listed:
             return JoinerTime()
+        grown_at_s = now_s if self.grown_at_s is None or copied != self.copied else self.grown_at_s
+        if self.failed:
+            runs_since_s = now_s if self.runs_since_s is None else self.runs_since_s
+            if now_s - runs_since_s < STEADY_S:
+                return replace(self, copied=copied, grown_at_s=grown_at_s, runs_since_s=runs_since_s)
         since_s = now_s if self.copies_since_s is None else self.copies_since_s
-        return JoinerTime(since_s, None, now_s - since_s)
+        return JoinerTime(since_s, None, now_s - since_s, copied, grown_at_s)
 
     def is_over(self, now_s: float, timeout_s: float) -> bool:
-        """Whether it has been gone for longer than it may: a restart must not cost a long copy."""
-        limit_s = min(max(timeout_s, self.copied_s), JOINER_MAX_S)
-        return self.gone_since_s is not None and now_s - self.gone_since_s >= limit_s
+        """Whether it is gone, and has been for longer than it may: a restart must not cost a long copy."""
+        if self.gone_since_s is None or self.runs_since_s is not None:
+            return False
+        return now_s - self.gone_since_s >= min(max(timeout_s, self.copied_s), JOINER_MAX_S)
+
+    def is_stalled(self, now_s: float, timeout_s: float) -> bool:
+        """Whether it lives and copies, and nothing has come for so long."""
+        return self.grown_at_s is not None and now_s - self.grown_at_s >= timeout_s
 
 
 def is_gone(lives: bool, record: MemberRecord | None, *, is_listed: bool) -> bool:

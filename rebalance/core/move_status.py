@@ -22,6 +22,8 @@ JOINER_GONE = "JOINER_GONE"
 """First word of the cause of a partition that rests without nodes that were gone for too long."""
 NO_MAJORITY = "NO_MAJORITY"
 """First word of the cause of a partition that has lost the majority of its voters: a reset is the way back."""
+COPY_STALLED = "COPY_STALLED"
+"""First word of the reason of a partition whose joiner lives and receives nothing (M3)."""
 COPY_FAILED = "COPY_FAILED"
 """First word of the reason of a partition whose copies have failed as often as they may (VOL-098)."""
 
@@ -128,7 +130,7 @@ def _status_of_move(
     configuration = view.configuration
     if configuration is not None and configuration.stage is not Stage.NONE:
         stage = configuration.stage.value
-        if configuration.reason.startswith(COPY_FAILED):
+        if configuration.reason.startswith((COPY_FAILED, COPY_STALLED)):
             return MoveStatus(MoveState.WAITING, configuration.reason)
         cause = f"{stage}: {configuration.reason}" if configuration.reason else stage
         return MoveStatus(MoveState.MOVING, cause)

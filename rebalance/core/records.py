@@ -138,6 +138,9 @@ class MemberRecord:
     mirror: MirrorRecord | None = None
     position: LogPosition | None = None
     """Published while the group has no leader: what a recovery chooses by."""
+    copied: int = 0
+    """While it catches up: bytes of its store and entries that it has applied; one figure, which stands still
+    when nothing comes."""
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -165,7 +168,7 @@ class MemberRecord:
 # Fields that came later are left out while they say nothing: so the record is what earlier builds wrote.
 _MEMBER = Codec(
     MemberRecord,
-    omit=("mirror", "position"),
+    omit=("mirror", "position", "copied"),
     forms={
         "mirror": optional(Codec(MirrorRecord, omit=("complete_revision", "generation"))),
         "position": optional(Codec(LogPosition, omit=("revision",))),

@@ -187,6 +187,7 @@ class SteppedGroupHost(ABC):
                 *(life, member.endpoints, reason),
                 generation=member.generation,
                 founding_revision=member.founding_revision,
+                received=member.received_bytes(),
             )
         await self._note_leadership(partition, member, led, answer)
         return MemberStatus(
@@ -204,6 +205,7 @@ class SteppedGroupHost(ABC):
             waiting=led.change.waiting if led.change and led.is_changing else None,
             generation=member.generation,
             founding_revision=member.founding_revision,
+            received=answer.size_bytes + answer.applied_index if answer.is_learner else 0,
         )
 
     async def configuration(

@@ -33,7 +33,7 @@ from rebalance.groups.founding import Founder
 from rebalance.groups.mirror_copy import CopyFailedError
 from rebalance.groups.mirror_source import SourceLostError
 from rebalance.groups.reservations import Reservation, Reservations
-from rebalance.groups.snapshot_flush import flush_while
+from rebalance.groups.snapshot_flush import flush_while, size_of
 from rebalance.hosting import child
 from rebalance.hosting.environment import ETCD
 from rebalance.hosting.etcd_binary import EtcdBinary
@@ -241,6 +241,13 @@ class EtcdMember:
         self._reservations.note_log(self.partition)
         bound_log(self.log_path)
         return MemberLife.RUNNING, self._space.look(self.api, status), status
+
+    def received_bytes(self) -> int:
+        held = self.reservation
+        if held.state != "existing" or held.wrote_log or not self._runs():
+            return 0
+        # One more than there is: nothing has come yet, and it waits.
+        return 1 + size_of(self._reservations.data(self.partition) / "member" / "snap")
 
     async def entries(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
         """The member list. Raises CallFailedError or MemberUnavailableError."""

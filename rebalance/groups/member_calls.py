@@ -73,6 +73,10 @@ class GroupMemberProcess(GroupMemberCalls, Protocol):
 
     async def look(self) -> tuple[MemberLife, str, EtcdStatus | None]: ...
 
+    def received_bytes(self) -> int:
+        """Of the copy of a member that runs, joins and has never answered; 0 for any other."""
+        ...
+
     async def name_of(self, member_id: int) -> str: ...
 
 

@@ -187,6 +187,9 @@ class SimulatedMember:
         except (CallFailedError, MemberUnavailableError) as failure:
             return MemberLife.STARTING, str(failure), None
 
+    def received_bytes(self) -> int:
+        return 0
+
     async def entries(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
         return await self.api.members(linearizable=linearizable)
 

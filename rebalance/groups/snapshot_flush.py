@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 LOOK_S = 0.01
@@ -40,6 +41,17 @@ async def flush_while(arriving: Callable[[], bool], snapshots: Path) -> None:
             await asyncio.sleep(LOOK_S)
     finally:
         own.shutdown(wait=False)
+
+
+def size_of(snapshots: Path) -> int:
+    """Bytes in the directory ``snapshots`` of a member, whole or not; what goes while it is looked at counts as
+    nothing."""
+    total = 0
+    with suppress(FileNotFoundError), os.scandir(snapshots) as entries:
+        for each in entries:
+            with suppress(FileNotFoundError):
+                total += each.stat().st_size
+    return total
 
 
 def _parts(snapshots: Path) -> dict[str, int]:

@@ -33,6 +33,7 @@ from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.trouble_report import TroubleReport
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.copy_attempts import CopyRules
+from rebalance.nodes.copy_progress import CopyProgress
 from rebalance.nodes.failure_report import FailureReport
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.heard_time import HeardTime
@@ -143,8 +144,9 @@ class NodeAgent:
         """Partitions whose stable or pending names this node, as the mirror shows them."""
         records = OwnRecords(node.name, metastore, self.mirrors)
         removals = RemovalJudge(metastore, keyspace, self._registration)
+        progress = CopyProgress(lambda: self._copy_rules().joiner_s)
         self._members = MemberDuties(
-            node.name, metastore, keyspace, host, records, removals, self._full, self._copies
+            *(node.name, metastore, keyspace, host, records, removals, self._full, self._copies, progress)
         )
         self._learner = MirrorDuties(node.name, self._copies, records, removals, self._full, self._pace)
         self._leader = LeaderDuties(

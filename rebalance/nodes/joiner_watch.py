@@ -15,7 +15,7 @@ from rebalance.core.guarded_write import Observed
 from rebalance.core.joiners import JoinerTime, decide_on_joiners_gone, is_gone, joiners_of
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
-from rebalance.core.records import MemberRecord, MemberRole, NodeRecord
+from rebalance.core.records import MemberRecord, MemberRole, MemberState, NodeRecord
 from rebalance.core.txn import Compare, Get, KeyValue, Txn, unchanged
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.heard_time import HeardTime
@@ -42,6 +42,12 @@ class JoinerWatch:
         """The next leader begins anew, and so does this one when it leads again."""
         self._times.pop(partition, None)
 
+    def stalled(self, partition: PartitionId) -> tuple[str, ...]:
+        """Joiners that live and copy, and have received nothing for as long as one that is gone may be."""
+        now_s, timeout_s = self._heard.now_s, self._rules().joiner_s
+        times = self._times.get(partition, {})
+        return tuple(name for name, each in times.items() if each.is_stalled(now_s, timeout_s))
+
     async def look(self, view: PartitionView, members: Sequence[GroupMember]) -> bool:
         """Call it in each round while something is pending. True: pending is another one now. Raises
         MetastoreError."""
@@ -58,6 +64,8 @@ class JoinerWatch:
                 now_s,
                 is_gone=is_gone(name in view.living, record, is_listed=listed_here),
                 is_listed=listed_here,
+                failed=record is not None and record.state is MemberState.FAILED,
+                copied=record.copied if record is not None else 0,
             )
         self._times[view.partition] = times
         timeout_s = self._rules().joiner_s

@@ -20,6 +20,7 @@ from rebalance.core.change_lock import PendingLock, decode_lock
 from rebalance.core.failures import Failing
 from rebalance.core.guarded_write import Observed, Outcome, decide_on_configuration_applied
 from rebalance.core.keys import PartitionId
+from rebalance.core.move_status import COPY_STALLED
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.records import (
     ConfigurationRecord,
@@ -63,6 +64,8 @@ log = structlog.get_logger(__name__)
 ACTIVE_S = 0.1
 
 NO_ATTEMPTS = CopyAttempts()
+
+AWAITS_COPY = (FailureCode.CATCHING_UP, FailureCode.CATCH_UP_TIMEOUT, FailureCode.MEMBER_NOT_STARTED)
 
 FailureHandler = Callable[[PartitionId, ReconfigurationFailure], None]
 
@@ -432,6 +435,9 @@ class LeaderDuties:
             return drive.obstacle
         # A failure stays the reason until the member list changes, so that attempts do not make it flicker.
         issue = status.waiting or drive.attempts.failure
+        stalled = self._joiners.stalled(view.partition)
+        if stalled and issue is not None and issue.code in AWAITS_COPY:
+            return f"{COPY_STALLED}: {', '.join(stalled)}"
         return drive.attempts.told(explained(view, issue), self._rules()) if issue else ""
 
 

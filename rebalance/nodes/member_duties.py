@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import structlog
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import GroupRecord, MemberRecord, MemberState
 from rebalance.core.txn import Put, Txn, absent, unchanged
+from rebalance.nodes.copy_progress import CopyProgress
 from rebalance.nodes.fences import is_given_up
 from rebalance.nodes.given_up_copies import GivenUpCopies
 from rebalance.nodes.kept_copies import KeptCopies
@@ -53,6 +55,7 @@ class MemberDuties:
         removals: RemovalJudge,
         full: Callable[[PartitionId], str],
         mirrors: MirrorHost,
+        progress: CopyProgress,
     ) -> None:
         self._node = node
         self._metastore = metastore
@@ -62,6 +65,7 @@ class MemberDuties:
         self._removals = removals
         self._full = full
         self._mirrors = mirrors
+        self._progress = progress
         self._recovery = RecoveryDuties(node, metastore, keyspace, host, mirrors)
         self._kept = KeptCopies(node, metastore, keyspace, host, records)
         self._given_up = GivenUpCopies(node, metastore, keyspace, host, records, removals)
@@ -110,8 +114,10 @@ class MemberDuties:
                 pass
         record = _record(view, self._node, status, decision)
         position = await self._recovery.position(partition, status)
-        if position != record.position:
-            record = replace(record, position=position)
+        received, now_s = status.received if status is not None else 0, asyncio.get_running_loop().time()
+        copied = self._progress.of(partition, received, now_s)
+        if (position, copied) != (record.position, record.copied):
+            record = replace(record, position=position, copied=copied)
         await self._records.write_member(partition, record)
         if decision.duty in (Duty.FENCE, *FOUNDS):
             return None, PAUSE_S if decision.duty is Duty.FENCE else ACTED_S

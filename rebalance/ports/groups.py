@@ -188,6 +188,8 @@ class MemberStatus:
     """Of the group that the member's data belongs to."""
     founding_revision: int = 0
     """Data revision that this member founded the group of its generation with; 0 where it did not."""
+    received: int = 0
+    """While it catches up, whether it answers or not: bytes and entries so far; 0: it does not."""
 
 
 class GroupListener(Protocol):

@@ -9,6 +9,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import Observed, Outcome, encode_trigger
 from rebalance.core.joiners import (
     JOINER_MAX_S,
+    STEADY_S,
     JoinerTime,
     again_s,
     back_again,
@@ -140,6 +141,23 @@ def test_a_joiner_may_be_gone_for_as_long_as_it_has_copied() -> None:
     assert not JoinerTime().is_over(1e9, 1)
 
 
+def test_a_member_that_fails_again_and_again_is_given_up() -> None:
+    """M3: short runs in between are no copying and end nothing; while one lasts it is not given up. One that
+    runs steadily begins anew, and so does a node that was away."""
+    time = JoinerTime().seen(0, is_gone=False, is_listed=True)
+    for at_s in range(10, 70, 10):
+        time = time.seen(at_s, is_gone=True, is_listed=True, failed=True)
+        assert not time.is_over(at_s, 60)
+        time = time.seen(at_s + 5, is_gone=False, is_listed=True)
+    assert not time.is_over(1_000, 60), "it runs"
+    assert time.seen(70, is_gone=True, is_listed=True, failed=True).is_over(70, 60)
+
+    steady = time.seen(66 + STEADY_S, is_gone=False, is_listed=True)
+    steady = steady.seen(100, is_gone=True, is_listed=True, failed=True)
+    assert not steady.is_over(159, 60)
+    assert steady.is_over(100 + 66 + STEADY_S, 60)
+
+
 def test_waiting_for_its_turn_is_no_copying() -> None:
     """M3: a joiner that its group does not list yet has copied nothing that a long limit would be for."""
     waited = JoinerTime().seen(0, is_gone=False, is_listed=False).seen(1_000, is_gone=False, is_listed=False)
@@ -168,3 +186,18 @@ def test_who_is_asked_again() -> None:
     assert back_again(record, {"b": "z", "c": "i2"}) == ("b", "c")
     assert [again_s(times) for times in (1, 2, 3, 6, 7, 1_000)] == [60, 120, 240, 1_920, 3_600, 3_600]
     assert again_s(3, 0.5) == 2.0
+
+
+def test_a_copy_stalls_when_nothing_comes_for_the_whole_time() -> None:
+    """M3: a figure that changes begins anew, whichever way; what is gone or not listed copies nothing."""
+    copying = {"is_gone": False, "is_listed": True}
+    time = JoinerTime().seen(0, **copying, copied=5).seen(59, **copying, copied=5)
+    assert not time.is_stalled(59, 60)
+    assert time.is_stalled(60, 60)
+    assert not time.seen(60, **copying, copied=6).is_stalled(119, 60)
+    assert time.seen(60, **copying, copied=4).seen(200, **copying, copied=4).is_stalled(200, 60)
+    assert not time.seen(60, is_gone=True, is_listed=True).is_stalled(1e9, 60)
+    assert not time.seen(60, is_gone=False, is_listed=False).is_stalled(1e9, 60)
+    again = time.seen(60, is_gone=True, is_listed=True).seen(100, **copying, copied=5)
+    assert not again.is_stalled(159, 60), "it has just come back"
+    assert not JoinerTime().is_stalled(1e9, 60)

@@ -126,6 +126,12 @@ def starting(view: PartitionView, node: str) -> PartitionView:
             MoveState.WAITING,
             "COPY_FAILED: 3 attempts: X",
         ),
+        (
+            replace(MOVE, configuration=configuration(ONE, Stage.CATCHING_UP, "COPY_STALLED: n2")),
+            ALIVE,
+            MoveState.WAITING,
+            "COPY_STALLED: n2",
+        ),
         (replace(DONE, target=ONE), ALIVE, MoveState.WAITING, "TARGET_NOT_WRITTEN"),
         (DONE, ALIVE - {"n3"}, MoveState.WAITING, "NODE_DOWN: n3"),
         (replace(DONE, members={}), ALIVE, MoveState.WAITING, "MEMBER_STARTING: n1, n2, n3"),

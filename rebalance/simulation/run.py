@@ -97,7 +97,7 @@ class Report:
     memory_mb: float
     whole_checks: int = 0
     held: dict[str, str] = field(default_factory=dict)
-    """With faults that stay: partitions that could not come to rest, what holds each up, and its named cause."""
+    """With faults that stay: partitions that could not come to rest, what holds each up, and its cause."""
 
 
 def simulate(simulation: Simulation) -> Report:

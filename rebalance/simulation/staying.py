@@ -2,8 +2,8 @@
 
 What a group with a living, connected majority is owed is to *rest*: nothing pending, planned or locked, the
 voters of stable, no learner on its way. Two things may hold it up, and then it names its cause: a link that
-stays cut, and a voter that is gone and stays wanted, beside which etcd admits nobody (its strict check wants each
-voter connected). A group without a majority names its cause. Nothing acknowledged is gone.
+stays cut, and a voter that is gone and stays wanted, beside which etcd admits nobody (its strict check wants
+each voter connected). A group without a majority names its cause. Nothing acknowledged is gone.
 """
 
 from __future__ import annotations

@@ -1,0 +1,223 @@
+"""Rules of moves, each taken away once: a joiner or a store that fails then leaves something behind.
+
+Guards and comparisons of the decisions are mutated one by one in ``tests/model``; here it is what agents and
+controllers do about time, silence and the order of steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rebalance.controllers import joiners as asking
+from rebalance.core import group_steps
+from rebalance.core.assignments import Strategy
+from rebalance.core.group_steps import GroupView, Step
+from rebalance.core.guarded_write import Outcome
+from rebalance.core.joiners import JoinerTime
+from rebalance.core.records import MemberRecord, MemberState
+from rebalance.groups import etcd_change
+from rebalance.nodes import joiner_watch
+from rebalance.nodes.leader_duties import LeaderDuties
+from rebalance.nodes.strategy_duties import StrategyDuties
+from rebalance.ports.metastore import KeyEvent
+from tests.simulation.joiner_cells import Cell, Stage, Way, outcome
+from tests.simulation.learner_world import HEALTHY_S, P0, LearnerWorld, virtually
+
+COPY_S = 100.0
+"""Longer than a joiner may be gone, and than one attempt."""
+
+
+PUBLISHED_S = 2.0
+"""So soon everybody has seen what a record says."""
+
+
+async def never(*_: object, **__: object) -> Any:
+    """In place of something that is done."""
+
+
+async def kept(*_: object, **__: object) -> Outcome:
+    return Outcome.LOCK_KEPT
+
+
+def test_a_joiner_that_is_gone_and_is_never_given_up_holds_its_move_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """M1, row 1."""
+    cell = Cell(Stage.COPYING, Strategy.QUEUE, False, Way.TIME_OUT)
+    assert not outcome(cell).left
+    monkeypatch.setattr(JoinerTime, "is_over", lambda *_: False)
+    assert outcome(cell).left
+
+
+async def with_joiner(world: LearnerWorld, copy_s: float) -> str:
+    """A zone of three whose last voter is to be replaced; returns the joiner once it copies."""
+    world.want(3, scale_down_s=100_000)
+    await world.settled()
+    await asyncio.sleep(HEALTHY_S)
+    world.cluster.rates = replace(world.cluster.rates, catch_up_s=(copy_s, copy_s))
+    before = world.assignments()
+    assert before is not None
+    rack = int(before.peers[-1].removeprefix("n")) % 3
+    world.want(3, scale_down_s=100_000, nodes_filter=f"$[?(@.rack != {rack})]")
+    await world.until(lambda: bool(world.group.nodes[1]) and bool(copying(world)))
+    return copying(world)[0]
+
+
+def lock_stays() -> bool:
+    """A joiner dies in the moment in which the lock is taken for it, and its move is taken back."""
+    found: list[bool] = []
+
+    async def main(world: LearnerWorld) -> None:
+        world.environment.strategy = Strategy.UPDATE
+        world.controller.start()
+        lock = world.keyspace.partition(P0).lock
+        joiner = await with_joiner(world, 3.0)
+
+        def die(_revision: int, events: tuple[KeyEvent, ...]) -> None:
+            if any(each.key == lock and each.current is not None for each in events):
+                forget()
+                world.kill(joiner)
+
+        forget = world.store.observe(die)
+        await world.until(lambda: world.store.peek(lock) is not None)
+        world.want(3, scale_down_s=100_000)
+        await asyncio.sleep(COPY_S)
+        found.append(world.store.peek(lock) is not None)
+
+    virtually(main, nodes=6)
+    return found[0]
+
+
+def test_a_lock_that_is_never_given_back_outlives_its_joiner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M5, M7, row 3: where no time-out helps."""
+    monkeypatch.setattr(JoinerTime, "is_over", lambda *_: False)
+    assert not lock_stays()
+    monkeypatch.setattr(StrategyDuties, "unlock", kept)
+    assert lock_stays()
+
+
+def copying(world: LearnerWorld) -> list[str]:
+    replicas = world.group.replicas
+    return [replicas[each].node for each in replicas if each not in world.group.voters]
+
+
+def given_up(world: LearnerWorld) -> bool:
+    return world.store.peek(world.keyspace.given_up(P0)) is not None
+
+
+def asked_again() -> bool:
+    """Whether a joiner that was given up and lives again gets the copy after all."""
+    stable: list[bool] = []
+
+    async def main(world: LearnerWorld) -> None:
+        joiner = await with_joiner(world, 3.0)
+        world.kill(joiner)
+        await world.until(lambda: given_up(world) and world.is_settled(), 240.0)
+        world.start(joiner)
+        await asyncio.sleep(240.0)
+        assignments = world.assignments()
+        stable.append(assignments is not None and joiner in assignments.peers)
+
+    virtually(main, nodes=6, controller=True)
+    return stable[0]
+
+
+def test_who_is_never_asked_again_gets_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M2."""
+    assert asked_again()
+    monkeypatch.setattr(asking.JoinersAgain, "look", never)
+    assert not asked_again()
+
+
+def slow_copy_is_given_up() -> bool:
+    found: list[bool] = []
+
+    async def main(world: LearnerWorld) -> None:
+        await with_joiner(world, COPY_S)
+        await asyncio.sleep(2 * COPY_S)
+        found.append(given_up(world))
+
+    virtually(main, nodes=6, controller=True)
+    return found[0]
+
+
+def test_a_healthy_slow_copy_is_given_up_by_whoever_judges_it_by_its_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """M3: gone is a node without a lease, or a member that its agent gave up; nothing else."""
+
+    def no_voter_yet(lives: bool, record: MemberRecord | None, *, is_listed: bool) -> bool:
+        return is_listed
+
+    assert not slow_copy_is_given_up()
+    monkeypatch.setattr(joiner_watch, "is_gone", no_voter_yet)
+    assert slow_copy_is_given_up()
+
+
+def voters_while_silent() -> int:
+    """Of a group of one that is to be three, whose first copy lasts longer than an attempt: when the metastore
+    has been silent from that copy's begin to well after its end."""
+    found: list[int] = []
+
+    async def main(world: LearnerWorld) -> None:
+        def serves(node: str) -> bool:
+            record = world.record(node)
+            return record is not None and record.state is MemberState.RUNNING
+
+        world.want(1, scale_down_s=100_000)
+        await world.settled()
+        await asyncio.sleep(HEALTHY_S)
+        world.cluster.rates = replace(world.cluster.rates, catch_up_s=(COPY_S, COPY_S))
+        world.want(3, scale_down_s=100_000)
+        await world.until(lambda: any(map(serves, copying(world))))
+        await asyncio.sleep(PUBLISHED_S)
+        world.store.pause()
+        await asyncio.sleep(2 * COPY_S)
+        found.append(len(world.group.voters))
+        world.store.resume()
+        await world.settled()
+
+    virtually(main, nodes=6, controller=True)
+    return found[0]
+
+
+def test_who_asks_the_metastore_before_each_attempt_makes_none_while_it_is_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """M12, row 5: the running joiner is promoted, and no other joins."""
+    assert voters_while_silent() == 2
+    monkeypatch.setattr(LeaderDuties, "_repeat", never)
+    assert voters_while_silent() == 1
+
+
+def most_voters() -> int:
+    """Stable is abc; two joiners are wanted, and once the first votes, two others."""
+    found: list[int] = []
+
+    async def main(world: LearnerWorld) -> None:
+        await world.write(stable="abc")
+        await world.settled("abc")
+        await asyncio.sleep(HEALTHY_S)
+        for wanted, promoted in (("abcde", "n3"), ("abcfg", "n5"), ("abchi", "n7")):
+            await world.write(pending=wanted)
+            await world.until(lambda promoted=promoted: promoted in world.group.nodes[0])
+            found.append(len(world.group.voters))
+        await world.settled("abchi")
+
+    virtually(main, nodes=9)
+    return max(found)
+
+
+def test_voters_pile_up_where_nobody_looks_at_stable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """M9: who was promoted for an earlier target leaves before the next one joins."""
+
+    def without_stable(view: GroupView, target: tuple[str, ...], _stable: tuple[str, ...]) -> Step:
+        return group_steps.next_step(view, target)
+
+    assert most_voters() == 4
+    monkeypatch.setattr(etcd_change, "next_step", without_stable)
+    assert most_voters() > 4

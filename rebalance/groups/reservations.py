@@ -184,7 +184,7 @@ class Reservations:
         found: dict[PartitionId, frozenset[int]] = {}
         for directory in self._aside_root.iterdir() if self._aside_root.is_dir() else ():
             name, mark, generation = directory.name.partition("@")
-            if mark and not name.startswith("."):
+            if mark and generation.isdigit():
                 partition = _partition_of(name)
                 found[partition] = found.get(partition, frozenset()) | {int(generation)}
         return found

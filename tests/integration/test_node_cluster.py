@@ -89,6 +89,7 @@ class NodeCluster:
         map_period_s: float | None = None,
         host_type: type[EtcdGroupHost] = EtcdGroupHost,
         failures_period_s: float | None = None,
+        start_without_metastore: bool = False,
     ) -> None:
         """``mirrors`` is for one node alone. ``learns``: with mirrors of its own, and safe time."""
         for name in names:
@@ -105,6 +106,7 @@ class NodeCluster:
                 lease_ttl_s=lease_ttl_s,
                 map_period_s=map_period_s,
                 failures_period_s=failures_period_s,
+                start_without_metastore=start_without_metastore,
             )
             task = asyncio.create_task(agent.run())
             self.nodes[name] = RunningNode(agent, members, metastore, task, mirrors)

@@ -104,7 +104,11 @@ class Founder:
             generation=generation,
             founding_revision=revision,
         )
+        # Etcd may have made the directory once, and written nothing that counts.
+        doomed = self._book.discard_data(partition)
         draft.rename(self._book.data(partition))
+        if doomed is not None:
+            await asyncio.to_thread(shutil.rmtree, doomed, True)
         log.info(
             "group founded anew on a mirror",
             **{"partition": str(partition), "generation": generation, "revision": revision, "bytes": size},

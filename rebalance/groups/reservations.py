@@ -104,7 +104,7 @@ class Reservations:
                 self._pairs.claim(held.peer_port)
         for directory in self._aside_root.iterdir() if self._aside_root.is_dir() else ():
             name, mark, generation = directory.name.partition("@")
-            if mark and not name.startswith("."):
+            if mark and generation.isdigit():
                 self._note_aside(_partition_of(name), int(generation))
 
     def close(self) -> None:

@@ -78,7 +78,8 @@ class MemberDuties:
         asked = view.restarts.get(self._node)
         if asked is not None and await self._recovery.restarted(view, asked):
             return None, ACTED_S
-        has_mirror = partition in self._mirrors.partitions()
+        is_forced = view.pending is not None and view.pending.value.forced
+        has_mirror = bool(is_forced) and partition in self._mirrors.partitions()
         decision = decide_member(view, self._node, status, has_mirror=has_mirror)
         if decision.duty in (Duty.BOOTSTRAP, Duty.JOIN):
             decision = self._with_engine(view, decision)

@@ -92,6 +92,7 @@ class NodeCluster:
         host_type: type[EtcdGroupHost] = EtcdGroupHost,
         failures_period_s: float | None = None,
         attributes: Mapping[str, str] | None = None,
+        start_without_metastore: bool = False,
     ) -> None:
         """``mirrors`` is for one node alone. ``learns``: with mirrors of its own, and safe time."""
         for name in names:
@@ -109,6 +110,7 @@ class NodeCluster:
                 lease_ttl_s=lease_ttl_s,
                 map_period_s=map_period_s,
                 failures_period_s=failures_period_s,
+                start_without_metastore=start_without_metastore,
             )
             task = asyncio.create_task(agent.run())
             self.nodes[name] = RunningNode(agent, members, metastore, task, mirrors)

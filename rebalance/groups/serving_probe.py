@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_fixed
+
 from rebalance.core.keys import PartitionId
 from rebalance.groups.data_client import Connections, PartitionClient, WrongGroupError
-from rebalance.groups.etcd_api import CALL_TIMEOUT_S, CallFailedError
+from rebalance.groups.etcd_api import CallFailedError
 from rebalance.hosting.tls import TlsFiles
 
+ANSWER_S = 3.0
+"""An election takes less."""
+PAUSE_S = 0.2
 PARTITIONS_MAX = 128
 """Asked at the same time; of others the time limit begins later."""
 
@@ -17,7 +22,7 @@ PARTITIONS_MAX = 128
 class LinearizableProbe:
     """A ``ServingProbe`` for groups on etcd: one per process and event loop; ``close`` it at the end."""
 
-    def __init__(self, tls: TlsFiles | None = None, timeout_s: float = CALL_TIMEOUT_S) -> None:
+    def __init__(self, tls: TlsFiles | None = None, timeout_s: float = ANSWER_S) -> None:
         self._connections = Connections(tls)
         self._timeout_s = timeout_s
         self._room = asyncio.Semaphore(PARTITIONS_MAX)
@@ -45,9 +50,14 @@ class LinearizableProbe:
                 self._connections.use(partition, ())
 
     async def _answers(self, client: PartitionClient, url: str) -> str:
-        """``url``, or nothing where it gives no answer in time."""
+        """``url``, or nothing where it gives no answer in time. A group that elects a leader refuses at once,
+        and serves a moment later: it is asked again."""
+        again = AsyncRetrying(
+            retry=retry_if_exception_type((CallFailedError, WrongGroupError)), wait=wait_fixed(PAUSE_S)
+        )
         try:
-            await client.revision(url, self._timeout_s)
-        except (CallFailedError, WrongGroupError):
+            async with asyncio.timeout(self._timeout_s):
+                await again(client.revision, url, self._timeout_s)
+        except TimeoutError:
             return ""
         return url

@@ -8,6 +8,7 @@ bucket ``meta`` holds the log index of the last entry that changed data, and how
 
 from __future__ import annotations
 
+import json
 import mmap
 import struct
 from collections.abc import Iterator
@@ -38,6 +39,20 @@ class StoreFile:
 
     revision: int
     index: int
+
+
+def read_learners(path: Path) -> frozenset[str]:
+    """Peer URLs of the members that the store lists as learners. The process that wrote it must be stopped.
+    Raises StoreNotReadableError, OSError."""
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        meta = _newest_meta(content)
+        try:
+            root = _Tree(content, meta.page_size, meta.root * meta.page_size)
+            buckets = dict(root.items())
+            members = [json.loads(each) for _, each in root.bucket(buckets[b"members"]).items()]
+            return frozenset(url for each in members if each.get("isLearner") for url in each["peerURLs"])
+        except (struct.error, IndexError, KeyError, TypeError, ValueError) as error:
+            raise StoreNotReadableError(f"{path} is damaged") from error
 
 
 def read_store_file(path: Path) -> StoreFile | None:

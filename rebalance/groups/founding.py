@@ -27,6 +27,7 @@ from rebalance.groups.data_client import (
     marked_revision,
 )
 from rebalance.groups.etcd_api import CallFailedError, EtcdApi, answer, open_channel
+from rebalance.groups.etcd_store_file import read_learners
 from rebalance.groups.etcd_tuning import (
     MEMBER_ENVIRONMENT,
     MIRROR_FLAGS,
@@ -70,12 +71,39 @@ class Founder:
 
     async def on_own_data(self, generation: int) -> None:
         """The member, which is stopped, becomes the only one of a group of ``generation``. Log entries above
-        the commit index that is on disk are dropped."""
+        the commit index that is on disk are dropped. One that was still to vote becomes another member, with
+        what its store has: etcd makes no group of a learner's log."""
+        store_file = self._book.data(self._partition) / "member" / "snap" / "db"
+        own_url = self._book.reserve(self._partition).endpoints.peer_url
+        if own_url in await asyncio.to_thread(read_learners, store_file):
+            await self._on_own_store(generation, store_file)
+            return
         data, tls = self._book.data(self._partition), self._tuning.tls
         async with self._unseen(data, alone=True) as url, _store(url, tls) as store:
             revision = await store.begin(generation)
         self._book.note_founding(self._partition, generation, revision)
         log.info("group founded anew", partition=str(self._partition), generation=generation, revision=revision)
+
+    async def _on_own_store(self, generation: int, store_file: Path) -> None:
+        directory, partition, book = self._book.directory(self._partition), self._partition, self._book
+        draft, founded = directory / "data.draft", book.founded_data(partition, generation)
+        for doomed in (draft, founded):
+            await asyncio.to_thread(shutil.rmtree, doomed, True)
+        peer_url = book.reserve(partition).endpoints.peer_url
+        tool = (*find_restore(self._tuning.etcd), "--skip-hash-check")
+        token = f"{partition.zone_id}-{partition.partition}-{generation}"
+        await restore_snapshot(
+            *(store_file, draft, self._node, peer_url, token, tool), directory / "restore.log"
+        )
+        async with self._unseen(draft, alone=False) as url, _store(url, self._tuning.tls) as store:
+            revision = await store.begin(generation)
+        draft.rename(founded)
+        initial = {self._node: peer_url}
+        book.prepare(*(partition, token, initial, "new"), generation=generation, founding_revision=revision)
+        replaced = book.settle_founding(partition)
+        if replaced is not None:
+            await asyncio.to_thread(shutil.rmtree, replaced, True)
+        log.info("group founded anew on a joiner", partition=str(partition), generation=generation)
 
     async def on_mirror(self, generation: int, client_url: str, complete_revision: int) -> None:
         """The reserved member, which has no data, gets that of the mirror whose store answers at ``client_url``

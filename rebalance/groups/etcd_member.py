@@ -202,11 +202,11 @@ class EtcdMember:
     async def stop(self) -> None:
         """Ends a founding that is under way, too."""
         process, self._process = self._process, None
-        tasks = [each for each in (self._flushing, self._founding) if each is not None]
+        tasks = [task for task in (self._flushing, self._founding) if task is not None]
         self._flushing = self._founding = None
         try:
-            for each in tasks:
-                each.cancel()
+            for task in tasks:
+                task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._close_api()
         finally:

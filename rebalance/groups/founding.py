@@ -184,7 +184,9 @@ async def _leads_itself(api: EtcdApi) -> bool:
         status = await api.status()
     except CallFailedError:
         return False
-    return [each.member_id for each in members] == [status.member_id] and status.leader_id == status.member_id
+    return [member.member_id for member in members] == [
+        status.member_id
+    ] and status.leader_id == status.member_id
 
 
 @asynccontextmanager
@@ -216,8 +218,9 @@ class FoundingStore:
             limit=1,
         )
         reads = [rpc.RangeRequest(key=GENERATION_KEY), markers]
-        reply = await self._txn([rpc.RequestOp(request_range=each) for each in reads])
-        (begun, marked), revision = (each.response_range.kvs for each in reply.responses), reply.header.revision
+        reply = await self._txn([rpc.RequestOp(request_range=read) for read in reads])
+        begun, marked = (response.response_range.kvs for response in reply.responses)
+        revision = reply.header.revision
         if begun and begun[0].value == b"%d" % generation:
             # An earlier attempt has come this far.
             return int(begun[0].mod_revision) - 1
@@ -238,23 +241,23 @@ class FoundingStore:
             page = rpc.RangeRequest(
                 key=after, range_end=_end(OPERATION_PREFIX), limit=KEYS_PER_CHANGE, keys_only=True
             )
-            keys = [each.key for each in (await answer(self._kv.Range(page, timeout=CALL_TIMEOUT_S))).kvs]
+            keys = [item.key for item in (await answer(self._kv.Range(page, timeout=CALL_TIMEOUT_S))).kvs]
             if not keys:
                 return
             if not lease:
                 grant = rpc.LeaseGrantRequest(TTL=LEASE_TTL_S)
                 lease = (await answer(self._leases.LeaseGrant(grant, timeout=CALL_TIMEOUT_S))).ID
             puts = (rpc.PutRequest(key=key, lease=lease) for key in keys)
-            await self._txn([rpc.RequestOp(request_put=each) for each in puts])
+            await self._txn([rpc.RequestOp(request_put=put) for put in puts])
             after = keys[-1] + b"\0"
 
     async def drop_leases(self) -> None:
         """Those without keys: a mirror keeps leases for as long as its group had keys under them."""
         listed = await answer(self._leases.LeaseLeases(rpc.LeaseLeasesRequest(), timeout=CALL_TIMEOUT_S))
-        for each in listed.leases:
-            asked = rpc.LeaseTimeToLiveRequest(ID=each.ID, keys=True)
-            if not (await answer(self._leases.LeaseTimeToLive(asked, timeout=CALL_TIMEOUT_S))).keys:
-                revoke = rpc.LeaseRevokeRequest(ID=each.ID)
+        for lease in listed.leases:
+            request = rpc.LeaseTimeToLiveRequest(ID=lease.ID, keys=True)
+            if not (await answer(self._leases.LeaseTimeToLive(request, timeout=CALL_TIMEOUT_S))).keys:
+                revoke = rpc.LeaseRevokeRequest(ID=lease.ID)
                 await answer(self._leases.LeaseRevoke(revoke, timeout=CALL_TIMEOUT_S))
 
     async def _txn(self, operations: Sequence[Any]) -> Any:

@@ -202,13 +202,13 @@ class Reservations:
 
     def aside(self) -> dict[PartitionId, frozenset[int]]:
         """Generations of what was set aside."""
-        found: dict[PartitionId, frozenset[int]] = {}
+        aside: dict[PartitionId, frozenset[int]] = {}
         for directory in self._aside_root.iterdir() if self._aside_root.is_dir() else ():
             name, mark, generation = directory.name.partition("@")
             if mark and generation.isdigit():
                 partition = _partition_of(name)
-                found[partition] = found.get(partition, frozenset()) | {int(generation)}
-        return found
+                aside[partition] = aside.get(partition, frozenset()) | {int(generation)}
+        return aside
 
     def forget_aside(self, partition: PartitionId, generation: int) -> Path | None:
         """Returns what is left to be deleted."""

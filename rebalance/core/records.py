@@ -209,7 +209,7 @@ class GroupRecord:
     def shared_revision(self, generation: int) -> int:
         """The last data revision that copies of an earlier ``generation`` have in common with this group: 0
         where nobody can tell. Every founding in between may have dropped something."""
-        foundings = {int(name): each for name, each in self.earlier.items() if name.isdigit()}
+        foundings = {int(name): shared for name, shared in self.earlier.items() if name.isdigit()}
         foundings[self.generation] = self.founding_revision
         return min((revision for founded, revision in foundings.items() if founded > generation), default=0)
 

@@ -49,7 +49,10 @@ DISK_FREE_MIN = 8 << 20
 NO_FLAGS: Mapping[str, int] = {}
 APPLIED_AFTER_S = 2.0
 FOUNDING_LOOK_S = 0.1
-FOUNDING_FAILS = (MemberUnavailableError, CallFailedError, SourceLostError, CopyFailedError, OSError)
+FOUNDING_FAILS = (
+    *(MemberUnavailableError, CallFailedError, SourceLostError, CopyFailedError, OSError),
+    StoreNotReadableError,
+)
 HEALTHY_AFTER_S = 30.0
 """A process that ran this long starts its back-off anew when it ends."""
 
@@ -154,6 +157,7 @@ class EtcdMember:
         return await self._founded(lambda: self._founder.on_mirror(generation, client_url, complete_revision))
 
     def _is_founded(self, generation: int) -> bool:
+        self._reservations.settle_founding(self.partition)
         return self.generation == generation and self._reservations.has_log(self.partition)
 
     @property
@@ -198,11 +202,11 @@ class EtcdMember:
     async def stop(self) -> None:
         """Ends a founding that is under way, too."""
         process, self._process = self._process, None
-        tasks = [each for each in (self._flushing, self._founding) if each is not None]
+        tasks = [task for task in (self._flushing, self._founding) if task is not None]
         self._flushing = self._founding = None
         try:
-            for each in tasks:
-                each.cancel()
+            for task in tasks:
+                task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._close_api()
         finally:

@@ -8,6 +8,7 @@ bucket ``meta`` holds the log index of the last entry that changed data, and how
 
 from __future__ import annotations
 
+import json
 import mmap
 import struct
 from collections.abc import Iterator
@@ -40,6 +41,20 @@ class StoreFile:
     index: int
 
 
+def read_learners(path: Path) -> frozenset[str]:
+    """Peer URLs of the members that the store lists as learners. The process that wrote it must be stopped.
+    Raises StoreNotReadableError, OSError."""
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        meta = _newest_meta(content)
+        try:
+            root = _Tree(content, meta.page_size, meta.root * meta.page_size)
+            buckets = dict(root.items())
+            members = [json.loads(value) for _, value in root.bucket(buckets[b"members"]).items()]
+            return frozenset(url for member in members if member.get("isLearner") for url in member["peerURLs"])
+        except (struct.error, IndexError, KeyError, TypeError, ValueError) as error:
+            raise StoreNotReadableError(f"{path} is damaged") from error
+
+
 def read_store_file(path: Path) -> StoreFile | None:
     """None when there is no file. Blocks for some page reads, whatever the size. A process may have the file
     open: it never changes a page that the newest meta page leads to, so the answer counts when that page is
@@ -68,10 +83,10 @@ class _Meta:
 
 
 def _newest_meta(content: mmap.mmap) -> _Meta:
-    metas = {each for size in (0, *_PAGE_SIZES) if (each := _meta(content, size)) is not None}
+    metas = {meta for size in (0, *_PAGE_SIZES) if (meta := _meta(content, size)) is not None}
     if not metas:
         raise StoreNotReadableError("no valid meta page")
-    return max(metas, key=lambda each: each.transaction)
+    return max(metas, key=lambda meta: meta.transaction)
 
 
 def _meta(content: mmap.mmap, at: int) -> _Meta | None:
@@ -101,7 +116,7 @@ def _read(content: mmap.mmap, meta: _Meta) -> StoreFile:
     newest = root.bucket(buckets[b"key"]).last_key() if b"key" in buckets else b""
     # What a compaction has removed may have been the newest change.
     marks = (newest, facts.get(b"scheduledCompactRev", b""), facts.get(b"finishedCompactRev", b""))
-    revision = max([1, *(_NUMBER.unpack_from(each)[0] for each in marks if each)])
+    revision = max([1, *(_NUMBER.unpack_from(mark)[0] for mark in marks if mark)])
     index = facts.get(b"consistent_index", b"")
     return StoreFile(revision, _NUMBER.unpack(index)[0] if index else 0)
 

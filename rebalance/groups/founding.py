@@ -27,6 +27,7 @@ from rebalance.groups.data_client import (
     marked_revision,
 )
 from rebalance.groups.etcd_api import CallFailedError, EtcdApi, answer, open_channel
+from rebalance.groups.etcd_store_file import read_learners
 from rebalance.groups.etcd_tuning import (
     MEMBER_ENVIRONMENT,
     MIRROR_FLAGS,
@@ -70,12 +71,39 @@ class Founder:
 
     async def on_own_data(self, generation: int) -> None:
         """The member, which is stopped, becomes the only one of a group of ``generation``. Log entries above
-        the commit index that is on disk are dropped."""
+        the commit index that is on disk are dropped. One that was still to vote becomes another member, with
+        what its store has: etcd makes no group of a learner's log."""
+        store_file = self._book.data(self._partition) / "member" / "snap" / "db"
+        own_url = self._book.reserve(self._partition).endpoints.peer_url
+        if own_url in await asyncio.to_thread(read_learners, store_file):
+            await self._on_own_store(generation, store_file)
+            return
         data, tls = self._book.data(self._partition), self._tuning.tls
         async with self._unseen(data, alone=True) as url, _store(url, tls) as store:
             revision = await store.begin(generation)
         self._book.note_founding(self._partition, generation, revision)
         log.info("group founded anew", partition=str(self._partition), generation=generation, revision=revision)
+
+    async def _on_own_store(self, generation: int, store_file: Path) -> None:
+        directory, partition, book = self._book.directory(self._partition), self._partition, self._book
+        draft, founded = directory / "data.draft", book.founded_data(partition, generation)
+        for doomed in (draft, founded):
+            await asyncio.to_thread(shutil.rmtree, doomed, True)
+        peer_url = book.reserve(partition).endpoints.peer_url
+        tool = (*find_restore(self._tuning.etcd), "--skip-hash-check")
+        token = f"{partition.zone_id}-{partition.partition}-{generation}"
+        await restore_snapshot(
+            *(store_file, draft, self._node, peer_url, token, tool), directory / "restore.log"
+        )
+        async with self._unseen(draft, alone=False) as url, _store(url, self._tuning.tls) as store:
+            revision = await store.begin(generation)
+        draft.rename(founded)
+        initial = {self._node: peer_url}
+        book.prepare(*(partition, token, initial, "new"), generation=generation, founding_revision=revision)
+        replaced = book.settle_founding(partition)
+        if replaced is not None:
+            await asyncio.to_thread(shutil.rmtree, replaced, True)
+        log.info("group founded anew on a joiner", partition=str(partition), generation=generation)
 
     async def on_mirror(self, generation: int, client_url: str, complete_revision: int) -> None:
         """The reserved member, which has no data, gets that of the mirror whose store answers at ``client_url``
@@ -156,7 +184,9 @@ async def _leads_itself(api: EtcdApi) -> bool:
         status = await api.status()
     except CallFailedError:
         return False
-    return [each.member_id for each in members] == [status.member_id] and status.leader_id == status.member_id
+    return [member.member_id for member in members] == [
+        status.member_id
+    ] and status.leader_id == status.member_id
 
 
 @asynccontextmanager
@@ -188,8 +218,9 @@ class FoundingStore:
             limit=1,
         )
         reads = [rpc.RangeRequest(key=GENERATION_KEY), markers]
-        reply = await self._txn([rpc.RequestOp(request_range=each) for each in reads])
-        (begun, marked), revision = (each.response_range.kvs for each in reply.responses), reply.header.revision
+        reply = await self._txn([rpc.RequestOp(request_range=read) for read in reads])
+        begun, marked = (response.response_range.kvs for response in reply.responses)
+        revision = reply.header.revision
         if begun and begun[0].value == b"%d" % generation:
             # An earlier attempt has come this far.
             return int(begun[0].mod_revision) - 1
@@ -210,23 +241,23 @@ class FoundingStore:
             page = rpc.RangeRequest(
                 key=after, range_end=_end(OPERATION_PREFIX), limit=KEYS_PER_CHANGE, keys_only=True
             )
-            keys = [each.key for each in (await answer(self._kv.Range(page, timeout=CALL_TIMEOUT_S))).kvs]
+            keys = [item.key for item in (await answer(self._kv.Range(page, timeout=CALL_TIMEOUT_S))).kvs]
             if not keys:
                 return
             if not lease:
                 grant = rpc.LeaseGrantRequest(TTL=LEASE_TTL_S)
                 lease = (await answer(self._leases.LeaseGrant(grant, timeout=CALL_TIMEOUT_S))).ID
             puts = (rpc.PutRequest(key=key, lease=lease) for key in keys)
-            await self._txn([rpc.RequestOp(request_put=each) for each in puts])
+            await self._txn([rpc.RequestOp(request_put=put) for put in puts])
             after = keys[-1] + b"\0"
 
     async def drop_leases(self) -> None:
         """Those without keys: a mirror keeps leases for as long as its group had keys under them."""
         listed = await answer(self._leases.LeaseLeases(rpc.LeaseLeasesRequest(), timeout=CALL_TIMEOUT_S))
-        for each in listed.leases:
-            asked = rpc.LeaseTimeToLiveRequest(ID=each.ID, keys=True)
-            if not (await answer(self._leases.LeaseTimeToLive(asked, timeout=CALL_TIMEOUT_S))).keys:
-                revoke = rpc.LeaseRevokeRequest(ID=each.ID)
+        for lease in listed.leases:
+            request = rpc.LeaseTimeToLiveRequest(ID=lease.ID, keys=True)
+            if not (await answer(self._leases.LeaseTimeToLive(request, timeout=CALL_TIMEOUT_S))).keys:
+                revoke = rpc.LeaseRevokeRequest(ID=lease.ID)
                 await answer(self._leases.LeaseRevoke(revoke, timeout=CALL_TIMEOUT_S))
 
     async def _txn(self, operations: Sequence[Any]) -> Any:

@@ -24,6 +24,7 @@ from rebalance.ports.groups import DataDirectoryInUseError, MemberEndpoints
 
 RESERVATION_FORMAT = 1
 _FILE = "reservation.json"
+_FOUNDED = "data.founded-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,8 @@ class Reservations:
             if directory.name.startswith("."):
                 shutil.rmtree(directory, ignore_errors=True)
             elif (directory / _FILE).exists():
-                held = self._held[_partition_of(directory.name)] = _read(directory / _FILE)
+                partition = _partition_of(directory.name)
+                held = self._held[partition] = _read(directory / _FILE)
                 self._pairs.claim(held.peer_port)
         for directory in self._aside_root.iterdir() if self._aside_root.is_dir() else ():
             name, mark, generation = directory.name.partition("@")
@@ -166,6 +168,22 @@ class Reservations:
         """The member is the only one of a group of ``generation`` that begins with data of ``revision``."""
         held = replace(self._held[partition], generation=generation, founding_revision=revision)
         self._store(partition, held)
+
+    def founded_data(self, partition: PartitionId, generation: int) -> Path:
+        """Where data that replaces the member's own is put before its generation is noted."""
+        return self.directory(partition) / f"{_FOUNDED}{generation}"
+
+    def settle_founding(self, partition: PartitionId) -> Path | None:
+        """What was founded takes the place of the member's own data once its generation is noted; what never
+        got so far is of no use. Returns what is left to be deleted."""
+        held = self._held[partition]
+        for directory in self.directory(partition).glob(f"{_FOUNDED}*"):
+            if directory.name != f"{_FOUNDED}{held.generation}":
+                return self._doom(directory, f".{directory.name}")
+            doomed = self._doom(self.data(partition), f".{self.directory(partition).name}")
+            directory.rename(self.data(partition))
+            return doomed
+        return None
 
     def note_group(self, partition: PartitionId, token: str, generation: int) -> None:
         """The mirror goes on with a later generation of its group."""

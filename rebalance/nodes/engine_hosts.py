@@ -81,11 +81,11 @@ class EngineHosts:
         await self._of(partition).set_aside(partition)
 
     def aside(self) -> Mapping[PartitionId, frozenset[int]]:
-        found: dict[PartitionId, frozenset[int]] = {}
+        aside: dict[PartitionId, frozenset[int]] = {}
         for host in self._hosts.values():
             for partition, generations in host.aside().items():
-                found[partition] = found.get(partition, frozenset()) | generations
-        return found
+                aside[partition] = aside.get(partition, frozenset()) | generations
+        return aside
 
     async def discard_aside(self, partition: PartitionId, generation: int) -> None:
         for host in self._hosts.values():

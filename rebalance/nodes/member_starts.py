@@ -116,17 +116,19 @@ class MemberStarts:
         unasked: Sequence[PartitionId] = ()
         try:
             async with asyncio.timeout(ASK_FIRST_S):
-                for asked, partition in enumerate(partitions):
-                    unasked = partitions[asked:]
+                for index, partition in enumerate(partitions):
+                    unasked = partitions[index:]
                     if not await self._is_fenced(partition):
                         may_run.add(partition)
             unasked = ()
         except (TimeoutError, MetastoreError) as error:
-            trusted = [each for each in unasked if self._without_metastore and each.zone_id in self._strong]
+            trusted = [rest for rest in unasked if self._without_metastore and rest.zone_id in self._strong]
             may_run.update(trusted)
             waiting = len(unasked) - len(trusted)
             log.warning("the metastore is silent", unasked=len(trusted), waiting=waiting, error=repr(error))
-        await asyncio.gather(*(self._host.restart(each) for each in partitions if each in may_run))
+        await asyncio.gather(
+            *(self._host.restart(partition) for partition in partitions if partition in may_run)
+        )
 
     async def _is_fenced(self, partition: PartitionId) -> bool:
         """Whether its group was given up while this node was away, or its copy is only kept."""
@@ -150,8 +152,8 @@ class MemberStarts:
 
     def _known(self, partition: PartitionId, item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:
         """A key that cannot be read says nothing: what has run before runs on."""
-        found = read(item, decode)
-        if isinstance(found, Unreadable):
-            self._unreadable.waits(partition, found)
+        value = read(item, decode)
+        if isinstance(value, Unreadable):
+            self._unreadable.waits(partition, value)
             return None
-        return found
+        return value

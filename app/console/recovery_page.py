@@ -31,7 +31,7 @@ from app.console.recovery_model import (
 from app.console.shared import Site
 from app.console.what_if import read_names
 from app.console.zone_states import zone_states
-from catalog.core.errors import StatementError
+from catalog.core.errors import RefusedError, StatementError
 from catalog.core.zone import Zone
 
 PARTITIONS_SHOWN = 100
@@ -103,7 +103,7 @@ class _Reset:
         try:
             numbers = read_partitions(self._partitions.value or "", self._zone.partitions)
             request = self._request()
-            answer = await self._answer(request, numbers)
+            answer = await self._answer(request, numbers or loss.numbers)
         except StatementError as error:
             row = error.kind.value
             self._shown.show(render("problem", title=row.title, detail=error.message, action=row.action))
@@ -125,15 +125,19 @@ class _Reset:
         return {"empty": True, "discard_copies": list(read_names(self._discarded.value or ""))}
 
     async def _answer(self, request: actions.Json, numbers: Sequence[int]) -> list[actions.Json]:
-        """Of every partition of the zone that needs a reset, also of those that cannot have one: the API tells
-        their copies too. Raises StatementError, for ``numbers`` that need none as well."""
+        """For ``numbers``. Where the API refuses one of them it refuses all: then it is asked for the whole
+        zone, which takes longer and also tells the copies of those that cannot be reset.
+
+        Raises StatementError."""
         site, zone = self._site, self._zone.name
-        answer = await actions.reset_partitions(site, zone, {**request, "dry_run": True})
-        missing = sorted(set(numbers) - {reset["partition"] for reset in answer})
-        if missing:
-            named = {**request, "dry_run": True, "partitions": missing}
-            answer += await actions.reset_partitions(site, zone, named)
-        return answer
+        named = {**request, "dry_run": True, "partitions": list(numbers)}
+        try:
+            return await actions.reset_partitions(site, zone, named)
+        except RefusedError:
+            answer = await actions.reset_partitions(site, zone, {**named, "partitions": []})
+            if not {reset["partition"] for reset in answer}.issuperset(numbers):
+                raise
+            return answer
 
     def _draw(self, run: DryRun, loss: ZoneLoss) -> None:
         is_stale = run.is_stale(loss)
@@ -217,9 +221,9 @@ def register(site: Site) -> None:
     async def recovery(request: Request, zone: str = "", partitions: str = "") -> None:
         if zone:
             with page_frame(site, request, f"Recovery of {zone}", ACTIVE) as frame:
-                zone_found = await site.services.zones.find(zone)
-                html(render("recovery_head", zone=zone_found.name))
-                view = _ZoneRecovery(site, frame, zone_found, partitions)
+                known = await site.services.zones.find(zone)
+                html(render("recovery_head", zone=known.name))
+                view = _ZoneRecovery(site, frame, known, partitions)
                 await frame.live(view.draw, view.of)
             return
         with page_frame(site, request, "Recovery", ACTIVE) as frame:

@@ -247,14 +247,13 @@ class LeaderDuties:
             return False
 
     async def intention(self, partition: PartitionId, term: int, token: int) -> Intention:
-        drive = self._drives.get(partition)
-        if drive is None or drive.asked is None:
-            return Intention.UNKNOWN
+        asked = self._drives.get(partition, _Drive()).asked
         try:
             pending = (await self._read(partition))[0].pending
         except MetastoreError:
             return Intention.UNKNOWN
-        wanted = token if drive.asked.revision else 0
+        # The token of a change back to stable is no revision of pending.
+        wanted = 0 if asked is not None and not asked.revision else token
         is_wanted = (pending.mod_revision if pending is not None else 0) == wanted
         return Intention.WANTED if is_wanted else Intention.REPLACED
 

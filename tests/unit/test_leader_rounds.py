@@ -23,6 +23,7 @@ from rebalance.ports.groups import (
     FailureCode,
     GroupHost,
     GroupMember,
+    Intention,
     MemberEndpoints,
     MemberLife,
     MemberStatus,
@@ -249,3 +250,31 @@ async def test_a_new_term_repeats_nothing_that_it_has_not_read() -> None:
     with pytest.raises(MetastoreUnavailableError):
         await world.elected(seen)
     assert len(world.group.asked) == 1
+
+
+async def test_what_is_wanted_now_is_read_from_the_metastore() -> None:
+    """M10, M12: of the change that runs, also after this agent has asked for nothing itself; what nobody can
+    read is not known."""
+    world = World(ScriptedGroup("a"))
+    await world.write(stable="a", pending="ab")
+    await world.elected(world.seen("a", "ab"))
+    ((token, _),) = world.group.asked
+    for _ in range(2):
+        assert await world.duties.intention(P0, LEADING.term, token) is Intention.WANTED
+        assert await world.duties.intention(P0, LEADING.term, token - 1) is Intention.REPLACED
+        world.duties.forget(P0)
+    await world.write(pending="a")
+    assert await world.duties.intention(P0, LEADING.term, token) is Intention.REPLACED
+    world.metastore.pause()
+    assert await world.duties.intention(P0, LEADING.term, token) is Intention.UNKNOWN
+
+
+async def test_a_change_back_to_stable_is_wanted_while_nothing_is_pending() -> None:
+    """M12: its token is no revision of pending."""
+    world = World(ScriptedGroup("ab"))
+    await world.write(stable="a")
+    await world.elected(world.seen("a"))
+    ((token, _),) = world.group.asked
+    assert await world.duties.intention(P0, LEADING.term, token) is Intention.WANTED
+    await world.write(pending="ab")
+    assert await world.duties.intention(P0, LEADING.term, token) is Intention.REPLACED

@@ -104,6 +104,9 @@ class Reservations:
                 partition = _partition_of(directory.name)
                 held = self._held[partition] = _read(directory / _FILE)
                 self._pairs.claim(held.peer_port)
+                doomed = self.settle_founding(partition)
+                if doomed is not None:
+                    shutil.rmtree(doomed, ignore_errors=True)
         for directory in self._aside_root.iterdir() if self._aside_root.is_dir() else ():
             name, mark, generation = directory.name.partition("@")
             if mark and generation.isdigit():

@@ -99,7 +99,10 @@ async def test_a_killed_member_has_what_its_log_has(hosts: Hosts) -> None:
     revision = await store.revision()
     member_process(hosts, "a").kill()
     await store.close()
-    await hosts.status("a", P0)
+    deadline = time.monotonic() + WAIT_S
+    while (await hosts.status("a", P0)).life is not MemberLife.FAILED:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
     told = await position(hosts, "a")
     assert not told.orderly
     # The newest commit index may not have reached the log: entries behind it are undecided.

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
+from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import PartitionId
 from rebalance.core.operation import Operation
 from rebalance.groups.simulated_raft import SimulatedGroup
@@ -44,6 +45,7 @@ KEPT = "no acknowledged put is gone"
 CUT = "a link stays cut"
 GONE_VOTER = "a voter that is gone stays wanted"
 NO_MAJORITY = "no majority"
+NEVER_PLACED = "no node that lives matches the zone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,9 @@ class StayingAuditor:
             facts = self._auditor.zones.get(zone_id)
             if intent.dropped:
                 continue
+            if facts is None and self._has_no_node(zone_id):
+                self.held[PartitionId(zone_id, 0)] = f"{NEVER_PLACED}: NO_DATA_NODES"
+                continue
             if facts is None:
                 yield Shortfall(CONVERGES, f"zone {zone_id}: no target")
                 continue
@@ -191,6 +196,11 @@ class StayingAuditor:
                 for shortfall in self._partition(PartitionId(zone_id, number), facts)
             ]
             yield from found or self._operations_of(zone_id, facts)
+
+    def _has_no_node(self, zone_id: ZoneId) -> bool:
+        """The zone's status says NO_DATA_NODES then."""
+        item = self._environment.store.peek(self._environment.keyspace.data_nodes(zone_id))
+        return item is not None and not DataNodes.decode(item.value).nodes
 
     def _partition(self, partition: PartitionId, facts: ZoneFacts) -> Iterator[Shortfall]:
         store, keys = self._environment.store, self._environment.keyspace.partition(partition)

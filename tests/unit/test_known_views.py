@@ -8,6 +8,7 @@ import random
 from catalog.core.zone import Node, ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.readable import Unreadable
 from rebalance.core.records import MemberRecord, MemberState, NodeRecord
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.metastore.memory import MemoryMetastore
@@ -47,7 +48,14 @@ async def test_a_known_view_is_never_old() -> None:
         looks += 1
         for partition in PARTITIONS:
             assert mirrors.view(partition) == anew.view(partition)
-            assert mirrors.shown(partition) == anew.shown(partition)
+            shown = anew.shown(partition)
+            assert mirrors.shown(partition) == shown
+            for name in NAMES:
+                # Where a key cannot be read its node has to look.
+                unreadable = isinstance(mirrors.view(partition), Unreadable)
+                assert mirrors.assigned(partition, name) == (unreadable or name in shown.assigned)
+                named = name in shown.records or name in shown.assigned
+                assert mirrors.naming(partition, frozenset({name})) == named
 
     for mirror in (mirrors.partitions, mirrors.members, mirrors.nodes):
         mirror.listen(look)

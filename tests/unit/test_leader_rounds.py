@@ -16,7 +16,7 @@ from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberRole
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.copy_attempts import RETRY_MAX_S, CopyRules
-from rebalance.nodes.leader_duties import LeaderDuties
+from rebalance.nodes.leader_duties import ACTIVE_S, LeaderDuties
 from rebalance.nodes.partition_view import Mirrors, PartitionView, Recorded
 from rebalance.ports.groups import (
     ChangeAnswer,
@@ -216,6 +216,21 @@ async def test_what_has_failed_is_told_and_tried_again_when_somebody_asks() -> N
     await world.duties.lead(seen, LEADING)
     assert len(world.group.asked) == 2
     assert await published(world) == "MEMBER_NOT_STARTED: b"
+
+
+async def test_the_next_round_is_due_when_the_next_attempt_is() -> None:
+    """What fails again and again is not looked at ten times a second."""
+    world = World(ScriptedGroup("a"))
+    await world.write(stable="a", pending="ab")
+    seen = world.seen("a", "ab")
+    await world.elected(seen)
+    failure = ReconfigurationFailure(FailureCode.UNHEALTHY_CLUSTER, "not yet")
+    for _ in range(5):
+        await world.duties.on_reconfiguration_error(P0, failure, LEADING.term, 1)
+    pause_s = await world.duties.lead(seen, LEADING)
+    assert pause_s is not None
+    assert pause_s >= 2 * ACTIVE_S
+    assert len(world.group.asked) == 1
 
 
 @pytest.mark.parametrize(

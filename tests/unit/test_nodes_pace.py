@@ -1,0 +1,56 @@
+"""How soon a partition is looked at again: soon after something happened, then less and less often."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from catalog.core.zone import ZoneId
+from rebalance.core.keys import PartitionId
+from rebalance.nodes.pace import CHANGING_S, FOLLOWING_S, IDLE_S, REMINDER_S, Pace
+from rebalance.simulation.virtual_time import run_virtually
+
+P0, P1 = PartitionId(ZoneId(1), 0), PartitionId(ZoneId(1), 1)
+
+
+def over_time(pause_s: Callable[[Pace], float], seconds: int, *, told: bool = False) -> list[float]:
+    async def main() -> list[float]:
+        pace = Pace(random.Random(1), told=told)
+        pace.stirred(P0)
+        found = []
+        for _ in range(seconds):
+            found.append(pause_s(pace))
+            await asyncio.sleep(1.0)
+        pace.stirred(P1)
+        found.append(pause_s(pace))
+        pace.stirred(P0)
+        found.append(pause_s(pace))
+        return found
+
+    return run_virtually(main())
+
+
+def test_pauses_grow_while_nothing_happens_and_are_short_again_at_once() -> None:
+    *quiet, other, stirred = over_time(lambda pace: pace.following_s(P0), 20)
+    assert quiet == sorted(quiet)
+    assert (quiet[0], quiet[-1]) == FOLLOWING_S
+    assert other == FOLLOWING_S[1], "what happens to another partition says nothing"
+    assert stirred == FOLLOWING_S[0]
+
+
+def test_a_leader_that_changes_its_group_looks_sooner_than_a_follower() -> None:
+    quiet = over_time(lambda pace: pace.changing_s(P0), 20)
+    assert (quiet[0], max(quiet)) == CHANGING_S
+
+
+def test_members_at_rest_are_not_all_looked_at_in_one_moment() -> None:
+    pauses = over_time(lambda pace: pace.idle_s(), 20)
+    assert len(set(pauses)) == len(pauses)
+    assert all(0.8 * IDLE_S <= each <= 1.2 * IDLE_S for each in pauses)
+
+
+def test_who_is_told_of_changes_hardly_looks() -> None:
+    assert set(over_time(lambda pace: pace.following_s(P0), 5, told=True)) == {REMINDER_S}
+    # A member without a leader has to publish how far its copy goes after a while, told or not.
+    assert over_time(lambda pace: pace.leaderless_s(), 1, told=True)[0] == IDLE_S

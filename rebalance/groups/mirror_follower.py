@@ -265,8 +265,12 @@ class MirrorFollower:
                 if not met:
                     await self._check_meeting(store, taken[0], position)
                     met = True
+                before, heard = position, clock()
                 position = await self._repeat(store, taken, position)
-                heard = self._heard_at = clock()
+                if position > before:
+                    # What a voter without a leader sends again is no news: else each connection would end the
+                    # silence for a while.
+                    self._heard_at = heard
                 if in_fragments and feed.is_whole:
                     return
 

@@ -265,8 +265,9 @@ class MirrorFollower:
                 if not met:
                     await self._check_meeting(store, taken[0], position)
                     met = True
-                before, heard = position, clock()
+                before = position
                 position = await self._repeat(store, taken, position)
+                heard = clock()
                 if position > before:
                     # What a voter without a leader sends again is no news: else each connection would end the
                     # silence for a while.

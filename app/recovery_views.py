@@ -15,7 +15,7 @@ from rebalance.core.move_status import PartitionView
 from rebalance.core.partition_state import global_state, local_state
 from rebalance.core.records import LogPosition
 from rebalance.core.recovery import silent_of
-from rebalance.core.recovery_candidates import Candidate, Use, living_voters, voters_of
+from rebalance.core.recovery_candidates import Candidate, Use, living_voters, possible_voters
 
 Json = dict[str, Any]
 
@@ -25,7 +25,7 @@ def partition_states(views: KeyspaceViews, zone: Zone, numbers: Sequence[int]) -
     placed, alive = views.placed(zone.zone_id), views.alive()
     for number in numbers or range(zone.partitions):
         view, _ = views.view(PartitionId(zone.zone_id, number), placed)
-        voters = voters_of(view)
+        voters = possible_voters(view, alive)
         yield {
             "partition": number,
             "state": global_state(view, alive).value,

@@ -15,7 +15,7 @@ from rebalance.core.move_status import MoveState, PartitionView, partition_statu
 from rebalance.core.operation_progress import step_of
 from rebalance.core.partition_state import GlobalState, LocalState, global_state, is_learner, local_state
 from rebalance.core.records import MemberRole
-from rebalance.core.recovery_candidates import living_voters, voters_of
+from rebalance.core.recovery_candidates import living_voters, possible_voters
 
 COPIES, CODES = 8, 32
 """A cell is ``role * COPIES + copy``, below CODES."""
@@ -109,7 +109,7 @@ def read_partition(view: PartitionView, alive: frozenset[str]) -> PartitionReadi
 
 def has_lost_majority(view: PartitionView, alive: frozenset[str]) -> bool:
     """As a reset judges it, of a group that has been founded."""
-    voters = voters_of(view)
+    voters = possible_voters(view, alive)
     return view.configuration is not None and len(living_voters(view, alive)) < majority(len(voters))
 
 

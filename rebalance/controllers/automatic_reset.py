@@ -26,7 +26,7 @@ from rebalance.controllers.zone_reading import ZoneReading
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.recovery import ResetPlan, majority_lost_ms, plan_reset, silent_of
-from rebalance.core.recovery_candidates import candidates_of, voters_of
+from rebalance.core.recovery_candidates import candidates_of, possible_voters
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.groups import ServingProbe
 from rebalance.ports.metastore import Metastore
@@ -158,7 +158,7 @@ class AutomaticReset:
             self._unreadable.waits(partition, error)
             return now_ms + AGAIN_MS
         self._unreadable.goes_on(partition)
-        lost_ms = majority_lost_ms(voters_of(view), self._topology().topology)
+        lost_ms = majority_lost_ms(possible_voters(view, reading.alive), self._topology().topology)
         if lost_ms is None:
             self._silent_since.pop(partition, None)
             return None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import majority
 from rebalance.core.assignments import Assignments
-from rebalance.core.move_status import PartitionView, unseen_voters
+from rebalance.core.move_status import PartitionView
 from rebalance.core.recovery_candidates import (
     Candidate,
     Use,
@@ -25,6 +25,7 @@ from rebalance.core.recovery_candidates import (
     best_known_revision,
     candidates_of,
     living_voters,
+    possible_voters,
     voters_of,
 )
 from rebalance.core.topology import Topology
@@ -106,8 +107,7 @@ def plan_reset(
         raise RefusedError(
             ErrorKind.RECOVERY_STATE_ILLEGAL, "its group was never founded, so there is nothing to reset"
         )
-    unseen = unseen_voters(view, alive)
-    voters, living = voters_of(view) | unseen, living_voters(view, alive, unseen)
+    voters, living = possible_voters(view, alive), living_voters(view, alive)
     needed = majority(len(voters))
     if len(living) >= needed:
         message = f"{len(living)} of {len(voters)} voters live ({', '.join(sorted(living))})"
@@ -257,7 +257,7 @@ def plan_restart(
     if len(chosen) != 1:
         message = f"a restart with clean-up takes one node, not {len(chosen)} ({', '.join(chosen)})"
         raise RefusedError(ErrorKind.NODE_SET_ILLEGAL, message)
-    voters, others = voters_of(view), living_voters(view, alive) - set(chosen)
+    voters, others = possible_voters(view, alive), living_voters(view, alive) - set(chosen)
     if len(others) < majority(len(voters)):
         message = (
             f"without {chosen[0]} {len(others)} of {len(voters)} voters live, and {majority(len(voters))} are "

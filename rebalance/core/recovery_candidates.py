@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from rebalance.core.move_status import PartitionView
+from rebalance.core.move_status import PartitionView, unseen_voters
 from rebalance.core.records import (
     LogPosition,
     MemberRecord,
@@ -92,13 +92,15 @@ def voters_of(view: PartitionView) -> frozenset[str]:
     return frozenset(view.stable.peers) if view.stable is not None else frozenset()
 
 
-def living_voters(
-    view: PartitionView, alive: frozenset[str], unseen: frozenset[str] = frozenset()
-) -> frozenset[str]:
-    """Voters whose node lives and whose member runs or is about to. ``unseen``: learners that may vote by now;
-    no other learner counts."""
-    voters = voters_of(view) | unseen
-    return frozenset(node for node in voters & alive if _is_running_member(view, node))
+def possible_voters(view: PartitionView, alive: frozenset[str]) -> frozenset[str]:
+    """Voters, and learners that may vote by now without anybody having been able to say so."""
+    return voters_of(view) | unseen_voters(view, alive)
+
+
+def living_voters(view: PartitionView, alive: frozenset[str]) -> frozenset[str]:
+    """Possible voters whose node lives and whose member runs or is about to; no other learner counts."""
+    living = possible_voters(view, alive) & alive
+    return frozenset(node for node in living if _is_running_member(view, node))
 
 
 def absent_holders(view: PartitionView, alive: frozenset[str]) -> tuple[str, ...]:

@@ -187,7 +187,7 @@ class MirrorFollower:
 
     async def _copy(self) -> None:
         async with MirrorSource(await self._next_source(), self._member.tls) as source, self._copies:
-            await source.check(self._identity, led=self._has_copy())
+            await source.check(self._identity, generation=self.generation, led=self._has_copy())
             await self._member.stop()
             self._following = source.client_url
             # Looked for only now: a node without the tool serves its members, and its mirrors say what is
@@ -243,7 +243,7 @@ class MirrorFollower:
     async def _follow(self, store: MirrorStore, url: str) -> None:
         """Repeat what ``url`` tells, until it is silent or no source any more."""
         async with MirrorSource(url, self._member.tls) as source:
-            await source.check(self._identity)
+            await source.check(self._identity, generation=self.generation)
             try:
                 await self._follow_watch(store, source, in_fragments=False)
             except AnswerTooLargeError as too_large:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 from aetcd import rpc
 
 from rebalance.core.source_revisions import Change, SourceRevision, join_events
+from rebalance.groups.data_client import GENERATION_KEY
 from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, answer, classify, open_channel
 from rebalance.groups.mirror_store import ANSWER_BYTES_MAX, CopyUselessError
 from rebalance.hosting.tls import TlsFiles
@@ -49,17 +50,26 @@ class MirrorSource:
     ) -> None:
         await self._channel.close()
 
-    async def check(self, identity: bytes, *, led: bool = False) -> None:
-        """Raises SourceLostError when the address belongs to another group by now, or to nobody; with ``led``
-        also when the group has no leader that a majority confirms."""
-        request = rpc.RangeRequest(key=IDENTITY_KEY, serializable=not led)
+    async def check(self, identity: bytes, *, generation: int | None = None, led: bool = False) -> None:
+        """Raises SourceLostError when the address belongs to another group by now, or to nobody, or to a later
+        life of the group than ``generation``; with ``led`` also when the group has no leader that a majority
+        confirms."""
+        reads = [
+            rpc.RequestOp(request_range=rpc.RangeRequest(key=key, serializable=not led))
+            for key in (IDENTITY_KEY, GENERATION_KEY)
+        ]
         try:
-            reply = await answer(rpc.KVStub(self._channel).Range(request, timeout=CALL_TIMEOUT_S))
+            request = rpc.TxnRequest(success=reads)
+            reply = await answer(rpc.KVStub(self._channel).Txn(request, timeout=CALL_TIMEOUT_S))
         except CallFailedError as failed:
             raise SourceLostError(f"{self.client_url}: {failed}") from failed
-        found = reply.kvs[0].value if reply.kvs else b""
-        if found != identity:
-            raise SourceLostError(f"{self.client_url} is {found.decode()!r}, not {identity.decode()!r}")
+        identities, generations = (response.response_range.kvs for response in reply.responses)
+        name = identities[0].value if identities else b""
+        if name != identity:
+            raise SourceLostError(f"{self.client_url} is {name.decode()!r}, not {identity.decode()!r}")
+        founded = int(generations[0].value) if generations else 0
+        if generation is not None and founded > generation:
+            raise SourceLostError(f"{self.client_url} is of generation {founded}, after {generation}")
 
     async def download(self, path: Path) -> int:
         """Write the voter's whole store to ``path``, followed by its hash; returns the bytes.

@@ -16,6 +16,7 @@ from rebalance.core.assignments import Strategy
 from rebalance.core.records import MemberRole
 from tests.cut_networks import CutNetworks, cut_networks, missing
 from tests.cut_nodes import STORE, CutNodes
+from tests.group_hosts import etcd_processes
 from tests.integration.test_node_cluster import P0, NodeCluster, node_cluster, writing
 
 PUTS = 8_192
@@ -133,8 +134,37 @@ async def test_a_newer_target_waits_for_no_slow_copy(
                 print(f"{strategy.value}: joiner {len(newer)}: {took_s:.2f} s after the statement")
                 await cluster.until(lambda newer=newer: cluster.settled(P0, *newer))
                 assert took_s < STATEMENT_S
-                # Wanted again before its node has seen that its member is out, it may wait for that for ever.
-                await cluster.until(lambda: cluster.record(P0, SLOW) is None)
+    await writer.check()
+
+
+async def test_a_member_that_is_removed_while_it_restarts_in_mid_copy(
+    networks: CutNetworks, nodes: CutNodes, cluster: NodeCluster
+) -> None:
+    """M1: it knows no peer by then, and nobody tells it that it is out. Its node, which is wanted again before
+    it has seen that it was not, begins anew: with another member."""
+    await cluster.put(cluster.keyspace.limits, Limits().encode())
+    await cluster.write_stable(P0, "n1", "n2")
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
+    await fill(cluster, SLICE.size)
+    networks.slow(SLOW, rate=SLICE.rate)
+    async with writing(cluster, P0) as writer:
+        await cluster.alter(P0, Strategy.UPDATE, 10, "n1", "n2", SLOW)
+        await cluster.until(lambda: is_copying(cluster, nodes, SLICE, "n1", "n2"), CONVERGENCE_S)
+        removed = slow_member(cluster)
+        (process,) = etcd_processes(nodes.data_dir(SLOW))
+        agent = process.parent()
+        assert agent is not None
+        agent.suspend()
+        try:
+            process.kill()
+            await cluster.alter(P0, Strategy.UPDATE, 20, "n1", "n2")
+            await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
+            await cluster.alter(P0, Strategy.UPDATE, 30, "n1", "n2", SLOW)
+        finally:
+            agent.resume()
+        took_s = await cluster.until(lambda: cluster.settled(P0, "n1", "n2", SLOW), CONVERGENCE_S)
+    print(f"{took_s:.1f} s after it was wanted again")
+    assert slow_member(cluster) != removed
     await writer.check()
 
 

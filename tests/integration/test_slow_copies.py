@@ -15,6 +15,7 @@ from rebalance.core.admission import Limits
 from rebalance.core.assignments import Strategy
 from rebalance.core.move_status import COPY_FAILED
 from rebalance.core.records import MemberRole, MemberState
+from rebalance.nodes.copy_attempts import FAILED_RETRY_S
 from tests.cut_networks import CutNetworks, cut_networks, missing
 from tests.cut_nodes import STORE, CutNodes
 from tests.group_hosts import etcd_processes
@@ -211,6 +212,7 @@ async def test_a_slow_copy_that_goes_on_is_never_given_up(
     print(f"{link.size / MB:.0f} MB: {took_s:.1f} s with a limit of {JOINER_S} s for who is gone")
     print(f"it voted {voted_s:.1f} s after it answered; {sorted(reasons)}")
     assert not [reason for reason in reasons if reason.startswith(COPY_FAILED)]
+    assert voted_s < FAILED_RETRY_S
     assert took_s > link.copy_s > 3 * JOINER_S
     assert len(members) == len(written) == 1
     assert cluster.mirrors.nodes.get(cluster.keyspace.node(SLOW)) == node

@@ -92,6 +92,11 @@ class ResetRequest(RequestBody):
         description="nodes that are known to be dead: those of `to_confirm` in a dry run (LOSS_NOT_CONFIRMED)",
     )
     dry_run: bool = Field(False, description="only say what would be done and lost")
+    tell_refusals: bool = Field(
+        False,
+        description="with `dry_run` and `partitions`: each of them is returned, with its copies and what is in "
+        "its way; else the first refusal is the answer",
+    )
     shown: list[ShownResetBody] | None = Field(
         None,
         max_length=PARTITIONS_MAX,
@@ -224,12 +229,15 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
                 confirmed_dead=frozenset(request.confirm_dead),
             ),
             dry_run=request.dry_run,
+            tells_refusals=request.tell_refusals,
             origin=current_origin(),
             shown=shown,
         )
     )
     if not request.dry_run:
-        asked = request.model_dump(by_alias=True, exclude={"dry_run", "shown"}, exclude_defaults=True)
+        asked = request.model_dump(
+            by_alias=True, exclude={"dry_run", "tell_refusals", "shown"}, exclude_defaults=True
+        )
         asked |= {"partitions": request.partitions, "empty": request.empty}
         await services.audit.record(Action.RESET_PARTITIONS, found.name, asked)
     bodies = [reset_body(each) for each in resets]

@@ -10,7 +10,6 @@ metastore alone (R1).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping
 
 import structlog
@@ -21,8 +20,9 @@ from rebalance.controllers.clock import Clock
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.planned_resets import not_needed
 from rebalance.controllers.recovery import PartitionRecovery
+from rebalance.controllers.slices import in_slices
 from rebalance.controllers.topology import KnownTopology
-from rebalance.controllers.zone_reading import ZoneReading
+from rebalance.controllers.zone_reading import ZoneReading, why_not_idle
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.recovery import ResetPlan, majority_lost_ms, plan_reset, silent_of
@@ -33,7 +33,6 @@ from rebalance.ports.metastore import Metastore
 
 log = structlog.get_logger(__name__)
 
-PARTITIONS_PER_SLICE = 500
 AGAIN_MS = 1_000
 """Until a zone is looked at again whose survivors did not tell yet how far they go."""
 SILENT_MS = 5_000
@@ -98,22 +97,20 @@ class AutomaticReset:
             self.due.set(zone_id, self._clock.now_ms() + AGAIN_MS)
             return 0
         intent = reading.intent
-        if intent is None or reading.why_not_idle(range(intent.zone.partitions)):
+        if intent is None or await why_not_idle(reading, range(intent.zone.partitions)):
             # It is looked at again when its controller has brought it so far.
             self.due.set(zone_id, None)
             return 0
         plans: dict[PartitionId, ResetPlan] = {}
         times: list[int] = []
-        for number in range(intent.zone.partitions):
-            if number % PARTITIONS_PER_SLICE == 0:
-                # Lets others have the loop: a zone may have many.
-                await asyncio.sleep(0)
-            partition = PartitionId(zone_id, number)
-            planned = self._planned(reading, partition)
-            if isinstance(planned, ResetPlan):
-                plans[partition] = planned
-            elif planned is not None:
-                times.append(planned)
+        async for numbers in in_slices(range(intent.zone.partitions)):
+            for number in numbers:
+                partition = PartitionId(zone_id, number)
+                planned = self._planned(reading, partition)
+                if isinstance(planned, ResetPlan):
+                    plans[partition] = planned
+                elif planned is not None:
+                    times.append(planned)
         reset = await self._carry_out(reading, plans, times)
         self.due.set(zone_id, min(times, default=None))
         await self._recovery.note(reading, [each.partition for each in reset], Origin(reason=self._why(reset)))
@@ -126,8 +123,10 @@ class AutomaticReset:
         serving = await self._recovery.serving(reading, plans)
         done = {}
         for partition, plan in plans.items():
-            if partition in serving:
-                refusal = not_needed(serving[partition])
+            if partition in serving.unasked:
+                times.append(self._clock.now_ms() + AGAIN_MS)
+            elif partition in serving.nodes:
+                refusal = not_needed(serving.nodes[partition])
                 log.info("partition not reset", partition=str(partition), reason=refusal.message)
                 times.append(self._clock.now_ms() + SERVING_MS)
             elif await self._recovery.force(reading, partition, plan):

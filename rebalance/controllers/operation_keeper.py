@@ -305,7 +305,7 @@ class OperationKeeper:
             known = ()
             if before is not None and readable(before, TargetPointer.decode).event_revision == operation.before:
                 stored = await self._targets.read(operation.zone_id, before)
-                known = await asyncio.to_thread(_copies, stored, reading.targets)
+                known = await asyncio.to_thread(_copies, stored, reading)
             self._copies[key] = known
         return known
 
@@ -373,8 +373,9 @@ def _withdrawals(
                 yield decision.transaction
 
 
-def _copies(before: StoredTarget, after: Sequence[Assignments]) -> tuple[int, ...]:
+def _copies(before: StoredTarget, reading: ZoneReading) -> tuple[int, ...]:
     """Raises ValueError for a target that is incomplete."""
+    after = reading.targets
     if before.pointer.partitions != len(after):
         return ()
     counts: dict[tuple[bytes, Assignments], int] = {}

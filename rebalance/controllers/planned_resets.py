@@ -42,28 +42,46 @@ class ShownReset:
     possibly_lost_entries: int
 
 
-def planned_reset(reading: ZoneReading, number: int, terms: ResetTerms) -> PartitionReset:
+def planned_reset(
+    reading: ZoneReading, number: int, terms: ResetTerms, *, tells_all: bool = True
+) -> PartitionReset:
+    """``tells_all``: the copies of a partition that needs no reset, too; most of a zone's do not."""
     data_nodes: Collection[str] = reading.data_nodes.nodes if reading.data_nodes else ()
     mode = reading.intent.zone.consistency_mode if reading.intent is not None else None
     try:
         view = reading.view(PartitionId(reading.zone_id, number))
     except RefusedError as refusal:
         return PartitionReset(number, refusal=refusal)
-    candidates = candidates_of(view, reading.alive)
-    unproven = broken_versions({each.node: reading.etcd_version(each.node) for each in candidates})
+    plan, refused = None, None
     try:
         plan = plan_reset(view, reading.alive, data_nodes, terms)
+        candidates = plan.candidates
     except RefusedError as refusal:
-        return PartitionReset(number, refusal=refusal, candidates=candidates, unproven=unproven)
+        refused = refusal
+        if refusal.kind is ErrorKind.RECOVERY_NOT_NEEDED and not tells_all:
+            return PartitionReset(number, refusal=refusal)
+        candidates = candidates_of(view, reading.alive)
     is_strong = mode is not ConsistencyMode.HIGH_AVAILABILITY
-    to_confirm = plan.dead if is_strong else ()
-    return PartitionReset(number, plan, candidates=candidates, to_confirm=to_confirm, unproven=unproven)
+    return PartitionReset(
+        number,
+        plan,
+        refused,
+        candidates=candidates,
+        to_confirm=plan.dead if plan is not None and is_strong else (),
+        unproven=broken_versions({each.node: reading.etcd_version(each.node) for each in candidates}),
+    )
 
 
 def not_needed(node: str) -> RefusedError:
     """The group serves: the member of ``node`` has answered a linearizable read."""
     message = f"the member on {node} answers with a majority of its group, whatever its records say"
     return RefusedError(ErrorKind.RECOVERY_NOT_NEEDED, message)
+
+
+def not_asked(limit_s: float) -> RefusedError:
+    """It is not known whether the group serves."""
+    message = f"its members were not asked within {limit_s:g} s: ask again, for fewer partitions at once"
+    return RefusedError(ErrorKind.RECOVERY_STATE_ILLEGAL, message)
 
 
 def late_refusal(

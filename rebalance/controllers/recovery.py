@@ -10,6 +10,7 @@ are asked before each reset: one that answers a linearizable read proves that no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,10 +25,12 @@ from rebalance.controllers.planned_resets import (
     check_shown,
     check_terms,
     late_refusal,
+    not_asked,
     not_needed,
     planned_reset,
 )
-from rebalance.controllers.zone_reading import ZoneReader, ZoneReading
+from rebalance.controllers.slices import in_slices
+from rebalance.controllers.zone_reading import ZoneReader, ZoneReading, why_not_idle
 from rebalance.core.guarded_write import decide_on_forced_move
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.operation import Operation, OperationKind
@@ -54,18 +57,38 @@ GUARDED_NODES_MAX = 64
 """Nodes whose absence guards a reset, voters first: etcd takes 128 conditions in one transaction."""
 
 
+ASKED_AT_ONCE = 128
+ASKING_S = 120.0
+"""For so long members are asked before a reset: enough for 5,000 partitions of which nobody answers."""
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionRestart:
     partition: int
     plan: RestartPlan
 
 
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """``nodes``: of partitions that serve, the one whose member has answered. ``unasked``: those for which the
+    time was not enough."""
+
+    nodes: Mapping[PartitionId, str]
+    unasked: frozenset[PartitionId]
+
+
 class PartitionRecovery:
     """Methods raise RefusedError for what is in the way, RECORD_NOT_READABLE among it, and MetastoreError."""
 
     def __init__(
-        self, metastore: Metastore, keyspace: Keyspace, probe: ServingProbe, clock: Clock | None = None
+        self,
+        metastore: Metastore,
+        keyspace: Keyspace,
+        probe: ServingProbe,
+        clock: Clock | None = None,
+        asking_s: float = ASKING_S,
     ) -> None:
+        self._asking_s = asking_s
         self._metastore = metastore
         self._keyspace = keyspace
         self._probe = probe
@@ -83,11 +106,15 @@ class PartitionRecovery:
         terms: ResetTerms = BEST_COPY,
         *,
         dry_run: bool = False,
+        tells_refusals: bool = False,
         origin: Origin = NOBODY_ASKED,
         shown: Collection[ShownReset] | None = None,
     ) -> list[PartitionReset]:
         """Partitions ``numbers``, each of which must need it, or every one of the zone that does. ``origin``
         says who asks. ``shown``: what a dry run has said; None: whatever is lost is accepted.
+
+        ``tells_refusals``: a dry run of ``numbers`` returns each, with what is in its way; else the first that
+        is refused is raised.
 
         All are planned from one reading before the first is written. One that changed meanwhile is read and
         planned again. Raises RefusedError: what ``plan_reset`` raises, PARTITION_NOT_FOUND, CLUSTER_NOT_IDLE,
@@ -96,9 +123,13 @@ class PartitionRecovery:
         check_numbers(zone, numbers)
         check_terms(terms)
         reading = await self.read(zone.zone_id)
-        _check_idle(zone, reading, numbers)
-        planned = self.plan(reading, numbers or range(zone.partitions), terms)
+        await _check_idle(zone, reading, numbers)
+        planned = []
+        async for some in in_slices(numbers or range(zone.partitions)):
+            planned += self.plan(reading, some, terms, tells_all=bool(numbers))
         planned = await self._without_serving(reading, planned)
+        if numbers and dry_run and tells_refusals:
+            return planned
         if numbers:
             for each in planned:
                 if each.refusal is not None:
@@ -150,46 +181,54 @@ class PartitionRecovery:
         await self._metastore.commit(Txn((absent(key),), (Put(key, operation.encode()),)))
 
     def plan(
-        self, reading: ZoneReading, numbers: Iterable[int], terms: ResetTerms = BEST_COPY
+        self,
+        reading: ZoneReading,
+        numbers: Iterable[int],
+        terms: ResetTerms = BEST_COPY,
+        *,
+        tells_all: bool = True,
     ) -> list[PartitionReset]:
-        """Without writing anything, and without asking the groups (``serving``)."""
-        return [planned_reset(reading, number, terms) for number in numbers]
+        """Without writing anything, and without asking the groups (``serving``). Takes the event loop for as
+        long as it takes. ``tells_all``: see ``planned_reset``."""
+        return [planned_reset(reading, number, terms, tells_all=tells_all) for number in numbers]
 
-    async def serving(
-        self, reading: ZoneReading, partitions: Collection[PartitionId]
-    ) -> dict[PartitionId, str]:
-        """Those that take writes whatever records and leases say, and the node whose member has answered. All
-        members are asked, of nodes without a lease too, and all partitions side by side."""
-        answers = await asyncio.gather(
-            *(
-                self._probe.serving(
-                    partition,
-                    {
-                        node: member.client_url
-                        for node, member in reading.view(partition).members.items()
-                        if member.client_url
-                    },
-                )
-                for partition in partitions
-            )
+    async def serving(self, reading: ZoneReading, partitions: Collection[PartitionId]) -> Serving:
+        """Those that take writes whatever records and leases say. All members are asked, of nodes without a
+        lease too; ``ASKED_AT_ONCE`` partitions side by side, all within ``asking_s``."""
+        answers: dict[PartitionId, str] = {}
+        waiting = iter(partitions)
+
+        async def ask() -> None:
+            for partition in waiting:
+                members = reading.view(partition).members.items()
+                urls = {node: member.client_url for node, member in members if member.client_url}
+                answers[partition] = await self._probe.serving(partition, urls)
+
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._asking_s), asyncio.TaskGroup() as tasks:
+                for _ in range(min(ASKED_AT_ONCE, len(partitions))):
+                    tasks.create_task(ask())
+        return Serving(
+            {partition: node for partition, node in answers.items() if node},
+            frozenset(partitions) - answers.keys(),
         )
-        return {partition: node for partition, node in zip(partitions, answers, strict=True) if node}
 
     async def _without_serving(
         self, reading: ZoneReading, planned: Sequence[PartitionReset]
     ) -> list[PartitionReset]:
-        """A partition whose group serves needs no reset."""
-        known = (ErrorKind.RECOVERY_NOT_NEEDED, ErrorKind.RECORD_NOT_READABLE)
-        doubtful = [
-            PartitionId(reading.zone_id, each.partition)
-            for each in planned
-            if each.refusal is None or each.refusal.kind not in known
-        ]
+        """A partition whose group serves needs no reset. What is refused anyway is not asked."""
+        doubtful = [PartitionId(reading.zone_id, each.partition) for each in planned if each.plan is not None]
+        if not doubtful:
+            return list(planned)
         serving = await self.serving(reading, doubtful)
         found = []
         for each in planned:
-            node = serving.get(PartitionId(reading.zone_id, each.partition))
-            found.append(each if node is None else each.refused(not_needed(node)))
+            partition = PartitionId(reading.zone_id, each.partition)
+            if partition in serving.nodes:
+                each = each.refused(not_needed(serving.nodes[partition]))
+            elif partition in serving.unasked:
+                each = each.refused(not_asked(self._asking_s))
+            found.append(each)
         return found
 
     async def restart(
@@ -213,14 +252,14 @@ class PartitionRecovery:
             message = f"there is no node {', '.join(unknown)}; there are {', '.join(sorted(known)) or 'none'}"
             raise RefusedError(ErrorKind.NODE_NOT_FOUND, message)
         plans = []
-        for number in numbers or range(zone.partitions):
-            view = reading.view(PartitionId(zone.zone_id, number))
-            try:
-                plans.append(
-                    PartitionRestart(number, plan_restart(view, reading.alive, nodes, cleanup=cleanup))
-                )
-            except RefusedError as refusal:
-                raise _of_partition(number, refusal) from refusal
+        async for some in in_slices(numbers or range(zone.partitions)):
+            for number in some:
+                view = reading.view(PartitionId(zone.zone_id, number))
+                try:
+                    plan = plan_restart(view, reading.alive, nodes, cleanup=cleanup)
+                except RefusedError as refusal:
+                    raise _of_partition(number, refusal) from refusal
+                plans.append(PartitionRestart(number, plan))
         if not dry_run:
             for each in plans:
                 await self._write_restart(PartitionId(zone.zone_id, each.partition), each.plan)
@@ -273,7 +312,7 @@ class PartitionRecovery:
             if await self.force(reading, partition, reset.plan):
                 return replace(reset, written=True)
             reading = await self.read(zone.zone_id)
-            _check_idle(zone, reading, (reset.partition,))
+            await _check_idle(zone, reading, (reset.partition,))
             (reset,) = await self._without_serving(reading, self.plan(reading, (reset.partition,), terms))
             refusal = late_refusal(reset, reading, accepted, terms)
             if refusal is not None:
@@ -309,11 +348,11 @@ def check_numbers(zone: Zone, numbers: Sequence[int]) -> None:
         raise RefusedError(ErrorKind.PARTITION_NOT_FOUND, message)
 
 
-def _check_idle(zone: Zone, reading: ZoneReading, numbers: Sequence[int]) -> None:
+async def _check_idle(zone: Zone, reading: ZoneReading, numbers: Sequence[int]) -> None:
     if reading.data_nodes is not None and not reading.data_nodes.nodes:
         message = f"zone {zone.name} has no data node now"
         raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, message)
-    why = reading.why_not_idle(numbers or range(zone.partitions))
+    why = await why_not_idle(reading, numbers or range(zone.partitions))
     if not why and reading.intent is not None and reading.intent.zone != zone:
         why = "its newest change is not published yet"
     if why:

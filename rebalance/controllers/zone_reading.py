@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId, ZoneIntent
+from rebalance.controllers.slices import in_slices
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.epoch import EpochRecord, event_revision, split_event_revision
 from rebalance.core.guarded_write import Observed, decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.move_status import PartitionView, given_up_of
-from rebalance.core.readable import RecordNotReadableError, readable
+from rebalance.core.readable import read, readable
 from rebalance.core.records import ConfigurationRecord, GivenUpRecord, KeptRecord, MemberRecord, NodeRecord
 from rebalance.core.target import StoredTarget, TargetPointer, is_target_of
 from rebalance.core.txn import Compare, Get, KeyValue, Txn, unchanged
 from rebalance.ports.metastore import Metastore
 
+KEYS = 2_000
+"""Keys that are sorted into a reading at once."""
 KEPT = "kept/"
 """``Keyspace.kept_copies`` of a partition, below the partition."""
 
@@ -39,15 +42,24 @@ class ZoneReading:
     guards: tuple[Compare, ...]
     keys: dict[str, KeyValue]
     members: dict[PartitionId, dict[str, KeyValue]]
-    targets: tuple[Assignments, ...] = field(default=())
+    target: StoredTarget | None = None
+    rows: Sequence[bytes] = ()
+    """Of ``target``, a partition each."""
     given_up: dict[PartitionId, KeyValue] = field(default_factory=dict)
     kept: dict[PartitionId, dict[str, KeyValue]] = field(default_factory=dict)
     nodes: dict[str, KeyValue] = field(default_factory=dict)
+    _versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def event(self) -> int:
         """The event revision of what is decided from this reading."""
         return event_revision(self.epoch.epoch, self.revision)
+
+    @property
+    def targets(self) -> tuple[Assignments, ...]:
+        """Of all partitions; empty: the zone was not placed yet. Takes long for many. Raises
+        RecordNotReadableError."""
+        return tuple(self.target.assignments()) if self.target is not None else ()
 
     def observed(self, partition: PartitionId) -> Observed:
         keys = self.keyspace.partition(partition)
@@ -59,7 +71,7 @@ class ZoneReading:
         configuration = self.keys.get(seen.keys.configuration)
         processed = readable(seen.trigger, decode_trigger) or 0
         return PartitionView(
-            target=self.targets[partition.partition] if self.targets else None,
+            target=self._target_of(partition),
             stable=_assignments(seen.stable),
             pending=_assignments(seen.pending),
             planned=_assignments(seen.planned),
@@ -77,11 +89,14 @@ class ZoneReading:
 
     def etcd_version(self, node: str) -> str:
         """Of what the living ``node`` runs its members with; empty: it has not said, or nobody can read it."""
-        item = self.nodes.get(node)
-        try:
-            return readable(item, NodeRecord.decode).etcd if item is not None else ""
-        except RecordNotReadableError:
-            return ""
+        known = self._versions.get(node)
+        if known is None:
+            record = read(self.nodes.get(node), NodeRecord.decode)
+            known = self._versions[node] = record.etcd if isinstance(record, NodeRecord) else ""
+        return known
+
+    def _target_of(self, partition: PartitionId) -> Assignments | None:
+        return self.target.assignments_of(self.rows[partition.partition]) if self.target is not None else None
 
     def why_not_idle(self, numbers: Iterable[int]) -> str:
         """What of the zone is not carried out yet; empty: its partitions know the newest target."""
@@ -97,6 +112,16 @@ class ZoneReading:
             if trigger is None or readable(trigger, decode_trigger) < self.pointer.event_revision:
                 return f"partition {number} has not taken up the newest target yet"
         return ""
+
+
+async def why_not_idle(reading: ZoneReading, numbers: Sequence[int]) -> str:
+    """``ZoneReading.why_not_idle`` of many partitions, a slice at a time."""
+    why = reading.why_not_idle(())
+    async for some in in_slices(numbers):
+        why = why or reading.why_not_idle(some)
+        if why:
+            break
+    return why
 
 
 class ZoneReader:
@@ -115,15 +140,19 @@ class ZoneReader:
         intent, data_nodes, pointer, epoch = (result.only(index) for index in range(len(names)))
         partitions = await self._metastore.range(keys.zone_partitions(zone_id))
         members: dict[PartitionId, dict[str, KeyValue]] = {}
-        for item in (await self._metastore.range(keys.zone_members(zone_id))).items:
-            parsed = keys.parse_member(item.key)
-            if parsed is not None:
-                members.setdefault(parsed[0], {})[parsed[1]] = item
+        async for items in in_slices((await self._metastore.range(keys.zone_members(zone_id))).items, KEYS):
+            for item in items:
+                parsed = keys.parse_member(item.key)
+                if parsed is not None:
+                    members.setdefault(parsed[0], {})[parsed[1]] = item
         kept: dict[PartitionId, dict[str, KeyValue]] = {}
-        for item in partitions.items:
-            parsed = keys.parse_partition(item.key)
-            if parsed is not None and parsed[1].startswith(KEPT):
-                kept.setdefault(parsed[0], {})[parsed[1].removeprefix(KEPT)] = item
+        found: dict[str, KeyValue] = {}
+        async for items in in_slices(partitions.items, KEYS):
+            for item in items:
+                found[item.key] = item
+                parsed = keys.parse_partition(item.key) if KEPT in item.key else None
+                if parsed is not None and parsed[1].startswith(KEPT):
+                    kept.setdefault(parsed[0], {})[parsed[1].removeprefix(KEPT)] = item
         given_up = await self._metastore.range(keys.zone_given_up(zone_id))
         nodes = await self._metastore.range(keys.nodes)
         reading = ZoneReading(
@@ -136,10 +165,10 @@ class ZoneReader:
             pointer=readable(pointer, TargetPointer.decode),
             alive=frozenset(item.key.removeprefix(keys.nodes) for item in nodes.items),
             guards=tuple(
-                unchanged(name, found.mod_revision if found else 0)
-                for name, found in zip(names, (intent, data_nodes, pointer, epoch), strict=True)
+                unchanged(name, item.mod_revision if item else 0)
+                for name, item in zip(names, (intent, data_nodes, pointer, epoch), strict=True)
             ),
-            keys={item.key: item for item in partitions.items},
+            keys=found,
             members=members,
             given_up={
                 partition: item
@@ -153,9 +182,7 @@ class ZoneReader:
             chunks = await self._metastore.range(keys.target(zone_id, reading.pointer.event_revision))
             target = StoredTarget(reading.pointer, tuple(item.value for item in chunks.items))
             try:
-                reading.targets = tuple(target.assignments())
-            except RecordNotReadableError:
-                raise
+                reading.target, reading.rows = target, target.rows()
             except ValueError as error:
                 # Replaced since the pointer was read.
                 message = "its newest target was replaced just now"

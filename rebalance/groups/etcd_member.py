@@ -418,7 +418,8 @@ def _lists_itself(peer_url: str, name: str, tls: TlsFiles | None) -> bool:
     try:
         context = tls.context() if tls else None
         with urllib.request.urlopen(f"{peer_url}/members", timeout=1.0, context=context) as answer:
-            members = json.load(answer)
+            # null of a member that knows nobody: it was restarted before it had its copy.
+            members = json.load(answer) or ()
     except (OSError, ValueError):
         return False
     return any(each.get("name") == name and peer_url in each.get("peerURLs", ()) for each in members)

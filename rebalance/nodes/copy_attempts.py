@@ -3,7 +3,8 @@ when the next attempt may begin.
 
 An attempt counts when something went wrong with it. Two ends are ordinary and do not count: a group that wants
 its members connected for a while first, and a copy that has not caught up within one attempt while it still has
-time (``CopyRules.copy_s``): the next attempt continues where it stands. A partition that is told as failed is
+time (``CopyRules.copy_s``): the next attempt continues where it stands. Nor does one whose member has not
+started yet while its copy arrives; what went wrong before is over then. A partition that is told as failed is
 tried again seldom, and at once when somebody asks for it or when its circumstances have changed, so nothing is
 stuck for good.
 """
@@ -23,6 +24,8 @@ COPY_S = 10 * 24 * 60 * 60
 RETRY_MAX_S = 2.0
 RETRY = Backoff(0.2, RETRY_MAX_S, growth=1.5)
 FAILED_RETRY_S = 10.0
+ARRIVES_S = 15.0
+"""A copy that has grown so short a time ago arrives: nodes publish a figure every 5 s."""
 
 ORDINARY = frozenset((FailureCode.UNHEALTHY_CLUSTER, FailureCode.SUPERSEDED, FailureCode.CANCELLED))
 
@@ -65,6 +68,10 @@ class CopyAttempts:
     """When the copy that goes on was begun, as far as this leader knows."""
     not_before_s: float = 0.0
     failure: ReconfigurationFailure | None = None
+    copied: int = 0
+    """By what joiners said when the last attempt ended (``MemberRecord.copied``)."""
+    grown_at_s: float | None = None
+    """When that was more than before."""
     circumstances: Circumstances | None = None
 
     def is_failed(self, rules: CopyRules) -> bool:
@@ -83,13 +90,24 @@ class CopyAttempts:
         return replace(self, circumstances=circumstances, counted=0, since_s=now_s, not_before_s=0.0)
 
     def after_failure(
-        self, failure: ReconfigurationFailure, now_s: float, rules: CopyRules, chance: float = 0.0
+        self,
+        failure: ReconfigurationFailure,
+        now_s: float,
+        rules: CopyRules,
+        chance: float = 0.0,
+        *,
+        copied: int = 0,
     ) -> CopyAttempts:
-        """``failure`` ended the attempt that ran. ``chance``: ``Backoff.delay_s``."""
+        """``failure`` ended the attempt that ran. ``chance``: ``Backoff.delay_s``. ``copied``: so much by what
+        joiners say now; one that has nothing says 1."""
         since_s = now_s if self.since_s is None else self.since_s
         counted = self.counted
         out_of_time = now_s - since_s > rules.copy_s
-        if out_of_time or failure.code not in {*ORDINARY, FailureCode.CATCH_UP_TIMEOUT}:
+        grown_at_s = now_s if copied > max(self.copied, 1) else self.grown_at_s
+        arrives = grown_at_s is not None and now_s - grown_at_s < ARRIVES_S
+        if arrives and not out_of_time and failure.code is FailureCode.MEMBER_NOT_STARTED:
+            counted = 0
+        elif out_of_time or failure.code not in {*ORDINARY, FailureCode.CATCH_UP_TIMEOUT}:
             counted, since_s = counted + 1, now_s
         retry = self.retry.failed()
         pause_s = FAILED_RETRY_S
@@ -104,6 +122,8 @@ class CopyAttempts:
             since_s=since_s,
             not_before_s=now_s + pause_s,
             failure=failure,
+            copied=copied,
+            grown_at_s=grown_at_s,
         )
 
     def told(self, cause: str, rules: CopyRules) -> str:

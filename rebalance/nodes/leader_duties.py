@@ -277,7 +277,8 @@ class LeaderDuties:
             return
         drive = self._drives.setdefault(partition, _Drive())
         before, rules = drive.attempts, self._rules()
-        drive.attempts = before.after_failure(failure, _now_s(), rules, self._random.random())
+        copied = sum(each.value.copied for each in self._mirrors.shown(partition).records.values())
+        drive.attempts = before.after_failure(failure, _now_s(), rules, self._random.random(), copied=copied)
         if drive.attempts.becomes_failed(before, rules):
             self._failure_handler(partition, failure)
         self._wake(partition)

@@ -20,6 +20,7 @@ class Duty(Enum):
     JOIN = "JOIN"
     RESTART = "RESTART"
     REINCARNATE = "REINCARNATE"  # the group removed this member and wants one here again: new data, new ports
+    REPLACE_JOINER = "REPLACE_JOINER"  # the same, of one that never answered and cannot learn of its removal
     FENCE = "FENCE"  # stop it and keep its data: recovery founds the group on another node
     FOUND_ALONE = "FOUND_ALONE"  # recovery founds the group on this node, with the data that it has
     FOUND_FROM_MIRROR = "FOUND_FROM_MIRROR"  # the same with the data of its mirror: it has no member
@@ -85,6 +86,8 @@ def decide_member(
             return MemberDecision(Duty.RESTART, status.reason)
         case MemberLife.RUNNING:
             return MemberDecision(Duty.NOTHING, status.reason)
+        case MemberLife.STARTING if _is_removed_joiner(view, node, status):
+            return MemberDecision(Duty.REPLACE_JOINER, "LEFT: removed by its group before it has ever answered")
         case MemberLife.STARTING:
             return MemberDecision(Duty.NOTHING)
 
@@ -140,6 +143,16 @@ def _is_of_no_use(status: MemberStatus, group: GroupRecord | None) -> bool:
 def _is_out(view: PartitionView, peer_url: str) -> bool:
     """The group runs without this member: what it may have voted for no longer counts."""
     return view.configuration is not None and view.listed(peer_url) is None
+
+
+def _is_removed_joiner(view: PartitionView, node: str, status: MemberStatus) -> bool:
+    """A member that was restarted before it had its copy knows no peer, and nobody tells it that it is out.
+
+    It was started by a list that had it, so that a list without it is a later one. A voter may be in neither
+    when a metastore has gone back in time: what has ever answered, or votes by stable, is left alone.
+    """
+    votes = view.stable is not None and node in view.stable.value.peers
+    return status.received > 0 and not votes and _is_out(view, status.endpoints.peer_url)
 
 
 def _not_assigned(view: PartitionView, node: str, status: MemberStatus | None) -> MemberDecision:

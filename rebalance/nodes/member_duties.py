@@ -37,6 +37,8 @@ _STATES = {
 }
 DATALESS = frozenset((MemberLife.RESERVED, MemberLife.REMOVED, MemberLife.DATA_LOST))
 FOUNDS = (Duty.FOUND_ALONE, Duty.FOUND_FROM_MIRROR, Duty.FOUND_EMPTY)
+REMOVED_S = 2.0
+"""A new leader may publish a list from before its first commit: for so long it says the same of a joiner."""
 ACTED_S = 0.1
 PAUSE_S = 0.5
 
@@ -69,6 +71,7 @@ class MemberDuties:
         self._recovery = RecoveryDuties(node, metastore, keyspace, host, mirrors)
         self._kept = KeptCopies(node, metastore, keyspace, host, records)
         self._given_up = GivenUpCopies(node, metastore, keyspace, host, records, removals)
+        self._removed_since: dict[PartitionId, float] = {}
 
     async def tend(self, view: PartitionView) -> tuple[MemberStatus | None, float | None]:
         """The member's status after one duty, and when to look again at the latest (None: nothing is left)."""
@@ -83,6 +86,8 @@ class MemberDuties:
         decision = decide_member(view, self._node, status, has_mirror=has_mirror)
         if decision.duty in (Duty.BOOTSTRAP, Duty.JOIN):
             decision = self._with_engine(view, decision)
+        if decision.duty is not Duty.REPLACE_JOINER:
+            self._removed_since.pop(partition, None)
         match decision.duty:
             case Duty.NOTHING if status is None:
                 return None, None
@@ -95,6 +100,8 @@ class MemberDuties:
                 await self._kept.discard(view)
                 return None, ACTED_S
             case Duty.REINCARNATE:
+                return None, await self._reincarnate(view, status)
+            case Duty.REPLACE_JOINER if status is not None and await self._is_removed(partition, status):
                 return None, await self._reincarnate(view, status)
             case Duty.RESERVE:
                 return None, await self._reserve(partition)
@@ -195,6 +202,15 @@ class MemberDuties:
         await self._records.write_member(partition, None)
         await self._host.stop(partition, destroy=True)
         return 0.0
+
+    async def _is_removed(self, partition: PartitionId, status: MemberStatus) -> bool:
+        """Whether the group has been without this member for ``REMOVED_S``, by the word of a metastore that did
+        not go back in time."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._removed_since.setdefault(partition, now_s) < REMOVED_S:
+            return False
+        removal = await self._removals.judge(partition, lambda _: False, status.endpoints.peer_url)
+        return removal.verdict is Verdict.MAY_GO
 
     async def _clean_up(
         self, view: PartitionView, status: MemberStatus | None

@@ -189,7 +189,8 @@ class MemberStatus:
     founding_revision: int = 0
     """Data revision that this member founded the group of its generation with; 0 where it did not."""
     received: int = 0
-    """While it catches up, whether it answers or not: bytes and entries so far; 0: it does not."""
+    """While it catches up, whether it answers or not: bytes and entries so far; 0: it does not. Of one that is
+    STARTING it is above 0 only where that was started to join a running group and has never answered."""
 
 
 class GroupListener(Protocol):

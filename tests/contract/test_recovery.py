@@ -206,6 +206,14 @@ async def test_a_group_with_a_majority_is_not_asked(world: RecoveryWorld) -> Non
     assert world.probe.asked == []
 
 
+async def test_a_group_that_could_not_be_reset_is_not_asked(world: RecoveryWorld) -> None:
+    await world.leave("a", "b")
+    assert (
+        await refused(world, 0, terms=ResetTerms(source="b"), dry_run=True)
+    ).kind is ErrorKind.NODE_SET_ILLEGAL
+    assert world.probe.asked == []
+
+
 async def test_the_loss_of_a_strong_zone_is_confirmed(world: RecoveryWorld) -> None:
     """R1: the exact names are asked for; a dry run says which."""
     await world.leave("a", "c")

@@ -22,8 +22,10 @@ HERE = (5, 11, frozenset(("n1", "n2")))
 CODES = [code for code in FailureCode if code not in (FailureCode.LEADER_STEPPED_DOWN, FailureCode.CATCHING_UP)]
 
 
-def failed(attempts: CopyAttempts, code: FailureCode, now_s: float, rules: CopyRules = RULES) -> CopyAttempts:
-    return attempts.after_failure(ReconfigurationFailure(code, ""), now_s, rules)
+def failed(
+    attempts: CopyAttempts, code: FailureCode, now_s: float, rules: CopyRules = RULES, *, copied: int = 0
+) -> CopyAttempts:
+    return attempts.after_failure(ReconfigurationFailure(code, ""), now_s, rules, copied=copied)
 
 
 def test_defaults() -> None:
@@ -61,6 +63,37 @@ def test_a_copy_that_takes_too_long_has_failed() -> None:
         attempts = failed(attempts, FailureCode.CATCH_UP_TIMEOUT, 15.0 * look)
         counts.append(attempts.counted)
     assert counts == [0, 0, 0, 0, 1, 1, 1, 1, 1, 2]
+
+
+NOT_STARTED = FailureCode.MEMBER_NOT_STARTED
+
+
+def test_a_copy_that_arrives_has_not_failed() -> None:
+    """M3: its member starts only once it is whole. What went wrong before is over, and the next attempt is
+    soon; no attempt that fails for another cause is forgiven, and none once the copy's time is over."""
+    attempts = CopyAttempts().under(HERE, 0.0)
+    for number in range(1, 4):
+        attempts = failed(attempts, NOT_STARTED, 15.0 * number, copied=1)
+    assert attempts.is_failed(RULES)
+    attempts = failed(attempts, NOT_STARTED, 56.0, copied=20)
+    assert attempts.counted == 0
+    assert attempts.not_before_s <= 56.0 + RETRY_MAX_S
+    assert failed(attempts, FailureCode.REFUSED, 58.0, copied=30).counted == 1
+    rules = CopyRules(3, COPY_S)
+    for number in range(1, 100):
+        attempts = failed(attempts, NOT_STARTED, 56.0 + 15.0 * number, rules, copied=20 + number)
+        assert attempts.counted == 0
+    assert failed(attempts, NOT_STARTED, 2.0 * COPY_S, rules, copied=999).counted == 1
+
+
+def test_a_copy_that_arrives_no_more_fails_as_ever() -> None:
+    """VOL-098; a copy that begins from nothing again and again is none that arrives."""
+    attempts = failed(CopyAttempts().under(HERE, 0.0), NOT_STARTED, 15.0, copied=20)
+    counts = []
+    for number, copied in enumerate((20, 20, 5, 5, 5), 2):
+        attempts = failed(attempts, NOT_STARTED, 15.0 * number, copied=copied)
+        counts.append(attempts.counted)
+    assert counts == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

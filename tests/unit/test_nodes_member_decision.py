@@ -171,6 +171,31 @@ def test_the_record_of_a_member_that_left_does_not_hold_up_its_successor() -> No
         assert decide_member(still_counted, "a", later).duty is Duty.REPORT_DATA_LOST
 
 
+@pytest.mark.parametrize(
+    ("seen", "received", "duty"),
+    [
+        (view("b", "ab", started="ab", listed="b"), 1, Duty.REPLACE_JOINER),
+        (view("bc", "abc", started="abc", listed="bc"), 9, Duty.REPLACE_JOINER),
+        # Its group has it, as whatever, or has published nothing.
+        (view("b", "ab", started="ab", listed="ab", learning="a"), 9, Duty.NOTHING),
+        (view("b", "ab", started="ab", listed="ab"), 9, Duty.NOTHING),
+        (view("b", "ab", started="ab"), 9, Duty.NOTHING),
+        # It has answered, or was one of the first members: it may have voted, and the metastore may be old.
+        (view("b", "ab", started="ab", listed="b"), 0, Duty.NOTHING),
+        (view("ab", started="ab", listed="b"), 9, Duty.NOTHING),
+        (view("ab", "b", started="ab", listed="b"), 9, Duty.NOTHING),
+        # Nobody wants it here any more.
+        (view("b", started="ab", listed="b"), 9, Duty.CLEAN_UP),
+    ],
+)
+def test_a_joiner_that_was_removed_before_it_ever_answered(
+    seen: PartitionView, received: int, duty: Duty
+) -> None:
+    """M1: restarted in mid-copy it knows no peer, and would wait for its group for ever."""
+    status = MemberStatus(MemberLife.STARTING, MemberEndpoints(url("a"), "c"), received=received)
+    assert decide_member(seen, "a", status).duty is duty
+
+
 GROUP = {"started": "abc", "listed": "abc", "founded": "abc"}
 
 

@@ -7,37 +7,27 @@ transaction is read and decided in one step and committed in another. The rules 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
-
 from rebalance.core.assignments import Assignments
 from rebalance.core.group_steps import (
     AddLearner,
     Done,
-    GroupView,
     MoveLeader,
-    ObservedMember,
     Promote,
     Remove,
     Step,
-    stage_of,
     touches_voters,
 )
-from rebalance.core.guarded_write import Decision
-from rebalance.core.records import MemberRole, Stage
-from tests.model.rules import assigned, broken_rule, learning
+from tests.model.decided import Decided, stage_in, view_of
+from tests.model.rules import assigned, broken_rest, broken_rule, learning
 from tests.model.store import (
     LOCK,
     PENDING,
     PLANNED,
     STABLE,
-    Nodes,
-    Store,
     commit,
     highest,
-    learners_in,
-    observed_in,
+    joiners_in,
     voters_in,
-    write_of,
 )
 from tests.model.world import (
     REAL,
@@ -64,10 +54,8 @@ Move = tuple[str, str, State]
 class Protocol:
     def __init__(self, scope: Scope, decisions: Decisions = REAL) -> None:
         self._scope = scope
-        self._decisions = decisions
         self._locks = scope.strategy.locks_pending
-        self._decide = cache(self._decided)
-        self._step = cache(self._next_step)
+        self._decided = Decided(scope, decisions)
 
     def successors(self, state: State) -> Iterator[Move]:
         for name, reached in self._moves(state):
@@ -83,7 +71,7 @@ class Protocol:
         for handler in state.handlers:
             todo = handler.todo
             for event in range(state.published):
-                if todo & 1 << event and not self._decide(Kind.TRIGGER, store, event + 1, b"").write:
+                if todo & 1 << event and self._decided.is_outdated(store, event + 1):
                     todo &= ~(1 << event)
             handlers.append(Handler(todo, handler.crashes, alive(handler.doing, store)))
         return state._replace(
@@ -94,16 +82,8 @@ class Protocol:
         )
 
     def at_rest(self, state: State) -> str:
-        """No event is left, nothing runs: the last target must be what is stable, and nothing else is there."""
-        wanted = self._scope.targets[-1]
-        stable = Assignments.decode(state.store[STABLE][0] or b"")
-        if stable != wanted or state.voters != frozenset(wanted.peers):
-            return "the last target is not reached"
-        if any(state.store[slot][0] is not None for slot in (PENDING, PLANNED, LOCK)) or state.learners:
-            return "work is left when nothing is requested"
-        if state.mirrors != frozenset(wanted.learners):
-            return "the last target's learners have no mirrors, or others have"
-        return "" if state.running == state.voters else "a member runs that nobody needs"
+        """No event is left, nothing runs: see ``broken_rest``."""
+        return broken_rest(state, self._scope)
 
     def _moves(self, state: State) -> Iterator[tuple[str, State]]:
         yield from self._events(state)
@@ -142,9 +122,9 @@ class Protocol:
         if doing is None:
             for event in range(state.published):
                 if handler.todo & 1 << event:
-                    found = self._decide(Kind.TRIGGER, state.store, event + 1, b"")
-                    done = handler.todo & ~(1 << event)
-                    after = handler._replace(doing=found) if found.write else handler._replace(todo=done)
+                    # A cancel that comes too late now is asked for again, until its target has ended.
+                    found = self._decided.on_event(state, event + 1)
+                    after = handler._replace(doing=found) if found.write else handler
                     yield f"handler {number} reads for event {event + 1}", with_handler(state, number, after)
             return
         idle = handler._replace(doing=None)
@@ -154,7 +134,8 @@ class Protocol:
             yield f"handler {number} is refused", with_handler(state, number, idle)
         else:
             after = idle._replace(todo=handler.todo & ~(1 << (doing.number - 1)))
-            yield f"handler {number} commits {_name(doing)}", with_handler(committed, number, after)
+            for more, reached in self._with_call(state, committed, doing):
+                yield f"handler {number} commits {_name(doing)}{more}", with_handler(reached, number, after)
 
     # The agent beside the leader: it reads pending, asks the group, and answers the group's questions.
 
@@ -177,6 +158,11 @@ class Protocol:
             yield "agent reads what is wanted now", state._replace(agent=Doing(Kind.ASK, token, wanted, None))
         if self._scope.strategy.value == "cancel" and pending is not None:
             yield from self._cancel(state, token)
+        gone = joiners_in(state.store) & state.silent & self._scope.mortal
+        if gone:
+            found = self._decided.on_joiners_gone(state, gone)
+            if found.write:
+                yield f"agent gives up {''.join(sorted(gone))}", state._replace(agent=found)
 
     def _agent_goes_on(self, state: State, doing: Doing) -> Iterator[tuple[str, State]]:
         idle = state._replace(agent=None)
@@ -196,7 +182,8 @@ class Protocol:
             committed = committed._replace(change=left if same else None)
         elif doing.kind == Kind.APPLIED:
             committed = committed._replace(change=None)
-        yield f"agent commits {_name(doing)}", committed
+        for more, reached in self._with_call(idle, committed, doing):
+            yield f"agent commits {_name(doing)}{more}", reached
 
     def _ask(self, state: State, doing: Doing) -> State:
         change = state.change
@@ -217,7 +204,8 @@ class Protocol:
             return
         if state.change is not None:
             state = state._replace(change=None, learners=frozenset(), synced=frozenset())
-        yield "agent cancels", state._replace(agent=self._with_write(Kind.CANCELLED, state, token))
+        found = self._decided.decide(Kind.CANCELLED, state.store, token)
+        yield "agent cancels", state._replace(agent=found if found.write else None)
 
     # The group.
 
@@ -230,9 +218,13 @@ class Protocol:
         if state.faults.failures:
             faults = state.faults._replace(failures=state.faults.failures - 1)
             yield "the change fails", state._replace(change=None, faults=faults)
-        step = self._step_of(state, change.target)
+        step = self._decided.step(state)
         copies = isinstance(step, Promote) and step.peer_url not in state.synced
-        if copies or not touches_voters(step, self._view(state, frozenset())):
+        touches = not copies and touches_voters(step, view_of(state))
+        if touches and change.cleared and change.token and change.token != state.store[PENDING][1]:
+            # Asked for the intention, or refused by the hook: pending was called back or went on without one.
+            yield "the change is superseded", state._replace(change=None)
+        elif not touches:
             if change.cleared and self._locks and change.token:
                 unlock = self._unlock(state)
                 without = state._replace(change=change._replace(cleared=False))
@@ -240,7 +232,7 @@ class Protocol:
             elif isinstance(step, AddLearner | Remove):
                 yield repr(step), self._taken(state, step)
         elif not change.cleared:
-            asked = self._decide(Kind.CAUGHT_UP, state.store, change.token, self._term(state))
+            asked = self._decided.decide(Kind.CAUGHT_UP, state.store, change.token, self._term(state))
             # Superseded: the change waits for the new list.
             after = state._replace(agent=asked) if asked.write else state._replace(change=None)
             yield "caught up", after
@@ -253,7 +245,7 @@ class Protocol:
         if not change.token:
             yield "back at stable", state._replace(change=None)
             return
-        found = self._decide(Kind.APPLIED, state.store, 0, change.target)
+        found = self._decided.decide(Kind.APPLIED, state.store, 0, change.target)
         reported = state._replace(applied=voters_in(change.target))
         after = reported._replace(agent=found) if found.write else reported._replace(change=None)
         yield f"{_nodes(change.target)} applied", after
@@ -261,33 +253,51 @@ class Protocol:
     def _taken(self, state: State, step: Step) -> State:
         match step:
             case AddLearner(node):
-                return state._replace(learners=state.learners | {node}, running=state.running | {node})
+                running = state.running | ({node} - state.silent)
+                return state._replace(learners=state.learners | {node}, running=running)
             case Promote(node):
                 return without_learner(state, node)._replace(voters=state.voters | {node})
             case Remove(node):
                 return without_learner(state, node)._replace(voters=state.voters - {node})
             case MoveLeader(candidates):
                 return state._replace(leader=candidates[0], change=None)
-        raise AssertionError(f"nothing is down here, and {step} was asked for")
+        raise AssertionError(f"{step} takes nothing but time")
 
     def _elections(self, state: State) -> Iterator[tuple[str, State]]:
         """Another member leads, or the same one after a restart. What the old leader's agent had decided may
         still be committed; one membership call of the old leader may still land."""
-        faults = state.faults._replace(elections=state.faults.elections - 1)
+        left = state.faults._replace(elections=state.faults.elections - 1)
         deposed = state.agent if state.agent is not None and state.agent.write else None
-        for leader in sorted(state.voters):
-            elected = state._replace(
-                leader=leader, change=None, agent=None, deposed=deposed, faults=faults, synced=frozenset()
-            )
+        before = state._replace(change=None, agent=None, deposed=deposed, faults=left, synced=frozenset())
+        stale = self._stale_call(state)
+        for leader in sorted(state.voters - state.silent):
+            elected = before._replace(leader=leader)
             yield f"{leader} is elected", elected
-            if state.change is None or not faults.stale_steps:
-                continue
-            step = self._step_of(state, state.change.target)
-            touches = touches_voters(step, self._view(state, frozenset()))
-            if isinstance(step, AddLearner | Promote | Remove) and (state.change.cleared or not touches):
-                left = faults._replace(stale_steps=faults.stale_steps - 1)
-                stale = StaleStep(type(step).__name__, step.peer_url)
-                yield f"{leader} is elected, {step} on its way", elected._replace(stale=stale, faults=left)
+            if stale is not None:
+                faults = left._replace(stale_steps=left.stale_steps - 1)
+                yield f"{leader} is elected, {stale} on its way", elected._replace(stale=stale, faults=faults)
+
+    def _stale_call(self, state: State) -> StaleStep | None:
+        """What the leader may have sent last, and nobody waits for any more."""
+        change = state.change
+        if change is None or not state.faults.stale_steps:
+            return None
+        step = self._decided.step(state)
+        if not isinstance(step, AddLearner | Promote | Remove):
+            return None
+        is_sent = change.cleared or not touches_voters(step, view_of(state))
+        return StaleStep(type(step).__name__, step.peer_url) if is_sent else None
+
+    def _with_call(self, before: State, after: State, doing: Doing) -> Iterator[tuple[str, State]]:
+        """Pending was replaced under a change that touches voters: its last call may be on its way."""
+        yield "", after
+        if doing.kind not in (Kind.CALL_BACK, Kind.GIVE_UP) or after.stale is not None:
+            return
+        change, stale = before.change, self._stale_call(before)
+        is_late = change is not None and change.cleared and change.token == before.store[PENDING][1]
+        if is_late and stale is not None and after.store[PENDING] != before.store[PENDING]:
+            faults = after.faults._replace(stale_steps=after.faults.stale_steps - 1)
+            yield f", {stale} on its way", after._replace(stale=stale, faults=faults)
 
     def _members(self, state: State) -> Iterator[tuple[str, State]]:
         """A learner is in sync some time; a node stops its member when neither the assignments nor the group
@@ -297,6 +307,7 @@ class Protocol:
         for node in sorted(state.synced & self._scope.dying):
             silent = state.silent | {node}
             yield f"{node} falls silent", state._replace(synced=state.synced - {node}, silent=silent)
+        yield from self._deaths(state)
         needed = assigned(state.store) | state.voters | state.learners
         for node in sorted(state.running - needed):
             yield f"{node} stops", state._replace(running=state.running - {node})
@@ -305,6 +316,21 @@ class Protocol:
             yield f"{node}'s mirror runs", state._replace(mirrors=state.mirrors | {node})
         for node in sorted(state.mirrors - wanted):
             yield f"{node}'s mirror goes", state._replace(mirrors=state.mirrors - {node})
+
+    def _deaths(self, state: State) -> Iterator[tuple[str, State]]:
+        """At any stage. A node that takes its group's majority with it is a loss and no move (M11)."""
+        for node in sorted(self._scope.mortal & (assigned(state.store) | state.learners) - state.silent):
+            silent = state.silent | {node}
+            if 2 * len(state.voters - silent) <= len(state.voters):
+                continue
+            after = state._replace(
+                synced=state.synced - {node}, running=state.running - {node}, silent=silent
+            )
+            if node != state.leader:
+                yield f"{node} dies", after
+            elif state.faults.elections:
+                for name, reached in self._elections(after):
+                    yield f"{node} dies and {name}", reached
 
     # What comes late.
 
@@ -321,7 +347,8 @@ class Protocol:
             yield f"{_name(doing)} of the {field} is lost", without
             committed = self._commit(without, doing)
             if committed is not None:
-                yield f"{_name(doing)} of the {field} lands", committed
+                for more, reached in self._with_call(without, committed, doing):
+                    yield f"{_name(doing)} of the {field} lands{more}", reached
                 yield from self._late_answer(committed, field, doing)
         if state.stale is not None:
             without = state._replace(stale=None)
@@ -337,80 +364,31 @@ class Protocol:
             stale = StaleStep("Promote", node)
             yield f"and goes on with {node}", state._replace(stale=stale, faults=faults)
 
-    # Decisions.
-
-    def _with_write(self, kind: str, state: State, number: int) -> Doing | None:
-        found = self._decide(kind, state.store, number, b"")
-        return found if found.write else None
-
-    def _decided(self, kind: str, store: Store, number: int, target: bytes) -> Doing:
-        return Doing(kind, number, target, write_of(self._call(kind, store, number, target)))
-
-    def _call(self, kind: str, store: Store, number: int, target: bytes) -> Decision:
-        observed, functions = observed_in(store), self._decisions
-        match kind:
-            case Kind.TRIGGER:
-                wanted = self._scope.targets[number - 1]
-                return functions.on_trigger(observed, wanted, number, strategy=self._scope.strategy)
-            case Kind.APPLIED:
-                return functions.on_applied(observed, Assignments.decode(target))
-            case Kind.CAUGHT_UP:
-                return functions.on_catch_up_finished(observed, number, term=int(target), joiner="")
-            case Kind.CANCELLED:
-                return functions.on_cancelled(observed, number, is_cancelled=True)
-        stage, term, changing = target.decode().split()
-        return functions.on_unlock(observed, Stage(stage), term=int(term), of_earlier_terms=bool(int(changing)))
-
     def _commit(self, state: State, doing: Doing) -> State | None:
         assert doing.write is not None
         guards = [revision for each in doings(state) if each.write for _, revision in each.write.guards]
-        tokens = [each.number for each in doings(state) if each.kind != Kind.TRIGGER]
+        tokens = [each.number for each in doings(state) if each.kind not in Kind.OF_EVENTS]
         token = state.change.token if state.change else 0
         revision = max((highest(state.store), token, *guards, *tokens)) + 1
         store = commit(state.store, doing.write, revision)
         if store is None:
             return None
-        newest = max(state.newest, doing.number) if doing.kind == Kind.TRIGGER else state.newest
-        if doing.kind == Kind.TRIGGER and doing.number <= state.newest:
+        newest = max(state.newest, doing.number) if doing.kind in Kind.OF_EVENTS else state.newest
+        if doing.kind in Kind.OF_EVENTS and doing.number <= state.newest:
             newest = -1
         # A stale step may have undone what was applied: that the group is not what pending asks for, as it was
-        # when that was read, is a report as well.
-        applied = voters_in(store[STABLE][0] or b"") if doing.kind == Kind.UNLOCK else state.applied
+        # when that was read, is a report as well. What was reported for a pending that is called back, or goes
+        # on without a joiner, is void.
+        voids = doing.kind in (Kind.UNLOCK, Kind.CALL_BACK, Kind.GIVE_UP)
+        applied = voters_in(store[STABLE][0] or b"") if voids else state.applied
         return state._replace(store=store, newest=newest, applied=applied)
 
     def _term(self, state: State) -> bytes:
         return str(self._scope.elections - state.faults.elections + 1).encode()
 
     def _unlock(self, state: State, *, is_changing: bool = False) -> Doing:
-        arguments = self._stage(state).value, self._term(state).decode(), str(int(is_changing))
-        return self._decide(Kind.UNLOCK, state.store, 0, " ".join(arguments).encode())
-
-    def _step_of(self, state: State, target: bytes) -> Step:
-        awaited = (learners_in(target) - state.mirrors) & state.voters
-        stable = voters_in(state.store[STABLE][0] or b"")
-        return self._step(self._view(state, awaited), target, stable)
-
-    def _next_step(self, view: GroupView, target: bytes, stable: Nodes) -> Step:
-        step: Step = self._decisions.next_step(view, Assignments.decode(target).peers, tuple(stable))
-        return step
-
-    @staticmethod
-    @cache
-    def _viewed(voters: Nodes, learners: Nodes, leader: str, awaited: Nodes) -> GroupView:
-        members = [
-            ObservedMember(node, MemberRole.VOTER, announced=True, mirror_awaited=node in awaited)
-            for node in sorted(voters)
-        ]
-        members += [ObservedMember(node, MemberRole.LEARNER, announced=True) for node in sorted(learners)]
-        return GroupView(tuple(members), leader)
-
-    def _view(self, state: State, awaited: Nodes) -> GroupView:
-        return self._viewed(state.voters, state.learners, state.leader, awaited)
-
-    def _stage(self, state: State) -> Stage:
-        pending = state.store[PENDING][0]
-        stable = voters_in(state.store[STABLE][0] or b"")
-        return stage_of(state.voters, state.learners, stable, voters_in(pending) if pending else None)
+        arguments = stage_in(state).value, self._term(state).decode(), str(int(is_changing))
+        return self._decided.decide(Kind.UNLOCK, state.store, 0, " ".join(arguments).encode())
 
 
 def _nodes(target: bytes) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Iterator
 
-from rebalance.core.guarded_write import decode_trigger
-from tests.model.store import LOCK, PENDING, PLANNED, STABLE, TRIGGER, Nodes, Store, learners_in, voters_in
-from tests.model.world import State
+from rebalance.core.assignments import Assignments
+from tests.model.store import LOCK, PENDING, PLANNED, STABLE, Nodes, Store, learners_in, trigger_in, voters_in
+from tests.model.world import CallBack, Scope, State
 
 
 def broken_rule(before: State, after: State, *, locks: bool) -> str:
@@ -14,7 +14,7 @@ def broken_rule(before: State, after: State, *, locks: bool) -> str:
     store = after.store
     if after.newest < 0:
         return "an older event overrides a newer one"
-    if _trigger(store) < _trigger(before.store):
+    if trigger_in(store) < trigger_in(before.store):
         return "the trigger goes back"
     pending = store[PENDING][0]
     if pending is None and store[PLANNED][0] is not None:
@@ -30,7 +30,7 @@ def broken_rule(before: State, after: State, *, locks: bool) -> str:
         return "one that is no voter leads"
     if len(after.voters & after.running) <= len(after.voters) // 2:
         return "the voters have lost their majority"
-    if not (assigned(store) & before.running <= after.running):
+    if not (assigned(store) & before.running - after.silent <= after.running):
         return "a member is stopped that stable or pending needs"
     return _broken_by_change(before, after, locks=locks)
 
@@ -57,6 +57,46 @@ def _broken_by_change(before: State, after: State, *, locks: bool) -> str:
     return ""
 
 
+def broken_rest(state: State, scope: Scope) -> str:
+    """The last target that had an effect must be what is stable, or what was before it where it was called
+    back, or either without joiners that died; and nothing else is there."""
+    stable = Assignments.decode(state.store[STABLE][0] or b"")
+    if state.voters != frozenset(stable.peers) or not any(
+        _is_reached(stable, wanted, state, scope) for wanted in _wanted(state, scope)
+    ):
+        return "the last target is not reached"
+    if any(state.store[slot][0] is not None for slot in (PENDING, PLANNED, LOCK)) or state.learners:
+        return "work is left when nothing is requested"
+    if state.mirrors != frozenset(stable.learners):
+        return "the last target's learners have no mirrors, or others have"
+    return "" if state.running == state.voters - state.silent else "a member runs that nobody needs"
+
+
+def _wanted(state: State, scope: Scope) -> Iterator[Assignments]:
+    """A cancel may come too late, or the partition may be on its way from the target before."""
+    events = scope.targets
+    last = events[-1]
+    if isinstance(last, CallBack):
+        last = events[state.newest - 1]
+    if isinstance(last, CallBack):
+        yield scope.stable
+        yield from (each for each in events[: last.of - 1] if isinstance(each, Assignments))
+    else:
+        yield last
+
+
+def _is_reached(stable: Assignments, wanted: Assignments, state: State, scope: Scope) -> bool:
+    """M1: places of joiners that died are taken by voters that were to leave, or stay empty; never fewer voters
+    than the smaller of both sets."""
+    if stable == wanted:
+        return True
+    before = [scope.stable, *(each for each in scope.targets if isinstance(each, Assignments))]
+    peers, target = frozenset(stable.peers), frozenset(wanted.peers)
+    others = frozenset().union(*(each.peers for each in before))
+    fewest = min(len(each.peers) for each in before)
+    return target - peers <= state.silent and peers <= others and fewest <= len(peers) <= len(target)
+
+
 def assigned(store: Store) -> Nodes:
     """Who votes or is to vote."""
     return frozenset().union(*(voters_in(value) for value, _ in store[: PENDING + 1] if value is not None))
@@ -65,13 +105,3 @@ def assigned(store: Store) -> Nodes:
 def learning(store: Store) -> Nodes:
     """Who is a standing learner or is to be one."""
     return frozenset().union(*(learners_in(value) for value, _ in store[: PENDING + 1] if value is not None))
-
-
-@cache
-def _decoded_trigger(value: bytes) -> int:
-    return decode_trigger(value)
-
-
-def _trigger(store: Store) -> int:
-    value = store[TRIGGER][0]
-    return _decoded_trigger(value) if value is not None else 0

@@ -12,11 +12,16 @@ from typing import NamedTuple
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.change_lock import PendingLock, decode_lock, encode_lock
-from rebalance.core.guarded_write import Decision, Observed, Outcome, encode_trigger
+from rebalance.core.guarded_write import Decision, Observed, Outcome, decode_trigger, encode_trigger
+from rebalance.core.joiners import joiners_of
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Delete, KeyValue, Put
 
 KEYS = Keyspace().partition(PartitionId(ZoneId(1), 0))
+GIVEN_UP = Keyspace().given_up(PartitionId(ZoneId(1), 0))
+_LEFT_OUT = (KEYS.configuration, GIVEN_UP)
+"""Looked at or written beside the five: what the group has published is not a key here, and who was given up is
+only for asking again, which is an event."""
 FIELDS = ("stable", "pending", "planned", "trigger", "lock")
 STABLE, PENDING, PLANNED, TRIGGER, LOCK = range(5)
 _SLOTS = {getattr(KEYS, field): slot for slot, field in enumerate(FIELDS)}
@@ -56,15 +61,37 @@ def learners_in(value: bytes) -> Nodes:
     return frozenset(Assignments.decode(value).learners)
 
 
+@cache
+def trigger_in(store: Store) -> int:
+    value = store[TRIGGER][0]
+    return decode_trigger(value) if value is not None else 0
+
+
+def joiners_in(store: Store) -> Nodes:
+    stable, pending = store[STABLE][0], store[PENDING][0]
+    return _joiners(stable, pending) if stable is not None and pending is not None else frozenset()
+
+
+@cache
+def _joiners(stable: bytes, pending: bytes) -> Nodes:
+    return frozenset(joiners_of(Assignments.decode(stable), Assignments.decode(pending)))
+
+
 def write_of(decision: Decision) -> Write | None:
     """The transaction in terms of slots. Of a lock only the term is kept: no decision asks for the rest."""
     if decision.transaction is None:
         return None
     assert not decision.transaction.failure
-    guards = tuple((_SLOTS[guard.key], _operand(guard)) for guard in decision.transaction.compares)
+    guards = tuple(
+        (_SLOTS[guard.key], _operand(guard))
+        for guard in decision.transaction.compares
+        if guard.key not in _LEFT_OUT
+    )
     puts: list[tuple[int, bytes | None]] = []
     for operation in decision.transaction.success:
         assert isinstance(operation, Put | Delete)
+        if operation.key in _LEFT_OUT:
+            continue
         slot = _SLOTS[operation.key]
         value = operation.value if isinstance(operation, Put) else None
         if value is not None and slot == LOCK:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from rebalance.core import change_lock, group_steps, guarded_write
+from rebalance.core import change_lock, group_steps, guarded_write, joiners, withdrawal
 from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.guarded_write import Decision
 from tests.model.store import Nodes, Store, Write, initial_store, renumber
@@ -23,10 +23,15 @@ class Decisions:
     on_cancelled: Callable[..., Decision]
     on_unlock: Callable[..., Decision]
     on_forced: Callable[..., Decision]
+    on_joiners_gone: Callable[..., Decision]
+    on_withdrawal: Callable[..., Decision]
+    on_call_back: Callable[..., Decision]
     next_step: Callable[..., Any]
 
     @classmethod
-    def of(cls, writes: ModuleType, lock: ModuleType) -> Decisions:
+    def of(
+        cls, writes: ModuleType, lock: ModuleType, without: ModuleType, withdrawn: ModuleType
+    ) -> Decisions:
         return cls(
             writes.decide_on_trigger,
             writes.decide_on_configuration_applied,
@@ -34,11 +39,21 @@ class Decisions:
             lock.decide_on_change_cancelled,
             lock.decide_on_unlock,
             writes.decide_on_forced_move,
+            without.decide_on_joiners_gone,
+            withdrawn.decide_on_withdrawal,
+            withdrawn.decide_on_call_back,
             group_steps.next_step,
         )
 
 
-REAL = Decisions.of(guarded_write, change_lock)
+REAL = Decisions.of(guarded_write, change_lock, joiners, withdrawal)
+
+
+@dataclass(frozen=True)
+class CallBack:
+    """The operator's cancel of event ``of``, an event with a revision of its own."""
+
+    of: int
 
 
 @dataclass(frozen=True)
@@ -47,7 +62,7 @@ class Scope:
 
     strategy: Strategy
     stable: Assignments
-    targets: tuple[Assignments, ...]
+    targets: tuple[Assignments | CallBack, ...]
     """One per event, in the order of their revisions."""
     crashes: tuple[int, int] = (1, 1)
     replays: int = 1
@@ -58,7 +73,9 @@ class Scope:
     never_in_sync: Nodes = frozenset()
     """Nodes whose copies never end."""
     dying: Nodes = frozenset()
-    """Nodes that may fall silent for ever once they are in sync."""
+    """Nodes that may fall silent for ever once they are in sync, and are waited for."""
+    mortal: Nodes = frozenset()
+    """Nodes that may die for good at any stage; joiners among them are given up."""
 
 
 class Kind:
@@ -70,6 +87,9 @@ class Kind:
     APPLIED = "applied"
     UNLOCK = "unlock"
     CANCELLED = "cancelled"
+    GIVE_UP = "give-up"
+    CALL_BACK = "call-back"
+    OF_EVENTS = TRIGGER, CALL_BACK
 
 
 class Doing(NamedTuple):
@@ -174,7 +194,7 @@ def canonical(state: State) -> State:
     revisions = [revision for _, revision in state.store]
     for doing in doings:
         if doing is not None:
-            if doing.kind != Kind.TRIGGER:
+            if doing.kind not in Kind.OF_EVENTS:
                 revisions.append(doing.number)
             if doing.write is not None:
                 revisions.extend(revision for _, revision in doing.write.guards)
@@ -185,7 +205,7 @@ def canonical(state: State) -> State:
     def moved(doing: Doing | None) -> Doing | None:
         if doing is None:
             return None
-        number = doing.number if doing.kind == Kind.TRIGGER else new(doing.number)
+        number = doing.number if doing.kind in Kind.OF_EVENTS else new(doing.number)
         write = doing.write
         if write is not None:
             write = write._replace(guards=tuple((slot, new(revision)) for slot, revision in write.guards))
@@ -235,12 +255,13 @@ def landed(state: State, stale: StaleStep) -> State:
     node, listed = stale.node, state.voters | state.learners
     match stale.call:
         case "AddLearner" if node not in listed and not state.learners:
-            return state._replace(learners=frozenset({node}), running=state.running | {node})
+            running = state.running | ({node} - state.silent)
+            return state._replace(learners=frozenset({node}), running=running)
         case "Promote" if node in state.learners:
             return without_learner(state, node)._replace(voters=state.voters | {node})
         case "Remove" if node in listed and state.voters != {node}:
             voters = state.voters - {node}
-            leader = state.leader if state.leader in voters else min(voters)
+            leader = state.leader if state.leader in voters else min(voters - state.silent)
             change = state.change if leader == state.leader else None
             return without_learner(state, node)._replace(voters=voters, leader=leader, change=change)
     return state

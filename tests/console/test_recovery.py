@@ -73,7 +73,7 @@ def test_each_cause_of_a_loss_leads_to_its_recovery(chromium: Browser, lost_stag
         expect(causes.get_by_role("link", name="recovery of LEDGER")).to_have_count(0)
         page.locator(".panel").filter(has_text="Health").get_by_role("link", name="recovery").click()
         zones = page.get_by_role("table")
-        expect(zones.get_by_role("row", name=re.compile("^CACHE"))).to_contain_text("NODE_DOWN: n1, n2")
+        expect(zones.get_by_role("row", name=re.compile("^CACHE"))).to_contain_text("NO_MAJORITY: n1, n2")
         expect(zones.get_by_role("row", name=re.compile("^LEDGER"))).to_have_count(0)
         zones.get_by_role("link", name="ORDERS").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Recovery of ORDERS")

@@ -60,8 +60,9 @@ def decide_on_withdrawal(observed: Observed, event_revision: int, at_revision: i
         (keys.trigger, observed.trigger),
     )
     trigger = Put(keys.trigger, encode_trigger(at_revision))
-    # What an earlier event has planned is its own; only what this event planned is given up with it.
-    ours = observed.planned is not None and processed == event_revision
+    # What an earlier event has planned is its own; only what this event planned, as it did where nothing of it
+    # has begun, is given up with it.
+    ours = processed == event_revision
     writes: tuple[Operation, ...] = (Delete(keys.planned), trigger) if ours else (trigger,)
     return Decision(Outcome.WITHDRAWN, Txn(guards, writes))
 
@@ -80,7 +81,7 @@ def decide_on_call_back(
     require_readable(observed)
     stable = readable(observed.stable, Assignments.decode)
     pending = readable(observed.pending, Assignments.decode)
-    processed = readable(observed.trigger, decode_trigger) or 0
+    processed = readable(observed.trigger, decode_trigger)
     if processed != event_revision or stable is None or pending is None or pending == stable:
         return Decision(Outcome.OUTDATED_UPDATE_RECEIVED)
     is_out = not frozenset(stable.peers) <= _voters(configuration, stable)

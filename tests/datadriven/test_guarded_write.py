@@ -12,15 +12,24 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.change_lock import PendingLock, decode_lock, encode_lock
 from rebalance.core.guarded_write import Decision, Observed, decode_trigger, encode_revision, encode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole, Stage
+from rebalance.core.records import (
+    ConfigurationRecord,
+    ConfiguredMember,
+    GivenUpJoiner,
+    GivenUpRecord,
+    MemberRole,
+    Stage,
+)
 from rebalance.core.txn import KeyValue, Put, Txn
-from rebalance.core.withdrawal import decide_on_call_back, decide_on_withdrawal
 from rebalance.metastore.memory import MemoryMetastore
 from tests.datadriven.runner import Block, run_script
 from tests.model.world import REAL, Decisions
 
 KEYS = Keyspace().partition(PartitionId(ZoneId(1), 0))
+GIVEN_UP = Keyspace().given_up(PartitionId(ZoneId(1), 0))
 PROTOCOL_SCRIPTS = ("guarded_write.txt", "strategies.txt", "forced_move.txt")
+ENDING_SCRIPTS = ("give_up.txt", "call_back.txt", "withdrawal.txt")
+"""How a move ends that its target does not end."""
 FIELDS = ("stable", "pending", "planned", "trigger", "lock")
 
 
@@ -76,7 +85,31 @@ async def prepared(block: Block) -> MemoryMetastore:
             await store.commit(Txn((), (Put(getattr(KEYS, field), value),)))
     if "voters" in block.arguments:
         await store.commit(Txn((), (Put(KEYS.configuration, published(block.arguments["voters"])),)))
+    if "known" in block.arguments:
+        await store.commit(Txn((), (Put(GIVEN_UP, recorded(block.arguments["known"])),)))
     return store
+
+
+def recorded(text: str) -> bytes:
+    """``20:c@20x2,d@10x1``: for event 20, of joiners c and d, given up for the second time in a row, and once
+    for event 10."""
+    event, _, names = text.partition(":")
+    joiners: dict[str, GivenUpJoiner] = {}
+    for each in names.split(","):
+        name, _, more = each.partition("@")
+        its_event, _, times = more.partition("x")
+        joiners[name] = GivenUpJoiner(int(its_event), int(times))
+    return GivenUpRecord(int(event), joiners).encode()
+
+
+def show_recorded(found: KeyValue | None) -> str:
+    if found is None:
+        return "-"
+    record = GivenUpRecord.decode(found.value)
+    shown = (
+        f"{name}@{each.event}x{each.times}{each.incarnation}" for name, each in sorted(record.joiners.items())
+    )
+    return f"{record.event}:" + ",".join(shown)
 
 
 def published(text: str) -> bytes:
@@ -91,7 +124,11 @@ def published(text: str) -> bytes:
 
 
 def decide(
-    block: Block, observed: Observed, decisions: Decisions, configuration: KeyValue | None = None
+    block: Block,
+    observed: Observed,
+    decisions: Decisions,
+    configuration: KeyValue | None = None,
+    given_up: KeyValue | None = None,
 ) -> Decision:
     """``strategy`` is that of the target, and of what is pending, unless ``running`` says another.
     ``token=old`` is the revision of a pending set that is no more."""
@@ -119,27 +156,38 @@ def decide(
             changing = arguments.get("changing") == "yes"
             return decisions.on_unlock(observed, stage, term=term, of_earlier_terms=changing)
         case "withdraw":
-            return decide_on_withdrawal(observed, int(arguments["event"]), int(arguments["at"]))
+            return decisions.on_withdrawal(observed, int(arguments["event"]), int(arguments["at"]))
         case "call-back":
-            return decide_on_call_back(observed, configuration, int(arguments["event"]), int(arguments["at"]))
+            event, at = int(arguments["event"]), int(arguments["at"])
+            return decisions.on_call_back(observed, configuration, event, at)
+        case "give-up":
+            gone = dict.fromkeys(arguments["gone"].split(","), arguments.get("incarnation", ""))
+            holding = arguments.get("holding", "").split(",")
+            return decisions.on_joiners_gone(
+                observed, gone, given_up=given_up, given_up_key=GIVEN_UP, holding=holding
+            )
     raise ValueError(f"{block.command} is no command of this script")
 
 
 async def execute(block: Block, decisions: Decisions = REAL) -> str:
     store = await prepared(block)
-    decision = decide(block, await observe(store), decisions, await store.get(KEYS.configuration))
+    others = await store.get(KEYS.configuration), await store.get(GIVEN_UP)
+    decision = decide(block, await observe(store), decisions, *others)
     if decision.transaction is not None:
         # Another writer may come between reading and writing: then nothing of ours may be written.
         interfering = block.arguments.get("meanwhile")
         if interfering is not None:
-            key = getattr(KEYS, interfering)
+            key = GIVEN_UP if interfering == "given-up" else getattr(KEYS, interfering)
             found = await store.get(key)
-            await store.commit(Txn((), (Put(key, found.value if found else encode_trigger(0)),)))
+            other = recorded("10:z@10x1") if key == GIVEN_UP else encode_trigger(0)
+            await store.commit(Txn((), (Put(key, found.value if found else other),)))
         result = await store.commit(decision.transaction)
         if not result.succeeded:
             return f"{decision.outcome.value} refused by its guards"
     after = await observe(store)
     shown = " ".join(f"{field}={show(getattr(after, field), field, after.pending)}" for field in FIELDS)
+    if block.command == "give-up":
+        shown += f" given-up={show_recorded(await store.get(GIVEN_UP))}"
     return f"{decision.outcome.value}\n{shown}"
 
 
@@ -160,3 +208,9 @@ def test_call_back() -> None:
     """M8, M10: what an operation has begun goes back until a voter of before was removed; each key that was
     looked at is guarded."""
     run_script("call_back.txt", lambda block: asyncio.run(execute(block)))
+
+
+def test_giving_up() -> None:
+    """M1, M2: a move goes on without joiners that are gone, or with what is planned; who was given up is
+    recorded; each key that was looked at is guarded."""
+    run_script("give_up.txt", lambda block: asyncio.run(execute(block)))

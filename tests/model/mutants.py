@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from rebalance.core import change_lock, guarded_write
+from rebalance.core import change_lock, guarded_write, joiners, withdrawal
 from tests.model.world import Decisions
 
-WRITES, LOCK = "rebalance.core.guarded_write", "rebalance.core.change_lock"
-_MUTANT = "mutant_of_guarded_write"
+WRITES = guarded_write.__name__
+MODULES = (guarded_write, change_lock, joiners, withdrawal)
+"""The first one is what the others import."""
+_PARTS: dict[str, tuple[str, ...]] = {
+    joiners.__name__: ("decide_on_joiners_gone", "target_without", "joiners_of", "_recorded"),
+    withdrawal.__name__: ("decide_on_withdrawal", "decide_on_call_back", "_voters"),
+}
+"""Of these modules only the decisions and what they call; of the others everything."""
+_MUTANT = "mutant_of_"
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq,
@@ -22,6 +29,10 @@ _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.IsNot: ast.Is,
     ast.GtE: ast.Gt,
     ast.Gt: ast.GtE,
+    ast.LtE: ast.Lt,
+    ast.Lt: ast.LtE,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
 }
 _NOT_PART_OF_IT = ("encode_", "decode_")
 """A value's format is shown by round trips, not by the protocol."""
@@ -36,12 +47,12 @@ class Mutant:
 
 
 def mutants() -> Iterator[Mutant]:
-    """Every one, one after the other; each has its own copy of both modules."""
-    trees = {WRITES: _source(guarded_write), LOCK: _source(change_lock)}
+    """Every one, one after the other; each has its own copy of all modules."""
+    trees = {module.__name__: _source(module) for module in MODULES}
     for module, tree in trees.items():
-        for number in range(len(_places(tree))):
+        for number in range(len(_places(tree, module))):
             changed = deepcopy(tree)
-            done = _places(changed)[number].apply()
+            done = _places(changed, module)[number].apply()
             yield Mutant(f"{module.rsplit('.', 1)[1]}: {done}", _loaded({**trees, module: changed}))
 
 
@@ -59,7 +70,7 @@ class _Place:
         if isinstance(node, ast.Call):
             done = f"no guard on {ast.unparse(node.args.pop(index))}"
         elif isinstance(node, ast.Tuple):
-            done = f"no {ast.unparse(node.elts.pop(index))}"
+            done = f"no {ast.unparse(node.elts.pop(index))} in {before}"
         elif isinstance(node, ast.Compare):
             node.ops[index] = _TURNED[type(node.ops[index])]()
             done = f"{before} turned to {ast.unparse(node)}"
@@ -69,10 +80,12 @@ class _Place:
         return f"{self.function}:{node.lineno}: {done}"
 
 
-def _places(tree: ast.Module) -> list[_Place]:
+def _places(tree: ast.Module, module: str) -> list[_Place]:
     found: list[_Place] = []
     for function in tree.body:
         if not isinstance(function, ast.FunctionDef) or function.name.startswith(_NOT_PART_OF_IT):
+            continue
+        if function.name not in _PARTS.get(module, (function.name,)):
             continue
         for node in ast.walk(function):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "guards_of":
@@ -95,8 +108,8 @@ def _is_write(node: ast.expr) -> bool:
     if isinstance(node, ast.IfExp):
         return _is_write(node.body)
     if isinstance(node, ast.Name):
-        return node.id in ("stable", "trigger", "unlock")
-    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("Put", "Delete")
+        return node.id in ("stable", "trigger", "unlock", "put")
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("Put", "Delete", "unchanged")
 
 
 def _source(module: ModuleType) -> ast.Module:
@@ -106,28 +119,24 @@ def _source(module: ModuleType) -> ast.Module:
 
 def _loaded(trees: dict[str, ast.Module]) -> Decisions:
     """Classes stay the product's own, so that values of both sides are equal."""
-    writes = ModuleType(_MUTANT)
-    sys.modules[_MUTANT] = writes
+    loaded: list[ModuleType] = []
     try:
-        _run(_with_own_classes(trees[WRITES], WRITES), writes)
-        lock = ModuleType("mutant_of_change_lock")
-        tree = deepcopy(_with_own_classes(trees[LOCK], LOCK))
-        for each in tree.body:
-            if isinstance(each, ast.ImportFrom) and each.module == WRITES:
-                each.module = _MUTANT
-        _run(tree, lock)
+        for name, tree in trees.items():
+            module = ModuleType(_MUTANT + name.rsplit(".", 1)[1])
+            sys.modules[module.__name__] = module
+            loaded.append(module)
+            body = [_own(each, name) for each in tree.body]
+            code = compile(ast.fix_missing_locations(ast.Module(body, [])), module.__name__, "exec")
+            exec(code, module.__dict__)
     finally:
-        del sys.modules[_MUTANT]
-    return Decisions.of(writes, lock)
+        for module in loaded:
+            del sys.modules[module.__name__]
+    return Decisions.of(*loaded)
 
 
-def _with_own_classes(tree: ast.Module, module: str) -> ast.Module:
-    body = [
-        ast.ImportFrom(module, [ast.alias(each.name)], 0) if isinstance(each, ast.ClassDef) else each
-        for each in tree.body
-    ]
-    return ast.Module(body, [])
-
-
-def _run(tree: ast.Module, module: ModuleType) -> None:
-    exec(compile(ast.fix_missing_locations(tree), module.__name__, "exec"), module.__dict__)
+def _own(statement: ast.stmt, module: str) -> ast.stmt:
+    if isinstance(statement, ast.ClassDef):
+        return ast.ImportFrom(module, [ast.alias(statement.name)], 0)
+    if isinstance(statement, ast.ImportFrom) and statement.module == WRITES:
+        return ast.ImportFrom(_MUTANT + WRITES.rsplit(".", 1)[1], statement.names, 0)
+    return statement

@@ -17,6 +17,7 @@ from rebalance.core.group_steps import (
     Step,
     touches_voters,
 )
+from rebalance.core.guarded_write import Outcome
 from tests.model.decided import Decided, stage_in, view_of
 from tests.model.rules import assigned, broken_rest, broken_rule, learning
 from tests.model.store import (
@@ -74,10 +75,13 @@ class Protocol:
                 if todo & 1 << event and self._decided.is_outdated(store, event + 1):
                     todo &= ~(1 << event)
             handlers.append(Handler(todo, handler.crashes, alive(handler.doing, store)))
+        agent = alive(state.agent, store)
+        if state.agent is not None and agent is None:
+            state = _unanswered(state, state.agent)
         return state._replace(
             handlers=(handlers[0], handlers[1]),
             flight=alive(state.flight, store),
-            agent=alive(state.agent, store),
+            agent=agent,
             deposed=alive(state.deposed, store),
         )
 
@@ -169,10 +173,10 @@ class Protocol:
         if doing.kind == Kind.ASK:
             yield f"agent asks for {_nodes(doing.target)}", self._ask(idle, doing)
             return
-        yield from self._unknown(idle, doing, "agent")
+        yield from self._unknown(_unanswered(idle, doing), doing, "agent")
         committed = self._commit(idle, doing)
         if committed is None:
-            yield "agent is refused", idle
+            yield "agent is refused", _unanswered(idle, doing)
             return
         if doing.kind == Kind.CAUGHT_UP and committed.change:
             committed = committed._replace(change=committed.change._replace(cleared=True))
@@ -379,7 +383,7 @@ class Protocol:
         # A stale step may have undone what was applied: that the group is not what pending asks for, as it was
         # when that was read, is a report as well. What was reported for a pending that is called back, or goes
         # on without a joiner, is void.
-        voids = doing.kind in (Kind.UNLOCK, Kind.CALL_BACK, Kind.GIVE_UP)
+        voids = doing.kind in (Kind.UNLOCK, Kind.GIVE_UP) or doing.write.outcome is Outcome.CALLED_BACK
         applied = voters_in(store[STABLE][0] or b"") if voids else state.applied
         return state._replace(store=store, newest=newest, applied=applied)
 
@@ -389,6 +393,12 @@ class Protocol:
     def _unlock(self, state: State, *, is_changing: bool = False) -> Doing:
         arguments = stage_in(state).value, self._term(state).decode(), str(int(is_changing))
         return self._decided.decide(Kind.UNLOCK, state.store, 0, " ".join(arguments).encode())
+
+
+def _unanswered(state: State, doing: Doing) -> State:
+    """A change that is to leave voters alone ends when nobody can tell whether the lock went."""
+    is_asked = doing.kind == Kind.UNLOCK and state.change is not None and state.change.cleared
+    return state._replace(change=None) if is_asked else state
 
 
 def _nodes(target: bytes) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rebalance.core.assignments import Assignments, Strategy
-from tests.model.world import Scope
+from tests.model.world import CallBack, Scope
 
 S, A, B = (Assignments(tuple(nodes)) for nodes in ("a", "b", "ab"))
 TARGETS = (A, B, A)
@@ -17,10 +17,14 @@ STUCK = (Assignments(("a", "b", "c")), Assignments(("a", "b")), Assignments(("b"
 """The second joiner never is in sync."""
 
 
+ABC, ABD, ABE, ADE = (Assignments(tuple(nodes)) for nodes in ("abc", "abd", "abe", "ade"))
+CALLED_BACK = (A, CallBack(1))
+"""The operator cancels what A has begun, or not begun, or brought to an end."""
+
+
 def stuck(strategy: Strategy) -> Scope:
     """With an election while it copies. Not for `queue`, which waits for it."""
-    calm = Scope(strategy, S, STUCK, crashes=(0, 0), replays=0, unknowns=0, stale_steps=0, failures=0)
-    return replace(calm, never_in_sync=frozenset({"c"}))
+    return replace(calm(strategy, S, *STUCK), never_in_sync=frozenset({"c"}), elections=1)
 
 
 def whole(strategy: Strategy) -> Scope:
@@ -44,3 +48,37 @@ def small(strategy: Strategy) -> Iterator[tuple[str, Scope]]:
         "unknown",
         Scope(strategy, S, TARGETS, crashes=(0, 0), replays=0, elections=0, stale_steps=0),
     )
+
+
+def calm(strategy: Strategy, stable: Assignments, *targets: Assignments | CallBack) -> Scope:
+    """Nothing goes wrong but what is added."""
+    return Scope(
+        strategy, stable, targets, (0, 0), replays=0, unknowns=0, stale_steps=0, elections=0, failures=0
+    )
+
+
+def gone(strategy: Strategy, *targets: Assignments | CallBack) -> Scope:
+    """A joiner of a group of three that dies for good at any stage, with an election and a stale call. It takes
+    no majority with it, once it votes (M11)."""
+    scope = calm(strategy, ABC, *targets)
+    return replace(scope, mortal=frozenset({"d"}), elections=1, stale_steps=1)
+
+
+def endings(strategy: Strategy) -> Iterator[tuple[str, Scope]]:
+    """Moves that their targets do not end: joiners that are gone are given up, and the operator cancels."""
+    yield "gone", replace(gone(strategy, ABD), unknowns=1)
+    yield "gone-newer", replace(gone(strategy, ABD, ABE), elections=0)
+    yield "gone-cancelled", gone(strategy, ABD, CallBack(1))
+    yield "gone-of-two", replace(gone(strategy, ADE), unknowns=1, elections=0)
+    yield "gone-both", replace(calm(strategy, ABC, ADE), mortal=frozenset({"d", "e"}), unknowns=1)
+    faults = replace(calm(strategy, S, *CALLED_BACK), elections=1, stale_steps=1)
+    yield "cancelled", replace(faults, unknowns=1)
+    yield "cancelled-planned", replace(faults, targets=(A, B, CallBack(2)))
+    yield "cancelled-newer", replace(faults, targets=(*CALLED_BACK, B))
+
+
+def whole_endings(strategy: Strategy) -> Iterator[tuple[str, Scope]]:
+    """The same with every fault in one run."""
+    yield "gone", replace(Scope(strategy, ABC, (ABD,)), mortal=frozenset({"d"}))
+    yield "gone-cancelled", replace(Scope(strategy, ABC, (ABD, CallBack(1))), mortal=frozenset({"d"}))
+    yield "cancelled", Scope(strategy, S, CALLED_BACK)

@@ -8,7 +8,7 @@ import pytest
 
 from rebalance.core.assignments import Strategy
 from tests.datadriven.runner import SCRIPTS, Block, read_blocks
-from tests.datadriven.test_guarded_write import PROTOCOL_SCRIPTS, execute
+from tests.datadriven.test_guarded_write import ENDING_SCRIPTS, PROTOCOL_SCRIPTS, execute
 from tests.model.mutants import Mutant, mutants
 from tests.model.scopes import small
 from tests.model.test_protocol_model import explore
@@ -18,7 +18,7 @@ ALL = list(mutants())
 
 
 def blocks() -> list[Block]:
-    return [block for name in PROTOCOL_SCRIPTS for block in read_blocks(SCRIPTS / name)]
+    return [block for name in (*PROTOCOL_SCRIPTS, *ENDING_SCRIPTS) for block in read_blocks(SCRIPTS / name)]
 
 
 def caught_by_behaviour(decisions: Decisions) -> bool:

@@ -15,7 +15,6 @@ from tests.model.store import (
     PENDING,
     PLANNED,
     STABLE,
-    TRIGGER,
     Nodes,
     Store,
     learners_in,

@@ -7,7 +7,7 @@ transaction is read and decided in one step and committed in another. The rules 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from rebalance.core.assignments import Assignments
+
 from rebalance.core.group_steps import (
     AddLearner,
     Done,
@@ -327,9 +327,7 @@ class Protocol:
             silent = state.silent | {node}
             if 2 * len(state.voters - silent) <= len(state.voters):
                 continue
-            after = state._replace(
-                synced=state.synced - {node}, running=state.running - {node}, silent=silent
-            )
+            after = state._replace(synced=state.synced - {node}, running=state.running - {node}, silent=silent)
             if node != state.leader:
                 yield f"{node} dies", after
             elif state.faults.elections:

@@ -29,9 +29,7 @@ class Decisions:
     next_step: Callable[..., Any]
 
     @classmethod
-    def of(
-        cls, writes: ModuleType, lock: ModuleType, without: ModuleType, withdrawn: ModuleType
-    ) -> Decisions:
+    def of(cls, writes: ModuleType, lock: ModuleType, without: ModuleType, withdrawn: ModuleType) -> Decisions:
         return cls(
             writes.decide_on_trigger,
             writes.decide_on_configuration_applied,

@@ -68,13 +68,13 @@ def endings(strategy: Strategy) -> Iterator[tuple[str, Scope]]:
     """Moves that their targets do not end: joiners that are gone are given up, and the operator cancels."""
     yield "gone", replace(gone(strategy, ABD), unknowns=1)
     yield "gone-newer", replace(gone(strategy, ABD, ABE), elections=0)
-    yield "gone-cancelled", gone(strategy, ABD, CallBack(1))
+    yield "gone-cancelled", replace(gone(strategy, ABD, CallBack(1)), elections=0)
     yield "gone-of-two", replace(gone(strategy, ADE), unknowns=1, elections=0)
     yield "gone-both", replace(calm(strategy, ABC, ADE), mortal=frozenset({"d", "e"}), unknowns=1)
     faults = replace(calm(strategy, S, *CALLED_BACK), elections=1, stale_steps=1)
     yield "cancelled", replace(faults, unknowns=1)
     yield "cancelled-planned", replace(faults, targets=(A, B, CallBack(2)))
-    yield "cancelled-newer", replace(faults, targets=(*CALLED_BACK, B))
+    yield "cancelled-newer", replace(faults, targets=(*CALLED_BACK, B), elections=0)
 
 
 def whole_endings(strategy: Strategy) -> Iterator[tuple[str, Scope]]:

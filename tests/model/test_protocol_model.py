@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from rebalance.core.assignments import Strategy
+from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.change_lock import decide_on_unlock
 from rebalance.core.group_steps import GroupView, Step, next_step
 from rebalance.core.guarded_write import Decision, Observed, Outcome
+from rebalance.core.joiners import decide_on_joiners_gone
 from rebalance.core.records import Stage
+from rebalance.core.txn import Delete, Put, Txn
+from rebalance.core.withdrawal import decide_on_call_back
 from tests.model.explorer import Exploration, Explorer
-from tests.model.protocol import Protocol
-from tests.model.scopes import A, B, S, small, stuck, whole
-from tests.model.world import REAL, Decisions, Scope, initial_state
+from tests.model.protocol import Move, Protocol
+from tests.model.scopes import ABD, A, B, S, endings, gone, small, stuck, whole, whole_endings
+from tests.model.store import LOCK, STABLE, joiners_in, voters_in
+from tests.model.world import REAL, Decisions, Scope, State, initial_state
 
 SMALL = [
     pytest.param(scope, id=f"{strategy.value}-{name}")
     for strategy in Strategy
     for name, scope in small(strategy)
+]
+ENDINGS = [
+    pytest.param(scope, id=f"{strategy.value}-{name}")
+    for strategy in Strategy
+    for name, scope in endings(strategy)
+]
+WHOLE_ENDINGS = [
+    pytest.param(scope, id=f"{strategy.value}-{name}")
+    for strategy in Strategy
+    for name, scope in whole_endings(strategy)
 ]
 
 
@@ -36,6 +52,110 @@ def test_small_scope(scope: Scope) -> None:
     found = explore(scope)
     assert found.violation is None, str(found.violation)
     assert found.states > 500
+
+
+@pytest.mark.parametrize("scope", ENDINGS)
+def test_ending(scope: Scope) -> None:
+    """M1, M8, M10: whenever joiners die, and whenever the operator cancels, each run can come to rest at the
+    target, at what was before it, or at the target in which the places of the dead are taken or empty."""
+    found = explore(scope)
+    assert found.violation is None, str(found.violation)
+    assert found.states > 200
+
+
+STAGES = ("reserved", "copying", "in sync", "in sync, locked", "promoted", "the old voter has left")
+
+
+def stage_of_joiner(state: State, node: str) -> str:
+    """At which it dies; \"\" where it is no joiner."""
+    if node not in joiners_in(state.store):
+        return ""
+    if node in state.voters:
+        has_left = not voters_in(state.store[STABLE][0] or b"") <= state.voters
+        return "the old voter has left" if has_left else "promoted"
+    if node not in state.synced:
+        return "copying" if node in state.learners else "reserved"
+    return "in sync, locked" if state.store[LOCK][0] is not None else "in sync"
+
+
+@pytest.mark.parametrize("strategy", list(Strategy), ids=lambda each: each.value)
+def test_a_joiner_dies_at_each_stage_and_the_move_ends_both_ways(strategy: Strategy) -> None:
+    """M1: nothing of it is left out. It is given up at each stage; too late only once the group has reached the
+    target, which is what is stable then."""
+    scope = gone(strategy, ABD)
+    protocol = Protocol(scope)
+    died: set[str] = set()
+    given_up: set[str] = set()
+    ends: set[str] = set()
+
+    def successors(state: State) -> Iterator[Move]:
+        for step, broken, reached in protocol.successors(state):
+            if "d dies" in step:
+                died.add(stage_of_joiner(state, "d"))
+            if "commits JOINERS_GIVEN_UP" in step:
+                given_up.add("voter" if "d" in state.voters else "learner" if "d" in state.learners else "")
+            yield step, broken, reached
+
+    def at_rest(state: State) -> str:
+        ends.add("".join(sorted(voters_in(state.store[STABLE][0] or b""))))
+        return protocol.at_rest(state)
+
+    found = Explorer(initial_state(scope), successors, at_rest).run()
+    assert found.violation is None, str(found.violation)
+    stages = set(STAGES) - (set() if strategy.locks_pending else {"in sync, locked"})
+    assert died - {""} == stages
+    assert given_up == {"voter", "learner", ""}
+    assert ends == {"abc", "abd"}
+
+
+def keeps_waiting(*_: object, **__: object) -> Decision:
+    return Decision(Outcome.NO_JOINER_IS_GONE)
+
+
+def leaves_places_empty(observed: Observed, gone_nodes: dict[str, str], **told: Any) -> Decision:
+    """Pending without the dead, and without who was to leave."""
+    found = decide_on_joiners_gone(observed, gone_nodes, **told)
+    if found.transaction is None or observed.pending is None:
+        return found
+    pending = Assignments.decode(observed.pending.value)
+    peers = tuple(each for each in pending.peers if each not in gone_nodes)
+    put = Put(observed.keys.pending, replace(pending, peers=peers).encode())
+    success = (put, *(each for each in found.transaction.success if each.key != put.key))
+    return replace(found, transaction=Txn(found.transaction.compares, success))
+
+
+@pytest.mark.parametrize(
+    ("decision", "rule"),
+    [
+        (keeps_waiting, "work is left when nothing is requested"),
+        (leaves_places_empty, "the last target is not reached"),
+    ],
+)
+def test_a_joiner_that_is_waited_for_or_a_voter_too_few_is_seen(
+    decision: Callable[..., Decision], rule: str
+) -> None:
+    """M1: without giving up the move stays; with a place that nobody takes the group has fewer voters than
+    both before and after the move."""
+    found = explore(gone(Strategy.QUEUE, ABD), replace(REAL, on_joiners_gone=decision))
+    assert found.violation is not None
+    assert found.violation.rule == rule
+
+
+def test_a_call_back_that_deletes_pending_is_seen() -> None:
+    """M8: what is planned would be left alone, and a switch that is late finds nothing to switch."""
+
+    def careless(observed: Observed, *told: Any) -> Decision:
+        found = decide_on_call_back(observed, *told)
+        if found.transaction is None:
+            return found
+        keys = observed.keys
+        kept = (each for each in found.transaction.success if each.key == keys.trigger)
+        return replace(found, transaction=Txn(found.transaction.compares, (Delete(keys.pending), *kept)))
+
+    scope = dict(endings(Strategy.QUEUE))["cancelled-planned"]
+    found = explore(scope, replace(REAL, on_call_back=careless))
+    assert found.violation is not None
+    assert found.violation.rule == "planned without pending"
 
 
 @pytest.mark.parametrize("strategy", [Strategy.UPDATE, Strategy.CANCEL])
@@ -94,4 +214,13 @@ def test_whole_scope(strategy: Strategy) -> None:
     """I3-004, I3-016..025, I3-035..037, I3A-001..028: the same with every fault in one run."""
     found = explore(whole(strategy))
     print(f"\n{strategy.value}: {found.states} states, {found.transitions} transitions, {found.seconds:.0f} s")
+    assert found.violation is None, str(found.violation)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("scope", WHOLE_ENDINGS)
+def test_whole_ending(scope: Scope) -> None:
+    """M1, M8, M10: the same with every fault in one run."""
+    found = explore(scope)
+    print(f"\n{found.states} states, {found.transitions} transitions, {found.seconds:.0f} s")
     assert found.violation is None, str(found.violation)

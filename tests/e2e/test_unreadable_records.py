@@ -118,6 +118,12 @@ class World:
     def refusal(self, path: str) -> str:
         return httpx.get(f"{self.installation.url}/api/v1/{path}", timeout=ANSWER_S).text
 
+    def refuses_statements(self) -> bool:
+        statement = {"sql": "CREATE ZONE IF NOT EXISTS more (PARTITIONS 1, REPLICAS 1)"}
+        url = f"{self.installation.url}/api/v1/statements"
+        answer = httpx.post(url, json=statement, timeout=ANSWER_S)
+        return (answer.status_code, answer.json().get("name")) == (503, CAUSE)
+
     def move_the_other(self) -> None:
         self._replicas = 3 - self._replicas
         self.installation.execute(f"ALTER ZONE other SET (REPLICAS {self._replicas})")
@@ -243,12 +249,8 @@ def test_a_key_of_the_whole_cluster(world: World, name: str) -> None:
     decided = world.decided()
     wait_for("the cause", lambda: f"{CAUSE}: {PREFIX}{name}" in world.causes())
     if name == "epoch":
-        refused = httpx.post(
-            f"{world.installation.url}/api/v1/statements",
-            json={"sql": "CREATE ZONE more (PARTITIONS 1, REPLICAS 1)"},
-            timeout=ANSWER_S,
-        )
-        assert (refused.status_code, refused.json()["name"]) == (503, CAUSE)
+        # The key is looked at once a second, not for each statement.
+        wait_for("the refusal of statements", world.refuses_statements)
     status = world.installation.zonectl("status")
     assert f"{PREFIX}{name}" in status.stdout + status.stderr
     assert world.serves()

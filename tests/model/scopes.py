@@ -78,7 +78,8 @@ def endings(strategy: Strategy) -> Iterator[tuple[str, Scope]]:
 
 
 def whole_endings(strategy: Strategy) -> Iterator[tuple[str, Scope]]:
-    """The same with every fault in one run."""
+    """The same with every fault in one run; both at once without those of the handlers."""
     yield "gone", replace(Scope(strategy, ABC, (ABD,)), mortal=frozenset({"d"}))
-    yield "gone-cancelled", replace(Scope(strategy, ABC, (ABD, CallBack(1))), mortal=frozenset({"d"}))
+    both = replace(Scope(strategy, ABC, (ABD, CallBack(1))), mortal=frozenset({"d"}))
+    yield "gone-cancelled", replace(both, crashes=(0, 0), replays=0)
     yield "cancelled", Scope(strategy, S, CALLED_BACK)

@@ -24,8 +24,9 @@ from rebalance.core.admission import Limits
 from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.failures import Failing
-from rebalance.core.keys import ASSIGNING, Keyspace, PartitionId
+from rebalance.core.keys import ASSIGNING, CONFIGURATION, Keyspace, PartitionId
 from rebalance.core.readable import Unreadable, read
+from rebalance.core.records import MemberRole
 from rebalance.groups.etcd_api import CallFailedError
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
@@ -160,6 +161,10 @@ class NodeAgent:
             heard,
             self._pace,
         )
+        self._following: set[PartitionId] = set()
+        """Partitions of which this node has a voter that is to stay one, and no mirror, and that followed a leader
+        on a living node when it was looked at last: what members and the leader say since then changes nothing
+        for it."""
         self._unreadable = UnreadableLog()
         self._strong_zones = StrongZones(data_dir, metastore, keyspace)
         self._starts = MemberStarts(
@@ -242,7 +247,7 @@ class NodeAgent:
     def notice(self, partition: PartitionId, delay_s: float = 0.0) -> None:
         """The node's member or mirror of the partition is another one after ``delay_s`` than it was: it runs or
         does not, leads or does not, is of another size."""
-        if partition in self._held:
+        if self._holds(partition):
             self._pace.stirred(partition)
             self._queue.add(partition, delay_s)
 
@@ -258,11 +263,14 @@ class NodeAgent:
         """Partitions that this node has a member or a mirror of."""
         return self._host.partitions() | self._copies.partitions()
 
+    def _holds(self, partition: PartitionId) -> bool:
+        return self._host.endpoints(partition) is not None or partition in self._copies.partitions()
+
     def _full(self, partition: PartitionId) -> str:
         """A mirror is a process as a member is. A node that has one of the two may have both while its role
         changes: at the limit no role could change otherwise."""
-        held, limit = self._held, self.node.member_limit
-        if partition in held or len(held) < limit:
+        limit = self.node.member_limit
+        if self._holds(partition) or len(self._held) < limit:
             return ""
         return f"NODE_MEMBER_LIMIT: {limit} members and mirrors are held"
 
@@ -307,7 +315,9 @@ class NodeAgent:
             if parsed is None:
                 continue
             partition, field = parsed
-            touched[partition] = None
+            if field != CONFIGURATION or partition not in self._following or self._maps is not None:
+                # A map tells of a voter in its group, as soon as that is published.
+                touched[partition] = None
             if field in ASSIGNING:
                 if self.mirrors.assigned(partition, self.node.name):
                     self._assigned.add(partition)
@@ -317,7 +327,7 @@ class NodeAgent:
 
     def _on_member_keys(self, changed: frozenset[str]) -> None:
         named = map(self._keyspace.parse_member, sorted(changed))
-        self._look_at(dict.fromkeys(each[0] for each in named if each is not None))
+        self._look_at(dict.fromkeys(each[0] for each in named if each and each[0] not in self._following))
 
     def _on_node_keys(self, changed: frozenset[str]) -> None:
         """Who leads or joins a group may be gone, or there again."""
@@ -329,23 +339,27 @@ class NodeAgent:
 
     def _look_at(self, touched: Iterable[PartitionId]) -> None:
         """Those that concern this node: most are on other nodes."""
-        held, name, members = self._held | self._host.aside().keys(), self.node.name, self.mirrors.members
         for partition in touched:
-            concerns = partition in self._assigned or partition in held
-            if concerns or members.get(self._keyspace.member(partition, name)) is not None:
+            if partition in self._assigned or self._has_something_of(partition):
                 self._pace.stirred(partition)
                 self._queue.add(partition)
 
+    def _has_something_of(self, partition: PartitionId) -> bool:
+        if self._holds(partition) or partition in self._host.aside():
+            return True
+        return self.mirrors.members.get(self._keyspace.member(partition, self.node.name)) is not None
+
     async def _round(self, partition: PartitionId) -> float | None:
+        self._following.discard(partition)
         if self.halted:
             return await self._keep_running(partition)
         view = self.mirrors.view(partition)
         if isinstance(view, Unreadable):
             self._unreadable.waits(partition, view)
-            return await self._keep_running(partition, view) if partition in self._held else None
+            return await self._keep_running(partition, view) if self._holds(partition) else None
         self._unreadable.goes_on(partition)
         concerned = self.node.name in view.assigned or self.node.name in view.records
-        if not concerned and partition not in self._held and partition not in self._host.aside():
+        if not concerned and not self._holds(partition) and partition not in self._host.aside():
             if self._maps is not None:
                 self._maps.note(view, None)
             self._pace.forget(partition)
@@ -391,6 +405,8 @@ class NodeAgent:
             again_s = await self._leader.follow(view, status)
             changes = view.pending is not None or view.configuration is None
             pause_s = self._pace.following_s(view.partition) if changes else self._pace.idle_s()
+            if self._merely_follows(view, status):
+                self._following.add(view.partition)
             if not status.leader:
                 pause_s = min(pause_s, self._pace.leaderless_s())
             return pause_s if again_s is None else min(again_s, pause_s)
@@ -405,6 +421,12 @@ class NodeAgent:
         self._unreadable.goes_on((view.partition, "leader"))
         self._note_failing(view.partition, self._leader.failing(view), status.term)
         return delay_s if delay_s is not None else self._pace.idle_s()
+
+    def _merely_follows(self, view: PartitionView, status: MemberStatus) -> bool:
+        name, is_voter = self.node.name, status.role is MemberRole.VOTER
+        has_mirror = name in view.learning or view.partition in self._copies.partitions()
+        stays = name in view.voting and not view.restarts and not (view.pending and view.pending.value.forced)
+        return is_voter and stays and not has_mirror and status.leader in view.living
 
     def _note_failing(self, partition: PartitionId, failing: Failing | None, term: int = 0) -> None:
         if self._failures is not None:

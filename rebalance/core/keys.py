@@ -24,8 +24,6 @@ class PartitionId(NamedTuple):
 
 ASSIGNING = ("assignments/stable", "assignments/pending")
 """Fields of a partition that say which nodes hold it, or are to hold it."""
-CONFIGURATION = "configuration"
-"""The field that says what the group's leader saw last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +268,7 @@ def _partition_keys(prefix: str, partition: PartitionId) -> PartitionKeys:
         planned=f"{base}assignments/planned",
         trigger=f"{base}assignments/change.trigger.revision",
         group=f"{base}group",
-        configuration=f"{base}{CONFIGURATION}",
+        configuration=f"{base}configuration",
         lock=f"{base}assignments/pending.lock",
     )
 

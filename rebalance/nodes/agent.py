@@ -24,9 +24,8 @@ from rebalance.core.admission import Limits
 from rebalance.core.backoff import Backoff
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.failures import Failing
-from rebalance.core.keys import ASSIGNING, CONFIGURATION, Keyspace, PartitionId
+from rebalance.core.keys import ASSIGNING, Keyspace, PartitionId
 from rebalance.core.readable import Unreadable, read
-from rebalance.core.records import MemberRole
 from rebalance.groups.etcd_api import CallFailedError
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
@@ -161,10 +160,6 @@ class NodeAgent:
             heard,
             self._pace,
         )
-        self._following: set[PartitionId] = set()
-        """Partitions of which this node has a voter that is to stay one, and no mirror, and that followed a leader
-        on a living node when it was looked at last: what members and the leader say since then changes nothing
-        for it."""
         self._unreadable = UnreadableLog()
         self._strong_zones = StrongZones(data_dir, metastore, keyspace)
         self._starts = MemberStarts(
@@ -315,9 +310,7 @@ class NodeAgent:
             if parsed is None:
                 continue
             partition, field = parsed
-            if field != CONFIGURATION or partition not in self._following or self._maps is not None:
-                # A map tells of a voter in its group, as soon as that is published.
-                touched[partition] = None
+            touched[partition] = None
             if field in ASSIGNING:
                 if self.mirrors.assigned(partition, self.node.name):
                     self._assigned.add(partition)
@@ -327,7 +320,7 @@ class NodeAgent:
 
     def _on_member_keys(self, changed: frozenset[str]) -> None:
         named = map(self._keyspace.parse_member, sorted(changed))
-        self._look_at(dict.fromkeys(each[0] for each in named if each and each[0] not in self._following))
+        self._look_at(dict.fromkeys(each[0] for each in named if each is not None))
 
     def _on_node_keys(self, changed: frozenset[str]) -> None:
         """Who leads or joins a group may be gone, or there again."""
@@ -350,7 +343,6 @@ class NodeAgent:
         return self.mirrors.members.get(self._keyspace.member(partition, self.node.name)) is not None
 
     async def _round(self, partition: PartitionId) -> float | None:
-        self._following.discard(partition)
         if self.halted:
             return await self._keep_running(partition)
         view = self.mirrors.view(partition)
@@ -405,8 +397,6 @@ class NodeAgent:
             again_s = await self._leader.follow(view, status)
             changes = view.pending is not None or view.configuration is None
             pause_s = self._pace.following_s(view.partition) if changes else self._pace.idle_s()
-            if self._merely_follows(view, status):
-                self._following.add(view.partition)
             if not status.leader:
                 pause_s = min(pause_s, self._pace.leaderless_s())
             return pause_s if again_s is None else min(again_s, pause_s)
@@ -421,12 +411,6 @@ class NodeAgent:
         self._unreadable.goes_on((view.partition, "leader"))
         self._note_failing(view.partition, self._leader.failing(view), status.term)
         return delay_s if delay_s is not None else self._pace.idle_s()
-
-    def _merely_follows(self, view: PartitionView, status: MemberStatus) -> bool:
-        name, is_voter = self.node.name, status.role is MemberRole.VOTER
-        has_mirror = name in view.learning or view.partition in self._copies.partitions()
-        stays = name in view.voting and not view.restarts and not (view.pending and view.pending.value.forced)
-        return is_voter and stays and not has_mirror and status.leader in view.living
 
     def _note_failing(self, partition: PartitionId, failing: Failing | None, term: int = 0) -> None:
         if self._failures is not None:

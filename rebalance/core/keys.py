@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from catalog.core.zone import ZoneId
 from rebalance.core.epoch import FIRST_EPOCH, split_event_revision
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionId:
-    """Identifies one replication group: a partition of a zone."""
+class PartitionId(NamedTuple):
+    """Identifies one replication group: a partition of a zone. A key of many dictionaries, so it is a tuple,
+    which hashes fast."""
 
     zone_id: ZoneId
     partition: int
@@ -200,7 +201,7 @@ class Keyspace:
         return f"{self.members}{partition.zone_id}/{partition.partition}/{node}"
 
     def partition(self, partition: PartitionId) -> PartitionKeys:
-        return _partition_keys(f"{self.partitions}{partition.zone_id}/{partition.partition}/")
+        return _partition_keys(self.prefix, partition)
 
     def restarts(self, partition: PartitionId) -> str:
         """Below it a key for each node whose member is asked to restart."""
@@ -233,15 +234,15 @@ class Keyspace:
 
     def parse_partition(self, key: str) -> tuple[PartitionId, str] | None:
         """``(partition, rest)`` of a key below ``partition/``, as ("assignments/stable"); else None."""
-        return _parsed(key, self.partitions)
+        return _parsed(key, self.prefix, "partition/")
 
     def parse_member(self, key: str) -> tuple[PartitionId, str] | None:
         """``(partition, node)`` of a key below ``members/``; else None."""
-        return _parsed(key, self.members)
+        return _parsed(key, self.prefix, "members/")
 
     def parse_given_up(self, key: str) -> PartitionId | None:
         """The partition of a key below ``given_up/``; else None."""
-        found = _parsed(f"{key}/-", self.all_given_up)
+        found = _parsed(f"{key}/-", self.prefix, "given_up/")
         return found[0] if found is not None else None
 
     def parse_intent(self, key: str) -> ZoneId | None:
@@ -259,7 +260,8 @@ _PARTITION = re.compile(r"(0|[1-9][0-9]{0,17})/(0|[1-9][0-9]{0,8})/(.+)")
 
 
 @lru_cache(KEYS_REMEMBERED)
-def _partition_keys(base: str) -> PartitionKeys:
+def _partition_keys(prefix: str, partition: PartitionId) -> PartitionKeys:
+    base = f"{prefix}partition/{partition.zone_id}/{partition.partition}/"
     return PartitionKeys(
         stable=f"{base}{ASSIGNING[0]}",
         pending=f"{base}{ASSIGNING[1]}",
@@ -272,6 +274,7 @@ def _partition_keys(base: str) -> PartitionKeys:
 
 
 @lru_cache(KEYS_REMEMBERED)
-def _parsed(key: str, prefix: str) -> tuple[PartitionId, str] | None:
+def _parsed(key: str, prefix: str, part: str) -> tuple[PartitionId, str] | None:
+    prefix = f"{prefix}{part}"
     match = _PARTITION.fullmatch(key, len(prefix)) if key.startswith(prefix) else None
     return None if match is None else (PartitionId(ZoneId(int(match[1])), int(match[2])), match[3])

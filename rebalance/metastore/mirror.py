@@ -51,6 +51,7 @@ class KeyspaceMirror(KeyspaceCopy):
         self._copy: KeyspaceCopy | None = None
         self._listeners: list[Listener] = []
         self._changed = asyncio.Condition()
+        self._waiting = 0
         self._loaded = asyncio.Event()
 
     async def run(self) -> None:
@@ -66,8 +67,9 @@ class KeyspaceMirror(KeyspaceCopy):
             self._loaded.set()
             for listener in self._listeners:
                 listener(changed)
-            async with self._changed:
-                self._changed.notify_all()
+            if self._waiting:
+                async with self._changed:
+                    self._changed.notify_all()
 
     @property
     def is_loaded(self) -> bool:
@@ -90,11 +92,14 @@ class KeyspaceMirror(KeyspaceCopy):
 
     async def wait_until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Waits for changes until ``condition()``; False when the time is over first."""
+        self._waiting += 1
         try:
             async with asyncio.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(condition)
         except TimeoutError:
             return False
+        finally:
+            self._waiting -= 1
         return True
 
     def _reset(self, reset: WatchReset) -> frozenset[str]:

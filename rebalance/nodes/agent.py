@@ -242,7 +242,7 @@ class NodeAgent:
     def notice(self, partition: PartitionId, delay_s: float = 0.0) -> None:
         """The node's member or mirror of the partition is another one after ``delay_s`` than it was: it runs or
         does not, leads or does not, is of another size."""
-        if partition in self._held:
+        if self._holds(partition):
             self._pace.stirred(partition)
             self._queue.add(partition, delay_s)
 
@@ -258,11 +258,14 @@ class NodeAgent:
         """Partitions that this node has a member or a mirror of."""
         return self._host.partitions() | self._copies.partitions()
 
+    def _holds(self, partition: PartitionId) -> bool:
+        return self._host.endpoints(partition) is not None or partition in self._copies.partitions()
+
     def _full(self, partition: PartitionId) -> str:
         """A mirror is a process as a member is. A node that has one of the two may have both while its role
         changes: at the limit no role could change otherwise."""
-        held, limit = self._held, self.node.member_limit
-        if partition in held or len(held) < limit:
+        limit = self.node.member_limit
+        if self._holds(partition) or len(self._held) < limit:
             return ""
         return f"NODE_MEMBER_LIMIT: {limit} members and mirrors are held"
 
@@ -329,12 +332,15 @@ class NodeAgent:
 
     def _look_at(self, touched: Iterable[PartitionId]) -> None:
         """Those that concern this node: most are on other nodes."""
-        held, name, members = self._held | self._host.aside().keys(), self.node.name, self.mirrors.members
         for partition in touched:
-            concerns = partition in self._assigned or partition in held
-            if concerns or members.get(self._keyspace.member(partition, name)) is not None:
+            if partition in self._assigned or self._has_something_of(partition):
                 self._pace.stirred(partition)
                 self._queue.add(partition)
+
+    def _has_something_of(self, partition: PartitionId) -> bool:
+        if self._holds(partition) or partition in self._host.aside():
+            return True
+        return self.mirrors.members.get(self._keyspace.member(partition, self.node.name)) is not None
 
     async def _round(self, partition: PartitionId) -> float | None:
         if self.halted:
@@ -342,10 +348,10 @@ class NodeAgent:
         view = self.mirrors.view(partition)
         if isinstance(view, Unreadable):
             self._unreadable.waits(partition, view)
-            return await self._keep_running(partition, view) if partition in self._held else None
+            return await self._keep_running(partition, view) if self._holds(partition) else None
         self._unreadable.goes_on(partition)
         concerned = self.node.name in view.assigned or self.node.name in view.records
-        if not concerned and partition not in self._held and partition not in self._host.aside():
+        if not concerned and not self._holds(partition) and partition not in self._host.aside():
             if self._maps is not None:
                 self._maps.note(view, None)
             self._pace.forget(partition)

@@ -91,9 +91,9 @@ class Mirrors:
         partitions, members, nodes = (KeyspaceMirror(metastore, prefix) for prefix in prefixes)
         views = _Views(keyspace)
         # The first to listen: nobody who hears of a change sees a view from before it.
-        partitions.listen(views.forget)
-        members.listen(views.forget)
-        nodes.listen(views.forget)
+        partitions.listen(views.forget_partitions)
+        members.listen(views.forget_members)
+        nodes.listen(views.forget_nodes)
         return cls(partitions, members, nodes, keyspace, views)
 
     async def run(self) -> None:
@@ -171,18 +171,23 @@ class _Views:
             self.by_partition.clear()
         self.by_partition[partition] = known
 
-    def forget(self, changed: frozenset[str]) -> None:
-        """A key of no single partition may be in the view of each; a node's is in those that name the node."""
-        nodes = frozenset(
-            key.removeprefix(self._keyspace.nodes) for key in changed if key.startswith(self._keyspace.nodes)
-        )
-        if nodes:
-            for partition, (view, _) in list(self.by_partition.items()):
-                if not nodes.isdisjoint(view.records) or not nodes.isdisjoint(view.assigned):
-                    del self.by_partition[partition]
-            return
+    def forget_partitions(self, changed: frozenset[str]) -> None:
+        self._forget(changed, self._keyspace.parse_partition)
+
+    def forget_members(self, changed: frozenset[str]) -> None:
+        self._forget(changed, self._keyspace.parse_member)
+
+    def forget_nodes(self, changed: frozenset[str]) -> None:
+        """A node's key is in the views that name the node."""
+        nodes = frozenset(key.removeprefix(self._keyspace.nodes) for key in changed)
+        for partition, (view, _) in list(self.by_partition.items()):
+            if not nodes.isdisjoint(view.records) or not nodes.isdisjoint(view.assigned):
+                del self.by_partition[partition]
+
+    def _forget(self, changed: frozenset[str], parse: Callable[[str], tuple[PartitionId, str] | None]) -> None:
+        """A key of no single partition may be in the view of each."""
         for key in changed:
-            below = self._keyspace.parse_partition(key) or self._keyspace.parse_member(key)
+            below = parse(key)
             if below is None:
                 self.by_partition.clear()
                 return
@@ -196,11 +201,13 @@ class _Reader:
     unreadable: list[Unreadable]
 
     def recorded(self, item: KeyValue | None, decode: Callable[[bytes], T]) -> Recorded[T] | None:
+        if item is None:
+            return None
         found = read(item, lambda value: parsed(decode, value))
         if isinstance(found, Unreadable):
             self.unreadable.append(found)
             return None
-        if item is None or found is None:
+        if found is None:
             return None
         return Recorded(found, item.mod_revision, item.create_revision)
 

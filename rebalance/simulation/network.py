@@ -114,11 +114,11 @@ class SimulatedClient:
 
     async def watch(self, prefix: str) -> AsyncIterator[WatchReset | WatchBatch]:
         """In order and without a gap, as the port promises; late, several revisions at once, or begun anew."""
-        waiting: list[WatchBatch] = []
+        waiting: list[tuple[int, tuple[KeyEvent, ...]]] = []
         arrived = asyncio.Event()
 
         def on_revision(revision: int, events: tuple[KeyEvent, ...]) -> None:
-            waiting.append(WatchBatch(revision, events))
+            waiting.append((revision, events))
             arrived.set()
 
         forget = self._store.observe(on_revision, prefix)
@@ -137,9 +137,10 @@ class SimulatedClient:
                 if reset or self._rng.random() < self.rates.watch_reset:
                     reset = False
                     yield WatchReset(self._store.range_now(prefix))
+                elif len(batches) == 1:
+                    yield WatchBatch(*batches[0])
                 elif batches:
-                    events = tuple(event for batch in batches for event in batch.events)
-                    yield WatchBatch(batches[-1].revision, events)
+                    yield WatchBatch(batches[-1][0], tuple(event for _, events in batches for event in events))
         finally:
             forget()
 
@@ -171,7 +172,8 @@ class SimulatedClient:
         if self._rng.random() < self.rates.slow:
             delay_s *= 100.0
         await asyncio.sleep(delay_s)
-        await self._running.wait()
+        if not self._running.is_set():
+            await self._running.wait()
         if self._dead:
             raise MetastoreUnavailableError("the process is gone")
 

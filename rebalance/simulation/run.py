@@ -18,7 +18,7 @@ from pathlib import Path
 import structlog
 
 from rebalance.core.assignments import Strategy
-from rebalance.core.keys import Keyspace
+from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.groups.simulated_cluster import SimulatedCluster
 from rebalance.groups.simulated_raft import GroupRates
 from rebalance.metastore.memory import MemoryMetastore
@@ -32,7 +32,7 @@ from rebalance.simulation.operations import OperationAuditor
 from rebalance.simulation.planes import AgentPlane, DataPlane
 from rebalance.simulation.processes import ControllerProcess, Environment, LoopClock, SimulatedCatalog
 from rebalance.simulation.scenario import Scenario, node_number
-from rebalance.simulation.staying import BOUND_S, StayingAuditor, StayingFaults, put_for_ever
+from rebalance.simulation.staying import BOUND_S, Shortfall, StayingAuditor, StayingFaults, put_for_ever
 from rebalance.simulation.trace import Trace
 from rebalance.simulation.virtual_time import run_virtually
 
@@ -50,6 +50,9 @@ lease may end late, its node registers anew, and then its groups hand their lead
 EVENT_GAPS_S = (0.0, 0.05, 0.5, 1.0, 3.0, 8.0)
 """Between two events: bursts and pauses, times 0.2 to 2."""
 REASONS_SHOWN = 3
+LOOK_S, LOOK_RARELY_S = 1.0, 5.0
+LOOKS_CLOSELY_S = 90.0
+"""For so long after the last event every second is looked whether all rests."""
 WHOLE_PARTITIONS_MAX, WHOLE_RARELY_STEPS = 10_000, 50_000
 """With more partitions a look at everything takes seconds."""
 GARBAGE = 100_000
@@ -98,6 +101,11 @@ class Report:
     whole_checks: int = 0
     held: dict[str, str] = field(default_factory=dict)
     """With faults that stay: partitions that could not come to rest, what holds each up, and its cause."""
+    rested_s: dict[str, float] = field(default_factory=dict)
+    """With faults that stay: how long after the last event each other zone's or partition's rest began; 0 when
+    it rested by then."""
+    awaited: dict[str, str] = field(default_factory=dict)
+    """What each of them lacked last before it rested."""
 
 
 def simulate(simulation: Simulation) -> Report:
@@ -136,6 +144,8 @@ def simulate(simulation: Simulation) -> Report:
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         auditor.whole_checks,
         world.held,
+        world.rested_s,
+        world.awaited,
     )
 
 
@@ -189,6 +199,8 @@ class _World:
                 simulation.seed, self.environment, self._controllers, self.plane, simulation.staying
             )
         self.held: dict[str, str] = {}
+        self.rested_s: dict[str, float] = {}
+        self.awaited: dict[str, str] = {}
         self.moves: MovesAuditor | None = None
         if cap is not None:
             self.moves = MovesAuditor(store, keyspace, self.auditor.fail, LoopClock().now_ms)
@@ -243,19 +255,35 @@ class _World:
         """Nothing is healed: moves end, or say why not."""
         audit = StayingAuditor(self.environment, self.auditor, self.operations, faults)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + BOUND_S
+        begun_s = settled_s = loop.time()
         while True:
-            await asyncio.sleep(QUIET_S)
+            spent_s = loop.time() - begun_s
+            await asyncio.sleep(LOOK_S if spent_s < LOOKS_CLOSELY_S else LOOK_RARELY_S)
             if self.environment.store.is_paused:
                 continue
-            missing = list(islice(audit.unsettled(), REASONS_SHOWN))
-            if not (missing or audit.held) or loop.time() > deadline:
-                # What is held up may have been on its way, too.
+            missing = list(audit.unsettled())
+            self._note_unrest(missing, audit.held, loop.time() - begun_s)
+            if missing or audit.held:
+                settled_s = loop.time()
+            # What is held up may be on its way, too; and what rests may have been on its way to the next move.
+            if loop.time() > (begun_s + BOUND_S if missing or audit.held else settled_s + QUIET_S):
                 break
         self.held = {str(partition): cause for partition, cause in audit.held.items()}
-        for each in (*missing, *islice(audit.lost(), REASONS_SHOWN)):
+        for name in (*self.held, *(each.subject for each in missing)):
+            self.rested_s.pop(name, None)
+            self.awaited.pop(name, None)
+        for each in (*islice(missing, REASONS_SHOWN), *islice(audit.lost(), REASONS_SHOWN)):
             self.auditor.fail(each.invariant, each.detail)
         await asyncio.sleep(0)
+
+    def _note_unrest(self, missing: list[Shortfall], held: dict[PartitionId, str], spent_s: float) -> None:
+        for partition in self.environment.cluster.groups:
+            if not self.environment.catalog.intents[partition.zone_id].dropped:
+                self.rested_s.setdefault(str(partition), 0.0)
+        lacking = {each.subject: each.detail for each in missing}
+        lacking.update({str(partition): cause for partition, cause in held.items()})
+        for subject, lack in lacking.items():
+            self.rested_s[subject], self.awaited[subject] = spent_s, lack
 
     async def _calm(self) -> None:
         self.environment.trace.note("faults stop", "")

@@ -50,8 +50,14 @@ NEVER_PLACED = "no node that lives matches the zone"
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
+    """``detail`` begins with what lacks it: a partition, a zone or an operation."""
+
     invariant: str
     detail: str
+
+    @property
+    def subject(self) -> str:
+        return self.detail.partition(":")[0]
 
 
 KINDS = (
@@ -253,7 +259,7 @@ class StayingAuditor:
         for item in environment.store.range_now(environment.keyspace.operations).items:
             operation = Operation.decode(item.value)
             if operation.zone_id == zone_id and not operation.is_over and not waits:
-                yield Shortfall(OVER, f"{operation.operation_id} is {operation.state.value}")
+                yield Shortfall(OVER, f"{operation.operation_id}: it is {operation.state.value}")
 
 
 def _told(group: SimulatedGroup) -> str:

@@ -89,7 +89,9 @@ class VirtualTimeLoop(asyncio.AbstractEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        call = _Call(callback, args, context, self._now + delay)
+        heapq.heappush(self._timers, (call.at, next(self._tickets), call))
+        return call
 
     def call_at(
         self,

@@ -29,6 +29,11 @@ def test_what_a_voter_that_is_gone_holds_up_names_it() -> None:
     gone = {line.rsplit(" ", 1)[1] for _, line in report.lines if line.startswith("node is gone for good")}
     assert gone
     assert report.held
+    assert {each for each in report.rested_s if "/" in each} == {f"1/{each}" for each in range(4)} - set(
+        report.held
+    )
+    assert max(report.rested_s.values()) > 0.0
+    assert report.awaited.keys() <= report.rested_s.keys()
     assert set(report.held.values()) <= {f"{GONE_VOTER}: NODE_DOWN: {name}" for name in gone}
 
 

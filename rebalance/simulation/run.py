@@ -44,6 +44,8 @@ ZONE_PARTITIONS_MAX = 62_500
 """About: a larger simulation has more zones."""
 CONVERGE_S = 900.0
 LONG_DELAY_S = 0.1
+MOVE_S = 120.0
+"""What began less than so long before the end of a run may still be under way."""
 QUIET_S = 20.0
 """Without a fault and without an event, nothing may be written for so long. Before that so long is waited: a
 lease may end late, its node registers anew, and then its groups hand their leadership back to it."""
@@ -256,6 +258,7 @@ class _World:
         audit = StayingAuditor(self.environment, self.auditor, self.operations, faults)
         loop = asyncio.get_running_loop()
         begun_s = settled_s = loop.time()
+        missing_since: dict[str, float] = {}
         while True:
             spent_s = loop.time() - begun_s
             await asyncio.sleep(LOOK_S if spent_s < LOOKS_CLOSELY_S else LOOK_RARELY_S)
@@ -263,10 +266,14 @@ class _World:
                 continue
             missing = list(audit.unsettled())
             self._note_unrest(missing, audit.held, loop.time() - begun_s)
+            missing_since = {each.subject: missing_since.get(each.subject, loop.time()) for each in missing}
             if missing or audit.held:
                 settled_s = loop.time()
             # What is held up may be on its way, too; and what rests may have been on its way to the next move.
-            if loop.time() > (begun_s + BOUND_S if missing or audit.held else settled_s + QUIET_S):
+            if loop.time() <= (begun_s + BOUND_S if missing or audit.held else settled_s + QUIET_S):
+                continue
+            # A timer that ends as late may have begun a move just now.
+            if loop.time() > max(missing_since.values(), default=0.0) + MOVE_S:
                 break
         self.held = {str(partition): cause for partition, cause in audit.held.items()}
         for name in (*self.held, *(each.subject for each in missing)):

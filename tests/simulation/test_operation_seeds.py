@@ -65,7 +65,7 @@ def test_limits_hold_and_everything_arrives(wanted: Simulation) -> None:
 def test_moves_that_nobody_counts_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """An admission that takes the cluster for idle each time."""
     monkeypatch.setattr(Loads, "add", lambda self, zone_id, move, count=1: None)
-    broken = first_broken(Simulation(0, partitions=16, events=10, cluster_moves=2), seeds=4)
+    broken = first_broken(Simulation(1, partitions=16, events=10, cluster_moves=2), seeds=4)
     assert broken == "no more partitions move than the cluster's limit"
 
 
@@ -75,7 +75,7 @@ def test_moves_that_nobody_counts_are_caught(monkeypatch: pytest.MonkeyPatch) ->
         ({"zone_moves": None}, "no more partitions move than the zone's limit", 1),
         ({"donor_moves": None}, "no more partitions move than the donor's limit", 33),
         ({"receiver_moves": None}, "no more partitions move than the receiver's limit", 1),
-        ({"batch_size": None}, "a batch begins when none of the last moves", 4),
+        ({"batch_size": None}, "a batch begins when none of the last moves", 15),
         ({"zone_pauses": {}}, "no move begins while it is paused", 5),
         ({"pause": None}, "no move begins while it is paused", 16),
     ],

@@ -157,7 +157,7 @@ MUTANTS = (
     (_no_redirect, 0),
     (_entry_goes_first, 0),
     (_taken_at_once, 41),
-    (_takes_back_at_once, 770),
+    (_takes_back_at_once, 2998),
     (_believes_its_disk, 225),
     (_requests_pass, 135),
     (_any_list_will_do, 1591),

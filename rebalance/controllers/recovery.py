@@ -57,6 +57,8 @@ GUARDED_NODES_MAX = 64
 """Nodes whose absence guards a reset, voters first: etcd takes 128 conditions in one transaction."""
 
 
+OF_COPIES = (ErrorKind.RECOVERY_STATE_ILLEGAL, ErrorKind.NOT_ENOUGH_ALIVE_NODES, ErrorKind.COPIES_LEFT)
+"""What a reset is refused for because of copies that records tell of, or do not."""
 ASKED_AT_ONCE = 128
 ASKING_S = 120.0
 """For so long members are asked before a reset: enough for 5,000 partitions of which nobody answers."""
@@ -216,8 +218,13 @@ class PartitionRecovery:
     async def _without_serving(
         self, reading: ZoneReading, planned: Sequence[PartitionReset]
     ) -> list[PartitionReset]:
-        """A partition whose group serves needs no reset. What is refused anyway is not asked."""
-        doubtful = [PartitionId(reading.zone_id, each.partition) for each in planned if each.plan is not None]
+        """A partition whose group serves needs no reset, and nobody waits for its copies. What is refused for
+        another reason than these is not asked."""
+        doubtful = [
+            PartitionId(reading.zone_id, each.partition)
+            for each in planned
+            if each.refusal is None or each.refusal.kind in OF_COPIES
+        ]
         if not doubtful:
             return list(planned)
         serving = await self.serving(reading, doubtful)

@@ -200,6 +200,20 @@ async def test_a_group_that_answers_is_never_reset(world: RecoveryWorld) -> None
     assert done.written
 
 
+async def test_a_leader_that_serves_is_not_waited_for(world: RecoveryWorld) -> None:
+    """R1: who leads does not tell how far its copy goes, so nobody is to ask again in some seconds."""
+    await world.leave("a", "c")
+    key = world.keyspace.member(P0, "b")
+    item = await world.store.get(key)
+    assert item is not None
+    leading = replace(MemberRecord.decode(item.value), position=None)
+    await world.store.commit(Txn((), (Put(key, leading.encode()),)))
+    assert (await refused(world, 0, dry_run=True)).kind is ErrorKind.RECOVERY_STATE_ILLEGAL
+    world.probe.serves = {"b"}
+    for numbers in ((0,), ()):
+        assert (await refused(world, *numbers, dry_run=True)).kind is ErrorKind.RECOVERY_NOT_NEEDED
+
+
 async def test_a_group_with_a_majority_is_not_asked(world: RecoveryWorld) -> None:
     await world.leave("a")
     assert (await refused(world)).kind is ErrorKind.RECOVERY_NOT_NEEDED

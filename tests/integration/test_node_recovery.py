@@ -206,19 +206,20 @@ async def test_a_chosen_copy_that_is_gone_is_not_replaced_by_nothing(cluster: No
 
 
 async def test_clean_up_of_a_member_that_joins(cluster: NodeCluster) -> None:
-    """S209: the new member of a running move is restarted with clean-up; the move ends, the rows are there."""
-    await founded(cluster, "n1")
+    """S209: the new member of a running move is restarted with clean-up, whether it votes already or not; the
+    move ends, the rows are there."""
+    await founded(cluster, "n1", "n2", "n3")
     async with writing(cluster, P0) as writer:
         await cluster.until(lambda: len(writer.written) > 50)
-        cluster.start("n2", "n3")
-        await cluster.write_pending(P0, "n1", "n2", "n3")
-        await cluster.until(lambda: "n2" in cluster.voters(P0))
-        before = cluster.record(P0, "n2")
-        key = cluster.keyspace.restart(P0, "n2")
+        cluster.start("n4")
+        await cluster.write_pending(P0, "n1", "n2", "n3", "n4")
+        await cluster.until(lambda: "n4" in cluster.voters(P0))
+        before = cluster.record(P0, "n4")
+        key = cluster.keyspace.restart(P0, "n4")
         await cluster.put(key, RestartRecord(cleanup=True).encode())
         await cluster.until(lambda: cluster.mirrors.partitions.get(key) is None)
-        await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
-    after = cluster.record(P0, "n2")
+        await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3", "n4"))
+    after = cluster.record(P0, "n4")
     assert before is not None
     assert after is not None
     assert before.peer_url != after.peer_url

@@ -26,6 +26,7 @@ from rebalance.core.drain import Drain
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.failures import Failure, FailureRecord
 from rebalance.core.guarded_write import decode_trigger, encode_trigger
+from rebalance.core.isolation import FenceRecord
 from rebalance.core.node_history import DataNodesHistory, HistoryEntry
 from rebalance.core.operation import Note, Operation, OperationKind, OperationState
 from rebalance.core.operation_progress import Tally
@@ -220,6 +221,7 @@ KINDS = (
         (
             Limits(),
             Limits(joiner_s=5),
+            Limits(ha_reset_s=20),
             Limits(
                 *(
                     1,
@@ -279,6 +281,7 @@ KINDS = (
         EngineRecord.decode,
         (EngineRecord("ready", "Spark"), EngineRecord("down", "no Java", 7, WaitingZone(4, 1_000))),
     ),
+    Kind("fence", FenceRecord.decode, (FenceRecord("1a2b3c", 6_000),)),
     Kind("epoch", EpochRecord.decode, (EpochRecord(), EpochRecord(3, "the stores differ"))),
     Kind(
         "admission",

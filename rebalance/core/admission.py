@@ -29,6 +29,7 @@ from rebalance.core.windows import Window, next_opening
 NO_LIMIT = 1 << 60
 RATES = ("cluster_bytes_s", "node_bytes_s")
 COPY_RULES = ("copy_attempts", "copy_s", "joiner_s")
+LAST = ("windows", "rebalancing", "keep_copies", "ha_reset_s")
 CAPS = ("cluster_moves", "zone_moves", "donor_moves", "receiver_moves", "batch_size")
 
 
@@ -74,6 +75,8 @@ class Limits:
     began lately stay within these rates (``bandwidth``). With ``keep_copies`` nodes keep the copies of members
     that leave until their operation is finalised (VOL-093, VOL-094). ``joiner_s`` (None: 60 seconds) is for the
     nodes as well: how long one that is to get a copy may be gone before the move goes on without it.
+    ``ha_reset_s`` (None: ``isolation.RESET_S``, in seconds): how long a partition of a HIGH_AVAILABILITY zone
+    has lost its majority before it is founded anew.
     """
 
     cluster_moves: int | None = None
@@ -93,12 +96,13 @@ class Limits:
     node_bytes_s: int | None = None
     keep_copies: bool = False
     joiner_s: int | None = None
+    ha_reset_s: int | None = None
     unreadable: str = ""
     """Why nothing may begin: the record cannot be read (``of``). Never stored."""
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in (*CAPS, "operation_s", *COPY_RULES, *RATES):
+        for name in (*CAPS, "operation_s", *COPY_RULES, *RATES, "ha_reset_s"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is at least 1, not {value}; a pause is what lets nothing begin")
@@ -174,12 +178,12 @@ def zone_id_of(name: str) -> ZoneId:
 _PAUSE = Codec(Pause, omit=("operation",))
 _LIMITS = Codec(
     Limits,
-    omit=("one_operation", "operation_s", *COPY_RULES, *RATES, "windows", "rebalancing", "keep_copies"),
+    omit=("one_operation", "operation_s", *COPY_RULES, *RATES, *LAST),
     required=("pause", "zone_pauses"),
     order=(
         *CAPS,
         *("pause", "zone_pauses", "one_operation", "operation_s"),
-        *(*COPY_RULES, *RATES, "windows", "rebalancing", "keep_copies"),
+        *(*COPY_RULES, *RATES, *LAST),
     ),
     forms={
         "windows": Form(

@@ -146,6 +146,14 @@ class Keyspace:
     def failures_of(self, node: str) -> str:
         return f"{self.failures}{node}"
 
+    @property
+    def fences(self) -> str:
+        return f"{self.prefix}fences/"
+
+    def fence(self, node: str) -> str:
+        """How long members of HIGH_AVAILABILITY zones serve there unheard; it outlives the lease."""
+        return f"{self.fences}{node}"
+
     def node(self, name: str) -> str:
         return f"{self.nodes}{name}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import statistics
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -53,15 +53,17 @@ class Figures:
 
 
 class Load:
-    """Clients of every way, all of one recorder. ``errors``: what no client may ever be told."""
+    """Clients of every way, all of one recorder. ``errors``: what no client may ever be told. ``prefix`` is that
+    of every key: nobody may have put one before."""
 
-    def __init__(self, urls: Sequence[str], zone: str, seed: int) -> None:
+    def __init__(self, urls: Sequence[str], zone: str, seed: int, prefix: str = "") -> None:
         self.recorder = Recorder()
         self.figures = {way: Figures() for way in Way}
         self.network = LossyNetwork(seed)
         self.errors: list[Exception] = []
         self._zone = zone
         self._seed = seed
+        self._prefix = prefix
         self._clients = {
             Way.DIRECT: ZoneClient(urls),
             Way.ROUTED: ZoneClient(urls, mode=Mode.ROUTED),
@@ -73,12 +75,12 @@ class Load:
         """Until it is cancelled; what is under way then stays open."""
         chooser = random.Random(f"{self._seed}/{number}")
         for turn in range(10**9):
-            key = f"register-{chooser.randrange(REGISTERS)}"
+            key = f"{self._prefix}register-{chooser.randrange(REGISTERS)}"
             if chooser.random() < 0.5:
                 await self.get(number, way, key)
             else:
                 if chooser.random() < ONCE_SHARE:
-                    key = f"once-{number}-{turn}"
+                    key = f"{self._prefix}once-{number}-{turn}"
                     self._once.append(key)
                 await self.put(number, way, key, f"{number}/{turn}")
             await asyncio.sleep(PAUSE_S * chooser.uniform(0.5, 1.5))
@@ -110,7 +112,7 @@ class Load:
     async def read_back(self) -> int:
         """Every key once more, straight and through the server in turns; the number of keys. The history then
         ends with what is there, so that an acknowledged put which is lost has no explanation."""
-        keys = [*(f"register-{number}" for number in range(REGISTERS)), *self._once]
+        keys = [*(f"{self._prefix}register-{number}" for number in range(REGISTERS)), *self._once]
         gate = asyncio.Semaphore(8)
 
         async def read(key: str, way: Way) -> None:
@@ -130,12 +132,14 @@ class Load:
 
 
 @asynccontextmanager
-async def load(urls: Sequence[str], zone: str, seed: int) -> AsyncIterator[Load]:
-    """``CLIENTS`` work for the length of the block."""
-    running = Load(urls, zone, seed)
+async def load(
+    urls: Sequence[str], zone: str, seed: int, *, clients: Mapping[Way, int] = CLIENTS, prefix: str = ""
+) -> AsyncIterator[Load]:
+    """So many ``clients`` work for the length of the block."""
+    running = Load(urls, zone, seed, prefix)
     tasks = [
         asyncio.create_task(running.run_client(number, way))
-        for number, way in enumerate([way for way, count in CLIENTS.items() for _ in range(count)])
+        for number, way in enumerate([way for way, count in clients.items() for _ in range(count)])
     ]
     try:
         yield running

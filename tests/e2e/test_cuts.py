@@ -1,0 +1,81 @@
+"""Cut networks with whole processes: an installation on eight machines of the kernel's, whose links are cut in
+every direction while clients put and get, and while voters join and leave."""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.cut_installation import CutInstallation, cut_installation
+from tests.cut_kinds import KINDS
+from tests.cut_networks import missing
+from tests.cut_run import CutRun, Outcome, prepare
+
+pytestmark = pytest.mark.timeout(900)
+
+SEED = int(os.environ.get("SOAK_SEED", "1"))
+SOAK_S = float(os.environ.get("SOAK_CUTS_S", "600"))
+SLICE = (
+    "leader_from_followers",
+    "two_halves",
+    "metastore_leader_from_followers",
+    "joiner_from_leader_while_copying",
+    "metastore_stopped_while_leaving",
+)
+BY_NAME = {kind.name: kind for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutInstallation]:
+    if reason := missing():
+        pytest.skip(reason)
+    with cut_installation(tmp_path_factory.mktemp("cuts")) as started:
+        prepare(started)
+        yield started
+
+
+@pytest.fixture
+def run(whole: CutInstallation, tmp_path: Path) -> CutRun:
+    return CutRun(whole, SEED, tmp_path)
+
+
+async def test_a_slice_of_cuts(run: CutRun) -> None:
+    """No acknowledged put of a STRONG_CONSISTENCY zone is lost, histories are linearizable, and 30 s after the
+    cut's end everything is well or names its cause."""
+    await strike(run, SLICE)
+
+
+@pytest.mark.soak
+async def test_every_kind_of_cut(run: CutRun) -> None:
+    """As above, every kind, again and again until the time is over."""
+    names = [kind.name for kind in KINDS]
+    begun = time.monotonic()
+    chooser = random.Random(SEED)
+    outcomes: list[Outcome] = []
+    while not outcomes or time.monotonic() - begun < SOAK_S:
+        chooser.shuffle(names)
+        outcomes += await strike(run, tuple(names))
+    converged = [outcome.converged_s for outcome in outcomes]
+    print(
+        f"{len(outcomes)} cuts of {len(names)} kinds in {time.monotonic() - begun:.0f} s, seed {SEED}: well "
+        f"after {statistics.median(converged):.1f} s (median), at most {max(converged):.1f} s; "
+        f"{sum(outcome.puts for outcome in outcomes)} puts, "
+        f"{sum(outcome.unknown for outcome in outcomes)} of unknown outcome, all linearizable"
+    )
+
+
+async def strike(run: CutRun, names: tuple[str, ...]) -> list[Outcome]:
+    print(f"seed {SEED}", flush=True)
+    outcomes = []
+    with capture_logs():
+        for name in names:
+            outcomes.append(await run.strike(BY_NAME[name]))
+            print(outcomes[-1], flush=True)
+    return outcomes

@@ -1,5 +1,6 @@
 """Kinds of cut: what is cut from what, and when. Roles are of one partition that the case is about; who has
-which one is known only when the moment has come."""
+which one is known only when the moment has come.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ class Role(Enum):
 
 class Moment(Enum):
     """RESERVED: the joiner has a member, which the group does not list; COPYING: it is listed, and learns;
-    PROMOTING: a change of the group is under way, and it does not vote yet; LEAVING: a voter is announced as
-    about to be removed."""
+    PROMOTING: it is in sync, and pending is locked for its promotion; LEAVING: a voter is announced as about to
+    be removed."""
 
     AT_REST = "AT_REST"
     RESERVED = "RESERVED"

@@ -53,8 +53,9 @@ def without(node: str) -> str:
 
 
 def prepare(whole: CutInstallation) -> None:
-    """The zone, with data, once an installation."""
+    """The zone, with data, once an installation. Its moves take the lock while they promote a joiner."""
     whole.execute(f"CREATE ZONE {ZONE} (PARTITIONS {PARTITIONS}, REPLICAS 3)")
+    whole.execute(f"ALTER ZONE {ZONE} SET REBALANCE STRATEGY 'update'")
     with BlockingZoneClient([whole.url]) as client:
         for number in range(FILL_PUTS):
             client.put(ZONE, f"large-{number}", "x" * FILL_BYTES)
@@ -99,6 +100,8 @@ class CutRun:
         self._seed = seed
         self._directory = directory
         self._chooser = random.Random(seed)
+        (zone,) = whole.get("/api/v1/zones")["zones"]
+        self._zone_id = ZoneId(zone["zone_id"])
         self._cases = 0
 
     async def strike(self, kind: Kind) -> Outcome:
@@ -113,8 +116,9 @@ class CutRun:
             await asyncio.sleep(WELL_S)
             if kind.slow:
                 await asyncio.to_thread(self._whole.networks.slow, moved, rate=SLOW_RATE)
+            leading = await asyncio.to_thread(self._whole.metastore_leader)
             place = await self._moment(kind.moment, without(moved) if leaves else WITH_ALL, moved)
-            await self._cut(kind, await self._roles(place, moved), cut_s)
+            await self._cut(kind, _roles(place, moved, leading), cut_s)
             wanted = frozenset(NODES) - ({moved} if leaves else frozenset())
             converged_s, named = await self._converge(wanted, prefix)
             await asyncio.sleep(WELL_S)
@@ -133,41 +137,20 @@ class CutRun:
             (first, *_) = await asyncio.to_thread(self._whole.partitions, ZONE)
             return Place(0, first["leader"], frozenset(first["stable"]["peers"]))
         async with _mirrored(self._whole) as mirrors:
-            (result,) = await asyncio.to_thread(self._whole.sql, statement)
-            deadline = time.monotonic() + STAGE_S
-            while True:
-                for number in range(PARTITIONS):
-                    view = mirrors.shown(PartitionId(ZoneId(result["zone_id"]), number))
-                    if has_come(moment, view, moved) and view.stable is not None and view.configuration:
-                        leader = view.configuration.value.leader
-                        return Place(number, leader, frozenset(view.stable.value.peers))
-                assert time.monotonic() < deadline, f"{moment.value} was not seen within {STAGE_S} s"
-                await asyncio.sleep(0.002)
+            seen: asyncio.Future[Place] = asyncio.get_running_loop().create_future()
 
-    async def _roles(self, place: Place, moved: str) -> dict[Role, tuple[str, ...]]:
-        """Sites."""
-        followers = tuple(sorted(place.voters - {place.leader}))
-        leading = await asyncio.to_thread(self._whole.metastore_leader)
-        others = tuple(store for store in STORES if store != leading)
-        smaller = (place.leader, CONTROLLER, leading)
-        return {
-            Role.LEADER: (place.leader,),
-            Role.FOLLOWERS: followers,
-            Role.NEXT: followers[:1],
-            Role.JOINER: (moved,),
-            Role.LEAVER: (moved,),
-            Role.NODES: NODES,
-            Role.OTHER_NODES: tuple(node for node in NODES if node != moved),
-            Role.STORES: STORES,
-            Role.STORE_LEADER: (leading,),
-            Role.STORE_FOLLOWERS: others,
-            Role.STORE_FOLLOWER: others[:1],
-            Role.CONTROLLER: (CONTROLLER,),
-            Role.SERVER: (SERVER,),
-            Role.CLIENTS: (HERE,),
-            Role.SMALLER_HALF: smaller,
-            Role.LARGER_HALF: tuple(site for site in SITES if site not in smaller),
-        }
+            def look(_: frozenset[str]) -> None:
+                for number in range(PARTITIONS):
+                    view = mirrors.shown(PartitionId(self._zone_id, number))
+                    place = _place(moment, view, mirrors.partitions.get(view.keys.lock) is not None, moved)
+                    if place is not None and not seen.done():
+                        seen.set_result(place)
+
+            mirrors.partitions.listen(look)
+            mirrors.members.listen(look)
+            await asyncio.to_thread(self._whole.sql, statement)
+            async with asyncio.timeout(STAGE_S):
+                return await seen
 
     async def _cut(self, kind: Kind, roles: dict[Role, tuple[str, ...]], cut_s: float) -> None:
         networks, ends = self._whole.networks, time.monotonic() + cut_s
@@ -236,24 +219,48 @@ class CutRun:
         assert not broken, "\n".join(map(str, broken[:3]))
 
 
-def has_come(moment: Moment, view: PartitionView, moved: str) -> bool:
-    """Whether ``view`` is of that moment of a move of ``moved``."""
-    if view.pending is None or view.configuration is None:
-        return False
+def _place(moment: Moment, view: PartitionView, locked: bool, moved: str) -> Place | None:
+    """None: ``view`` is not of that moment of a move of ``moved``."""
+    if view.stable is None or view.pending is None or view.configuration is None:
+        return None
     configuration, record = view.configuration.value, view.records.get(moved)
     member = configuration.members.get(moved)
     learns = member is not None and member.role is MemberRole.LEARNER
-    match moment:
-        case Moment.RESERVED:
-            return record is not None and record.value.has_member and member is None
-        case Moment.COPYING:
-            return configuration.stage is Stage.CATCHING_UP and learns
-        case Moment.PROMOTING:
-            return configuration.stage is Stage.JOINT and learns
-        case Moment.LEAVING:
-            return member is not None and member.leaving
-        case Moment.AT_REST:
-            return False
+    has_come = {
+        Moment.AT_REST: False,
+        Moment.RESERVED: record is not None and record.value.has_member and member is None,
+        Moment.COPYING: configuration.stage is Stage.CATCHING_UP and learns,
+        Moment.PROMOTING: locked and learns,
+        Moment.LEAVING: member is not None and member.leaving,
+    }
+    if not has_come[moment]:
+        return None
+    return Place(view.partition.partition, configuration.leader, frozenset(view.stable.value.peers))
+
+
+def _roles(place: Place, moved: str, leading: str) -> dict[Role, tuple[str, ...]]:
+    """Sites. ``leading``: the metastore's leader."""
+    followers = tuple(sorted(place.voters - {place.leader}))
+    others = tuple(store for store in STORES if store != leading)
+    smaller = (place.leader, CONTROLLER, leading)
+    return {
+        Role.LEADER: (place.leader,),
+        Role.FOLLOWERS: followers,
+        Role.NEXT: followers[:1],
+        Role.JOINER: (moved,),
+        Role.LEAVER: (moved,),
+        Role.NODES: NODES,
+        Role.OTHER_NODES: tuple(node for node in NODES if node != moved),
+        Role.STORES: STORES,
+        Role.STORE_LEADER: (leading,),
+        Role.STORE_FOLLOWERS: others,
+        Role.STORE_FOLLOWER: others[:1],
+        Role.CONTROLLER: (CONTROLLER,),
+        Role.SERVER: (SERVER,),
+        Role.CLIENTS: (HERE,),
+        Role.SMALLER_HALF: smaller,
+        Role.LARGER_HALF: tuple(site for site in SITES if site not in smaller),
+    }
 
 
 def _key_of_each_partition(prefix: str) -> list[str]:

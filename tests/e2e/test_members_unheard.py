@@ -1,0 +1,116 @@
+"""Members that the metastore does not hear, or that hear nothing of it, go on serving a STRONG_CONSISTENCY
+zone: whole processes, each at a site of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from catalog.core.zone import ZoneId
+from rebalance.core.keys import PartitionId
+from tests.cut_installation import NODES, CutInstallation, cut_installation
+from tests.cut_networks import missing
+from tests.e2e.installation import wait_for
+from tests.pinned_puts import PinnedPuts, outlived, pinned_puts
+
+pytestmark = pytest.mark.timeout(600)
+
+UNHEARD = NODES[:2]
+SILENT_S = 8.0
+"""Longer than a lease, and than ``ZONEKEEPER_HA_RESET_S``."""
+RESET_S = "2"
+ANSWER_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutInstallation]:
+    if reason := missing():
+        pytest.skip(reason)
+    directory = tmp_path_factory.mktemp("unheard")
+    with cut_installation(directory, {"ZONEKEEPER_HA_RESET_S": RESET_S}) as started:
+        started.execute("CREATE ZONE unheard (PARTITIONS 1, REPLICAS 3)")
+        yield started
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    partition: PartitionId
+    urls: dict[str, str]
+    """Node -> where its member takes clients."""
+
+
+@pytest.fixture
+def group(whole: CutInstallation) -> Group:
+    (zone,) = whole.get("/api/v1/zones")["zones"]
+    (partition,) = whole.partitions("UNHEARD")
+    urls = {each["node"]: each["client_url"] for each in partition["members"]}
+    return Group(PartitionId(ZoneId(zone["zone_id"]), 0), urls)
+
+
+async def answers(puts: PinnedPuts, *urls: str) -> None:
+    """Returns once each has acknowledged a put that began after this call."""
+    begun, deadline = time.monotonic_ns(), time.monotonic() + ANSWER_S
+    while {each.endpoint for each in puts.since(begun, *urls)} != set(urls):
+        assert time.monotonic() < deadline, puts.failures
+        await asyncio.sleep(0.05)
+
+
+async def test_members_whose_nodes_are_cut_from_the_metastore_go_on(
+    whole: CutInstallation, group: Group
+) -> None:
+    """H1 is not for them: a majority that the metastore does not hear acknowledges puts all the time, through
+    every member, and nobody founds another group."""
+    urls = tuple(group.urls.values())
+    async with pinned_puts(group.partition, urls) as puts:
+        await answers(puts, *urls)
+        await asyncio.to_thread(whole.cut_from_metastore, *UNHEARD)
+        await asyncio.to_thread(wait_for, "their leases' end", lambda: shown(whole).startswith("NO_MAJORITY"))
+        await asyncio.sleep(SILENT_S)
+        await answers(puts, *urls)
+        await asyncio.to_thread(whole.networks.heal)
+        await asyncio.to_thread(wait_for, "all well", lambda: whole.is_whole() and not shown(whole))
+        await answers(puts, *urls)
+    assert {each.generation for each in puts.acknowledged} == {0}
+    assert not outlived(puts.acknowledged)
+
+
+async def test_members_whose_agents_stand_still_go_on(whole: CutInstallation, group: Group) -> None:
+    """SIGSTOP of two agents only."""
+    urls = tuple(group.urls.values())
+    async with pinned_puts(group.partition, urls) as puts:
+        await answers(puts, *urls)
+        with whole.frozen_agents(*UNHEARD):
+            await asyncio.to_thread(wait_for, "their leases' end", lambda: bool(shown(whole)))
+            await asyncio.sleep(SILENT_S)
+            await answers(puts, *urls)
+        await asyncio.to_thread(wait_for, "all well", lambda: whole.is_whole() and not shown(whole))
+        await answers(puts, *urls)
+    assert {each.generation for each in puts.acknowledged} == {0}
+
+
+async def test_members_go_on_while_the_metastore_is_stopped(whole: CutInstallation, group: Group) -> None:
+    """H4: an outage is no cut. No member stops, and none is another process afterwards."""
+    urls = tuple(group.urls.values())
+    before = {process.pid for process in whole.processes("etcd", "/members/")}
+    async with pinned_puts(group.partition, urls) as puts:
+        await answers(puts, *urls)
+        with ExitStack() as stack:
+            whole.stop_metastore()
+            stack.callback(whole.start_metastore)
+            await asyncio.sleep(SILENT_S)
+            await answers(puts, *urls)
+        await asyncio.to_thread(wait_for, "all well", lambda: whole.is_whole() and not shown(whole))
+        await answers(puts, *urls)
+    assert {each.generation for each in puts.acknowledged} == {0}
+    assert {process.pid for process in whole.processes("etcd", "/members/")} == before
+
+
+def shown(whole: CutInstallation) -> str:
+    """The cause that the partition names; empty: it is at its target."""
+    (partition,) = whole.partitions("UNHEARD")
+    return str(partition["status"]["cause"])

@@ -83,8 +83,7 @@ class RecoveryWorld(TimerWorld):
         await self.look()
 
     async def limit(self, reset_s: int) -> None:
-        """Sets ``ha_reset_s``. Afterwards no zone is placed anew: the controller here does not follow limits.
-        """
+        """Sets ``ha_reset_s``. No zone is placed anew then: the controller here does not follow limits."""
         put = Put(self.keyspace.limits, Limits(ha_reset_s=reset_s).encode())
         await self.store.commit(Txn((), (put,)))
         await self.look()

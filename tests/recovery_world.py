@@ -8,8 +8,10 @@ from catalog.core.quorum import majority
 from catalog.core.zone import ConsistencyMode, Zone, ZoneId, ZoneIntent
 from rebalance.controllers.automatic_reset import AutomaticReset
 from rebalance.controllers.recovery import PartitionRecovery
+from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import Observed, decide_on_configuration_applied, decode_trigger
+from rebalance.core.isolation import RESET_S, WAIT_MS, FenceRecord
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import (
     ConfigurationRecord,
@@ -24,21 +26,37 @@ from rebalance.core.topology import NO_HOLD, HoldRule
 from rebalance.core.txn import Get, Put, Txn
 from rebalance.ports.metastore import Metastore
 from tests.probe_stub import ProbeStub
-from tests.timer_world import TimerWorld
+from tests.timer_world import StillClock, TimerWorld
 
 ZONE = Zone(ZoneId(1), "Z", 1, 3, None, ("default",), consistency_mode=ConsistencyMode.HIGH_AVAILABILITY)
 STRONG = replace(ZONE, consistency_mode=ConsistencyMode.STRONG_CONSISTENCY)
 P0 = PartitionId(ZONE.zone_id, 0)
 
 
-class RecoveryWorld(TimerWorld):
-    """``delay_s``: of automatic resets. ``moves``: whether groups carry out what pending asks for."""
+class SteadyTime:
+    """The world's time without the jumps of its wall clock."""
 
-    def __init__(
-        self, store: Metastore, keyspace: Keyspace, hold: HoldRule = NO_HOLD, *, delay_s: float = 10
-    ) -> None:
+    def __init__(self, clock: StillClock) -> None:
+        self._clock = clock
+        self.jumped_ms = 0
+
+    def now_ms(self) -> int:
+        return self._clock.ms - self.jumped_ms
+
+    async def sleep_until(self, at_ms: int) -> None:
+        await self._clock.sleep_until(at_ms + self.jumped_ms)
+
+
+class RecoveryWorld(TimerWorld):
+    """``fence_s``: what nodes that join publish; None: nothing.
+    ``heard_since_ms``: since when the metastore has answered; None: it does not. ``moves``: whether groups
+    carry out what pending asks for."""
+
+    def __init__(self, store: Metastore, keyspace: Keyspace, hold: HoldRule = NO_HOLD) -> None:
         super().__init__(store, keyspace, hold)
-        self.delay_s = delay_s
+        self.fence_s: int | None = RESET_S - WAIT_MS // 1_000
+        self.steady = SteadyTime(self.clock)
+        self.heard_since_ms: int | None = 0
         self.moves = True
         self.positions: dict[str, int] = {}
         self.probe = ProbeStub()
@@ -47,16 +65,52 @@ class RecoveryWorld(TimerWorld):
         self.resets: AutomaticReset | None = None
 
     async def start(self) -> None:
-        """With the delay as it is now."""
+        """A controller that has seen nothing yet."""
         self.resets = None
         await super().start()
         controller = self.controller
         assert controller is not None
-        delay_ms = round(1_000 * self.delay_s)
         self.resets = AutomaticReset(
-            self.store, self.keyspace, lambda: controller.topology.known, self.clock, delay_ms, self.probe
+            self.store,
+            self.keyspace,
+            lambda: controller.topology.known,
+            self.clock,
+            self.steady,
+            self.hold,
+            lambda: self.heard_since_ms,
+            self.probe,
         )
         await self.look()
+
+    async def limit(self, reset_s: int) -> None:
+        """Sets ``ha_reset_s``. No zone is placed anew then: the controller here does not follow limits."""
+        put = Put(self.keyspace.limits, Limits(ha_reset_s=reset_s).encode())
+        await self.store.commit(Txn((), (put,)))
+        await self.look()
+
+    def jump(self, seconds: float) -> None:
+        """The wall clock is set, forward or back; no time goes by."""
+        self.steady.jumped_ms += round(1_000 * seconds)
+        self.clock.set(self.clock.ms + round(1_000 * seconds))
+
+    async def join(self, name: str, **attributes: str) -> None:
+        """With the fence that nodes keep now."""
+        if self.fence_s is not None:
+            await self.publish_fence(name, f"start-{self._starts + 1}", self.fence_s)
+        self._notice(name)
+        await super().join(name, **attributes)
+
+    async def leave(self, *names: str) -> None:
+        self._notice(*names)
+        await super().leave(*names)
+
+    async def publish_fence(self, name: str, incarnation: str, fence_s: int) -> None:
+        record = FenceRecord(incarnation, 1_000 * fence_s)
+        await self.store.commit(Txn((), (Put(self.keyspace.fence(name), record.encode()),)))
+
+    def _notice(self, *names: str) -> None:
+        if self.resets is not None:
+            self.resets.notice([self.keyspace.node(name) for name in names])
 
     def kill(self) -> None:
         super().kill()
@@ -89,17 +143,18 @@ class RecoveryWorld(TimerWorld):
                 await self.carry_out()
 
     async def elapse(self, to_s: float) -> None:
-        """``advance``, with the resets that become due on the way."""
+        """``advance`` to ``to_s`` of steady time, with the resets that become due on the way."""
         while self.resets is not None:
-            due = [ms for ms in range(self.clock.ms, round(to_s * 1_000) + 1, 500) if self.resets.due.due(ms)]
+            now_ms, to_ms = self.steady.now_ms(), round(to_s * 1_000)
+            due = [ms for ms in range(now_ms, to_ms + 1, 500) if self.resets.due.due(ms)]
             if not due:
                 break
-            await self.advance(due[0] / 1_000)
-            before = self.clock.ms
+            await self.advance((due[0] + self.steady.jumped_ms) / 1_000)
+            before = self.steady.now_ms()
             await self.look()
             if self.resets.due.due(before):
                 break
-        await self.advance(to_s)
+        await self.advance(to_s + self.steady.jumped_ms / 1_000)
 
     async def assigned(self, field: str, partition: PartitionId = P0) -> Assignments | None:
         found = await self.store.get(getattr(self.keyspace.partition(partition), field))

@@ -51,7 +51,6 @@ def open_controllers(
         settings.controller_lease_s,
         hold,
         strategy=settings.rebalance_strategy,
-        reset_delay_ms=round(1_000 * settings.ha_reset_s),
         map_period_s=MAP_PERIOD_S,
         background=background,
         probe=probe,

@@ -27,7 +27,7 @@ from rebalance.core.guarded_write import Outcome
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read
 from rebalance.core.txn import Compare, Get, Put, Txn, TxnResult, unchanged
-from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.metastore.mirror import KeyspaceMirror, Listener
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
 
@@ -94,6 +94,10 @@ class MoveAdmission:
 
     async def loaded(self) -> None:
         await self._limits_key.loaded()
+
+    def listen(self, listener: Listener) -> None:
+        """Called whenever the limits have changed."""
+        self._limits_key.listen(listener)
 
     def hold(
         self, zone_id: ZoneId, named: NamedTarget, decisions: BulkDecisions, moves: Mapping[int, Move]

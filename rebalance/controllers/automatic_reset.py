@@ -1,16 +1,18 @@
 """HIGH_AVAILABILITY zones reset partitions by themselves, some time after these lost their majority (IEP-051).
 
-When that is follows from the topology's record, so a controller that takes over, or is started with another
-delay, goes on with the same time. Other zones are never looked at.
+When that is the ``loss_clock`` says: so long after this controller has begun to see a majority absent that
+every node among it must have stopped serving, by the fence that it published. Neither a wall clock nor what
+another controller has seen counts. Other zones are never looked at.
 
 Copies that are silent then are waited for, a short time and once: the best of those that answered goes on, and
 whoever was silent is named (R6). Members are asked before anything is reset: one may serve, cut off from the
-metastore alone (R1).
+metastore alone (R1). After their fences none can: if one does all the same, the time begins again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 
 import structlog
 
@@ -23,10 +25,15 @@ from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.slices import in_slices
 from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone_reading import ZoneReading, why_not_idle
+from rebalance.core.admission import Limits
+from rebalance.core.isolation import RESET_S, FenceRecord
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.recovery import ResetPlan, majority_lost_ms, plan_reset, silent_of
-from rebalance.core.recovery_candidates import candidates_of, possible_voters
+from rebalance.core.loss_clock import AbsentNode, Loss, LossClock, ResetRule, judge
+from rebalance.core.readable import RecordNotReadableError, read, readable
+from rebalance.core.recovery import ResetPlan, plan_reset, silent_of
+from rebalance.core.recovery_candidates import candidates_of
+from rebalance.core.topology import HoldRule
+from rebalance.core.txn import Compare, unchanged
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.groups import ServingProbe
 from rebalance.ports.metastore import Metastore
@@ -35,17 +42,33 @@ log = structlog.get_logger(__name__)
 
 AGAIN_MS = 1_000
 """Until a zone is looked at again whose survivors did not tell yet how far they go."""
+EVER_MS = 1 << 62
 SILENT_MS = 5_000
 """For so long silent copies are waited for."""
-SERVING_MS = 5_000
-"""Until members are asked again of a group that serves though its nodes seem to be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What one look judges by. ``heard_since_ms``: the metastore has answered without a break since then."""
+
+    absent: Mapping[str, AbsentNode]
+    rule: ResetRule
+    limits_guard: Compare
+    heard_since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    plan: ResetPlan
+    loss: Loss
 
 
 class AutomaticReset:
     """``look`` at a zone whenever it may have changed; it says itself when it wants to be looked at again.
 
-    ``delay_ms`` after the loss of the majority a partition is reset. One loss resets once: the trigger of the
-    partition advances, and a pending set that is forced to a living node is left to do its work.
+    ``steady`` is a clock that nobody sets; ``due`` are its times. ``heard_since_ms`` answers since when the
+    metastore has answered (``Contact``), ``hold`` is what topology waits by. One loss resets once: the trigger
+    of the partition advances, and a pending set that is forced to a living node is left to do its work.
     """
 
     def __init__(
@@ -54,36 +77,62 @@ class AutomaticReset:
         keyspace: Keyspace,
         topology: Callable[[], KnownTopology],
         clock: Clock,
-        delay_ms: int,
+        steady: Clock,
+        hold: HoldRule,
+        heard_since_ms: Callable[[], int | None],
         probe: ServingProbe,
     ) -> None:
         self._metastore = metastore
         self._keyspace = keyspace
         self._recovery = PartitionRecovery(metastore, keyspace, probe, clock)
         self._topology = topology
-        self._clock = clock
-        self._delay_ms = delay_ms
-        self.due = DueTimes(clock)
+        self._steady = steady
+        self._hold = hold
+        self._heard_since_ms = heard_since_ms
+        self.due = DueTimes(steady)
         self._unreadable = UnreadableLog()
+        self._losses = LossClock()
         self._silent_since: dict[PartitionId, int] = {}
+        self._causes: dict[PartitionId, str] = {}
+
+    def begin(self) -> None:
+        """Called on taking the lead: what was seen before does not count."""
+        self._losses = LossClock()
+        self._silent_since.clear()
+        self._causes.clear()
+        self.due.clear()
+
+    @property
+    def waiting(self) -> tuple[ZoneId, ...]:
+        """Zones that are looked at again at some time."""
+        return self.due.due(EVER_MS)
+
+    def notice(self, changed: Collection[str]) -> None:
+        """Keys of nodes have come, changed or gone."""
+        names = (key.removeprefix(self._keyspace.nodes) for key in changed)
+        self._losses = self._losses.noticed(self._steady.now_ms(), names)
 
     async def look(self, zone_id: ZoneId) -> int:
         """Resets what is due; returns how many partitions. Raises MetastoreError. Nothing is reset on a record
-        that cannot be read, of the zone or of the topology: it is looked at again until it can be."""
+        that cannot be read, of the zone, the topology or the limits: it is looked at again until it can be. A
+        node whose fence cannot be read is never taken for silent."""
         try:
             if (unreadable := self._topology().unreadable) is not None:
                 raise unreadable.error
             count = await self._look(zone_id)
         except RecordNotReadableError as error:
             self._unreadable.waits(zone_id, error)
-            self.due.set(zone_id, self._clock.now_ms() + AGAIN_MS)
+            self._again(zone_id)
             return 0
         self._unreadable.goes_on(zone_id)
         return count
 
+    def _again(self, zone_id: ZoneId) -> None:
+        self.due.set(zone_id, self._steady.now_ms() + AGAIN_MS)
+
     async def _look(self, zone_id: ZoneId) -> int:
         # Most looks end here: nothing can have been lost, or it is not the zone's way to help itself.
-        if not any(each.has_left for each in self._topology().topology.nodes) or not await self._helps_itself(
+        if all(each.is_seen for each in self._topology().topology.nodes) or not await self._helps_itself(
             zone_id
         ):
             self.due.set(zone_id, None)
@@ -94,52 +143,102 @@ class AutomaticReset:
             raise
         except RefusedError as refused:
             log.info("zone not looked at", zone=zone_id, reason=refused.message)
-            self.due.set(zone_id, self._clock.now_ms() + AGAIN_MS)
+            self._again(zone_id)
             return 0
         intent = reading.intent
         if intent is None or await why_not_idle(reading, range(intent.zone.partitions)):
             # It is looked at again when its controller has brought it so far.
             self.due.set(zone_id, None)
             return 0
-        plans: dict[PartitionId, ResetPlan] = {}
+        sight = await self._sight(reading)
+        if sight is None:
+            # Whatever is seen while the metastore is silent does not count.
+            self._again(zone_id)
+            return 0
+        plans: dict[PartitionId, _Due] = {}
         times: list[int] = []
         async for numbers in in_slices(range(intent.zone.partitions)):
             for number in numbers:
                 partition = PartitionId(zone_id, number)
-                planned = self._planned(reading, partition)
-                if isinstance(planned, ResetPlan):
+                planned = self._planned(reading, sight, partition)
+                if isinstance(planned, _Due):
                     plans[partition] = planned
                 elif planned is not None:
                     times.append(planned)
-        reset = await self._carry_out(reading, plans, times)
+        reset = await self._carry_out(reading, sight, plans, times)
         self.due.set(zone_id, min(times, default=None))
         await self._recovery.note(reading, [each.partition for each in reset], Origin(reason=self._why(reset)))
         return len(reset)
 
+    async def _sight(self, reading: ZoneReading) -> _Sight | None:
+        """None: the metastore is silent. Raises MetastoreError and RecordNotReadableError."""
+        limits = await self._metastore.get(self._keyspace.limits)
+        reset_s = (readable(limits, Limits.decode) or Limits()).ha_reset_s or RESET_S
+        fences = {
+            item.key.removeprefix(self._keyspace.fences): item
+            for item in (await self._metastore.range(self._keyspace.fences)).items
+        }
+        absent = {}
+        for presence in self._topology().topology.nodes:
+            name = presence.node.name
+            if not presence.is_seen and name not in reading.alive:
+                item = fences.get(name)
+                absent[name] = AbsentNode(
+                    presence.incarnation,
+                    read(item, FenceRecord.decode),
+                    item.mod_revision if item is not None else 0,
+                    presence.has_left,
+                )
+        self._losses = self._losses.looked(self._steady.now_ms(), absent, reading.alive)
+        heard_since_ms = self._heard_since_ms()
+        if heard_since_ms is None:
+            return None
+        guard = unchanged(self._keyspace.limits, limits.mod_revision if limits is not None else 0)
+        return _Sight(absent, ResetRule(reset_s, self._hold.grace_ms), guard, heard_since_ms)
+
     async def _carry_out(
-        self, reading: ZoneReading, plans: Mapping[PartitionId, ResetPlan], times: list[int]
-    ) -> dict[PartitionId, ResetPlan]:
+        self, reading: ZoneReading, sight: _Sight, plans: Mapping[PartitionId, _Due], times: list[int]
+    ) -> dict[PartitionId, _Due]:
         """Those that are written. ``times`` grows by when the others are looked at again."""
         serving = await self._recovery.serving(reading, plans)
         done = {}
-        for partition, plan in plans.items():
-            if partition in serving.unasked:
-                times.append(self._clock.now_ms() + AGAIN_MS)
-            elif partition in serving.nodes:
-                refusal = not_needed(serving.nodes[partition])
-                log.info("partition not reset", partition=str(partition), reason=refusal.message)
-                times.append(self._clock.now_ms() + SERVING_MS)
-            elif await self._recovery.force(reading, partition, plan):
+        for partition, due in plans.items():
+            if partition in serving.nodes:
+                self._serves(partition, due, not_needed(serving.nodes[partition]))
+            elif partition not in serving.unasked and await self._force(reading, sight, partition, due):
                 self._silent_since.pop(partition, None)
-                done[partition] = plan
-            else:
-                times.append(self._clock.now_ms() + AGAIN_MS)
+                done[partition] = due
+                continue
+            times.append(self._steady.now_ms() + AGAIN_MS)
         return done
 
-    def _why(self, reset: Mapping[PartitionId, ResetPlan]) -> str:
-        """The reason of the operation; names who was silent."""
-        silent = sorted({node for plan in reset.values() for node in plan.silent})
-        why = f"no majority for {self._delay_ms / 1_000:g} s"
+    def _serves(self, partition: PartitionId, due: _Due, refusal: RefusedError) -> None:
+        """Nobody may take these nodes for silent yet, whatever they have published."""
+        log.error(
+            "partition not reset: it serves after the fences of its lost nodes",
+            partition=str(partition),
+            reason=refusal.message,
+            nodes=due.loss.silent,
+        )
+        self._losses = self._losses.noticed(self._steady.now_ms(), due.loss.silent)
+
+    async def _force(self, reading: ZoneReading, sight: _Sight, partition: PartitionId, due: _Due) -> bool:
+        """Only while all of it still holds: the metastore has answered ever since, limits and fences are those
+        that were read."""
+        if self._heard_since_ms() != sight.heard_since_ms:
+            return False
+        fences = (
+            unchanged(self._keyspace.fence(name), sight.absent[name].fence_revision) for name in due.loss.silent
+        )
+        return await self._recovery.force(reading, partition, due.plan, (sight.limits_guard, *fences))
+
+    def _why(self, reset: Mapping[PartitionId, _Due]) -> str:
+        """The reason of the operation: since when nobody had a majority, and who was silent."""
+        now_ms = self._steady.now_ms()
+        since_ms = (each.loss.since_ms for each in reset.values())
+        lost_ms = min((each for each in since_ms if each is not None), default=now_ms)
+        silent = sorted({node for each in reset.values() for node in each.plan.silent})
+        why = f"no majority for {(now_ms - lost_ms) // 1_000} s"
         return f"{why}; silent: {', '.join(silent)}" if silent else why
 
     async def _helps_itself(self, zone_id: ZoneId) -> bool:
@@ -148,31 +247,41 @@ class AutomaticReset:
         mode = intent.zone.consistency_mode if intent is not None and not intent.dropped else None
         return mode is ConsistencyMode.HIGH_AVAILABILITY
 
-    def _planned(self, reading: ZoneReading, partition: PartitionId) -> ResetPlan | int | None:
+    def _planned(self, reading: ZoneReading, sight: _Sight, partition: PartitionId) -> _Due | int | None:
         """The reset of what is due, else when to look again; None: when the topology changes."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._steady.now_ms()
         try:
             view = reading.view(partition)
         except RecordNotReadableError as error:
             self._unreadable.waits(partition, error)
             return now_ms + AGAIN_MS
         self._unreadable.goes_on(partition)
-        lost_ms = majority_lost_ms(possible_voters(view, reading.alive), self._topology().topology)
-        if lost_ms is None:
+        loss = judge(view, reading.alive, sight.absent, self._losses, sight.heard_since_ms, sight.rule)
+        self._tell(partition, loss)
+        if loss is None or not loss.is_due(now_ms):
             self._silent_since.pop(partition, None)
-            return None
-        if now_ms < lost_ms + self._delay_ms:
-            return lost_ms + self._delay_ms
+            return loss.due_ms if loss is not None else None
         if view.pending is not None and view.pending.forced and view.pending.nodes <= reading.alive:
             return None
         has_waited = self._has_waited(partition, silent_of(candidates_of(view, reading.alive)), now_ms)
         try:
-            return plan_reset(view, reading.alive, (), automatic=True, has_waited=has_waited)
+            plan = plan_reset(view, reading.alive, (), automatic=True, has_waited=has_waited)
         except RefusedError as refused:
             log.info("partition not reset", partition=str(partition), reason=refused.message)
             # Only who did not tell yet is waited for; anything else changes with the topology.
             is_silent = partition in self._silent_since
             return now_ms + AGAIN_MS if is_silent or refused.kind is ErrorKind.RECOVERY_STATE_ILLEGAL else None
+        return _Due(plan, loss)
+
+    def _tell(self, partition: PartitionId, loss: Loss | None) -> None:
+        """Why a partition is never reset by itself, once for each cause."""
+        cause = loss.cause if loss is not None else ""
+        if cause and self._causes.get(partition) != cause:
+            log.warning("partition not reset", partition=str(partition), reason=cause)
+        if cause:
+            self._causes[partition] = cause
+        else:
+            self._causes.pop(partition, None)
 
     def _has_waited(self, partition: PartitionId, silent: Collection[str], now_ms: int) -> bool:
         """Whether silent copies of the partition were waited for by now."""

@@ -1,4 +1,4 @@
-"""Wall-clock time for timers, as something that tests replace."""
+"""Time for timers, as something that tests replace: the wall clock, and one that nobody sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_SLEEP_S = 30.0
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Milliseconds since 1970, or of a clock that only goes on."""
         ...
 
     async def sleep_until(self, at_ms: int) -> None:
@@ -23,6 +23,17 @@ class Clock(Protocol):
 class WallClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    async def sleep_until(self, at_ms: int) -> None:
+        left_s = (at_ms - self.now_ms()) / 1_000
+        await asyncio.sleep(min(max(left_s, 0.0), LONGEST_SLEEP_S))
+
+
+class SteadyClock:
+    """The event loop's: it goes on evenly whatever the wall clock is set to."""
+
+    def now_ms(self) -> int:
+        return round(1_000 * asyncio.get_running_loop().time())
 
     async def sleep_until(self, at_ms: int) -> None:
         left_s = (at_ms - self.now_ms()) / 1_000

@@ -8,7 +8,9 @@ import structlog
 
 from rebalance.controllers.clock import Clock
 from rebalance.core.keys import Keyspace
+from rebalance.core.loss_clock import Hearing
 from rebalance.core.topology import HoldRule
+from rebalance.core.txn import Get, Txn
 from rebalance.ports.metastore import Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -20,44 +22,50 @@ class Contact:
     """Asks the metastore again and again. A store that stood still, one that cannot be reached and a process
     that stood still itself look the same from here: nothing seen next is believed at once.
 
-    Nodes renew their leases every third of it: a silence of less than half a lease ends none."""
+    Nodes renew their leases every third of it: a silence of less than half a lease ends none. ``steady``
+    measures it, ``clock`` only names its end."""
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace, clock: Clock, hold: HoldRule) -> None:
+    def __init__(
+        self, metastore: Metastore, keyspace: Keyspace, clock: Clock, hold: HoldRule, steady: Clock
+    ) -> None:
         self._metastore = metastore
         self._key = keyspace.controller_leader
         self._clock = clock
-        self._limit_s = hold.lease_ms / 2_000
-        self._answered_s: float | None = None
+        self._steady = steady
+        self._hearing = Hearing(hold.lease_ms // 2)
         self._silent_ms: int | None = None
 
     def silent_ms(self) -> int | None:
         """When the last silence ended (wall clock, milliseconds): now, while it lasts. None: there was none."""
-        if self._is_silent():
+        if self._hearing.is_silent(self._steady.now_ms()):
             return self._clock.now_ms()
         return self._silent_ms
 
+    def heard_since_ms(self) -> int | None:
+        """Since when the metastore has answered without a break and under one leader (``steady``); None: it
+        does not answer now. 0 without a grace period, where nothing is noticed."""
+        if not self._hearing.limit_ms:
+            return 0
+        return self._hearing.unbroken_since_ms(self._steady.now_ms())
+
     async def run(self) -> None:
         """Until cancelled; without a grace period there is nothing to notice."""
-        if not self._limit_s:
+        if not self._hearing.limit_ms:
             await asyncio.get_running_loop().create_future()
         while True:
-            if self._answered_s is None:
-                self._answered_s = asyncio.get_running_loop().time()
+            self._hearing = self._hearing.asked(self._steady.now_ms())
             try:
-                await self._metastore.get(self._key)
+                result = await self._metastore.commit(Txn((), (Get(self._key),)))
             except MetastoreError as error:
                 log.debug("metastore does not answer", error=str(error))
             else:
-                self._on_answer()
-            await asyncio.sleep(self._limit_s / PROBES_PER_LIMIT)
+                self._on_answer(result.term)
+            await asyncio.sleep(self._hearing.limit_ms / 1_000 / PROBES_PER_LIMIT)
 
-    def _on_answer(self) -> None:
-        if self._is_silent():
+    def _on_answer(self, term: int) -> None:
+        now_ms = self._steady.now_ms()
+        if self._hearing.is_silent(now_ms):
             self._silent_ms = self._clock.now_ms()
-            log.warning("the metastore was silent: nobody counts as left for a while", limit_s=self._limit_s)
-        self._answered_s = asyncio.get_running_loop().time()
-
-    def _is_silent(self) -> bool:
-        if self._answered_s is None:
-            return False
-        return asyncio.get_running_loop().time() - self._answered_s > self._limit_s
+            limit_s = self._hearing.limit_ms / 1_000
+            log.warning("the metastore was silent: nobody counts as left for a while", limit_s=limit_s)
+        self._hearing = self._hearing.answered(now_ms, term)

@@ -45,7 +45,7 @@ from rebalance.core.recovery import (
     plan_restart,
     unconfirmed_loss,
 )
-from rebalance.core.txn import Put, Txn, absent, unchanged
+from rebalance.core.txn import Compare, Put, Txn, absent, unchanged
 from rebalance.ports.groups import ServingProbe
 from rebalance.ports.metastore import Metastore
 
@@ -272,8 +272,15 @@ class PartitionRecovery:
                 await self._write_restart(PartitionId(zone.zone_id, each.partition), each.plan)
         return plans
 
-    async def force(self, reading: ZoneReading, partition: PartitionId, plan: ResetPlan) -> bool:
-        """The reset's transaction; False when something that it was planned from has changed."""
+    async def force(
+        self,
+        reading: ZoneReading,
+        partition: PartitionId,
+        plan: ResetPlan,
+        also: Sequence[Compare] = (),
+    ) -> bool:
+        """The reset's transaction; False when something that it was planned from has changed, or ``also`` does
+        not hold."""
         observed = reading.observed(partition)
         decision = decide_on_forced_move(
             observed,
@@ -288,7 +295,7 @@ class PartitionRecovery:
         committed = unchanged(observed.keys.configuration, configuration.mod_revision if configuration else 0)
         # A node that is back may have the better copy, or make a majority.
         still_absent = (absent(self._keyspace.node(node)) for node in plan.absent[:GUARDED_NODES_MAX])
-        compares = (*reading.guards, *decision.transaction.compares, committed, *still_absent)
+        compares = (*reading.guards, *also, *decision.transaction.compares, committed, *still_absent)
         result = await self._metastore.commit(Txn(compares, decision.transaction.success))
         if result.succeeded:
             log.warning(

@@ -11,7 +11,7 @@ import structlog
 from catalog.core.zone import Node, ZoneId
 from rebalance.controllers.admission import MoveAdmission
 from rebalance.controllers.automatic_reset import AutomaticReset
-from rebalance.controllers.clock import Clock, WallClock
+from rebalance.controllers.clock import Clock, SteadyClock, WallClock
 from rebalance.controllers.contact import Contact
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.due_times import DueTimes
@@ -48,7 +48,6 @@ RESYNC_S = 30.0
 ENGINE_POLL_S = 0.5
 WENT_BACK_S = 3.0
 LATE_S = 5.0
-RESET_DELAY_MS = 10_000
 RETRY = Backoff(0.2, 10.0)
 EXPECTED = (
     NotYetError,
@@ -88,14 +87,15 @@ class ControllerRuntime:
         hold: HoldRule = HOLD,
         clock: Clock | None = None,
         strategy: Strategy = Strategy.QUEUE,
-        reset_delay_ms: int = RESET_DELAY_MS,
         map_period_s: float | None = None,
         background: Background | None = None,
         again_s: float = AGAIN_S,
         probe: ServingProbe | None = None,
+        steady: Clock | None = None,
     ) -> None:
-        """``reset_delay_ms`` and ``probe``: ``AutomaticReset``, which is not made without a probe; ``again_s``:
-        ``JoinersAgain``. ``background`` None: a task that ends ends all."""
+        """``probe``: of ``AutomaticReset``, which is not made without one; ``steady``: the clock by which it
+        counts losses, None: the event loop's. ``again_s``: ``JoinersAgain``. ``background`` None: a task that
+        ends ends all."""
         self._background = background or Background(restarts=False)
         self._metastore = metastore
         self._keyspace = keyspace
@@ -116,7 +116,8 @@ class ControllerRuntime:
         self._late: tuple[tuple[ZoneId, float], int] | None = None
         self._clock = clock = clock or WallClock()
         self._due = DueTimes(clock)
-        self._contact = Contact(metastore, keyspace, clock, hold)
+        steady = steady or SteadyClock()
+        self._contact = Contact(metastore, keyspace, clock, hold, steady)
         self._topology = TopologyKeeper(metastore, keyspace, clock, hold, self._contact.silent_ms)
         self._data_nodes = DataNodesKeeper(metastore, keyspace, lambda: self._topology.known, clock, self._due)
         self._maps: PartitionMapKeeper | None = None
@@ -144,7 +145,14 @@ class ControllerRuntime:
         self._resets: AutomaticReset | None = None
         if probe is not None:
             self._resets = AutomaticReset(
-                metastore, keyspace, lambda: self._topology.known, clock, reset_delay_ms, probe
+                metastore,
+                keyspace,
+                lambda: self._topology.known,
+                clock,
+                steady,
+                hold,
+                self._contact.heard_since_ms,
+                probe,
             )
 
     @property
@@ -158,6 +166,9 @@ class ControllerRuntime:
         self._nodes.listen(self._topology.notice)
         self._nodes.listen(lambda _changed: self._admission.look_again())
         self._nodes.listen(self._joiners.notice)
+        if self._resets is not None:
+            self._nodes.listen(self._resets.notice)
+            self._admission.listen(lambda _changed: self._look_at_lost())
         self._drains.listen(lambda _changed: self._topology.notice())
         await self._keep_all(
             {
@@ -260,7 +271,7 @@ class ControllerRuntime:
         self._zones.forget()
         self._due.clear()
         if self._resets is not None:
-            self._resets.due.clear()
+            self._resets.begin()
         self._joiners.begin()
         await self._topology.record()
         self._enqueue_all()
@@ -317,6 +328,11 @@ class ControllerRuntime:
         except Exception as error:
             return error
         return None
+
+    def _look_at_lost(self) -> None:
+        """The limits say how long a loss must last."""
+        for zone_id in self._resets.waiting if self._resets is not None else ():
+            self._queue.add(zone_id)
 
     async def _reset_due(self, zone_id: ZoneId) -> None:
         if await self._reset_lost(zone_id) is not None:

@@ -7,7 +7,7 @@ etcd, so one kind of guard covers present and absent keys.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 OPERATIONS_MAX = 128
@@ -114,11 +114,13 @@ Operation = Get | GetPrefix | Put | Delete | DeleteRange | DeletePrefix | Txn
 
 @dataclass(frozen=True, slots=True)
 class TxnResult:
-    """``responses`` follow the branch that ran: key-values for reads, a nested result for a Txn, else None."""
+    """``responses`` follow the branch that ran: key-values for reads, a nested result for a Txn, else None.
+    ``term``: of the store's leader, which all leases are renewed by when it is a new one; 0: it has none."""
 
     succeeded: bool
     revision: int
     responses: tuple[TxnResult | tuple[KeyValue, ...] | None, ...]
+    term: int = field(default=0, compare=False)
 
     def only(self, index: int) -> KeyValue | None:
         """The key that the ``Get`` at ``index`` read; None: it is absent."""

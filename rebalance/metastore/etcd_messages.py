@@ -108,11 +108,11 @@ def _fill_operation(message: Any, operation: Operation) -> None:
 
 def txn_result(txn: Txn, reply: Any, revision: int = 0) -> TxnResult:
     """``revision`` comes from the outermost reply: inner ones may leave it empty."""
-    revision = revision or reply.header.revision
+    revision, term = revision or reply.header.revision, reply.header.raft_term
     succeeded = reply.succeeded
     branch = txn.success if succeeded else txn.failure
     if _WITH_ANSWERS.isdisjoint(map(type, branch)):
-        return TxnResult(succeeded, revision, (None,) * len(branch))
+        return TxnResult(succeeded, revision, (None,) * len(branch), term)
     responses: list[TxnResult | tuple[KeyValue, ...] | None] = []
     for operation, response in zip(branch, reply.responses, strict=True):
         if isinstance(operation, Txn):
@@ -121,7 +121,7 @@ def txn_result(txn: Txn, reply: Any, revision: int = 0) -> TxnResult:
             responses.append(tuple(key_value(kv) for kv in response.response_range.kvs))
         else:
             responses.append(None)
-    return TxnResult(succeeded, revision, tuple(responses))
+    return TxnResult(succeeded, revision, tuple(responses), term)
 
 
 def watch_request(prefix: str, start_revision: int) -> Any:

@@ -137,32 +137,15 @@ async def test_two_losses_after_each_other(world: RecoveryWorld) -> None:
 
 
 async def test_a_delay_that_is_changed_while_it_runs(world: RecoveryWorld) -> None:
-    """S217: another setting counts from the same loss, and one reset is made."""
-    world.delay_s = 100_000
+    """S217: another one counts from the same loss, up and down again, and one reset is made."""
     await world.with_nodes(ZONE, "a", "b", "c")
     await world.leave("b", "c")
+    await world.limit(1_000)
     await world.elapse(50)
     assert world.forced == []
-    world.delay_s = 1
-    await world.start()
+    await world.limit(20)
     assert world.forced == [Assignments(("a",))]
     await world.elapse(100)
-    assert len(world.forced) == 1
-
-
-async def test_the_delay_goes_on_while_nobody_leads(world: RecoveryWorld) -> None:
-    """S229: told from the topology's record; a controller that comes later resets at once, and once."""
-    await world.with_nodes(ZONE, "a", "b", "c")
-    await world.leave("b", "c")
-    world.kill()
-    await world.advance(5)
-    await world.start()
-    assert world.forced == []
-    world.kill()
-    await world.advance(30)
-    await world.start()
-    assert world.forced == [Assignments(("a",))]
-    await world.start()
     assert len(world.forced) == 1
 
 
@@ -304,11 +287,12 @@ async def test_a_silent_copy_is_waited_for_five_seconds(world: RecoveryWorld) ->
         for each in (await world.store.range(world.keyspace.operations)).items
         if Operation.decode(each.value).kind is OperationKind.RESET
     ]
-    assert Operation.decode(item.value).reason == "no majority for 10 s; silent: a"
+    assert Operation.decode(item.value).reason == "no majority for 15 s; silent: a"
 
 
 async def test_a_group_that_serves_is_not_reset(world: RecoveryWorld) -> None:
-    """R1: its nodes are cut off from the metastore alone. It is asked again, and reset once it is silent."""
+    """R1: its nodes are cut off from the metastore alone, and their fences do not hold. The time begins again
+    each time that it answers, and it is reset once it is silent for all of it."""
     await world.with_nodes(ZONE, "a", "b", "c")
     world.probe.serves = {"b"}
     await world.leave("b", "c")
@@ -318,7 +302,9 @@ async def test_a_group_that_serves_is_not_reset(world: RecoveryWorld) -> None:
     assert await world.trigger() == before
     assert len(world.probe.asked) > 5
     world.probe.serves = set()
-    await world.elapse(66)
+    await world.elapse(69.5)
+    assert world.forced == []
+    await world.elapse(70)
     assert world.forced == [Assignments(("a",))]
 
 

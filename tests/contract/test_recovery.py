@@ -244,7 +244,8 @@ async def test_the_loss_of_a_strong_zone_is_confirmed(world: RecoveryWorld) -> N
 
 
 async def test_a_zone_that_helps_itself_needs_no_confirmation(store: Metastore, keyspace: Keyspace) -> None:
-    world = RecoveryWorld(store, keyspace, delay_s=1_000)
+    world = RecoveryWorld(store, keyspace)
+    world.fence_s = None
     await world.with_nodes(ZONE, "a", "b", "c")
     await world.leave("a", "c")
     (done,) = await world.recovery.reset(world.intent().zone)

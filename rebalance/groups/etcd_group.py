@@ -34,6 +34,7 @@ from rebalance.groups.member_list import group_identity, group_members
 from rebalance.groups.reservations import Reservations
 from rebalance.hosting.background import Background, describe
 from rebalance.hosting.etcd_binary import find_etcd, remember
+from rebalance.ports.fence import MemberGuard
 from rebalance.ports.groups import (
     CancelAnswer,
     ChangeAnswer,
@@ -371,7 +372,8 @@ class SteppedGroupHost(ABC):
 
 
 class EtcdGroupHost(SteppedGroupHost):
-    """``ports``: the node's own range, two ports a member. ``member_limit``: most members at once."""
+    """``ports``: the node's own range, two ports a member. ``member_limit``: most members at once. ``guard``:
+    asked before a member starts."""
 
     def __init__(
         self,
@@ -382,8 +384,10 @@ class EtcdGroupHost(SteppedGroupHost):
         member_limit: int = 100,
         tuning: EtcdTuning | None = None,
         background: Background | None = None,
+        guard: MemberGuard | None = None,
     ) -> None:
         tuning = tuning or EtcdTuning()
+        self._guard = guard
         self._data_dir = data_dir
         self._directories = Reservations(data_dir, ports, host, scheme="https" if tuning.tls else "http")
         super().__init__(self._directories, member_limit, tuning, background)
@@ -416,7 +420,10 @@ class EtcdGroupHost(SteppedGroupHost):
             await api.close()
 
     def new_member(self, partition: PartitionId) -> GroupMemberProcess:
-        return EtcdMember(partition, self._node, self._directories, self._binary, self._tuning, self._starts)
+        return EtcdMember(
+            *(partition, self._node, self._directories, self._binary, self._tuning, self._starts),
+            guard=self._guard,
+        )
 
 
 def _refusal(led: _Led, term: int, token: int) -> ChangeAnswer | None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import shutil
+import signal
 import subprocess
 import time
 import urllib.request
@@ -30,14 +31,15 @@ from rebalance.groups.etcd_tuning import (
     member_command,
 )
 from rebalance.groups.founding import Founder
+from rebalance.groups.guarded_start import StartRefusedError, start_guarded
 from rebalance.groups.mirror_copy import CopyFailedError
 from rebalance.groups.mirror_source import SourceLostError
 from rebalance.groups.reservations import Reservation, Reservations
 from rebalance.groups.snapshot_flush import flush_while, size_of
 from rebalance.hosting import child
-from rebalance.hosting.environment import ETCD
 from rebalance.hosting.etcd_binary import EtcdBinary
 from rebalance.hosting.tls import TlsFiles
+from rebalance.ports.fence import MemberGuard, NoGuard
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberUnavailableError
 
 log = structlog.get_logger(__name__)
@@ -69,6 +71,7 @@ class EtcdMember:
         tuning: EtcdTuning,
         starts: asyncio.Semaphore,
         flags: Mapping[str, int] = NO_FLAGS,
+        guard: MemberGuard | None = None,
     ) -> None:
         self.partition = partition
         self.errors = 0
@@ -79,6 +82,9 @@ class EtcdMember:
         self._tuning = tuning
         self._starts = starts
         self._flags = flags
+        self._guard: MemberGuard = guard or NoGuard()
+        self._fenced = ""
+        """Why it was not started, or was ended."""
         self._process: subprocess.Popen[bytes] | None = None
         self._api: EtcdApi | None = None
         self._exit_code: int | None = None
@@ -202,6 +208,7 @@ class EtcdMember:
     async def stop(self) -> None:
         """Ends a founding that is under way, too."""
         process, self._process = self._process, None
+        self._fenced = ""
         tasks = [task for task in (self._flushing, self._founding) if task is not None]
         self._flushing = self._founding = None
         try:
@@ -213,6 +220,8 @@ class EtcdMember:
             # Nobody else knows the process any more, also when the caller is cancelled.
             if process is not None and process.poll() is None:
                 await asyncio.to_thread(child.stop, process, self._tuning.stop_grace_s)
+            if process is not None:
+                self._guard.ended(process.pid)
         self._exit_code = None
         self._not_before = 0.0
         self.errors = 0
@@ -305,11 +314,15 @@ class EtcdMember:
     def _runs(self) -> bool:
         if self._process is None:
             return False
-        code = self._process.poll()
+        code, pid = self._process.poll(), self._process.pid
         if code is None:
             return True
         self._process = None
-        self._note_exit(code)
+        self._fenced = self._guard.ended(pid)
+        if self._fenced and code == -signal.SIGKILL:
+            log.warning("member was ended", partition=str(self.partition), reason=self._fenced)
+        else:
+            self._note_exit(code)
         return False
 
     def _note_exit(self, code: int) -> None:
@@ -333,9 +346,9 @@ class EtcdMember:
         if not self._reservations.has_log(self.partition):
             if held.wrote_log:
                 return MemberLife.DATA_LOST, "DATA_LOST: the member was started and its log is gone"
-            return MemberLife.RESERVED, failed
+            return MemberLife.RESERVED, failed or self._fenced
         if self._exit_code is None:
-            return MemberLife.STOPPED, ""
+            return MemberLife.STOPPED, self._fenced
         if self._exit_code == 0:
             # Nobody stopped it: etcd ends with 0 when it learns that the group removed it.
             return MemberLife.REMOVED, "removed by its group"
@@ -368,7 +381,14 @@ class EtcdMember:
         async with self._starts:
             bound_log(self.log_path)
             await self._close_api()
-            self._process = child.spawn(command, log=self.log_path, inherited=ETCD, env=MEMBER_ENVIRONMENT)
+            try:
+                self._process = await start_guarded(
+                    *(self._guard, self.partition, self.generation, command, self.log_path, MEMBER_ENVIRONMENT)
+                )
+            except StartRefusedError as refused:
+                self._fenced = str(refused)
+                return
+            self._fenced = ""
             self._started_at = time.monotonic()
             self._exit_code = None
             self._api = EtcdApi(held.endpoints.client_url, self._tuning.tls)

@@ -13,19 +13,22 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from rebalance.hosting.environment import SYSTEM, environment
 
 ORPHAN_CHECK = 'test "$PPID" = "$0" && exec "$@"'
+HELD = 'test "$PPID" = "$0" && read -r _ && exec "$@" </dev/null'
 
 
 class MissingToolError(RuntimeError):
     """A program that must be on PATH is not; the message names the command that installs it."""
 
 
-def guarded_command(argv: Sequence[str]) -> list[str]:
+def guarded_command(argv: Sequence[str], script: str = ORPHAN_CHECK) -> list[str]:
     """The command line that runs ``argv`` as a child of this process so that it dies with it.
 
     The signal is asked for only once the child runs; a parent that died before that would leave it alone.
@@ -34,7 +37,7 @@ def guarded_command(argv: Sequence[str]) -> list[str]:
     setpriv = shutil.which("setpriv")
     if setpriv is None:
         raise MissingToolError("setpriv is needed to start child processes: install util-linux")
-    return [setpriv, "--pdeathsig", "KILL", "--", "/bin/sh", "-c", ORPHAN_CHECK, str(os.getpid()), *argv]
+    return [setpriv, "--pdeathsig", "KILL", "--", "/bin/sh", "-c", script, str(os.getpid()), *argv]
 
 
 def spawn(
@@ -57,16 +60,58 @@ def spawn(
     return _popen(command, log, full_env, cwd, pass_fds)
 
 
+@dataclass(frozen=True, slots=True)
+class HeldChild:
+    """A child that is not yet what it was started as: it becomes it when it is released."""
+
+    process: subprocess.Popen[bytes]
+    _gate: int
+
+    def release(self) -> None:
+        """Also of a child that has ended meanwhile."""
+        try:
+            with suppress(BrokenPipeError):
+                os.write(self._gate, b"\n")
+        finally:
+            os.close(self._gate)
+
+    def abandon(self) -> None:
+        """It never becomes it."""
+        os.close(self._gate)
+        self.process.kill()
+        self.process.wait()
+
+
+def spawn_held(
+    argv: Sequence[str], *, log: Path, inherited: Sequence[str] = SYSTEM, env: Mapping[str, str] | None = None
+) -> HeldChild:
+    """As ``spawn``; a parent that ends before it has released the child leaves none."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    reads, gate = os.pipe2(os.O_CLOEXEC)
+    try:
+        with log.open("ab") as stream:
+            command = guarded_command(argv, HELD)
+            process = _popen(command, stream, environment(inherited, env), None, (), stdin=reads)
+    except BaseException:
+        os.close(gate)
+        raise
+    finally:
+        os.close(reads)
+    return HeldChild(process, gate)
+
+
 def _popen(
     command: list[str],
     stream: IO[bytes] | None,
     env: Mapping[str, str],
     cwd: Path | None,
     pass_fds: Sequence[int],
+    *,
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command,
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=stream,
         stderr=subprocess.STDOUT if stream is not None else None,
         env=env,

@@ -1,0 +1,310 @@
+"""A node's watchdog, as its agent sees it: a process that kills guarded members at the node's deadline.
+
+The process (``watchdog_process``) holds the deadline and the members, so that an agent which is stopped, hangs
+or is dead leaves no member running. When the watchdog itself ends, or hangs, the agent starts another one at
+once; the deadline stands still until that one has taken over, and if it passes the agent kills the members.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import IO
+
+import structlog
+
+from rebalance.core.backoff import Backoff
+from rebalance.hosting import watchdog_process
+from rebalance.hosting.environment import SYSTEM, environment
+from rebalance.ports.fence import WatchLostError
+
+log = structlog.get_logger(__name__)
+
+GUARD_S = 5.0
+HANGS_S = 3.0
+LOOK_S = 0.2
+STEADY_S = 10.0
+STOP_S = 5.0
+AGAIN = Backoff(0.1, 2.0)
+
+
+def boottime_ns() -> int:
+    """Nanoseconds since the machine's start, also those in which it was suspended."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True, slots=True)
+class _Guarded:
+    """``handle``: descriptor of the process itself, which its id may outlive."""
+
+    started: int
+    handle: int
+
+
+@dataclass(slots=True)
+class _Dog:
+    """A watchdog's process. ``sent`` and ``obeyed`` count lines; ``behind_since``: of the event loop's clock,
+    since when something is not obeyed."""
+
+    process: subprocess.Popen[bytes]
+    started_at: float
+    sent: int = 0
+    obeyed: int = 0
+    behind_since: float = 0.0
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    obeys: asyncio.Event = field(default_factory=asyncio.Event)
+    rest: bytes = b""
+
+
+class Watchdog:
+    """A ``MemberKiller``. Belongs to one event loop; ``run`` keeps a watchdog there, ``close`` at the end.
+    ``python``: the interpreter."""
+
+    def __init__(self, python: str = sys.executable) -> None:
+        self._killed: Callable[[tuple[int, ...]], None] = lambda _: None
+        self._python = python
+        self._deadline_ns = 0
+        self._kept_ns = 0
+        """The last deadline that was told to a watchdog that guards everything."""
+        self._is_covered = False
+        self._guarded: dict[int, _Guarded] = {}
+        self._dog: _Dog | None = None
+        self._again = AGAIN
+
+    @property
+    def is_watching(self) -> bool:
+        return self._dog is not None and not self._dog.ended.is_set()
+
+    def listen(self, killed: Callable[[tuple[int, ...]], None]) -> None:
+        self._killed = killed
+
+    def until(self, deadline_ns: int) -> None:
+        self._deadline_ns = deadline_ns
+        if self._send(f"until {deadline_ns}") and self._is_covered:
+            self._kept_ns = deadline_ns
+
+    async def guard(self, pid: int) -> None:
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError as error:
+            raise WatchLostError(f"process {pid} is not there: {error}") from error
+        self.unguard(pid)
+        self._guarded[pid] = _Guarded(watchdog_process.start_time(pid), handle)
+        self._send_guard(pid)
+        try:
+            async with asyncio.timeout(GUARD_S):
+                await self._obeyed()
+        except TimeoutError as error:
+            self.unguard(pid)
+            raise WatchLostError(f"no watchdog has taken process {pid} over within {GUARD_S:g} s") from error
+        except asyncio.CancelledError:
+            self.unguard(pid)
+            raise
+
+    def unguard(self, pid: int) -> None:
+        guarded = self._guarded.pop(pid, None)
+        if guarded is not None:
+            os.close(guarded.handle)
+            self._send(f"unguard {pid}")
+
+    def kill(self) -> None:
+        killed = tuple(self._guarded)
+        for guarded in self._guarded.values():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(guarded.handle, signal.SIGKILL)
+            os.close(guarded.handle)
+        self._guarded.clear()
+        if killed:
+            self._killed(killed)
+
+    async def run(self) -> None:
+        stand_in = asyncio.create_task(self._stand_in(), name="stand-in of the watchdog")
+        try:
+            while True:
+                if not self.is_watching:
+                    await self._replace()
+                await self._watched()
+        finally:
+            # The process goes on without us; ``close`` ends it.
+            stand_in.cancel()
+            await asyncio.gather(stand_in, return_exceptions=True)
+
+    async def close(self) -> None:
+        dog, self._dog = self._dog, None
+        if dog is None:
+            self.kill()
+            return
+        asyncio.get_running_loop().remove_reader(_output(dog))
+        with suppress(OSError):
+            _input(dog).close()
+        await asyncio.to_thread(_wait_or_kill, dog.process)
+        _close(dog)
+        self.kill()
+
+    def _start(self) -> None:
+        """Raises OSError."""
+        loop = asyncio.get_running_loop()
+        command = [self._python, "-I", "-S", watchdog_process.__file__]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment(SYSTEM),
+            start_new_session=True,
+        )
+        dog = self._dog = _Dog(process, loop.time())
+        for pipe in (_input(dog).fileno(), _output(dog)):
+            os.set_blocking(pipe, False)
+        loop.add_reader(_output(dog), self._on_output, dog)
+        self._send(f"until {self._deadline_ns}")
+        for pid in self._guarded:
+            self._send_guard(pid)
+
+    async def _replace(self) -> None:
+        """Starts one and waits until it has taken everything over; after a pause where the last one ended."""
+        if self._again.has_failed:
+            await asyncio.sleep(self._again.delay_s(0.0))
+        self._again = self._again.failed()
+        try:
+            self._start()
+        except OSError as error:
+            log.error("no watchdog", error=str(error))
+            return
+        dog = self._dog
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GUARD_S):
+                await self._obeyed()
+        if dog is not None and dog is self._dog and dog.obeyed and not dog.ended.is_set():
+            self._is_covered, self._kept_ns = True, self._deadline_ns
+            log.info("watchdog started", pid=dog.process.pid, guarded=len(self._guarded))
+
+    async def _watched(self) -> None:
+        """Returns when the watchdog has ended, or has hung and was killed."""
+        dog = self._dog
+        if dog is None:
+            return
+        loop = asyncio.get_running_loop()
+        while not dog.ended.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await dog.ended.wait()
+            if not dog.ended.is_set():
+                # What has come while this process itself stood still is no sign of a watchdog that hangs.
+                self._on_output(dog)
+            if dog.obeyed < dog.sent and loop.time() - dog.behind_since > HANGS_S:
+                log.error("watchdog hangs, it is replaced", pid=dog.process.pid)
+                break
+            if loop.time() - dog.started_at > STEADY_S:
+                self._again = self._again.fresh()
+        self._drop(dog)
+
+    def _drop(self, dog: _Dog) -> None:
+        asyncio.get_running_loop().remove_reader(_output(dog))
+        dog.ended.set()
+        dog.process.kill()
+        code = dog.process.wait()
+        _close(dog)
+        self._dog, self._is_covered = None, False
+        log.error("watchdog ended", code=code, guarded=len(self._guarded))
+
+    async def _stand_in(self) -> None:
+        """Kills at the deadline while no watchdog would."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if not self._is_covered and self._guarded and boottime_ns() >= self._kept_ns:
+                self.kill()
+
+    async def _obeyed(self) -> None:
+        """Until a watchdog has obeyed all that was said up to now, or a later one has taken all of it over."""
+        while True:
+            dog = self._dog
+            if dog is None:
+                await asyncio.sleep(LOOK_S / 4)
+                continue
+            number = dog.sent
+            while not dog.ended.is_set() and dog.obeyed < number:
+                dog.obeys.clear()
+                await dog.obeys.wait()
+            if dog.obeyed >= number and not dog.ended.is_set():
+                return
+            await asyncio.sleep(LOOK_S / 4)
+
+    def _send_guard(self, pid: int) -> None:
+        self._send(f"guard {pid} {self._guarded[pid].started}")
+
+    def _send(self, line: str) -> bool:
+        dog = self._dog
+        if dog is None or dog.ended.is_set():
+            return False
+        if dog.obeyed == dog.sent:
+            dog.behind_since = asyncio.get_running_loop().time()
+        try:
+            os.write(_input(dog).fileno(), line.encode() + b"\n")
+        except OSError:
+            # Its pipe is full because it does not read, or it is gone: both are an end.
+            self._note_end(dog)
+            return False
+        dog.sent += 1
+        return True
+
+    def _note_end(self, dog: _Dog) -> None:
+        dog.ended.set()
+        dog.obeys.set()
+
+    def _on_output(self, dog: _Dog) -> None:
+        try:
+            received = os.read(_output(dog), 1 << 16)
+        except BlockingIOError:
+            return
+        if not received:
+            asyncio.get_running_loop().remove_reader(_output(dog))
+            self._note_end(dog)
+            return
+        *lines, dog.rest = (dog.rest + received).split(b"\n")
+        for line in lines:
+            word, *numbers = line.split()
+            if word == b"done":
+                dog.obeyed = int(numbers[0])
+                dog.behind_since = asyncio.get_running_loop().time()
+                dog.obeys.set()
+            elif word == b"killed":
+                self._on_killed(tuple(map(int, numbers)))
+
+    def _on_killed(self, pids: tuple[int, ...]) -> None:
+        for pid in pids:
+            guarded = self._guarded.pop(pid, None)
+            if guarded is not None:
+                os.close(guarded.handle)
+        self._killed(pids)
+
+
+def _input(dog: _Dog) -> IO[bytes]:
+    assert dog.process.stdin is not None, "it was started with pipes"
+    return dog.process.stdin
+
+
+def _output(dog: _Dog) -> int:
+    assert dog.process.stdout is not None, "it was started with pipes"
+    return dog.process.stdout.fileno()
+
+
+def _close(dog: _Dog) -> None:
+    for pipe in (dog.process.stdin, dog.process.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()
+
+
+def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -37,11 +37,14 @@ class RoutingView:
 
     def document(self, zone: Zone) -> RoutingDocument:
         """``partitions[n].voters`` are client URLs, the one to ask first at the start; empty for a group that
-        is not founded yet. A voter that is about to be removed is left out."""
-        partitions = [
-            {"partition": number, "voters": list(self._source.endpoints(PartitionId(zone.zone_id, number)))}
-            for number in range(zone.partitions)
-        ]
+        is not founded yet. A voter that is about to be removed is left out. ``generation``: which life of the
+        group they belong to, None where nobody can tell."""
+        partitions = []
+        for number in range(zone.partitions):
+            route = self._source.route(PartitionId(zone.zone_id, number))
+            partitions.append(
+                {"partition": number, "voters": list(route.voters), "generation": route.generation}
+            )
         body = {
             "zone": zone.name,
             "zone_id": zone.zone_id,

@@ -25,6 +25,7 @@ from rebalance.ports.groups import (
     MemberStatus,
     PeerSight,
     ReconfigurationFailure,
+    Route,
 )
 from tests.ports import free_block
 
@@ -173,23 +174,27 @@ class Hosts:
 
 
 class Fixed:
-    """An endpoint source that changes only when a test says so."""
+    """An endpoint source that changes only when a test says so; ``doubts`` counts what it was told."""
 
-    def __init__(self, urls: tuple[str, ...], mirrors: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, urls: tuple[str, ...], mirrors: tuple[str, ...] = (), generation: int | None = 0
+    ) -> None:
         self.urls = urls
         self.mirrors = mirrors
+        self.generation = generation
+        self.doubts = 0
 
-    def endpoints(self, partition: PartitionId) -> tuple[str, ...]:
-        return self.urls
+    def route(self, partition: PartitionId) -> Route:
+        return Route(self.urls, self.generation)
 
     def learners(self, partition: PartitionId) -> tuple[str, ...]:
         return self.mirrors
 
-    async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
+    async def wait_for_change(self, partition: PartitionId, seen: Route, timeout_s: float) -> None:
         await asyncio.sleep(timeout_s)
 
     def doubt(self, partition: PartitionId) -> None:
-        """Nothing is known but what was given."""
+        self.doubts += 1
 
 
 def etcd_processes(directory: Path) -> list[psutil.Process]:

@@ -25,6 +25,7 @@ from rebalance.groups.key_hash import partition_of
 from rebalance.groups.key_text import OPERATION_ID_PATTERN
 from rebalance.groups.replica_reads import NOW, ReplicaChoice, ReplicaDatum
 from rebalance.ports.groups import (
+    GenerationRefusedError,
     GroupFullError,
     OutcomeUnknownError,
     ReplicaBehindError,
@@ -53,7 +54,8 @@ async def put(
     zone: ZoneName, key: Key, body: PutRequest, services: ServicesOf, operation_id: OperationId = None
 ) -> Response:
     """Acknowledged means stored by a majority of the partition's voters. The server repeats for up to 15 s;
-    a 504 with SQLSTATE 40003 means that the outcome is unknown: send it again with the same id."""
+    a 504 with SQLSTATE 40003 means that the outcome is unknown: send it again with the same id. A 503 with
+    40001 means that only members of another generation of the group answered: nothing was written."""
     services.require_metastore()
     found = await services.zones.find(zone)
     partition = _partition(found, key)
@@ -62,6 +64,8 @@ async def put(
         stored = await services.router.put(partition, key, body.value.encode(), operation)
     except OutcomeUnknownError as error:
         raise StoreError(ErrorKind.OUTCOME_UNKNOWN, str(error)) from error
+    except GenerationRefusedError as error:
+        raise StoreError(ErrorKind.WRONG_GENERATION, str(error)) from error
     except GroupFullError as error:
         raise StoreError(ErrorKind.PARTITION_FULL, str(error)) from error
     except ValueRefusedError as error:
@@ -124,6 +128,8 @@ async def get(
             value, answer = _from_replica(await services.router.read_at(partition, key, point, choice))
     except OutcomeUnknownError as error:
         raise StoreError(ErrorKind.PARTITION_UNAVAILABLE, str(error)) from error
+    except GenerationRefusedError as error:
+        raise StoreError(ErrorKind.WRONG_GENERATION, str(error)) from error
     except ReplicaBehindError as error:
         raise StoreError(ErrorKind.REPLICA_BEHIND, str(error)) from error
     except RevisionGoneError as error:

@@ -274,6 +274,10 @@ class GetResult(BaseModel):
 class RoutedPartition(BaseModel):
     partition: int
     voters: list[str] = Field(description="client URLs, the one to ask first at the start")
+    generation: int | None = Field(
+        description="of the group: 0, and a higher one after each reset; members of another one refuse puts; "
+        "null: not known"
+    )
 
 
 class RoutingMapBody(BaseModel):

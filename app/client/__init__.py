@@ -9,5 +9,7 @@ ClientError
     └── ZoneNotFoundError    there is no such zone
 
 and, from ``rebalance.ports.groups``, OutcomeUnknownError (40003: no answer to a put within the time limit, it
-may have been applied; repeat it with the same operation id) and ValueRefusedError (the value is too large).
+may have been applied; repeat it with the same operation id), GenerationRefusedError (40001: only members of
+another generation of the group answered a put, nothing was written) and ValueRefusedError (the value is too
+large).
 """

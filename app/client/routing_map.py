@@ -10,27 +10,29 @@ from app.client.problem import JsonObject
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.groups.key_hash import KEY_HASH_NAME, partition_of
+from rebalance.ports.groups import Route
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingMap:
-    """``voters[n]``: client URLs of partition n's voters, the one to ask first at the start. Of two maps the
-    one with the higher ``version`` is the newer; ``tag`` (an ETag) says whether two are the same."""
+    """``routes[n]``: the voters of partition n, and the generation of its group. Of two maps the one with the
+    higher ``version`` is the newer; ``tag`` (an ETag) says whether two are the same."""
 
     zone_id: ZoneId
-    voters: tuple[tuple[str, ...], ...]
+    routes: tuple[Route, ...]
     version: int
     tag: str
 
     @classmethod
     def decode(cls, body: JsonObject, tag: str) -> Self:
-        """Raises ClientError when the servers hash keys in a way that this client does not know."""
+        """Raises ClientError when the servers hash keys in a way that this client does not know. A server of an
+        earlier build names no generations: then members of any are taken."""
         if body["key_hash"] != KEY_HASH_NAME:
             raise ClientError(
                 f"the server hashes keys by {body['key_hash']}; this client knows {KEY_HASH_NAME}"
             )
-        voters = tuple(tuple(each["voters"]) for each in body["partitions"])
-        return cls(ZoneId(body["zone_id"]), voters, body["version"], tag)
+        routes = tuple(Route(tuple(each["voters"]), each.get("generation")) for each in body["partitions"])
+        return cls(ZoneId(body["zone_id"]), routes, body["version"], tag)
 
     def partition_of(self, key: str) -> PartitionId:
-        return PartitionId(self.zone_id, partition_of(key, len(self.voters)))
+        return PartitionId(self.zone_id, partition_of(key, len(self.routes)))

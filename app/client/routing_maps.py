@@ -18,6 +18,7 @@ from app.client.servers import ServerFailedError, Servers
 from catalog.core.zone import ZoneId
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
+from rebalance.ports.groups import Route
 
 log = logging.getLogger(__name__)
 """Users' programs import this: what they print is theirs."""
@@ -44,7 +45,8 @@ class _Zone:
 
 class RoutingMaps:
     """One per client and event loop; ``close`` it. Each zone's map is fetched once, and again when a member
-    that it lists fails: never twice at the same time, however many calls fail together."""
+    that it lists fails or is of another generation: never twice at the same time, however many calls fail
+    together."""
 
     def __init__(self, servers: Servers, time_limit_s: float) -> None:
         self._servers = servers
@@ -62,19 +64,19 @@ class RoutingMaps:
         assert found.map is not None
         return found.map
 
-    def endpoints(self, partition: PartitionId) -> tuple[str, ...]:
+    def route(self, partition: PartitionId) -> Route:
         found = self._by_id.get(partition.zone_id)
-        return found[1].voters[partition.partition] if found is not None else ()
+        return found[1].routes[partition.partition] if found is not None else Route()
 
     def learners(self, partition: PartitionId) -> tuple[str, ...]:
         """None: reads from learners go through a server, which knows what each of them holds."""
         return ()
 
-    async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
+    async def wait_for_change(self, partition: PartitionId, seen: Route, timeout_s: float) -> None:
         """Fetches while it waits. Calls wait only in zones whose map was held once."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         zone, _ = self._by_id[partition.zone_id]
-        while self.endpoints(partition) == seen:
+        while self.route(partition) == seen:
             answered = zone.answered
             self._fetching(zone)
             try:

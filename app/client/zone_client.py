@@ -29,7 +29,7 @@ from app.client.servers import ServerFailedError, Servers
 from rebalance.groups.key_text import check_key, check_operation_id, check_text
 from rebalance.groups.router import TIME_LIMIT_S, Router
 from rebalance.hosting.tls import TlsFiles
-from rebalance.ports.groups import OutcomeUnknownError
+from rebalance.ports.groups import GenerationRefusedError, OutcomeUnknownError
 
 KEY_NOT_FOUND = "KEY_NOT_FOUND"
 RETRY_S, RETRY_MAX_S = 0.02, 0.5
@@ -104,7 +104,9 @@ class ZoneClient:
 
         ``operation_id``: give one of your own to be able to repeat the put later; for how long that is safe is
         said in ``rebalance/tech-notes/etcd-group.md``. Raises OutcomeUnknownError, ValueRefusedError and
-        ClientError; ValueError for a key of other than 1 to 1024 characters, and for what is no UTF-8.
+        ClientError; GenerationRefusedError when nothing was written, because all members that answered are of
+        another generation of the group than the routing map names; ValueError for a key of other than 1 to 1024
+        characters, and for what is no UTF-8.
         """
         check_key(key)
         check_text("value", value)
@@ -133,7 +135,7 @@ class ZoneClient:
         partition = held.partition_of(key)
         try:
             datum = await self._router.get(partition, key, limit_s=deadline - _now())
-        except OutcomeUnknownError as error:
+        except (OutcomeUnknownError, GenerationRefusedError) as error:
             raise ReadTimedOutError(str(error)) from error
         if datum.value is None:
             return None

@@ -60,6 +60,14 @@ PARTITION_UNAVAILABLE = ErrorRow(
     "Look at its status for the cause, and try again.",
     ProtocolType.EXTERNAL,
 )
+WRONG_GENERATION = ErrorRow(
+    7011,
+    "40001",
+    503,
+    "Another generation of the partition's group answers",
+    "Send it again: nothing was written, and the routing map follows the metastore.",
+    ProtocolType.EXTERNAL,
+)
 REPLICA_BEHIND = ErrorRow(
     7006,
     "58000",

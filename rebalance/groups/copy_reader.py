@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from rebalance.core.copy_samples import CopyVerdict, Values, chosen, digest_of, expected, judge
 from rebalance.core.keys import PartitionId
-from rebalance.groups.data_client import Connections, PartitionClient, WrongGroupError
+from rebalance.groups.data_client import Connections, PartitionClient
 from rebalance.groups.etcd_api import CallFailedError
+from rebalance.groups.group_guard import WrongGroupError
 from rebalance.hosting.tls import TlsFiles
 
 CALL_LIMIT_S = 2.0

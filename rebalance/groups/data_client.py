@@ -2,8 +2,10 @@
 
 Keys in a group's store: ``g`` its identity, ``d/<key>`` a datum, ``o/<operation id>`` the mark of an applied
 put (under a lease, so marks expire), ``t`` the leader's time, ``f`` the generation of a group that a recovery
-has founded; ``m/<copy>`` is a mirror's own. A put is one transaction: identity right, mark absent -> datum and
-mark. So it may be repeated at any member, as often as wanted, while the mark lives.
+has founded; ``m/<copy>`` is a mirror's own. A put is one transaction: identity and generation right, mark
+absent -> datum and mark. So it may be repeated at any member, as often as wanted, while the mark lives.
+
+``generation``, of all methods: of the group that the caller was sent to; None takes any.
 """
 
 from __future__ import annotations
@@ -18,26 +20,20 @@ from aetcd import rpc
 
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import Beat, ReplicaSight, decode_time
-from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, classify, open_channel
+from rebalance.groups.etcd_api import CallFailedError, FailureKind, classify, open_channel
+from rebalance.groups.group_guard import GroupGuard, absent, get
 from rebalance.hosting.tls import TlsFiles
 
 DATUM_PREFIX = b"d/"
 OPERATION_PREFIX = b"o/"
 SAFE_TIME_KEY = b"t"
 MARKER_PREFIX = b"m/"
-GENERATION_KEY = b"f"
-"""Written by each founding of a recovery, before the first client: so the stores of two lives of a group differ
-from there on, whatever clients write."""
 LEASE_TTL_S = 120
 LEASE_ROTATION_S = 40.0
 """A lease takes new marks for this long, so a mark lives for at least LEASE_TTL_S - LEASE_ROTATION_S."""
 CLOSE_GRACE_S = 2.5
 KEYS_PER_REQUEST = 100
 """etcd takes 128 operations in one request."""
-
-
-class WrongGroupError(Exception):
-    """The address belongs to a member of another group, or of one that is not ready yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +87,30 @@ class PartitionClient:
     """Puts and gets of one partition; keeps the lease that its marks are under."""
 
     def __init__(self, partition: PartitionId, connections: Connections) -> None:
-        self._identity = str(partition).encode()
+        self._partition = partition
         self._connections = connections
         self._lease = 0
         self._lease_since = 0.0
         self._lease_lock = asyncio.Lock()
 
-    async def put(self, url: str, key: bytes, value: bytes, operation_id: str, timeout_s: float) -> bool:
-        """True when this attempt wrote it, False when an earlier one had. Raises CallFailedError,
-        WrongGroupError."""
-        lease = await self._current_lease(url, timeout_s)
+    async def put(
+        self,
+        url: str,
+        key: bytes,
+        value: bytes,
+        operation_id: str,
+        timeout_s: float,
+        generation: int | None = None,
+    ) -> bool:
+        """True when this attempt wrote it, False when an earlier one had. Raises CallFailedError;
+        WrongGroupError and WrongGenerationError: this attempt wrote nothing."""
+        guard = GroupGuard(self._partition, generation)
+        lease = await self._current_lease(url, guard, timeout_s)
         mark = OPERATION_PREFIX + operation_id.encode()
         request = rpc.TxnRequest(
-            compare=[self._is_our_group(), _absent(mark)],
+            compare=[*guard.compares(), absent(mark)],
             success=[_put(DATUM_PREFIX + key, value), _put(mark, b"", lease)],
-            failure=[_get(mark), _get(IDENTITY_KEY)],
+            failure=[get(mark), *guard.reads()],
         )
         try:
             reply = await self._kv(url).Txn(request, timeout=timeout_s)
@@ -113,48 +118,43 @@ class PartitionClient:
             failed = classify(error)
             if failed.kind is FailureKind.LEASE_NOT_FOUND and self._lease == lease:
                 self._lease = 0
-            if failed.kind is FailureKind.NO_SPACE and await self._is_marked(url, mark, timeout_s):
+            if failed.kind is FailureKind.NO_SPACE and await self._is_marked(url, guard, mark, timeout_s):
                 return True  # the very put that reached the quota is applied and answered with an error
             raise failed from error
         if reply.succeeded:
             return True
-        marks, identity = (each.response_range.kvs for each in reply.responses)
-        self._check_identity(url, identity)
+        (marks,) = _checked(url, guard, reply)
         if not marks:
             raise CallFailedError(FailureKind.OTHER, "neither applied nor marked: repeated")
         return False
 
-    async def get(self, url: str, key: bytes, timeout_s: float) -> Datum:
-        """Linearizable. Raises CallFailedError, WrongGroupError."""
-        request = rpc.TxnRequest(success=[_get(DATUM_PREFIX + key), _get(IDENTITY_KEY)])
-        try:
-            reply = await self._kv(url).Txn(request, timeout=timeout_s)
-        except rpc.AioRpcError as error:
-            raise classify(error) from error
-        found, identity = (each.response_range.kvs for each in reply.responses)
-        self._check_identity(url, identity)
+    async def get(self, url: str, key: bytes, timeout_s: float, generation: int | None = None) -> Datum:
+        """Linearizable. Raises CallFailedError, WrongGroupError, WrongGenerationError."""
+        guard = GroupGuard(self._partition, generation)
+        reply = await self._read(url, [get(DATUM_PREFIX + key), *guard.reads()], timeout_s)
+        (found,) = _checked(url, guard, reply)
         return Datum(found[0].value, found[0].mod_revision) if found else Datum(None, 0)
 
-    async def _is_marked(self, url: str, mark: bytes, timeout_s: float) -> bool:
-        try:
-            reply = await self._kv(url).Range(rpc.RangeRequest(key=mark), timeout=timeout_s)
-        except rpc.AioRpcError as error:
-            raise classify(error) from error
-        return bool(reply.kvs)
+    async def _is_marked(self, url: str, guard: GroupGuard, mark: bytes, timeout_s: float) -> bool:
+        (marks,) = _checked(url, guard, await self._read(url, [get(mark), *guard.reads()], timeout_s))
+        return bool(marks)
 
-    async def revision(self, url: str, timeout_s: float) -> int:
-        """The group's revision as of now, linearizably. Raises CallFailedError, WrongGroupError."""
-        try:
-            reply = await self._kv(url).Range(rpc.RangeRequest(key=IDENTITY_KEY), timeout=timeout_s)
-        except rpc.AioRpcError as error:
-            raise classify(error) from error
-        self._check_identity(url, reply.kvs)
+    async def revision(self, url: str, timeout_s: float, generation: int | None = None) -> int:
+        """The group's revision as of now, linearizably. Raises CallFailedError, WrongGroupError,
+        WrongGenerationError."""
+        guard = GroupGuard(self._partition, generation)
+        reply = await self._read(url, guard.reads(), timeout_s)
+        _checked(url, guard, reply)
         return int(reply.header.revision)
 
-    async def sight(self, url: str, timeout_s: float, *, mirrored: bool) -> ReplicaSight:
+    async def sight(
+        self, url: str, timeout_s: float, *, mirrored: bool, generation: int | None = None
+    ) -> ReplicaSight:
         """Up to where the replica itself may be read. What a voter has applied is safe; of a mirror it is
         what it has repeated: its store could have gone further by itself, as when leases end while its node
-        stands still. Raises CallFailedError, WrongGroupError."""
+        stands still. A mirror that goes on from an earlier generation has the later one once it has repeated
+        its founding. Raises CallFailedError, WrongGroupError, WrongGenerationError."""
+        guard = GroupGuard(self._partition, generation)
         newest_marker = rpc.RangeRequest(
             key=MARKER_PREFIX,
             range_end=MARKER_PREFIX[:-1] + b"0",
@@ -163,19 +163,13 @@ class PartitionClient:
             limit=1,
             serializable=True,
         )
-        request = rpc.TxnRequest(
-            success=[
-                _get(SAFE_TIME_KEY, serializable=True),
-                rpc.RequestOp(request_range=newest_marker),
-                _get(IDENTITY_KEY, serializable=True),
-            ]
-        )
-        try:
-            reply = await self._kv(url).Txn(request, timeout=timeout_s)
-        except rpc.AioRpcError as error:
-            raise classify(error) from error
-        beats, markers, identity = (each.response_range.kvs for each in reply.responses)
-        self._check_identity(url, identity)
+        reads = [
+            get(SAFE_TIME_KEY, serializable=True),
+            rpc.RequestOp(request_range=newest_marker),
+            *guard.reads(serializable=True),
+        ]
+        reply = await self._read(url, reads, timeout_s)
+        beats, markers = _checked(url, guard, reply)
         beat = Beat(decode_time(beats[0].value), beats[0].mod_revision) if beats else Beat()
         if mirrored and markers and marked_revision(markers[0]) != markers[0].mod_revision:
             return ReplicaSight(0, Beat())
@@ -209,27 +203,29 @@ class PartitionClient:
         values: list[bytes | None] = []
         for start in range(0, len(keys) or 1, KEYS_PER_REQUEST):
             asked = [
-                _get(DATUM_PREFIX + key, serializable=True) for key in keys[start : start + KEYS_PER_REQUEST]
+                get(DATUM_PREFIX + key, serializable=True) for key in keys[start : start + KEYS_PER_REQUEST]
             ]
             values += [found[0].value if found else None for found in await self._own(url, asked, timeout_s)]
         return values
 
     async def _own(self, url: str, asked: Sequence[Any], timeout_s: float) -> list[Any]:
         """Answers of one replica of our group, which asks nobody else."""
-        request = rpc.TxnRequest(success=[*asked, _get(IDENTITY_KEY, serializable=True)])
+        guard = GroupGuard(self._partition)
+        reply = await self._read(url, [*asked, *guard.reads(serializable=True)], timeout_s)
+        return _checked(url, guard, reply)
+
+    async def _read(self, url: str, reads: Sequence[Any], timeout_s: float) -> Any:
         try:
-            reply = await self._kv(url).Txn(request, timeout=timeout_s)
+            return await self._kv(url).Txn(rpc.TxnRequest(success=reads), timeout=timeout_s)
         except rpc.AioRpcError as error:
             raise classify(error) from error
-        *answers, identity = (each.response_range.kvs for each in reply.responses)
-        self._check_identity(url, identity)
-        return answers
 
-    async def _current_lease(self, url: str, timeout_s: float) -> int:
+    async def _current_lease(self, url: str, guard: GroupGuard, timeout_s: float) -> int:
         async with self._lease_lock:
             fresh = time.monotonic() - self._lease_since < LEASE_ROTATION_S
             if not (self._lease and fresh):
-                await self._check_group(url, timeout_s)
+                # No leases are left behind in other groups.
+                _checked(url, guard, await self._read(url, guard.reads(), timeout_s))
                 stub = rpc.LeaseStub(self._connections.channel(url))
                 try:
                     reply = await stub.LeaseGrant(rpc.LeaseGrantRequest(TTL=LEASE_TTL_S), timeout=timeout_s)
@@ -237,24 +233,6 @@ class PartitionClient:
                     raise classify(error) from error
                 self._lease, self._lease_since = reply.ID, time.monotonic()
             return self._lease
-
-    async def _check_group(self, url: str, timeout_s: float) -> None:
-        """Before a lease is granted: no leases are left behind in other groups."""
-        try:
-            reply = await self._kv(url).Range(rpc.RangeRequest(key=IDENTITY_KEY), timeout=timeout_s)
-        except rpc.AioRpcError as error:
-            raise classify(error) from error
-        self._check_identity(url, reply.kvs)
-
-    def _check_identity(self, url: str, found: Any) -> None:
-        identity = found[0].value if found else b""
-        if identity != self._identity:
-            raise WrongGroupError(f"{url} is {identity.decode()!r}, not {self._identity.decode()!r}")
-
-    def _is_our_group(self) -> Any:
-        return rpc.Compare(
-            key=IDENTITY_KEY, target=rpc.Compare.VALUE, result=rpc.Compare.EQUAL, value=self._identity
-        )
 
     def _kv(self, url: str) -> Any:
         return rpc.KVStub(self._connections.channel(url))
@@ -265,13 +243,12 @@ def marked_revision(marker: Any) -> int:
     return int(marker.value) if marker.value.isdigit() else 0
 
 
-def _absent(key: bytes) -> Any:
-    return rpc.Compare(key=key, target=rpc.Compare.CREATE, result=rpc.Compare.EQUAL, create_revision=0)
+def _checked(url: str, guard: GroupGuard, reply: Any) -> list[Any]:
+    """What the reads before the guard's have found. Raises WrongGroupError, WrongGenerationError."""
+    *answers, identities, generations = (each.response_range.kvs for each in reply.responses)
+    guard.check(url, identities, generations)
+    return answers
 
 
 def _put(key: bytes, value: bytes, lease: int = 0) -> Any:
     return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value, lease=lease))
-
-
-def _get(key: bytes, *, serializable: bool = False) -> Any:
-    return rpc.RequestOp(request_range=rpc.RangeRequest(key=key, serializable=serializable))

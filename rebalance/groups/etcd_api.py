@@ -8,7 +8,7 @@ decides what to do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -210,21 +210,49 @@ class EtcdApi:
         request = rpc.AlarmRequest(action=rpc.AlarmRequest.DEACTIVATE, memberID=member_id, alarm=rpc.NOSPACE)
         await answer(self._maintenance.Alarm(request, timeout=CALL_TIMEOUT_S))
 
-    async def claim_identity(self, identity: bytes) -> None:
-        """Write the group's name into its own store, once; every put and get is guarded by it."""
+    async def claim_identity(self, identity: bytes, generation: int = 0) -> None:
+        """Write the group's name, and with it the generation, into its own store, once; every put and get is
+        guarded by them. A store that has its name and an earlier generation, or none, was founded by a build
+        that did not write it (or is a backup of one): it gets the generation as well. 0 is never written."""
         unclaimed = rpc.Compare(
             key=IDENTITY_KEY, target=rpc.Compare.CREATE, result=rpc.Compare.EQUAL, create_revision=0
         )
-        write = rpc.RequestOp(request_put=rpc.PutRequest(key=IDENTITY_KEY, value=identity))
-        request = rpc.TxnRequest(compare=[unclaimed], success=[write])
-        await answer(self._kv.Txn(request, timeout=CALL_TIMEOUT_S))
+        written = [_put(IDENTITY_KEY, identity)]
+        if generation:
+            written.append(_put(GENERATION_KEY, b"%d" % generation))
+        read = rpc.RequestOp(request_range=rpc.RangeRequest(key=GENERATION_KEY))
+        request = rpc.TxnRequest(compare=[unclaimed], success=written, failure=[read])
+        reply = await answer(self._kv.Txn(request, timeout=CALL_TIMEOUT_S))
+        if reply.succeeded or not generation:
+            return
+        found = reply.responses[0].response_range.kvs
+        if generation_in(found) < generation:
+            revision = found[0].mod_revision if found else 0
+            unchanged = rpc.Compare(
+                key=GENERATION_KEY, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=revision
+            )
+            request = rpc.TxnRequest(compare=[unchanged], success=[_put(GENERATION_KEY, b"%d" % generation)])
+            await answer(self._kv.Txn(request, timeout=CALL_TIMEOUT_S))
 
 
 IDENTITY_KEY = b"g"
 """Holds ``<zone id>/<partition>``: a client that follows an outdated address to a port that now belongs to
 another group is refused there, instead of writing into it."""
+GENERATION_KEY = b"f"
+"""Holds the generation of a group that a recovery has founded, from before its first client on: so the stores
+of two lives of a group differ from there on, whatever clients write. In its first life a group has no such
+key."""
 _BARRIER = rpc.RangeRequest(key=IDENTITY_KEY, keys_only=True)
 """A linearizable read of next to nothing."""
+
+
+def generation_in(items: Sequence[Any]) -> int:
+    """``items``: of a read of GENERATION_KEY; without one the group is in its first life."""
+    return int(items[0].value) if items else 0
+
+
+def _put(key: bytes, value: bytes) -> Any:
+    return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value))
 
 
 async def answer(call: Awaitable[Any]) -> Any:

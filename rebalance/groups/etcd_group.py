@@ -336,14 +336,15 @@ class SteppedGroupHost(ABC):
     async def _note_leadership(
         self, partition: PartitionId, member: GroupMemberProcess, led: _Led, answer: EtcdStatus
     ) -> None:
-        """``led.term`` is set only once the group carries its identity, so that a failure is tried again."""
+        """``led.term`` is set only once the group carries its identity and its generation, so that a failure is
+        tried again."""
         if answer.leader_id != answer.member_id:
             led.term = 0
             return
         if led.term == answer.term:
             return
         try:
-            await member.api.claim_identity(group_identity(partition))
+            await member.api.claim_identity(group_identity(partition), member.generation)
         except (CallFailedError, MemberUnavailableError) as failed:
             log.info("leader is not ready", partition=str(partition), error=str(failed))
             led.term = 0

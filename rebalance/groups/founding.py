@@ -20,13 +20,12 @@ from aetcd import rpc
 
 from rebalance.core.keys import PartitionId
 from rebalance.groups.data_client import (
-    GENERATION_KEY,
     LEASE_TTL_S,
     MARKER_PREFIX,
     OPERATION_PREFIX,
     marked_revision,
 )
-from rebalance.groups.etcd_api import CallFailedError, EtcdApi, answer, open_channel
+from rebalance.groups.etcd_api import GENERATION_KEY, CallFailedError, EtcdApi, answer, open_channel
 from rebalance.groups.etcd_store_file import read_learners
 from rebalance.groups.etcd_tuning import (
     MEMBER_ENVIRONMENT,

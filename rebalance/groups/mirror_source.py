@@ -11,8 +11,16 @@ from typing import Any, BinaryIO
 from aetcd import rpc
 
 from rebalance.core.source_revisions import Change, SourceRevision, join_events
-from rebalance.groups.data_client import GENERATION_KEY
-from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, answer, classify, open_channel
+from rebalance.groups.etcd_api import (
+    GENERATION_KEY,
+    IDENTITY_KEY,
+    CallFailedError,
+    FailureKind,
+    answer,
+    classify,
+    generation_in,
+    open_channel,
+)
 from rebalance.groups.mirror_store import ANSWER_BYTES_MAX, CopyUselessError
 from rebalance.hosting.tls import TlsFiles
 
@@ -67,7 +75,7 @@ class MirrorSource:
         name = identities[0].value if identities else b""
         if name != identity:
             raise SourceLostError(f"{self.client_url} is {name.decode()!r}, not {identity.decode()!r}")
-        founded = int(generations[0].value) if generations else 0
+        founded = generation_in(generations)
         if generation is not None and founded > generation:
             raise SourceLostError(f"{self.client_url} is of generation {founded}, after {generation}")
 

@@ -17,8 +17,9 @@ from enum import Enum
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint, revision_to_read
-from rebalance.groups.data_client import Connections, PartitionClient, WrongGroupError
+from rebalance.groups.data_client import Connections, PartitionClient
 from rebalance.groups.etcd_api import CallFailedError, FailureKind
+from rebalance.groups.group_guard import WrongGroupError
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import EndpointSource, ReplicaBehindError, RevisionGoneError
 
@@ -75,8 +76,8 @@ class ReplicaReader:
         """Waits until a replica has ``point``.
 
         Raises ReplicaBehindError after the time limit, or when there is no such replica; RevisionGoneError
-        for a revision that none of them keeps any more; OutcomeUnknownError when the leader did not tell its
-        revision.
+        for a revision that none of them keeps any more; OutcomeUnknownError or GenerationRefusedError when the
+        leader did not tell its revision.
         """
         deadline, poll = time.monotonic() + time_limit_s, POLL
         if point == NOW:
@@ -100,7 +101,8 @@ class ReplicaReader:
     async def _ask_each(
         self, partition: PartitionId, key: str, point: ReadPoint, choice: ReplicaChoice, deadline: float
     ) -> tuple[ReplicaDatum | None, _Pass]:
-        mirrors, voters = self._source.learners(partition), self._source.endpoints(partition)[1:]
+        route = self._source.route(partition)
+        mirrors, voters = self._source.learners(partition), route.voters[1:]
         self._connections.use(partition, (*mirrors, *voters))
         replicas = [(url, True) for url in mirrors]
         if choice is ReplicaChoice.REPLICA:
@@ -110,7 +112,7 @@ class ReplicaReader:
         for url, mirrored in replicas:
             limit_s = min(CALL_LIMIT_S, max(deadline - time.monotonic(), 0.05))
             try:
-                sight = await client.sight(url, limit_s, mirrored=mirrored)
+                sight = await client.sight(url, limit_s, mirrored=mirrored, generation=route.generation)
                 at = revision_to_read(point, sight)
                 if at is not None:
                     datum = await client.get_at(url, key.encode(), at, limit_s)

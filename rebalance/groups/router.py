@@ -1,7 +1,9 @@
 """Puts and gets that outlive moves: each attempt goes to one member, and any error sends it to the next one.
 
 A put returns success, or ``OutcomeUnknownError`` (40003) when its time is over: never an error that a move, a
-lost leader or a stopped member caused within that time (I3-059, decision 13).
+lost leader or a stopped member caused within that time (I3-059, decision 13). Where no attempt can have been
+applied, because members of another generation of the group refused all of them, it is
+``GenerationRefusedError`` (40001).
 """
 
 from __future__ import annotations
@@ -17,12 +19,19 @@ from catalog.core.zone import ZoneId
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
-from rebalance.groups.data_client import Connections, Datum, PartitionClient, WrongGroupError
+from rebalance.groups.data_client import Connections, Datum, PartitionClient
 from rebalance.groups.etcd_api import CallFailedError, FailureKind
+from rebalance.groups.group_guard import WrongGenerationError, WrongGroupError
 from rebalance.groups.key_hash import partition_of
 from rebalance.groups.replica_reads import ReplicaChoice, ReplicaDatum, ReplicaReader
 from rebalance.hosting.tls import TlsFiles
-from rebalance.ports.groups import EndpointSource, GroupFullError, OutcomeUnknownError, ValueRefusedError
+from rebalance.ports.groups import (
+    EndpointSource,
+    GenerationRefusedError,
+    GroupFullError,
+    OutcomeUnknownError,
+    ValueRefusedError,
+)
 
 log = logging.getLogger(__name__)
 """Users' programs route by this, too: what they print is theirs."""
@@ -72,25 +81,30 @@ class Router:
     ) -> PutResult:
         """Store ``value``; applied exactly once for one ``operation_id``. ``limit_s`` instead of the router's.
 
-        Raises OutcomeUnknownError after the time limit, ValueRefusedError for a value that is too large,
-        ValueError for an empty operation id.
+        Raises OutcomeUnknownError or GenerationRefusedError after the time limit, ValueRefusedError for a value
+        that is too large, ValueError for an empty operation id.
         """
         if not operation_id:
             raise ValueError("a put needs an operation id")
         client, raw, started = self._client(partition), key.encode(), time.monotonic()
         written, attempts = await self._repeated(
-            partition, limit_s, lambda url, each_s: client.put(url, raw, value, operation_id, each_s)
+            partition,
+            limit_s,
+            lambda url, each_s, generation: client.put(url, raw, value, operation_id, each_s, generation),
         )
         return PutResult(attempts, not written, time.monotonic() - started)
 
     async def get(self, partition: PartitionId, key: str, *, limit_s: float | None = None) -> Datum:
-        """Linearizable. Raises OutcomeUnknownError after the time limit."""
+        """Linearizable. Raises OutcomeUnknownError or GenerationRefusedError after the time limit."""
         client, raw = self._client(partition), key.encode()
-        datum, _ = await self._repeated(partition, limit_s, lambda url, each_s: client.get(url, raw, each_s))
+        datum, _ = await self._repeated(
+            partition, limit_s, lambda url, each_s, generation: client.get(url, raw, each_s, generation)
+        )
         return datum
 
     async def revision(self, partition: PartitionId) -> int:
-        """The group's revision as of now, linearizably. Raises OutcomeUnknownError after the time limit."""
+        """The group's revision as of now, linearizably. Raises OutcomeUnknownError or GenerationRefusedError
+        after the time limit."""
         client = self._client(partition)
         found, _ = await self._repeated(partition, None, client.revision)
         return found
@@ -127,34 +141,48 @@ class Router:
         return client
 
     async def _repeated(
-        self, partition: PartitionId, whole_s: float | None, attempt: Callable[[str, float], Awaitable[T]]
+        self,
+        partition: PartitionId,
+        whole_s: float | None,
+        attempt: Callable[[str, float, int | None], Awaitable[T]],
     ) -> tuple[T, int]:
+        """``attempt``: of a client URL, a time limit in seconds and the generation that the route names."""
         whole_s = self._time_limit_s if whole_s is None else whole_s
         deadline = time.monotonic() + whole_s
         retry = RETRY
         attempts, reason = 0, "no member of the group is known"
+        refused: WrongGenerationError | None = None
+        may_be_applied = False
         while (remaining_s := deadline - time.monotonic()) > 0:
-            urls = self._source.endpoints(partition)
-            self._connections.use(partition, urls)
-            if not urls:
-                await self._source.wait_for_change(partition, urls, min(remaining_s, 1.0))
+            route = self._source.route(partition)
+            self._connections.use(partition, route.voters)
+            if not route.voters:
+                await self._source.wait_for_change(partition, route, min(remaining_s, 1.0))
                 continue
-            url = self._choose(urls)
+            url = self._choose(route.voters)
             limit_s = min(ATTEMPT_LIMITS_S[min(attempts, len(ATTEMPT_LIMITS_S) - 1)], remaining_s)
             attempts += 1
             try:
-                return await attempt(url, limit_s), attempts
-            except (CallFailedError, WrongGroupError) as failed:
-                reason = f"{url}: {failed}"
+                return await attempt(url, limit_s, route.generation), attempts
+            except WrongGenerationError as failed:
+                reason, refused = f"{url}: {failed}", failed
                 self._note_failure(partition, url, attempts, failed)
-            # Another member is asked at once; when all have failed, a pause lets an election end.
-            if attempts >= len(urls):
+            except (CallFailedError, WrongGroupError) as failed:
+                reason, refused = f"{url}: {failed}", None
+                may_be_applied |= isinstance(failed, CallFailedError)
+                self._note_failure(partition, url, attempts, failed)
+            # Another member is asked at once, unless the route is known to be old; when all have failed, a
+            # pause lets an election end.
+            if attempts >= len(route.voters) or (refused is not None and refused.is_map_old):
                 retry = retry.failed()
                 pause_s = min(retry.delay_s(self._random.random()), max(deadline - time.monotonic(), 0))
-                await self._source.wait_for_change(partition, urls, pause_s)
-        raise OutcomeUnknownError(
-            f"partition {partition}: no answer within {whole_s:.3g} s after {attempts} attempts; last: {reason}"
-        )
+                await self._source.wait_for_change(partition, route, pause_s)
+        message = f"no answer within {whole_s:.3g} s after {attempts} attempts; last: {reason}"
+        if refused is not None and not may_be_applied:
+            raise GenerationRefusedError(
+                f"partition {partition}: {message}", refused.expected, refused.answered
+            )
+        raise OutcomeUnknownError(f"partition {partition}: {message}")
 
     def _choose(self, urls: tuple[str, ...]) -> str:
         """The preferred member that did not fail a moment ago; else the one whose failure is oldest."""
@@ -173,6 +201,8 @@ class Router:
             raise GroupFullError(f"partition {partition}: {failed}") from failed
         if isinstance(failed, CallFailedError) and failed.kind is FailureKind.LEASE_NOT_FOUND:
             return  # the member is fine: the same one with a new lease
-        self._failed_at[url] = time.monotonic()
         self._source.doubt(partition)
+        if not (isinstance(failed, WrongGenerationError) and failed.is_map_old):
+            # Else the member is fine: the same one with a new route.
+            self._failed_at[url] = time.monotonic()
         log.debug("attempt %d of partition %s failed at %s: %s", attempts, partition, url, failed)

@@ -16,8 +16,9 @@ from aetcd import rpc
 
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import Beat, decode_time, encode_time, next_time_ms
-from rebalance.groups.data_client import SAFE_TIME_KEY, Connections, WrongGroupError
+from rebalance.groups.data_client import SAFE_TIME_KEY, Connections
 from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, classify
+from rebalance.groups.group_guard import WrongGroupError
 from rebalance.hosting.tls import TlsFiles
 
 log = structlog.get_logger(__name__)

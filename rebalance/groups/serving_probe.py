@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from tenacity import AsyncRetrying, retry_if_exception_type, wait_fixed
 
 from rebalance.core.keys import PartitionId
-from rebalance.groups.data_client import Connections, PartitionClient, WrongGroupError
+from rebalance.groups.data_client import Connections, PartitionClient
 from rebalance.groups.etcd_api import CallFailedError
+from rebalance.groups.group_guard import WrongGroupError
 from rebalance.hosting.tls import TlsFiles
 
 ANSWER_S = 3.0

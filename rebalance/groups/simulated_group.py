@@ -249,7 +249,7 @@ class SimulatedCalls:
         if not group.move_leader(member_id):
             await self._no_answer(FailureKind.NO_ANSWER)
 
-    async def claim_identity(self, identity: bytes) -> None:
+    async def claim_identity(self, identity: bytes, generation: int = 0) -> None:
         group = await self._reach()
         if not group.has_leader:
             await self._no_answer(FailureKind.NO_LEADER)

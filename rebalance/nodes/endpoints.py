@@ -1,4 +1,5 @@
-"""Where clients find the groups, told from the mirrored configurations and member records."""
+"""Where clients find the groups, told from the mirrored configurations and member records, and which life of a
+group they are to find there, told from the ``group`` keys."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.readable import Unreadable
 from rebalance.core.records import MemberRole, MemberState
 from rebalance.nodes.partition_view import Mirrors, PartitionView
+from rebalance.ports.groups import Route
 
 
 class MirroredEndpoints:
@@ -16,32 +18,35 @@ class MirroredEndpoints:
 
     def __init__(self, mirrors: Mirrors) -> None:
         self._mirrors = mirrors
-        self._known: dict[PartitionId, tuple[str, ...]] = {}
-        self._read_last: dict[PartitionId, tuple[str, ...]] = {}
+        self._known: dict[PartitionId, Route] = {}
+        self._read_last: dict[PartitionId, Route] = {}
         self._waiting: dict[PartitionId, set[asyncio.Future[None]]] = {}
         mirrors.partitions.listen(self._on_partition_keys)
         mirrors.members.listen(self._on_member_keys)
         mirrors.nodes.listen(self._on_node_keys)
 
-    def endpoints(self, partition: PartitionId) -> tuple[str, ...]:
+    def route(self, partition: PartitionId) -> Route:
         known = self._known.get(partition)
         if known is None:
             known = self._known[partition] = self._read(partition)
         return known
 
-    def _read(self, partition: PartitionId) -> tuple[str, ...]:
-        """While a key of the partition cannot be read its data is served as before."""
+    def _read(self, partition: PartitionId) -> Route:
+        """While a key of the partition cannot be read its data is served as before; of the generations that
+        were read the highest one counts, since a group never goes back."""
         view = self._mirrors.view(partition)
         if not isinstance(view, Unreadable):
-            self._read_last[partition] = client_urls(view)
+            self._read_last[partition] = Route(client_urls(view), generation_of(view))
             return self._read_last[partition]
-        shown = self._mirrors.shown(partition)
-        return client_urls(shown) or self._read_last.get(partition) or started_urls(shown)
+        shown, before = self._mirrors.shown(partition), self._read_last.get(partition, Route())
+        generations = [each for each in (generation_of(shown), before.generation) if each is not None]
+        voters = client_urls(shown) or before.voters or started_urls(shown)
+        return Route(voters, max(generations, default=None))
 
-    async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
+    async def wait_for_change(self, partition: PartitionId, seen: Route, timeout_s: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout_s
         waiting = self._waiting.setdefault(partition, set())
-        while self.endpoints(partition) == seen:
+        while self.route(partition) == seen:
             woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             waiting.add(woken)
             try:
@@ -100,6 +105,14 @@ def client_urls(view: PartitionView) -> tuple[str, ...]:
             (name not in view.living, is_silent, name != configuration.leader, name, record.value.client_url)
         )
     return tuple(url for *_, url in sorted(ranked))
+
+
+def generation_of(view: PartitionView) -> int | None:
+    """Of the group that clients are to reach: a founding changes the ``group`` key in one revision with the
+    members that clients are sent to. None while neither key tells."""
+    if view.group is not None:
+        return view.group.value.generation
+    return view.configuration.value.generation if view.configuration is not None else None
 
 
 def started_urls(view: PartitionView) -> tuple[str, ...]:

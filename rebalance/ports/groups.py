@@ -24,6 +24,7 @@ class GroupError(Exception):
     ├── MemberUnavailableError  the own member gave no usable answer; asking again is right
     ├── DataDirectoryInUseError another process holds this node's data directory
     ├── OutcomeUnknownError     40003: a put was repeated until its time limit; it may have been applied
+    ├── GenerationRefusedError  40001: another life of the group answered until the time limit; nothing happened
     ├── ValueRefusedError       the group will never take this value (too large)
     ├── GroupFullError          53100: a member's store is full, nothing was written
     ├── ReplicaBehindError      no replica has what a read wants, within its time limit
@@ -48,6 +49,19 @@ class OutcomeUnknownError(GroupError):
     as ids are kept (see ``rebalance/tech-notes/etcd-group.md``)."""
 
     code = 40003
+
+
+class GenerationRefusedError(GroupError):
+    """Every attempt reached a member of another generation of the group than the routing map names: nothing was
+    written or read. ``expected``: what the map names; ``answered``: of the last member; 0 is the group's first
+    life. Asking again is right: the map follows the metastore."""
+
+    code = 40001
+
+    def __init__(self, message: str, expected: int, answered: int) -> None:
+        super().__init__(message)
+        self.expected = expected
+        self.answered = answered
 
 
 class ValueRefusedError(GroupError):
@@ -363,22 +377,30 @@ class ServingProbe(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where one partition's group is, and which life of it. ``voters``: client URLs of those that stay, the
+    preferred one first; empty while none is known. ``generation``: 0 is the group's first life, each reset
+    begins a later one; None: not known, and members of any are taken."""
+
+    voters: tuple[str, ...] = ()
+    generation: int | None = None
+
+
 class EndpointSource(Protocol):
     """Where clients find a partition's group."""
 
-    def endpoints(self, partition: PartitionId) -> tuple[str, ...]:
-        """Client URLs of the voters that stay, the preferred one first; empty while none is known."""
-        ...
+    def route(self, partition: PartitionId) -> Route: ...
 
     def learners(self, partition: PartitionId) -> tuple[str, ...]:
         """Client URLs of the standing learners that may be read; empty while there are none."""
         ...
 
-    async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
-        """Returns when the endpoints are no longer ``seen``, or when the time is over."""
+    async def wait_for_change(self, partition: PartitionId, seen: Route, timeout_s: float) -> None:
+        """Returns when the route is no longer ``seen``, or when the time is over."""
         ...
 
     def doubt(self, partition: PartitionId) -> None:
-        """A member that was listed did not answer, or is of another group: what is known may be old. Returns at
-        once."""
+        """A member that was listed did not answer, or is of another group or generation: what is known may be
+        old. Returns at once."""
         ...

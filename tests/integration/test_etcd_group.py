@@ -14,7 +14,8 @@ from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole
-from rebalance.groups.data_client import Connections, PartitionClient, WrongGroupError
+from rebalance.groups.data_client import Connections, PartitionClient
+from rebalance.groups.group_guard import WrongGroupError
 from rebalance.groups.reservations import Reservations
 from rebalance.groups.router import Router
 from rebalance.ports.groups import (

@@ -19,8 +19,8 @@ from rebalance.core.guarded_write import Observed, Outcome, decide_on_forced_mov
 from rebalance.core.keys import PartitionId
 from rebalance.core.operation import Operation, OperationKind
 from rebalance.core.records import GroupRecord, MirrorRecord
-from rebalance.groups.data_client import GENERATION_KEY, LEASE_TTL_S, MARKER_PREFIX, OPERATION_PREFIX
-from rebalance.groups.etcd_api import open_channel
+from rebalance.groups.data_client import LEASE_TTL_S, MARKER_PREFIX, OPERATION_PREFIX
+from rebalance.groups.etcd_api import GENERATION_KEY, open_channel
 from rebalance.groups.replica_reads import NOW, ReplicaChoice
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints

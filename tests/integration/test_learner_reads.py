@@ -16,8 +16,9 @@ from app.server import build_app
 from app.services import Services
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint
-from rebalance.groups.data_client import Connections, PartitionClient, WrongGroupError
+from rebalance.groups.data_client import Connections, PartitionClient
 from rebalance.groups.etcd_api import CallFailedError
+from rebalance.groups.group_guard import WrongGroupError
 from rebalance.groups.replica_reads import NOW, ReplicaChoice, ReplicaDatum
 from rebalance.groups.router import Router
 from rebalance.groups.safe_time import SafeTimeWriter

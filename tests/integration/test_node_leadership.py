@@ -33,7 +33,7 @@ def stable_updates(
     def note(changed: frozenset[str]) -> None:
         value = mirrors.partitions.value(key)
         if key in changed and value is not None:
-            found.append((Assignments.decode(value), frozenset(source.endpoints(P0))))
+            found.append((Assignments.decode(value), frozenset(source.route(P0).voters)))
 
     mirrors.partitions.listen(note)
     return found
@@ -48,7 +48,7 @@ async def test_clients_follow_the_group(cluster: NodeCluster) -> None:
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))
     source = MirroredEndpoints(cluster.mirrors)
     async with writing(cluster, P0) as writer:
-        before = source.endpoints(P0)
+        before = source.route(P0)
         updates = [
             stable_updates(cluster, mirrors, source)
             for mirrors in (cluster.mirrors, *(node.agent.mirrors for node in cluster.nodes.values()))
@@ -56,13 +56,13 @@ async def test_clients_follow_the_group(cluster: NodeCluster) -> None:
         waiting = asyncio.create_task(source.wait_for_change(P0, before, 60))
         await cluster.write_pending(P0, "n2", "n3")
         await waiting
-        assert source.endpoints(P0) != before
+        assert source.route(P0) != before
         await cluster.until(lambda: cluster.settled(P0, "n2", "n3"))
     await writer.check()
     records = [cluster.record(P0, name) for name in ("n2", "n3")]
     after = {record.client_url for record in records if record is not None}
-    assert set(source.endpoints(P0)) == after
-    assert len(set(before) - after) == 1
+    assert set(source.route(P0).voters) == after
+    assert len(set(before.voters) - after) == 1
     await cluster.until(lambda: all(updates))
     (switched,) = {stable for each in updates for stable, _ in each}
     assert switched == Assignments(("n2", "n3"))

@@ -43,7 +43,7 @@ async def test_a_voter_learns_and_votes_again_under_a_writer(cluster: NodeCluste
         await cluster.until(lambda: cluster.voters(P0) == {"n1", "n2"} and not cluster.has_pending(P0))
         await cluster.until(lambda: P0 not in cluster.nodes["n3"].host.partitions())
         await cluster.until(lambda: endpoints.learners(P0) == ("http://mirror",))
-        await cluster.until(lambda: len(endpoints.endpoints(P0)) == 2)
+        await cluster.until(lambda: len(endpoints.route(P0).voters) == 2)
 
         held = peers_at_the_end(cluster, mirrors)
         await cluster.put(keys.pending, three.encode())

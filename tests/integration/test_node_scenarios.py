@@ -70,12 +70,12 @@ async def test_a_disjoint_move_takes_clients_along(cluster: NodeCluster) -> None
     assert old is not None
     await cluster.write_pending(P0, "n2")
     await cluster.router.put(P0, "k", b"v", "id-1")
-    assert source.endpoints(P0) == (old.client_url,)
+    assert source.route(P0).voters == (old.client_url,)
     cluster.start("n2")
     await cluster.until(lambda: cluster.settled(P0, "n2"))
     new = cluster.record(P0, "n2")
     assert new is not None
-    assert source.endpoints(P0) == (new.client_url,)
+    assert source.route(P0).voters == (new.client_url,)
     assert (await cluster.router.get(P0, "k")).value == b"v"
     await cluster.until(lambda: cluster.record(P0, "n1") is None)
     assert cluster.record(P0, "n3") is None

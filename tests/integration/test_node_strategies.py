@@ -129,7 +129,7 @@ async def test_who_was_announced_as_leaving_stays_after_a_cancel(cluster: NodeCl
     await cluster.write_stable(P0, "n1", "n2", "n3")
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
     source = MirroredEndpoints(cluster.mirrors)
-    assert len(source.endpoints(P0)) == 3
+    assert len(source.route(P0).voters) == 3
     gate, host = asyncio.Event(), cluster.nodes["n4"].host
     join = host.join
 
@@ -143,10 +143,10 @@ async def test_who_was_announced_as_leaving_stays_after_a_cancel(cluster: NodeCl
     await cluster.write_pending(P0, "n1", "n4", strategy=Strategy.CANCEL)
     await cluster.until(lambda: getattr(cluster.configuration(P0), "stage", None) is Stage.CATCHING_UP)
     # One at a time, though two are to go.
-    await cluster.until(lambda: len(source.endpoints(P0)) == 2)
+    await cluster.until(lambda: len(source.route(P0).voters) == 2)
     planned = Assignments(("n1", "n2", "n3"), strategy=Strategy.CANCEL)
     await cluster.put(cluster.keyspace.partition(P0).planned, planned.encode())
     await cluster.until(lambda: not cluster.has_pending(P0))
     gate.set()
     await cluster.until(lambda: cluster.settled(P0, "n1", "n2", "n3"))
-    await cluster.until(lambda: len(source.endpoints(P0)) == 3)
+    await cluster.until(lambda: len(source.route(P0).voters) == 3)

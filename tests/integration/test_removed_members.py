@@ -14,8 +14,9 @@ from app.client.servers import Servers
 from app.routing_view import RoutingView
 from catalog.core.zone import Zone, ZoneId
 from rebalance.core.keys import PartitionId
-from rebalance.groups.data_client import Connections, PartitionClient, WrongGroupError
+from rebalance.groups.data_client import Connections, PartitionClient
 from rebalance.groups.etcd_api import CallFailedError
+from rebalance.groups.group_guard import WrongGroupError
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from tests.integration.test_node_cluster import NodeCluster, node_cluster
@@ -172,10 +173,10 @@ async def test_a_client_with_an_old_map_finds_the_group_again(
     await cluster.write_pending(P0, "n3", "n4")
     await cluster.until(lambda: cluster.settled(P0, "n3", "n4"))
     assert transport.asked == 1
-    old = set(maps.endpoints(P0))
+    old = set(maps.route(P0).voters)
     result = await router.put(P0, "k", b"after", "after")
     assert is_applied_once(result)
-    assert not old & set(maps.endpoints(P0))
+    assert not old & set(maps.route(P0).voters)
     assert (await router.get(P0, "k")).value == b"after"
     assert (await cluster.router.get(P0, "k")).value == b"after"
     await maps.close()

@@ -179,7 +179,7 @@ class UnreadableWorld:
             zone = replace(self.catalog.intents[zone_id].zone)
             parts += [self.views.zone(zone, 1), self.views.progress(zone_id, 1, zone)]
             parts.append(self.views.partitions(zone_id, PARTITIONS))
-            parts.append([self.endpoints.endpoints(PartitionId(zone_id, each)) for each in range(PARTITIONS)])
+            parts.append([self.endpoints.route(PartitionId(zone_id, each)) for each in range(PARTITIONS)])
         parts.append(self.newest.intent is not None)
         return json.dumps(parts, default=str)
 

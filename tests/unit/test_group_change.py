@@ -81,7 +81,7 @@ class Group:
     async def move_leader(self, member_id: int) -> None:
         self.told.append(f"lead {member_id}")
 
-    async def claim_identity(self, identity: bytes) -> None:
+    async def claim_identity(self, identity: bytes, generation: int = 0) -> None:
         self.told.append("write")
 
     @asynccontextmanager

@@ -10,41 +10,46 @@ from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceCopy
+from rebalance.ports.groups import Route
 
 KEYSPACE = Keyspace("z/")
 ZONE = Zone(ZoneId(7), "ORDERS", 2, 1, None, ("default",))
 
 
 class Listed:
-    def __init__(self, *voters: str) -> None:
+    def __init__(self, *voters: str, generation: int = 0) -> None:
         self.voters = voters
+        self.generation = generation
 
-    def endpoints(self, partition: PartitionId) -> tuple[str, ...]:
-        return self.voters if partition.partition else ()
+    def route(self, partition: PartitionId) -> Route:
+        return Route(self.voters, self.generation) if partition.partition else Route()
 
-    async def wait_for_change(self, partition: PartitionId, seen: tuple[str, ...], timeout_s: float) -> None:
+    def learners(self, partition: PartitionId) -> tuple[str, ...]:
+        raise AssertionError
+
+    async def wait_for_change(self, partition: PartitionId, seen: Route, timeout_s: float) -> None:
         raise AssertionError
 
     def doubt(self, partition: PartitionId) -> None:
         raise AssertionError
 
 
-def view(revision: int, *voters: str, epoch: int = 1) -> RoutingView:
+def view(revision: int, *voters: str, epoch: int = 1, generation: int = 0) -> RoutingView:
     item = KeyValue(KEYSPACE.epoch, EpochRecord(epoch).encode(), 1, 1, 1)
     copy = KeyspaceCopy("z/", revision, {item.key: item}, SortedList([item.key]))
-    return RoutingView(copy, KEYSPACE, Listed(*voters))
+    return RoutingView(copy, KEYSPACE, Listed(*voters, generation=generation))
 
 
 def test_a_map_names_each_partitions_voters_in_order() -> None:
-    """IEP-011: by partition; a group that is not founded has none."""
-    found = view(39, "http://b", "http://a").document(ZONE)
+    """IEP-011: by partition; a group that is not founded has none. R8: with the generation of the group."""
+    found = view(39, "http://b", "http://a", generation=17).document(ZONE)
     assert found.body == {
         "zone": "ORDERS",
         "zone_id": 7,
         "key_hash": "murmur3-32",
         "partitions": [
-            {"partition": 0, "voters": []},
-            {"partition": 1, "voters": ["http://b", "http://a"]},
+            {"partition": 0, "voters": [], "generation": None},
+            {"partition": 1, "voters": ["http://b", "http://a"], "generation": 17},
         ],
         "version": 39,
     }
@@ -52,11 +57,13 @@ def test_a_map_names_each_partitions_voters_in_order() -> None:
 
 def test_the_tag_changes_with_the_map_and_the_version_with_the_metastore() -> None:
     """A metastore that was restored counts anew: its maps are newer all the same."""
-    old, later, other, restored = (
+    old, later, other, reset, restored = (
         view(39, "http://a").document(ZONE),
         view(40, "http://a").document(ZONE),
         view(40, "http://b").document(ZONE),
+        view(40, "http://a", generation=39).document(ZONE),
         view(7, "http://a", epoch=2).document(ZONE),
     )
-    assert old.digest == later.digest == restored.digest != other.digest
+    assert old.digest == later.digest == restored.digest
+    assert len({old.digest, other.digest, reset.digest}) == 3
     assert old.version < later.version < restored.version

@@ -17,6 +17,7 @@ RETRYABLE = (
     ErrorKind.METASTORE_DIVERGED,
     ErrorKind.RECORD_NOT_READABLE,
     ErrorKind.PARTITION_UNAVAILABLE,
+    ErrorKind.WRONG_GENERATION,
     ErrorKind.REPLICA_BEHIND,
 )
 """Something outside is to blame: clients see it by the type."""
@@ -85,6 +86,7 @@ def test_sqlstates_and_statuses() -> None:
         ErrorKind.REPLICA_BEHIND: ("58000", 504),
         ErrorKind.REVISION_GONE: ("55000", 410),
         ErrorKind.OUTCOME_UNKNOWN: ("40003", 504),
+        ErrorKind.WRONG_GENERATION: ("40001", 503),
         ErrorKind.INTERNAL_ERROR: ("XX000", 500),
     }
     assert {kind: (kind.sqlstate, kind.http_status) for kind in expected} == expected

@@ -42,16 +42,21 @@ class Network(httpx.AsyncBaseTransport):
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
 
 
-def routing(version: int, *voters: str, zone_id: int = 7, key_hash: str = "murmur3-32") -> httpx.Response:
-    """A map of one partition."""
+def routing(
+    version: int, *voters: str, zone_id: int = 7, key_hash: str = "murmur3-32", generation: int | None = 0
+) -> httpx.Response:
+    """A map of one partition; ``generation`` None: of a server that names none."""
+    partition: dict[str, Any] = {"partition": 0, "voters": list(voters)}
+    if generation is not None:
+        partition["generation"] = generation
     body = {
         "zone": "ORDERS",
         "zone_id": zone_id,
         "key_hash": key_hash,
-        "partitions": [{"partition": 0, "voters": list(voters)}],
+        "partitions": [partition],
         "version": version,
     }
-    return httpx.Response(200, json=body, headers={"etag": f'W/"{zone_id}-{"-".join(voters)}"'})
+    return httpx.Response(200, json=body, headers={"etag": f'W/"{zone_id}-{"-".join(voters)}-{generation}"'})
 
 
 def problem(status: int, name: str) -> httpx.Response:

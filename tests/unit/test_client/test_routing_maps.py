@@ -18,6 +18,7 @@ from app.client.routing_maps import RoutingMaps
 from app.client.servers import Servers
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
+from rebalance.ports.groups import Route
 from tests.unit.test_client.servers import URL, Network, problem, routing
 
 P0 = PartitionId(ZoneId(7), 0)
@@ -45,8 +46,8 @@ async def test_calls_that_come_together_fetch_once() -> None:
     assert len(network.requests) == 1
     for _ in range(100):
         maps.doubt(P0)
-    await maps.wait_for_change(P0, ("a",), 2)
-    assert maps.endpoints(P0) == ("b",)
+    await maps.wait_for_change(P0, Route(("a",), 0), 2)
+    assert maps.route(P0).voters == ("b",)
     assert len(network.requests) == 2
     assert network.most_at_once == 1
     await maps.close()
@@ -62,9 +63,9 @@ async def test_a_map_that_is_the_same_is_not_sent_again() -> None:
     await fetch(maps)
     assert [request.headers.get("if-none-match") for request in network.requests[:2]] == [None, before.tag]
     # Of another server, whose view is older than that of the 304.
-    assert maps.endpoints(P0) != ("b",)
-    await maps.wait_for_change(P0, ("a",), 2)
-    assert maps.endpoints(P0) == ("c",)
+    assert maps.route(P0).voters != ("b",)
+    await maps.wait_for_change(P0, Route(("a",), 0), 2)
+    assert maps.route(P0).voters == ("c",)
     await maps.close()
 
 
@@ -72,7 +73,7 @@ async def test_no_server_for_a_moment_and_for_long() -> None:
     """Repeated until the time is over; the error names the last reason."""
     network = Network(httpx.ConnectError("refused"), problem(503, "METASTORE_UNAVAILABLE"), routing(1, "a"))
     maps = maps_over(network)
-    assert (await maps.of("ORDERS")).voters == (("a",),)
+    assert (await maps.of("ORDERS")).routes == (Route(("a",), 0),)
     assert len(network.requests) == 3
     silent = maps_over(Network(problem(503, "METASTORE_UNAVAILABLE")), 0.2)
     with pytest.raises(ServersUnavailableError, match="ORDERS: http://one:1: METASTORE_UNAVAILABLE"):
@@ -88,7 +89,7 @@ async def test_a_zone_that_is_not_there() -> None:
     assert (await maps.of("ORDERS")).version == 3
     with pytest.raises(ZoneNotFoundError):
         await fetch(maps)
-    assert maps.endpoints(P0) == ("a",)
+    assert maps.route(P0).voters == ("a",)
     with pytest.raises(ZoneNotFoundError):
         await maps.of("ORDERS")
     await maps.close()
@@ -129,7 +130,25 @@ async def test_a_zone_that_was_created_anew() -> None:
     await maps.of("ORDERS")
     await fetch(maps)
     assert (await maps.of("ORDERS")).zone_id == 8
-    assert maps.endpoints(PartitionId(ZoneId(8), 0)) == ("b",)
+    assert maps.route(PartitionId(ZoneId(8), 0)).voters == ("b",)
+    await maps.close()
+
+
+async def test_a_group_that_was_founded_anew_at_the_same_address() -> None:
+    """R8: who waits for another route than the one that was refused goes on with the new generation."""
+    network = Network(routing(3, "a"), routing(3, "a"), routing(9, "a", generation=8))
+    maps = maps_over(network)
+    await maps.of("ORDERS")
+    assert maps.route(P0) == Route(("a",), 0)
+    await maps.wait_for_change(P0, maps.route(P0), 2)
+    assert maps.route(P0) == Route(("a",), 8)
+    await maps.close()
+
+
+async def test_a_server_that_names_no_generations() -> None:
+    """One of an earlier build: members of any are taken."""
+    maps = maps_over(Network(routing(3, "a", generation=None)))
+    assert (await maps.of("ORDERS")).routes == (Route(("a",), None),)
     await maps.close()
 
 
@@ -153,7 +172,7 @@ def test_the_newest_answer_is_held(answers: list[tuple[int, str]]) -> None:
             zone = maps._zones["ORDERS"]
             maps._take(zone, routing(version, voter))
             held = (version, voter) if version >= held[0] else held
-            assert maps.endpoints(P0) == (held[1],)
+            assert maps.route(P0).voters == (held[1],)
             assert zone.map is not None
             assert zone.map.version == held[0]
 

@@ -11,6 +11,7 @@ from app.edge.limits import HttpLimits
 from app.edge.trust import Trust
 from parser.limits import NESTING_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX, ScriptLimits
 from rebalance.core.assignments import Strategy
+from rebalance.groups.etcd_tuning import STRICT_STEPS
 from rebalance.hosting.tls import TlsFiles
 
 DEFAULT_DATA_DIR = Path("zonekeeper-data")
@@ -139,6 +140,11 @@ class Settings(BaseSettings):
     )
     node_start_without_metastore: bool = Field(
         False, description="start members of STRONG_CONSISTENCY zones while the metastore is silent"
+    )
+    node_strict_steps: bool = Field(
+        STRICT_STEPS,
+        description="members check membership steps as etcd does, which takes up to 5 s a step; false: this "
+        "node asks the members before each step instead",
     )
     node_lease_s: int = Field(5, ge=2, description="a node that is silent this long counts as down, seconds")
 

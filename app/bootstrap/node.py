@@ -33,6 +33,7 @@ async def run_node(settings: Settings) -> None:
         etcd = choose(settings.data_dir, settings.etcd)
         tuning = EtcdTuning(
             quota_bytes=settings.node_member_quota_mb << 20,
+            strict_steps=settings.node_strict_steps,
             etcd=etcd,
             tls=settings.tls,
         )

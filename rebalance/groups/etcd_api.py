@@ -53,6 +53,15 @@ class FailureKind(Enum):
     OTHER = "OTHER"
 
 
+REFUSALS = frozenset(
+    {
+        *(FailureKind.NOT_LEADER, FailureKind.UNHEALTHY, FailureKind.NOT_ENOUGH_STARTED),
+        *(FailureKind.NOT_IN_SYNC, FailureKind.ALREADY_DONE, FailureKind.LEARNER_SLOT_TAKEN),
+    }
+)
+"""Of a membership call these say that nothing is on its way; after any other kind its outcome is not known."""
+
+
 class CallFailedError(Exception):
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)
@@ -121,6 +130,7 @@ class EtcdStatus:
     """The last log entry that this member knows to be committed."""
     revision: int = 0
     """Of its store, which has applied ``applied_index``."""
+    cluster_id: int = 0
 
 
 def open_channel(client_url: str, tls: TlsFiles | None = None, answer_bytes_max: int = 4 << 20) -> Any:
@@ -161,6 +171,7 @@ class EtcdApi:
             any("NOSPACE" in each for each in reply.errors),
             reply.raftIndex,
             reply.header.revision,
+            reply.header.cluster_id,
         )
 
     async def members(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
@@ -176,17 +187,17 @@ class EtcdApi:
             for each in reply.members
         )
 
-    async def add_learner(self, peer_url: str) -> None:
+    async def add_learner(self, peer_url: str, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None:
         request = rpc.MemberAddRequest(peerURLs=[peer_url], isLearner=True)
-        await answer(self._cluster.MemberAdd(request, timeout=MEMBERSHIP_TIMEOUT_S))
+        await answer(self._cluster.MemberAdd(request, timeout=timeout_s))
 
-    async def promote(self, member_id: int) -> None:
+    async def promote(self, member_id: int, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None:
         request = rpc.MemberPromoteRequest(ID=member_id)
-        await answer(self._cluster.MemberPromote(request, timeout=MEMBERSHIP_TIMEOUT_S))
+        await answer(self._cluster.MemberPromote(request, timeout=timeout_s))
 
-    async def remove(self, member_id: int) -> None:
+    async def remove(self, member_id: int, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None:
         request = rpc.MemberRemoveRequest(ID=member_id)
-        await answer(self._cluster.MemberRemove(request, timeout=MEMBERSHIP_TIMEOUT_S))
+        await answer(self._cluster.MemberRemove(request, timeout=timeout_s))
 
     async def move_leader(self, member_id: int) -> None:
         request = rpc.MoveLeaderRequest(targetID=member_id)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -38,10 +37,13 @@ from rebalance.core.group_steps import (
 )
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole
+from rebalance.core.step_checks import CheckedStep, Condition, NotYet
+from rebalance.groups.change_failures import AttemptEndedError, Blocked, failure_of
 from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStatus, FailureKind
 from rebalance.groups.etcd_tuning import EtcdTuning
-from rebalance.groups.member_calls import GroupCalls, GroupMemberCalls
+from rebalance.groups.member_calls import GroupMemberCalls
 from rebalance.groups.member_list import group_identity, group_members
+from rebalance.groups.step_gate import CallsAt, CheckTooOldError, Outcome, StepGate
 from rebalance.ports.groups import (
     FailureCode,
     GroupListener,
@@ -54,15 +56,6 @@ from rebalance.ports.groups import (
 log = structlog.get_logger(__name__)
 
 WAIT_MIN_S, WAIT_S = 0.02, 0.1
-
-CallsAt = Callable[[PartitionId, str], AbstractAsyncContextManager[GroupCalls]]
-"""To another node's member, at its client URL."""
-
-
-class AttemptEndedError(Exception):
-    def __init__(self, failure: ReconfigurationFailure) -> None:
-        super().__init__(failure.detail)
-        self.failure = failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +75,13 @@ class ChangeRequest:
 
 @dataclass(slots=True)
 class Progress:
-    """Survives attempts, not leaders and targets. ``announced_at``: when each leaving member was published;
-    ``awaited_index``: what each joining member, by its id, has to have applied before it may vote."""
+    """Survives attempts, not leaders, and of targets ``outcome`` only. ``announced_at``: when each leaving
+    member was published; ``awaited_index``: what each joining member, by its id, has to have applied before it
+    may vote."""
 
     announced_at: dict[str, float] = field(default_factory=dict)
     awaited_index: dict[int, int] = field(default_factory=dict)
+    outcome: Outcome = field(default_factory=Outcome)
 
 
 class EtcdChange:
@@ -111,26 +106,24 @@ class EtcdChange:
         self._progress = progress
         self._listener = listener
         self._tuning = tuning
-        self._calls_at = calls_at
-        self._joiners: dict[str, GroupCalls] = {}
-        self._opened = AsyncExitStack()
+        self._gate = StepGate(
+            *(partition, member, request.term, progress.outcome, calls_at), strict=tuning.strict_steps
+        )
         self._status: EtcdStatus | None = None
-        self._waiting_for: Step | None = None
+        self._waiting_for: Step | Blocked | None = None
         self._waiting_since = 0.0
         self._entries: tuple[EtcdMemberEntry, ...] = ()
-        self._answers: dict[int, EtcdStatus | None] = {}
-        """Of joiners that were asked since the leader's own status was read."""
 
     async def run(self) -> None:
         """Calls exactly one of the two hooks, unless it is cancelled."""
         request = self.request
         try:
-            async with self._opened:
+            async with self._gate:
                 await self._steps()
         except AttemptEndedError as ended:
             failure = ended.failure
         except CallFailedError as failed:
-            failure = _failure_of(failed)
+            failure = failure_of(failed)
         except MemberUnavailableError as failed:
             failure = ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, str(failed))
         else:
@@ -155,12 +148,19 @@ class EtcdChange:
             view = await self._observe()
             step = next_step(view, self.request.target_urls, self.request.stable_urls)
             joiner = step.peer_url if isinstance(step, Promote) else ""
-            if touches_voters(step, view) and (not joiner or await self._is_in_sync(joiner)):
+            is_ready = not joiner or await self._is_in_sync(joiner)
+            blocked = await self._obstacle(step, view) if is_ready else None
+            if touches_voters(step, view) and is_ready and blocked is None:
                 await self._begin_to_touch_voters(joiner)
             else:
                 await self._leave_voters_alone()
+            if isinstance(step, CheckedStep) and blocked is not None:
+                await self._wait_for_check(step, blocked)
+                continue
             if needs_intention(step, view) and not await self._is_still_wanted(step):
                 await asyncio.sleep(WAIT_S)
+                continue
+            if is_ready and not await self._is_still_allowed(step):
                 continue
             if isinstance(step, Done):
                 await self._store_list(view)
@@ -168,7 +168,18 @@ class EtcdChange:
                 return
             if not isinstance(step, WaitStart | Promote):
                 log.info("step", partition=str(self._partition), step=repr(step), token=self.request.token)
-            await self._take(step, view)
+            try:
+                await self._take(step, view)
+            except CheckTooOldError:
+                continue
+            except CallFailedError:
+                if (
+                    self._tuning.strict_steps
+                    or self._progress.outcome.known
+                    or not isinstance(step, CheckedStep)
+                ):
+                    raise
+                await self._wait_for_check(step, NotYet(Condition.KNOWN_OUTCOME))
 
     async def _store_list(self, view: GroupView) -> None:
         """A group of one has nobody to learn its list from. A member's disk may hold a removal before it holds
@@ -227,22 +238,29 @@ class EtcdChange:
         if self._status is None or not entry.client_url:
             return False
         awaited = self._progress.awaited_index.setdefault(entry.member_id, self._status.commit_index)
-        status = await self._answer_of(entry)
+        status = await self._gate.answer_of(entry)
         return status is not None and status.applied_index >= awaited
 
-    async def _answer_of(self, entry: EtcdMemberEntry) -> EtcdStatus | None:
-        """What the joining member itself says, asked once after each look at the leader; None: nothing."""
-        if entry.member_id in self._answers or not entry.client_url:
-            return self._answers.get(entry.member_id)
-        status = None
-        with suppress(CallFailedError):
-            if entry.client_url not in self._joiners:
-                calls = self._calls_at(self._partition, entry.client_url)
-                self._joiners[entry.client_url] = await self._opened.enter_async_context(calls)
-            status = await self._joiners[entry.client_url].status()
-        is_other = status is not None and status.member_id != entry.member_id
-        self._answers[entry.member_id] = None if is_other else status
-        return self._answers[entry.member_id]
+    async def _obstacle(self, step: Step, view: GroupView) -> NotYet | None:
+        if not isinstance(step, CheckedStep):
+            return None
+        announced = frozenset(voter.peer_url for voter in view.voters if voter.announced)
+        return await self._gate.obstacle(step, announced, self._progress.awaited_index)
+
+    async def _is_still_allowed(self, step: Step) -> bool:
+        """The lock and the intention may have taken their time: then the step is looked at once more."""
+        if not isinstance(step, CheckedStep) or self._gate.is_fresh:
+            return True
+        view = await self._observe()
+        is_same = next_step(view, self.request.target_urls, self.request.stable_urls) == step
+        return is_same and await self._obstacle(step, view) is None
+
+    async def _wait_for_check(self, step: CheckedStep, obstacle: NotYet) -> None:
+        if obstacle.condition is Condition.SAME_TERM:
+            detail = f"term {self.request.term} is over, or its leader does not answer"
+            raise AttemptEndedError(ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, detail))
+        blocked = Blocked(step, obstacle)
+        await self._wait(blocked, blocked.failure.code, blocked.failure.peer_url)
 
     async def _serves(self, entry: EtcdMemberEntry, sights: Mapping[str, PeerSight]) -> bool:
         """Joined and serving clients. A joiner of the target is asked itself where its node has not said so:
@@ -252,16 +270,16 @@ class EtcdChange:
         if sights[entry.peer_url].serving:
             return True
         joins = entry.is_learner and entry.peer_url in self.request.target_urls
-        return joins and await self._answer_of(entry) is not None
+        return joins and await self._gate.answer_of(entry) is not None
 
     async def _observe(self) -> GroupView:
         """The list as of now, or the end of the attempt when this member no longer leads in the same term."""
-        self._status = status = await self._member.api.status()
+        listing = await self._gate.look()
+        status, self._entries = listing.status, listing.entries
+        self._status = status
         if status.leader_id != status.member_id or status.term != self.request.term:
             detail = f"term {self.request.term} is over, now {status.term}"
             raise AttemptEndedError(ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, detail))
-        self._entries = await self._member.entries(linearizable=True)
-        self._answers.clear()
         sights = self._listener.peers(self._partition)
         learners = frozenset(self.request.target.learners)
         awaited = {url for url, each in sights.items() if each.mirror_missing and each.node in learners}
@@ -286,14 +304,14 @@ class EtcdChange:
     async def _take(self, step: Step, view: GroupView) -> None:
         match step:
             case AddLearner(peer_url):
-                await self._call(self._member.api.add_learner(peer_url))
+                await self._send(step, lambda limit_s: self._member.api.add_learner(peer_url, limit_s))
                 leaving = leaves_first(view, self.request.target_urls)
                 if leaving is not None:
                     # Clients turn away while the learner catches up, and nobody waits for it afterwards.
                     self._progress.announced_at.setdefault(leaving, float("inf"))
                 await self._refresh_and_publish()
-            case Promote(peer_url):
-                await self._promote(step, peer_url)
+            case Promote():
+                await self._promote(step)
             case WaitStart(peer_url):
                 # Published again and again: the joining node starts only when it sees itself in the list.
                 await self._publish()
@@ -302,8 +320,8 @@ class EtcdChange:
                 await self._move_leader(candidates)
             case AnnounceLeaving(peer_url):
                 await self._announce(peer_url)
-            case Remove(peer_url):
-                await self._remove(peer_url)
+            case Remove():
+                await self._remove(step)
             case WaitMajority(down):
                 await self._wait(step, FailureCode.NO_MAJORITY, down[0] if down else "")
             case WaitMirror(peer_url):
@@ -313,13 +331,14 @@ class EtcdChange:
             case Done():
                 pass
 
-    async def _promote(self, step: Step, peer_url: str) -> None:
+    async def _promote(self, step: Promote) -> None:
+        peer_url = step.peer_url
         if not self.touches_voters:
             await self._wait(step, FailureCode.CATCH_UP_TIMEOUT, peer_url)
             return
         member_id = self._id_of(peer_url)
         try:
-            await self._call(self._member.api.promote(member_id))
+            await self._send(step, lambda limit_s: self._member.api.promote(member_id, limit_s))
         except CallFailedError as failed:
             if failed.kind is not FailureKind.NOT_IN_SYNC:
                 raise
@@ -336,7 +355,7 @@ class EtcdChange:
         failure: CallFailedError | None = None
         for peer_url in candidates:
             try:
-                await self._call(self._member.api.move_leader(self._id_of(peer_url)))
+                await self._uninterrupted(self._member.api.move_leader(self._id_of(peer_url)))
             except CallFailedError as failed:
                 failure = failed
                 continue
@@ -350,20 +369,20 @@ class EtcdChange:
         self._progress.announced_at.setdefault(peer_url, float("inf"))
         await asyncio.sleep(self._tuning.announce_s if await self._publish() else WAIT_S)
 
-    async def _remove(self, peer_url: str) -> None:
-        entry = next(each for each in self._entries if each.peer_url == peer_url)
-        await self._call(self._member.api.remove(entry.member_id))
-        self._progress.announced_at.pop(peer_url, None)
+    async def _remove(self, step: Remove) -> None:
+        member_id = self._id_of(step.peer_url)
+        await self._send(step, lambda limit_s: self._member.api.remove(member_id, limit_s))
+        self._progress.announced_at.pop(step.peer_url, None)
         await self._refresh_and_publish()
 
-    async def _call(self, call: Awaitable[None]) -> None:
-        """A membership call runs to its end. That its effect is there already is a success: the list tells."""
+    async def _send(self, step: CheckedStep, call: Callable[[float], Awaitable[None]]) -> None:
+        await self._uninterrupted(self._gate.send(step, call))
+
+    async def _uninterrupted(self, call: Awaitable[None]) -> None:
+        """A membership call runs to its end."""
         self.in_call = True
         try:
             await call
-        except CallFailedError as failed:
-            if failed.kind is not FailureKind.ALREADY_DONE:
-                raise
         finally:
             self.in_call = False
         self._waiting_for = None
@@ -382,7 +401,7 @@ class EtcdChange:
             announced_at.update({url: now for url, since in announced_at.items() if since == float("inf")})
         return published
 
-    async def _wait(self, step: Step, code: FailureCode, peer_url: str) -> None:
+    async def _wait(self, step: Step | Blocked, code: FailureCode, peer_url: str) -> None:
         """A short pause; the attempt ends when the same step has waited for the whole catch-up time."""
         now = asyncio.get_running_loop().time()
         if self._waiting_for != step:
@@ -408,19 +427,8 @@ class EtcdChange:
                 return ReconfigurationFailure(FailureCode.NO_MAJORITY, "", down[0] if down else "")
             case WaitMirror(peer_url):
                 return ReconfigurationFailure(FailureCode.MIRROR_NOT_RUNNING, "", peer_url)
+            case Blocked() as blocked:
+                return blocked.failure
             case AddLearner() | MoveLeader() | Remove():
                 return ReconfigurationFailure(FailureCode.METASTORE_SILENT, "")
         return None
-
-
-_CODES: Mapping[FailureKind, FailureCode] = {
-    FailureKind.UNHEALTHY: FailureCode.UNHEALTHY_CLUSTER,
-    FailureKind.NOT_ENOUGH_STARTED: FailureCode.MEMBER_NOT_STARTED,
-    FailureKind.NOT_LEADER: FailureCode.LEADER_STEPPED_DOWN,
-    FailureKind.NO_ANSWER: FailureCode.TIMED_OUT,
-    FailureKind.NO_LEADER: FailureCode.TIMED_OUT,
-}
-
-
-def _failure_of(failed: CallFailedError) -> ReconfigurationFailure:
-    return ReconfigurationFailure(_CODES.get(failed.kind, FailureCode.REFUSED), str(failed))

@@ -32,6 +32,7 @@ from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupCalls, GroupMemberProcess, ReservationBook
 from rebalance.groups.member_list import group_identity, group_members
 from rebalance.groups.reservations import Reservations
+from rebalance.groups.step_gate import StepGate
 from rebalance.hosting.background import Background, describe
 from rebalance.hosting.etcd_binary import find_etcd, remember
 from rebalance.ports.fence import MemberGuard
@@ -254,7 +255,7 @@ class SteppedGroupHost(ABC):
             await self._end_change(partition)
         if token != led.token:
             # A newer target: what was announced as leaving may stay after all.
-            led.progress = Progress()
+            led.progress = Progress(outcome=led.progress.outcome)
         led.token = token
         member = self._member(partition)
         led.change = EtcdChange(
@@ -272,15 +273,17 @@ class SteppedGroupHost(ABC):
         if led.change.touches_voters or led.change.in_call:
             return CancelAnswer.TOO_LATE
         await self._end_change(partition)
-        member = self._member(partition)
+        gate = StepGate(
+            *(partition, self._member(partition), term, led.progress.outcome, self.calls_at),
+            strict=self._tuning.strict_steps,
+        )
         try:
-            for entry in await member.entries(linearizable=True):
-                if entry.is_learner:
-                    await member.api.remove(entry.member_id)
+            async with gate:
+                await gate.remove_learners()
         except CallFailedError as failed:
             raise MemberUnavailableError(str(failed)) from failed
         # Whoever was announced as leaving stays.
-        led.progress = Progress()
+        led.progress = Progress(outcome=led.progress.outcome)
         return CancelAnswer.CANCELLED
 
     async def transfer_leadership(self, partition: PartitionId, node: str) -> bool:

@@ -12,6 +12,8 @@ from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import MemberEndpoints
 
 LOG_BYTES_MAX = 1 << 20
+STRICT_STEPS = True
+"""The default of ``EtcdTuning.strict_steps`` and of ``ZONEKEEPER_NODE_STRICT_STEPS``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,10 @@ class EtcdTuning:
     announce_s: float = 0.15
     """Between publishing a member as leaving and removing it: clients turn away in this time."""
     starts_at_once: int = 4
+    strict_steps: bool = STRICT_STEPS
+    """Members check membership steps themselves (``--strict-reconfig-check``). False: the node beside the
+    leader does it before each step (``rebalance/core/step_checks.py``), and nothing waits for five seconds. A
+    member keeps its flag until it starts again."""
     etcd: EtcdBinary | None = None
     """What members run on; None: the one that is found."""
     tls: TlsFiles | None = None
@@ -52,9 +58,8 @@ def member_command(
     alone: bool = False,
 ) -> Sequence[str]:
     """The command line of one member. ``initial`` (node -> peer URL) must name this member itself; etcd uses it
-    only when the data directory is empty. ``--strict-reconfig-check`` stays on: it is the only check of a
-    membership change at the server. ``more``: further flags. ``alone``: the other members are taken out of the
-    list that is on disk."""
+    only when the data directory is empty. ``more``: further flags. ``alone``: the other members are taken out
+    of the list that is on disk."""
     cluster = ",".join(f"{node}={peer_url}" for node, peer_url in sorted(initial.items()))
     flags = {
         "name": name,
@@ -78,6 +83,7 @@ def member_command(
         "logger": "zap",
         "log-level": "warn",
         "log-outputs": "stderr",
+        "strict-reconfig-check": "true" if tuning.strict_steps else "false",
         **more,
         **({"force-new-cluster": "true"} if alone else {}),
     }

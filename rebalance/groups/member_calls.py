@@ -8,20 +8,21 @@ from typing import Protocol
 
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import LogPosition
-from rebalance.groups.etcd_api import EtcdMemberEntry, EtcdStatus
+from rebalance.groups.etcd_api import MEMBERSHIP_TIMEOUT_S, EtcdMemberEntry, EtcdStatus
 from rebalance.ports.groups import MemberEndpoints, MemberLife
 
 
 class GroupCalls(Protocol):
-    """Asked of the group through its member; each raises CallFailedError with the kind of the failure."""
+    """Asked of the group through its member; each raises CallFailedError with the kind of the failure.
+    ``timeout_s``: a call that has no answer by then may have been done all the same."""
 
     async def status(self) -> EtcdStatus: ...
 
-    async def add_learner(self, peer_url: str) -> None: ...
+    async def add_learner(self, peer_url: str, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None: ...
 
-    async def promote(self, member_id: int) -> None: ...
+    async def promote(self, member_id: int, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None: ...
 
-    async def remove(self, member_id: int) -> None: ...
+    async def remove(self, member_id: int, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None: ...
 
     async def move_leader(self, member_id: int) -> None: ...
 

@@ -14,7 +14,13 @@ from pathlib import Path
 
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import LogPosition
-from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStatus, FailureKind
+from rebalance.groups.etcd_api import (
+    MEMBERSHIP_TIMEOUT_S,
+    CallFailedError,
+    EtcdMemberEntry,
+    EtcdStatus,
+    FailureKind,
+)
 from rebalance.groups.etcd_group import SteppedGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.simulated_cluster import SimulatedCluster
@@ -69,7 +75,7 @@ class SimulatedGroupHost(SteppedGroupHost):
     ) -> None:
         super().__init__(SimulatedReservations(cluster, node), member_limit, tuning or EtcdTuning())
         self._cluster = cluster
-        self.incarnation = Incarnation(node)
+        self.incarnation = Incarnation(node, strict=self._tuning.strict_steps)
 
     def kill(self) -> None:
         """With the node's process all its members end."""
@@ -93,6 +99,8 @@ class Incarnation:
 
     node: str
     dead: bool = False
+    strict: bool = True
+    """``EtcdTuning.strict_steps`` of the members that it starts."""
 
 
 class SimulatedMember:
@@ -131,6 +139,7 @@ class SimulatedMember:
         if replica.group is None:
             raise MemberUnavailableError(f"the data of {self._partition} is gone")
         if replica.generation != generation:
+            replica.strict = self._owner.strict
             self._cluster.found_alone(replica, generation)
         return replica.answers
 
@@ -143,6 +152,7 @@ class SimulatedMember:
         if replica.group is None:
             if self._partition not in self._cluster.mirror_disk(self._owner.node):
                 raise MemberUnavailableError(f"there is no mirror of {self._partition}")
+            self._set_flag(replica)
             self._cluster.found_from_mirror(replica, generation)
         return replica.answers
 
@@ -156,14 +166,21 @@ class SimulatedMember:
     async def start(self, token: str, initial: Mapping[str, str], state: str, generation: int = 0) -> None:
         replica = self.replica
         replica.generation = generation
+        self._set_flag(replica)
         if not replica.runs and asyncio.get_running_loop().time() >= replica.not_before:
             self._cluster.start(replica, token, initial, is_new=state == "new")
 
     async def restart(self) -> None:
         replica = self.replica
         may_start = asyncio.get_running_loop().time() >= replica.not_before
+        self._set_flag(replica)
         if replica.group is not None and not replica.runs and may_start:
             self._cluster.restart(replica)
+
+    def _set_flag(self, replica: SimulatedReplica) -> None:
+        """A process that runs keeps its own."""
+        if not replica.runs:
+            replica.strict = self._owner.strict
 
     async def stop(self) -> None:
         if not self._owner.dead and self._partition in self._cluster.disk(self._owner.node):
@@ -225,6 +242,7 @@ class SimulatedCalls:
             1024 * group.applied,
             learns,
             commit_index=group.applied,
+            cluster_id=group.cluster_id,
         )
 
     async def members(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
@@ -233,14 +251,14 @@ class SimulatedCalls:
             await self._no_answer(FailureKind.NO_LEADER)
         return tuple(group.entries.values())
 
-    async def add_learner(self, peer_url: str) -> None:
-        await self._propose(lambda group: group.add_learner(peer_url))
+    async def add_learner(self, peer_url: str, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None:
+        await self._propose(lambda group: group.add_learner(peer_url), timeout_s)
 
-    async def promote(self, member_id: int) -> None:
-        await self._propose(lambda group: group.promote(member_id))
+    async def promote(self, member_id: int, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None:
+        await self._propose(lambda group: group.promote(member_id), timeout_s)
 
-    async def remove(self, member_id: int) -> None:
-        await self._propose(lambda group: group.remove(member_id))
+    async def remove(self, member_id: int, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None:
+        await self._propose(lambda group: group.remove(member_id), timeout_s)
 
     async def move_leader(self, member_id: int) -> None:
         group = await self._reach()
@@ -255,19 +273,19 @@ class SimulatedCalls:
             await self._no_answer(FailureKind.NO_LEADER)
         group.identity = group.identity or identity
 
-    async def _propose(self, step: Step) -> None:
+    async def _propose(self, step: Step, timeout_s: float) -> None:
         group = await self._reach()
         rng, rates = group.rng, self._cluster.rates
         fate = rng.random()
         if fate < rates.lost_call:
-            await self._no_answer(FailureKind.NO_ANSWER)
+            await self._no_answer(FailureKind.NO_ANSWER, min(timeout_s, CALL_TIMEOUT_S))
         if fate < rates.lost_call + rates.late_call:
             asyncio.get_running_loop().call_later(rng.uniform(0.5, 10.0), _land, group, step)
-            await self._no_answer(FailureKind.NO_ANSWER)
+            await self._no_answer(FailureKind.NO_ANSWER, min(timeout_s, CALL_TIMEOUT_S))
         group.check_leader()
         step(group)
         if rng.random() < rates.lost_answer:
-            await self._no_answer(FailureKind.NO_ANSWER)
+            await self._no_answer(FailureKind.NO_ANSWER, min(timeout_s, CALL_TIMEOUT_S))
 
     async def _reach(self) -> SimulatedGroup:
         """Raises CallFailedError when the member does not answer."""
@@ -278,16 +296,19 @@ class SimulatedCalls:
             raise CallFailedError(FailureKind.NO_ANSWER, "the member does not answer")
         return group
 
-    async def _no_answer(self, kind: FailureKind) -> None:
-        await asyncio.sleep(CALL_TIMEOUT_S)
+    async def _no_answer(self, kind: FailureKind, timeout_s: float = CALL_TIMEOUT_S) -> None:
+        await asyncio.sleep(timeout_s)
         raise CallFailedError(kind, "no answer in time")
 
 
 def _land(group: SimulatedGroup, step: Step) -> None:
     known = set(group.entries)
+    group.lands_late = True
     try:
         group.check_leader()
         step(group)
     except CallFailedError:
         return  # nobody hears the answer
+    finally:
+        group.lands_late = False
     group.strays |= set(group.entries) - known

@@ -20,6 +20,7 @@ from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.operation import Operation, OperationState, operation_id
 from rebalance.core.records import GroupRecord, MemberRecord
+from rebalance.core.step_checks import VALID_S
 from rebalance.core.target import TargetPointer
 from rebalance.core.txn import KeyValue
 from rebalance.groups.simulated_raft import KNOWN_DOWN_S, SimulatedGroup, SimulatedMirror, SimulatedReplica
@@ -184,7 +185,21 @@ class Auditor:
         if group.term < self._terms.get(group.partition, 0) and step != "founded":
             self.fail("a group's term never decreases", f"{group.partition}: {group.term}")
         self._terms[group.partition] = group.term
+        if step.startswith(("learner ", "voter ", "gone ")):
+            self._check_majority_answered(group, step, now)
         self._check_group(group)
+
+    def _check_majority_answered(self, group: SimulatedGroup, step: str, now: float) -> None:
+        """Where the members themselves do not check it (S3). What was sent long ago may land at any time."""
+        if group.is_strict or group.lands_late:
+            return
+        answering = sum(
+            each in group.replicas and (group.answers(each) or group.replicas[each].down_since >= now - VALID_S)
+            for each in group.voters
+        )
+        if answering < majority(len(group.voters)):
+            detail = f"{group.partition}: {step}: {answering} of {len(group.voters)}"
+            self.fail("no step is sent whose next voters have no answering majority", detail)
 
     def _check_group(self, group: SimulatedGroup) -> None:
         leader = group.entries.get(group.leader_id)

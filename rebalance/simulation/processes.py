@@ -16,6 +16,7 @@ from rebalance.controllers.outbox_relay import OutboxRelay
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.assignments import Strategy
 from rebalance.core.keys import Keyspace
+from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.simulated_cluster import SimulatedCluster
 from rebalance.groups.simulated_group import SimulatedGroupHost
 from rebalance.groups.simulated_mirror import SimulatedMirrorHost
@@ -67,6 +68,9 @@ class Environment:
     failing_jobs: float = 0.05
     lease_s: int = 5
     strategy: Strategy = Strategy.QUEUE
+    strict_share: float = 1.0
+    """How likely it is, at each start of a node, that its members check membership steps themselves, as etcd
+    does with its strict check; otherwise the node does."""
 
 
 class SimulatedEngine:
@@ -266,10 +270,12 @@ class NodeProcess(SimulatedProcess):
         self.node = node
         self._host: SimulatedGroupHost | None = None
         self._starts = 0
+        self._flags = random.Random(f"{environment.seed}/{node.name}/flags")
 
     async def work(self, client: SimulatedClient) -> None:
         shared = self.environment
-        self._host = SimulatedGroupHost(shared.cluster, self.name)
+        strict = self._flags.random() < shared.strict_share
+        self._host = SimulatedGroupHost(shared.cluster, self.name, tuning=EtcdTuning(strict_steps=strict))
         directory = shared.directory / self.name
         self._starts += 1
         agent = NodeAgent(

@@ -51,6 +51,8 @@ QUIET_S = 20.0
 lease may end late, its node registers anew, and then its groups hand their leadership back to it."""
 EVENT_GAPS_S = (0.0, 0.05, 0.5, 1.0, 3.0, 8.0)
 """Between two events: bursts and pauses, times 0.2 to 2."""
+STRICT_SHARES = (1.0, 0.0, 0.5)
+"""All nodes leave the check to etcd, none does, or each start of a node decides."""
 REASONS_SHOWN = 3
 LOOK_S, LOOK_RARELY_S = 1.0, 5.0
 LOOKS_CLOSELY_S = 90.0
@@ -75,6 +77,8 @@ class Simulation:
     cluster_moves: int | None = None
     staying: tuple[str, ...] | None = None
     """Kinds of ``StayingFaults``, () for all; then nothing is ever healed."""
+    strict_share: float | None = None
+    """Of nodes whose members check membership steps themselves; None: by the seed, one of ``STRICT_SHARES``."""
 
     @property
     def is_bulk(self) -> bool:
@@ -181,11 +185,13 @@ class _World:
         if simulation.partitions > WHOLE_PARTITIONS_MAX:
             self.auditor.whole_steps = WHOLE_RARELY_STEPS
         self.auditor.groups = lambda: self.environment.cluster.groups.values()
-        group_rates = GroupRates(strict=self._rng.random() < 0.7)
-        cluster = SimulatedCluster(seed, group_rates, self.auditor)
+        drawn = STRICT_SHARES[min(int(self._rng.random() * len(STRICT_SHARES)), len(STRICT_SHARES) - 1)]
+        share = drawn if simulation.strict_share is None else simulation.strict_share
+        cluster = SimulatedCluster(seed, GroupRates(), self.auditor)
         self.environment = Environment(
             *(seed, store, keyspace, SimulatedCatalog(), cluster, trace, directory, self._fault_rates()),
             strategy=Strategy(simulation.strategy),
+            strict_share=share,
         )
         self._controllers = [
             ControllerProcess(f"controller-{number}", self.environment) for number in range(CONTROLLERS)

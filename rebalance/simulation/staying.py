@@ -2,8 +2,8 @@
 
 What a group with a living, connected majority is owed is to *rest*: nothing pending, planned or locked, the
 voters of stable, no learner on its way. Two things may hold it up, and then it names its cause: a link that
-stays cut, and a voter that is gone and stays wanted, beside which etcd admits nobody (its strict check wants
-each voter connected). A group without a majority names its cause. Nothing acknowledged is gone.
+stays cut, and, where etcd's strict check is on, a voter that is gone and stays wanted (it admits nobody beside
+a voter that is not connected). A group without a majority names its cause. Nothing acknowledged is gone.
 """
 
 from __future__ import annotations
@@ -243,7 +243,11 @@ class StayingAuditor:
             for key in (keys.stable, keys.pending)
         )
         gone = [group.entries[each].peer_url for each in group.voters if not group.answers(each)]
-        if pending is not None and any(cluster.node_of(url) in pending.peers for url in gone):
+        if (
+            group.is_strict
+            and pending is not None
+            and any(cluster.node_of(url) in pending.peers for url in gone)
+        ):
             return GONE_VOTER
         nodes = frozenset().union(*group.nodes, *(each.nodes for each in (stable, pending) if each))
         is_cut = any(one in nodes and other in nodes for one, other in cluster.cut)

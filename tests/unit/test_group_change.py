@@ -13,7 +13,13 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
-from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStatus, FailureKind
+from rebalance.groups.etcd_api import (
+    MEMBERSHIP_TIMEOUT_S,
+    CallFailedError,
+    EtcdMemberEntry,
+    EtcdStatus,
+    FailureKind,
+)
 from rebalance.groups.etcd_change import ChangeRequest, EtcdChange, Progress
 from rebalance.groups.etcd_group import SteppedGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
@@ -60,11 +66,11 @@ class Group:
         self.commit_index += 1
         return EtcdStatus(1, 1, TERM, self.commit_index, 0, False, commit_index=self.commit_index)
 
-    async def add_learner(self, peer_url: str) -> None:
+    async def add_learner(self, peer_url: str, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None:
         self.told.append(f"add {peer_url}")
         self.entries.append(entry(peer_url, len(self.entries) + 1, is_learner=True))
 
-    async def promote(self, member_id: int) -> None:
+    async def promote(self, member_id: int, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None:
         if self.refusals:
             self.refusals -= 1
             self.told.append("promotion refused")
@@ -73,7 +79,7 @@ class Group:
         self.told.append(f"promote {found.peer_url}")
         self.entries[member_id - 1] = replace(found, is_learner=False)
 
-    async def remove(self, member_id: int) -> None:
+    async def remove(self, member_id: int, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None:
         found = next(each for each in self.entries if each.member_id == member_id)
         self.told.append(f"remove {found.peer_url}")
         self.entries.remove(found)

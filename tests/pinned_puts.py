@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from aetcd import rpc
 
 from rebalance.core.keys import PartitionId
-from rebalance.groups.data_client import GENERATION_KEY, Connections, PartitionClient, WrongGroupError
-from rebalance.groups.etcd_api import CallFailedError, classify
+from rebalance.groups.data_client import Connections, PartitionClient
+from rebalance.groups.etcd_api import GENERATION_KEY, CallFailedError, classify
+from rebalance.groups.group_guard import WrongGroupError
 
 PUT_S = 1.0
 PAUSE_S = 0.02

@@ -25,7 +25,7 @@ LEASE_S = 3
 
 class CutNodes:
     """``networks`` have a site for each of ``stores``, the metastore's members, and for each node, by its name.
-    ``environment``: of every process but those members."""
+    ``environment``: of every process."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class CutNodes:
     def start_service(self, site: str, command: str, options: Mapping[str, str], *flags: str) -> None:
         """``zonectl command`` there."""
         parts = (part for key, value in options.items() for part in (f"--{key}", value))
-        self._spawn(site, zonectl(command, *flags, *parts), self._environment)
+        self._spawn(site, zonectl(command, *flags, *parts))
 
     def data_dir(self, name: str) -> Path:
         return self._directory / name
@@ -99,9 +99,9 @@ class CutNodes:
             process.wait()
 
     def stop(self) -> None:
-        """Nodes first: they say goodbye to the metastore."""
-        for process in reversed(tuple(self._processes.values())):
-            stop(process, 30)
+        """The metastore last: nodes say goodbye to it."""
+        for site in sorted(self._processes, key=lambda site: site in self._stores):
+            stop(self._processes[site], 30)
         self._processes.clear()
 
     def log(self, site: str) -> Path:
@@ -118,10 +118,10 @@ class CutNodes:
             *("--log-level", "warn"),
         ]
 
-    def _spawn(self, site: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def _spawn(self, site: str, command: Sequence[str]) -> None:
         self._processes.pop(site, None)
         self._processes[site] = spawn(
-            self._networks.command(site, command), log=self.log(site), env=environment
+            self._networks.command(site, command), log=self.log(site), env=self._environment
         )
 
 

@@ -140,6 +140,11 @@ class Settings(BaseSettings):
     node_start_without_metastore: bool = Field(
         False, description="start members of STRONG_CONSISTENCY zones while the metastore is silent"
     )
+    node_trust_refusals: bool = Field(
+        True,
+        description="members of HIGH_AVAILABILITY zones run on while a majority of the metastore's members "
+        "refuses connections or has no leader; false where proxies or firewalls answer for members",
+    )
     node_lease_s: int = Field(5, ge=2, description="a node that is silent this long counts as down, seconds")
 
     @property

@@ -24,7 +24,8 @@ from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import GenerationRefusedError, MemberUnavailableError, OutcomeUnknownError, Route
 from tests.group_hosts import P0, Fixed, Hosts
-from tests.integration.test_found_from_learner import force, group, kill
+from tests.integration.test_found_from_learner import force, kill
+from tests.integration.test_found_from_learner import group as group_of
 from tests.integration.test_node_cluster import NodeCluster, node_cluster
 
 P7 = PartitionId(ZoneId(7), 0)
@@ -212,6 +213,21 @@ async def test_an_empty_group_has_its_generation_as_soon_as_it_has_its_name(host
     await check_refused(hosts, expected=0, answered=LATER)
 
 
+async def test_a_metastore_that_was_restored_from_before_a_reset_learns_of_it(cluster: NodeCluster) -> None:
+    """Its ``group`` key names the first life: puts are refused until the leader's node has brought it up."""
+    cluster.start("n1")
+    await cluster.write_stable(P7, "n1")
+    await cluster.until(lambda: cluster.settled(P7, "n1"))
+    key, first = cluster.keyspace.partition(P7).group, group_of(cluster)
+    generation = await force(cluster, "n1")
+    await cluster.until(lambda: cluster.settled(P7, "n1") and group_of(cluster).generation == generation)
+    founding = group_of(cluster).founding_revision
+    await cluster.put(key, first.encode())
+    await cluster.router.put(P7, "k", b"1", "op-k", limit_s=60)
+    assert (group_of(cluster).generation, group_of(cluster).founding_revision) == (generation, founding)
+    await cluster.until(lambda: cluster.settled(P7, "n1"))
+
+
 class HeldMap:
     """The map as it was, until ``refresh``."""
 
@@ -298,7 +314,7 @@ async def test_a_reset_during_puts_of_a_client_with_an_old_map(cluster: NodeClus
     async with stream.running():
         await cluster.until(lambda: len(stream.acknowledged.get(generation, ())) > 20)
     await stream.close()
-    founding, revisions = group(cluster).founding_revision, {}
+    founding, revisions = group_of(cluster).founding_revision, {}
     for named, keys in stream.acknowledged.items():
         data = [await cluster.router.get(P7, key) for key in keys]
         revisions[named] = [datum.revision for datum in data if datum.value is not None]

@@ -12,7 +12,7 @@ from rebalance.groups.router import Router
 from tests.bench.figures import ratio, report
 from tests.group_hosts import P0, Fixed, Hosts
 
-TURNS = 10
+TURNS = 40
 CALLS = 200
 WRITERS = 8
 VALUE = b"x" * 100

@@ -20,7 +20,7 @@ from aetcd import rpc
 
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import Beat, ReplicaSight, decode_time
-from rebalance.groups.etcd_api import CallFailedError, FailureKind, classify, open_channel
+from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, classify, open_channel
 from rebalance.groups.group_guard import GroupGuard, absent, get
 from rebalance.hosting.tls import TlsFiles
 
@@ -123,7 +123,8 @@ class PartitionClient:
             raise failed from error
         if reply.succeeded:
             return True
-        (marks,) = _checked(url, guard, reply)
+        marks, *identity = _answers(reply)
+        guard.check(url, *identity)
         if not marks:
             raise CallFailedError(FailureKind.OTHER, "neither applied nor marked: repeated")
         return False
@@ -131,21 +132,18 @@ class PartitionClient:
     async def get(self, url: str, key: bytes, timeout_s: float, generation: int | None = None) -> Datum:
         """Linearizable. Raises CallFailedError, WrongGroupError, WrongGenerationError."""
         guard = GroupGuard(self._partition, generation)
-        reply = await self._read(url, [get(DATUM_PREFIX + key), *guard.reads()], timeout_s)
-        (found,) = _checked(url, guard, reply)
+        (found,) = _answers(await self._read(url, guard, [get(DATUM_PREFIX + key)], timeout_s))
         return Datum(found[0].value, found[0].mod_revision) if found else Datum(None, 0)
 
     async def _is_marked(self, url: str, guard: GroupGuard, mark: bytes, timeout_s: float) -> bool:
-        (marks,) = _checked(url, guard, await self._read(url, [get(mark), *guard.reads()], timeout_s))
+        (marks,) = _answers(await self._read(url, guard, [get(mark)], timeout_s))
         return bool(marks)
 
     async def revision(self, url: str, timeout_s: float, generation: int | None = None) -> int:
         """The group's revision as of now, linearizably. Raises CallFailedError, WrongGroupError,
         WrongGenerationError."""
         guard = GroupGuard(self._partition, generation)
-        reply = await self._read(url, guard.reads(), timeout_s)
-        _checked(url, guard, reply)
-        return int(reply.header.revision)
+        return int((await self._read(url, guard, [get(IDENTITY_KEY)], timeout_s)).header.revision)
 
     async def sight(
         self, url: str, timeout_s: float, *, mirrored: bool, generation: int | None = None
@@ -166,10 +164,9 @@ class PartitionClient:
         reads = [
             get(SAFE_TIME_KEY, serializable=True),
             rpc.RequestOp(request_range=newest_marker),
-            *guard.reads(serializable=True),
         ]
-        reply = await self._read(url, reads, timeout_s)
-        beats, markers = _checked(url, guard, reply)
+        reply = await self._read(url, guard, reads, timeout_s, serializable=True)
+        beats, markers = _answers(reply)
         beat = Beat(decode_time(beats[0].value), beats[0].mod_revision) if beats else Beat()
         if mirrored and markers and marked_revision(markers[0]) != markers[0].mod_revision:
             return ReplicaSight(0, Beat())
@@ -211,21 +208,36 @@ class PartitionClient:
     async def _own(self, url: str, asked: Sequence[Any], timeout_s: float) -> list[Any]:
         """Answers of one replica of our group, which asks nobody else."""
         guard = GroupGuard(self._partition)
-        reply = await self._read(url, [*asked, *guard.reads(serializable=True)], timeout_s)
-        return _checked(url, guard, reply)
+        return _answers(await self._read(url, guard, asked, timeout_s, serializable=True))
 
-    async def _read(self, url: str, reads: Sequence[Any], timeout_s: float) -> Any:
+    async def _read(
+        self,
+        url: str,
+        guard: GroupGuard,
+        reads: Sequence[Any],
+        timeout_s: float,
+        *,
+        serializable: bool = False,
+    ) -> Any:
+        """The reply, whose responses are those of ``reads``. ``serializable``: all of them are."""
+        request = rpc.TxnRequest(
+            compare=guard.compares(), success=reads, failure=guard.reads(serializable=serializable)
+        )
         try:
-            return await self._kv(url).Txn(rpc.TxnRequest(success=reads), timeout=timeout_s)
+            reply = await self._kv(url).Txn(request, timeout=timeout_s)
         except rpc.AioRpcError as error:
             raise classify(error) from error
+        if not reply.succeeded:
+            guard.check(url, *_answers(reply))
+            raise CallFailedError(FailureKind.OTHER, "neither of this group nor of another one: repeated")
+        return reply
 
     async def _current_lease(self, url: str, guard: GroupGuard, timeout_s: float) -> int:
         async with self._lease_lock:
             fresh = time.monotonic() - self._lease_since < LEASE_ROTATION_S
             if not (self._lease and fresh):
                 # No leases are left behind in other groups.
-                _checked(url, guard, await self._read(url, guard.reads(), timeout_s))
+                await self._read(url, guard, [get(IDENTITY_KEY)], timeout_s)
                 stub = rpc.LeaseStub(self._connections.channel(url))
                 try:
                     reply = await stub.LeaseGrant(rpc.LeaseGrantRequest(TTL=LEASE_TTL_S), timeout=timeout_s)
@@ -243,11 +255,9 @@ def marked_revision(marker: Any) -> int:
     return int(marker.value) if marker.value.isdigit() else 0
 
 
-def _checked(url: str, guard: GroupGuard, reply: Any) -> list[Any]:
-    """What the reads before the guard's have found. Raises WrongGroupError, WrongGenerationError."""
-    *answers, identities, generations = (each.response_range.kvs for each in reply.responses)
-    guard.check(url, identities, generations)
-    return answers
+def _answers(reply: Any) -> list[Any]:
+    """What each of its reads has found."""
+    return [each.response_range.kvs for each in reply.responses]
 
 
 def _put(key: bytes, value: bytes, lease: int = 0) -> Any:

@@ -46,7 +46,7 @@ class GroupGuard:
     generation: int | None = None
 
     def compares(self) -> list[Any]:
-        """Conditions of a transaction that changes something."""
+        """Conditions of a transaction."""
         identity = group_identity(self.partition)
         own = rpc.Compare(key=IDENTITY_KEY, target=rpc.Compare.VALUE, result=rpc.Compare.EQUAL, value=identity)
         if self.generation is None:
@@ -58,7 +58,7 @@ class GroupGuard:
         return [own, same]
 
     def reads(self, *, serializable: bool = False) -> list[Any]:
-        """Two operations of a transaction; ``check`` takes what they find."""
+        """Two reads for where the conditions do not hold; ``check`` takes what they find."""
         return [get(key, serializable=serializable) for key in (IDENTITY_KEY, GENERATION_KEY)]
 
     def check(self, url: str, identities: Sequence[Any], generations: Sequence[Any]) -> None:

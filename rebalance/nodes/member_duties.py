@@ -81,6 +81,8 @@ class MemberDuties:
         asked = view.restarts.get(self._node)
         if asked is not None and await self._recovery.restarted(view, asked):
             return None, ACTED_S
+        if status is not None and await self._recovery.noted_again(view, status):
+            return None, ACTED_S
         is_forced = view.pending is not None and view.pending.value.forced
         has_mirror = bool(is_forced) and partition in self._mirrors.partitions()
         decision = decide_member(view, self._node, status, has_mirror=has_mirror)

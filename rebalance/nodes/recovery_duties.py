@@ -100,6 +100,37 @@ class RecoveryDuties:
             log.info("group not founded empty", partition=str(view.partition), unless_back=gone)
         return written
 
+    async def noted_again(self, view: PartitionView, status: MemberStatus) -> bool:
+        """Whether the ``group`` key was brought up to the generation that the own member leads. A metastore
+        that was restored from before a reset names an earlier one: clients that go by it are refused, and
+        members of the life that was given up would start. Not while a recovery founds another group."""
+        group, pending = view.group, view.pending
+        if not status.is_leader or group is None or view.stable is None:
+            return False
+        if status.generation <= group.value.generation or (pending is not None and pending.value.forced):
+            return False
+        record = self._record_of(view, status.endpoints.peer_url, status.generation, status.founding_revision)
+        guards = (
+            unchanged(view.keys.group, group.mod_revision),
+            unchanged(view.keys.pending, pending.mod_revision if pending is not None else 0),
+        )
+        result = await self._metastore.commit(Txn(guards, (Put(view.keys.group, record.encode()),)))
+        if result.succeeded:
+            before = group.value.generation
+            log.warning(
+                "the metastore named an earlier generation of the group",
+                **{"partition": str(view.partition), "generation": status.generation, "before": before},
+            )
+        return result.succeeded
+
+    def _record_of(
+        self, view: PartitionView, peer_url: str, generation: int, founding_revision: int
+    ) -> GroupRecord:
+        token = f"{view.partition.zone_id}-{view.partition.partition}-{generation}"
+        engine = self._host.engine(view.partition)
+        before = view.group.value if view.group is not None else GroupRecord("", {})
+        return before.founded_anew(token, {self._node: peer_url}, generation, founding_revision, engine)
+
     async def position(self, partition: PartitionId, status: MemberStatus | None) -> LogPosition | None:
         """How far the own copy goes, once its group has had no leader for ``LEADERLESS_S``."""
         if status is None or status.life not in WITH_DATA or status.leader:
@@ -144,11 +175,8 @@ class RecoveryDuties:
         pending = view.pending
         if pending is None:
             return False
-        zone, number = view.partition.zone_id, view.partition.partition
         generation = pending.value.forced
-        token, engine = f"{zone}-{number}-{generation}", self._host.engine(view.partition)
-        before = view.group.value if view.group is not None else GroupRecord("", {})
-        group = before.founded_anew(token, {self._node: peer_url}, generation, founding_revision, engine)
+        group = self._record_of(view, peer_url, generation, founding_revision)
         guards = (
             *guards,
             unchanged(view.keys.pending, pending.mod_revision),

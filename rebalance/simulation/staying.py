@@ -2,8 +2,9 @@
 
 What a group with a living, connected majority is owed is to *rest*: nothing pending, planned or locked, the
 voters of stable, no learner on its way. Two things may hold it up, and then it names its cause: a link that
-stays cut, and, where etcd's strict check is on, a voter that is gone and stays wanted (it admits nobody beside
-a voter that is not connected). A group without a majority names its cause. Nothing acknowledged is gone.
+stays cut, and a voter that is gone and stays wanted, where those that stay would have no living majority
+without the ones that leave; beside one that is gone etcd's strict check, where it is on, admits nobody either.
+A group without a majority names its cause. Nothing acknowledged is gone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from catalog.core.quorum import majority
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
@@ -242,12 +244,12 @@ class StayingAuditor:
             Assignments.decode(item.value) if (item := store.peek(key)) is not None else None
             for key in (keys.stable, keys.pending)
         )
-        gone = [group.entries[each].peer_url for each in group.voters if not group.answers(each)]
-        if (
-            group.is_strict
-            and pending is not None
-            and any(cluster.node_of(url) in pending.peers for url in gone)
-        ):
+        gone = {
+            cluster.node_of(group.entries[each].peer_url) for each in group.voters if not group.answers(each)
+        }
+        wanted = frozenset(pending.peers) if pending is not None else frozenset()
+        # Nobody is removed where too few of those that stay would live; etcd's strict check adds nobody either.
+        if gone & wanted and (group.is_strict or len(wanted - gone) < majority(len(wanted))):
             return GONE_VOTER
         nodes = frozenset().union(*group.nodes, *(each.nodes for each in (stable, pending) if each))
         is_cut = any(one in nodes and other in nodes for one, other in cluster.cut)

@@ -35,12 +35,15 @@ NODE_PROGRAM = textwrap.dedent(
     from catalog.core.zone import Node
     from rebalance.core.keys import Keyspace
     from rebalance.groups.etcd_group import EtcdGroupHost
+    from rebalance.groups.etcd_tuning import EtcdTuning
     from rebalance.metastore.etcd import EtcdMetastore
     from rebalance.nodes.agent import NodeAgent
+    from tests.strict_steps import STRICT_STEPS
 
     async def main(endpoint, prefix, name, directory, first, last):
         data_dir = Path(directory)
-        host = EtcdGroupHost(data_dir, range(int(first), int(last)))
+        tuning = EtcdTuning(strict_steps=STRICT_STEPS)
+        host = EtcdGroupHost(data_dir, range(int(first), int(last)), tuning=tuning)
         metastore = EtcdMetastore([endpoint])
         await NodeAgent(Node(name), metastore, Keyspace(prefix), host, data_dir, lease_ttl_s=3).run()
 

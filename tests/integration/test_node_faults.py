@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 import subprocess
@@ -60,7 +61,9 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
         yield running
 
 
-def node_process(cluster: NodeCluster, name: str) -> subprocess.Popen[bytes]:
+def node_process(
+    cluster: NodeCluster, name: str, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     directory = cluster.directory / name
     directory.mkdir(exist_ok=True)
     ports = cluster.ports(name)
@@ -68,7 +71,13 @@ def node_process(cluster: NodeCluster, name: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", NODE_PROGRAM, *map(str, arguments)]
     root = Path(__file__).parents[2]
     with (directory / "node.log").open("ab") as log:
-        return subprocess.Popen(guarded_command(command), cwd=root, stdout=log, stderr=log)
+        return subprocess.Popen(
+            guarded_command(command),
+            cwd=root,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **(environment or {})},
+        )
 
 
 def members_below(directory: Path) -> list[psutil.Process]:

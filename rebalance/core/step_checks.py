@@ -15,7 +15,7 @@ so the joiner itself has answered. From two to one, a majority of the present on
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from catalog.core.quorum import majority
@@ -80,7 +80,7 @@ class StepEvidence:
     """When the list had been read."""
     members: tuple[CheckedMember, ...]
     outcome_known: bool = True
-    awaited_index: Mapping[int, int] | None = None
+    awaited_index: Mapping[int, int] = field(default_factory=dict)
     """What each joining member, by its id, has to have applied before it may vote."""
 
 
@@ -147,7 +147,7 @@ def _obstacle(step: CheckedStep, evidence: StepEvidence) -> NotYet | None:
 def _promotion(joiner: CheckedMember, voters: list[CheckedMember], evidence: StepEvidence) -> NotYet | None:
     if not joiner.is_learner:
         return NotYet(Condition.OTHER_LIST)
-    awaited = (evidence.awaited_index or {}).get(joiner.member_id)
+    awaited = evidence.awaited_index.get(joiner.member_id)
     applied = joiner.answer.applied_index if joiner.answer is not None else 0
     if awaited is None or not has_answered(joiner, evidence) or applied < awaited:
         return NotYet(Condition.IN_SYNC, (joiner.peer_url,))

@@ -207,6 +207,14 @@ def node(
             help="Start members of STRONG_CONSISTENCY zones while the metastore is silent.",
         ),
     ] = False,
+    strict_steps: Annotated[
+        bool | None,
+        typer.Option(
+            "--strict-steps/--no-strict-steps",
+            envvar="ZONEKEEPER_NODE_STRICT_STEPS",
+            help="Leave the check of membership steps to etcd (up to 5 s each).",
+        ),
+    ] = None,
     metastore: MetastoreOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
@@ -236,6 +244,7 @@ def node(
         node_weight=weight,
         node_failure_domain=failure_domain,
         node_start_without_metastore=start_without_metastore,
+        node_strict_steps=strict_steps,
         metastore=metastore,
         data_dir=data_dir,
     )

@@ -56,6 +56,8 @@ from rebalance.ports.groups import (
 log = structlog.get_logger(__name__)
 
 WAIT_MIN_S, WAIT_S = 0.02, 0.1
+BLOCKED_S = 0.5
+"""Between two checks of a step at most: each asks every member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +259,7 @@ class EtcdChange:
 
     async def _wait_for_check(self, step: CheckedStep, obstacle: NotYet) -> None:
         if obstacle.condition is Condition.SAME_TERM:
-            detail = f"term {self.request.term} is over, or its leader does not answer"
+            detail = f"term {self.request.term} is over"
             raise AttemptEndedError(ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, detail))
         blocked = Blocked(step, obstacle)
         await self._wait(blocked, blocked.failure.code, blocked.failure.peer_url)
@@ -410,7 +412,8 @@ class EtcdChange:
         if waited_s > self._tuning.catch_up_timeout_s:
             raise AttemptEndedError(ReconfigurationFailure(code, f"waited {waited_s:.1f} s: {step}", peer_url))
         # Soon at first: most waits are short, and none ends much later than it could.
-        await asyncio.sleep(min(max(waited_s / 4, WAIT_MIN_S), WAIT_S))
+        most_s = BLOCKED_S if isinstance(step, Blocked) else WAIT_S
+        await asyncio.sleep(min(max(waited_s / 4, WAIT_MIN_S), most_s))
 
     def _id_of(self, peer_url: str) -> int:
         return next(each.member_id for each in self._entries if each.peer_url == peer_url)

@@ -212,7 +212,7 @@ class StepGate:
                 silent = [task for task in asking if not task.done()]
                 if isinstance(judged, MaySend) or not silent:
                     return judged
-                left_s = listing.asked_s + SENT_S - _now_s()
+                left_s = listing.listed_s + SENT_S - _now_s()
                 done, _ = await asyncio.wait(silent, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
                 if not done:
                     return judged

@@ -233,8 +233,7 @@ UNSEEN_S = 4.0
 
 
 def allowed(_step: object, evidence: StepEvidence, _now_s: float) -> MaySend:
-    asked_s = evidence.leader.asked_s
-    return MaySend(asked_s + SENT_S, asked_s + VALID_S)
+    return MaySend(evidence.listed_s + SENT_S, evidence.listed_s + VALID_S)
 
 
 def voters_beside_a_dead_one() -> int:

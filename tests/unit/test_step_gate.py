@@ -28,8 +28,8 @@ SILENT_S = 1.0
 
 @dataclass
 class Group:
-    """a leads. ``silent``: members that do not answer until a call's own limit; ``takes_s``: how long the list
-    takes; ``fails``: what the next membership call ends with."""
+    """a leads. ``silent``: members that do not answer until a call's own limit; ``takes_s``: how long each
+    other one takes; ``fails``: what the next membership call ends with."""
 
     names: str = "abc"
     learners: str = ""
@@ -46,7 +46,6 @@ class Group:
 
     async def entries(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
         assert linearizable
-        await asyncio.sleep(self.takes_s)
         self.calls.append("list")
         return tuple(
             EtcdMemberEntry(ord(name), name, name, name in self.learners, f"client-{name}")
@@ -72,6 +71,7 @@ class Member:
         if self.name in self.group.silent:
             await asyncio.sleep(SILENT_S)
             raise CallFailedError(FailureKind.NO_ANSWER, "no answer in time")
+        await asyncio.sleep(self.group.takes_s)
         return EtcdStatus(ord(self.name), ord("a"), self.group.term, 7, 0, False, cluster_id=CLUSTER)
 
     async def claim_identity(self, identity: bytes) -> None:

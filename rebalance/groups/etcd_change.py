@@ -39,7 +39,13 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole
 from rebalance.core.step_checks import CheckedStep, Condition, NotYet
 from rebalance.groups.change_failures import AttemptEndedError, Blocked, failure_of
-from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStatus, FailureKind
+from rebalance.groups.etcd_api import (
+    UNANSWERED,
+    CallFailedError,
+    EtcdMemberEntry,
+    EtcdStatus,
+    FailureKind,
+)
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupMemberCalls
 from rebalance.groups.member_list import group_identity, group_members
@@ -174,12 +180,10 @@ class EtcdChange:
                 await self._take(step, view)
             except CheckTooOldError:
                 continue
-            except CallFailedError:
-                if (
-                    self._tuning.strict_steps
-                    or self._progress.outcome.known
-                    or not isinstance(step, CheckedStep)
-                ):
+            except CallFailedError as failed:
+                if self._tuning.strict_steps or not isinstance(step, CheckedStep):
+                    raise
+                if self._progress.outcome.known or failed.kind not in UNANSWERED:
                     raise
                 await self._wait_for_check(step, NotYet(Condition.KNOWN_OUTCOME))
 

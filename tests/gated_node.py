@@ -21,9 +21,10 @@ from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.agent import NodeAgent
 from rebalance.ports.groups import MemberEndpoints
+from tests.strict_steps import STRICT_STEPS
 
 LEASE_S = 3
-TUNING = EtcdTuning(heartbeat_ms=100, election_ms=1_000, stop_grace_s=1.0)
+TUNING = EtcdTuning(heartbeat_ms=100, election_ms=1_000, stop_grace_s=1.0, strict_steps=STRICT_STEPS)
 
 
 class Gates:

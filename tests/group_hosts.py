@@ -28,10 +28,13 @@ from rebalance.ports.groups import (
     Route,
 )
 from tests.ports import free_block
+from tests.strict_steps import STRICT_STEPS
 
 P0, P1 = PartitionId(ZoneId(3), 0), PartitionId(ZoneId(3), 1)
 WAIT_S = 90.0
-TUNING = EtcdTuning(heartbeat_ms=100, election_ms=1_000, stop_grace_s=1.0, catch_up_timeout_s=60.0)
+TUNING = EtcdTuning(
+    heartbeat_ms=100, election_ms=1_000, stop_grace_s=1.0, catch_up_timeout_s=60.0, strict_steps=STRICT_STEPS
+)
 """Nobody asks again here when an attempt of a change has ended: it has the time that a slow start takes."""
 IMPATIENT = replace(TUNING, catch_up_timeout_s=1.0)
 """For members that are not started at all."""

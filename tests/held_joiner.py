@@ -29,9 +29,10 @@ from rebalance.ports.groups import (
     ReconfigurationFailure,
 )
 from tests.group_hosts import etcd_processes
+from tests.strict_steps import STRICT_STEPS
 
 LEASE_S = 3
-TUNING = EtcdTuning(heartbeat_ms=300, election_ms=3_000, stop_grace_s=1.0)
+TUNING = EtcdTuning(heartbeat_ms=300, election_ms=3_000, stop_grace_s=1.0, strict_steps=STRICT_STEPS)
 """Patient: there are many groups on few processors, and an election is none of what is looked at."""
 LOOK_S = 0.02
 

@@ -204,6 +204,14 @@ def node(
             help="Count refused connections to the metastore as its outage; not behind proxies.",
         ),
     ] = True,
+    strict_steps: Annotated[
+        bool | None,
+        typer.Option(
+            "--strict-steps/--no-strict-steps",
+            envvar="ZONEKEEPER_NODE_STRICT_STEPS",
+            help="Leave the check of membership steps to etcd (up to 5 s each).",
+        ),
+    ] = None,
     metastore: MetastoreOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
@@ -234,6 +242,7 @@ def node(
         node_failure_domain=failure_domain,
         node_start_without_metastore=start_without_metastore,
         node_trust_refusals=trust_refusals,
+        node_strict_steps=strict_steps,
         metastore=metastore,
         data_dir=data_dir,
     )

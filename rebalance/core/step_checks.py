@@ -15,14 +15,14 @@ so the joiner itself has answered. From two to one, a majority of the present on
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from catalog.core.quorum import majority
 from rebalance.core.group_steps import AddLearner, Promote, Remove
 
 VALID_S = 1.0
-"""From the begin of a check to the end of the call that it allows."""
+"""From the list, after which members are asked, to the end of the call that is allowed."""
 SENT_S = 0.8
 """A call that would have less than the rest of ``VALID_S`` is not sent: it would hardly get an answer."""
 
@@ -34,6 +34,7 @@ class Condition(Enum):
 
     KNOWN_OUTCOME = "KNOWN_OUTCOME"  # of the call before: a list behind a write of the leader's own
     SAME_TERM = "SAME_TERM"  # this member leads no longer, or in another term: the attempt ends
+    LEADER_ANSWER = "LEADER_ANSWER"  # the leader's own member has not answered since the list
     FRESH_LIST = "FRESH_LIST"  # the check is too old for another call
     OTHER_LIST = "OTHER_LIST"  # the list holds no such member, or in another role
     FREE_SLOT = "FREE_SLOT"  # a learner is listed already
@@ -80,7 +81,7 @@ class StepEvidence:
     """When the list had been read."""
     members: tuple[CheckedMember, ...]
     outcome_known: bool = True
-    awaited_index: Mapping[int, int] | None = None
+    awaited_index: Mapping[int, int] = field(default_factory=dict)
     """What each joining member, by its id, has to have applied before it may vote."""
 
 
@@ -105,25 +106,23 @@ def check_step(step: CheckedStep, evidence: StepEvidence, now_s: float) -> MaySe
     own = next((each for each in evidence.members if each.member_id == evidence.leader.member_id), None)
     if not evidence.outcome_known:
         return NotYet(Condition.KNOWN_OUTCOME)
-    if not leads(evidence.leader, evidence.term) or own is None or not _leads_still(own, evidence):
+    if not leads(evidence.leader, evidence.term) or own is None:
         return NotYet(Condition.SAME_TERM)
-    send_by_s = evidence.leader.asked_s + SENT_S
+    if own.answer is None or own.answer.asked_s < evidence.listed_s:
+        return NotYet(Condition.LEADER_ANSWER, (own.peer_url,))
+    if not leads(own.answer, evidence.term):
+        return NotYet(Condition.SAME_TERM)
+    send_by_s = evidence.listed_s + SENT_S
     if now_s > send_by_s:
         return NotYet(Condition.FRESH_LIST)
     obstacle = _obstacle(step, evidence)
     if obstacle is not None:
         return obstacle
-    return MaySend(send_by_s, evidence.leader.asked_s + VALID_S)
+    return MaySend(send_by_s, evidence.listed_s + VALID_S)
 
 
 def leads(answer: MemberAnswer, term: int) -> bool:
     return answer.leader_id == answer.member_id and answer.term == term
-
-
-def _leads_still(own: CheckedMember, evidence: StepEvidence) -> bool:
-    return (
-        own.answer is not None and own.answer.asked_s >= evidence.listed_s and leads(own.answer, evidence.term)
-    )
 
 
 def _obstacle(step: CheckedStep, evidence: StepEvidence) -> NotYet | None:
@@ -147,7 +146,7 @@ def _obstacle(step: CheckedStep, evidence: StepEvidence) -> NotYet | None:
 def _promotion(joiner: CheckedMember, voters: list[CheckedMember], evidence: StepEvidence) -> NotYet | None:
     if not joiner.is_learner:
         return NotYet(Condition.OTHER_LIST)
-    awaited = (evidence.awaited_index or {}).get(joiner.member_id)
+    awaited = evidence.awaited_index.get(joiner.member_id)
     applied = joiner.answer.applied_index if joiner.answer is not None else 0
     if awaited is None or not has_answered(joiner, evidence) or applied < awaited:
         return NotYet(Condition.IN_SYNC, (joiner.peer_url,))

@@ -61,6 +61,8 @@ REFUSALS = frozenset(
 )
 """Of a membership call these say that nothing is on its way; after any other kind its outcome is not known."""
 
+UNANSWERED = frozenset({FailureKind.NO_ANSWER, FailureKind.NO_LEADER})
+
 
 class CallFailedError(Exception):
     def __init__(self, kind: FailureKind, message: str) -> None:

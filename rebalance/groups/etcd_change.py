@@ -39,7 +39,13 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole
 from rebalance.core.step_checks import CheckedStep, Condition, NotYet
 from rebalance.groups.change_failures import AttemptEndedError, Blocked, failure_of
-from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStatus, FailureKind
+from rebalance.groups.etcd_api import (
+    UNANSWERED,
+    CallFailedError,
+    EtcdMemberEntry,
+    EtcdStatus,
+    FailureKind,
+)
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupMemberCalls
 from rebalance.groups.member_list import group_identity, group_members
@@ -56,6 +62,8 @@ from rebalance.ports.groups import (
 log = structlog.get_logger(__name__)
 
 WAIT_MIN_S, WAIT_S = 0.02, 0.1
+BLOCKED_S = 0.5
+"""Between two checks of a step at most: each asks every member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +180,10 @@ class EtcdChange:
                 await self._take(step, view)
             except CheckTooOldError:
                 continue
-            except CallFailedError:
-                if (
-                    self._tuning.strict_steps
-                    or self._progress.outcome.known
-                    or not isinstance(step, CheckedStep)
-                ):
+            except CallFailedError as failed:
+                if self._tuning.strict_steps or not isinstance(step, CheckedStep):
+                    raise
+                if self._progress.outcome.known or failed.kind not in UNANSWERED:
                     raise
                 await self._wait_for_check(step, NotYet(Condition.KNOWN_OUTCOME))
 
@@ -257,7 +263,7 @@ class EtcdChange:
 
     async def _wait_for_check(self, step: CheckedStep, obstacle: NotYet) -> None:
         if obstacle.condition is Condition.SAME_TERM:
-            detail = f"term {self.request.term} is over, or its leader does not answer"
+            detail = f"term {self.request.term} is over"
             raise AttemptEndedError(ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, detail))
         blocked = Blocked(step, obstacle)
         await self._wait(blocked, blocked.failure.code, blocked.failure.peer_url)
@@ -410,7 +416,8 @@ class EtcdChange:
         if waited_s > self._tuning.catch_up_timeout_s:
             raise AttemptEndedError(ReconfigurationFailure(code, f"waited {waited_s:.1f} s: {step}", peer_url))
         # Soon at first: most waits are short, and none ends much later than it could.
-        await asyncio.sleep(min(max(waited_s / 4, WAIT_MIN_S), WAIT_S))
+        most_s = BLOCKED_S if isinstance(step, Blocked) else WAIT_S
+        await asyncio.sleep(min(max(waited_s / 4, WAIT_MIN_S), most_s))
 
     def _id_of(self, peer_url: str) -> int:
         return next(each.member_id for each in self._entries if each.peer_url == peer_url)

@@ -185,7 +185,7 @@ class SimulatedCluster:
             return
         now = asyncio.get_running_loop().time()
         replica.answers, replica.up_since = True, now
-        if not entry.name:
+        if not entry.client_url:
             client_url = replica.endpoints.client_url
             group.entries[entry.member_id] = replace(entry, name=replica.node, client_url=client_url)
         copy_s = group.rng.uniform(*self.rates.catch_up_s) if entry.is_learner else 0.0

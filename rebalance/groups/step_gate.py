@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from rebalance.core.group_steps import Remove
 from rebalance.core.keys import PartitionId
 from rebalance.core.step_checks import (
+    SENT_S,
     CheckedMember,
     CheckedStep,
     MaySend,
@@ -211,7 +212,10 @@ class StepGate:
                 silent = [task for task in asking if not task.done()]
                 if isinstance(judged, MaySend) or not silent:
                     return judged
-                await asyncio.wait(silent, return_when=asyncio.FIRST_COMPLETED)
+                left_s = listing.listed_s + SENT_S - _now_s()
+                done, _ = await asyncio.wait(silent, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    return judged
         finally:
             for task in asking:
                 task.cancel()

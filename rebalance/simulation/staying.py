@@ -2,8 +2,10 @@
 
 What a group with a living, connected majority is owed is to *rest*: nothing pending, planned or locked, the
 voters of stable, no learner on its way. Two things may hold it up, and then it names its cause: a link that
-stays cut, and, where etcd's strict check is on, a voter that is gone and stays wanted (it admits nobody beside
-a voter that is not connected). A group without a majority names its cause. Nothing acknowledged is gone.
+stays cut, and a voter that is gone and stays wanted, where those that stay would have no living majority
+without the ones that leave; beside one that is gone etcd's strict check, where it is on, admits nobody either.
+The same where a voter of stable was removed, is wanted again, and its disk is full.
+A group without a majority names its cause. Nothing acknowledged is gone.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from catalog.core.quorum import majority
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
@@ -44,6 +47,7 @@ KEPT = "no acknowledged put is gone"
 
 CUT = "a link stays cut"
 GONE_VOTER = "a voter that is gone stays wanted"
+REMOVED_VOTER = "a voter of stable was removed and cannot join again"
 NO_MAJORITY = "no majority"
 NEVER_PLACED = "no node that lives matches the zone"
 
@@ -242,13 +246,18 @@ class StayingAuditor:
             Assignments.decode(item.value) if (item := store.peek(key)) is not None else None
             for key in (keys.stable, keys.pending)
         )
-        gone = [group.entries[each].peer_url for each in group.voters if not group.answers(each)]
-        if (
-            group.is_strict
-            and pending is not None
-            and any(cluster.node_of(url) in pending.peers for url in gone)
-        ):
+        gone = {
+            cluster.node_of(group.entries[each].peer_url) for each in group.voters if not group.answers(each)
+        }
+        wanted = frozenset(pending.peers) if pending is not None else frozenset()
+        # Nobody is removed where too few of those that stay would live; etcd's strict check adds nobody either.
+        if gone & wanted and (group.is_strict or len(wanted - gone) < majority(len(wanted))):
             return GONE_VOTER
+        # It votes in stable, so it counts as no joiner and nobody gives it up.
+        voted = frozenset(stable.peers) if stable is not None else frozenset()
+        again = (wanted & voted) - group.nodes[0]
+        if again & cluster.full:
+            return REMOVED_VOTER
         nodes = frozenset().union(*group.nodes, *(each.nodes for each in (stable, pending) if each))
         is_cut = any(one in nodes and other in nodes for one, other in cluster.cut)
         return CUT if is_cut or not nodes.isdisjoint(self._faults.out_of_reach) else ""

@@ -88,8 +88,9 @@ async def fill(router: Router) -> None:
 class BareGroup:
     """The same processes, driven by hand. A replaced member's directory is removed, as an agent does it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, tuning: EtcdTuning = TUNING) -> None:
         self._directory = directory
+        self._tuning = tuning
         self._numbers = itertools.count(1)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.endpoints: dict[str, MemberEndpoints] = {}
@@ -133,7 +134,7 @@ class BareGroup:
     def _start(self, name: str, initial: dict[str, str], state: str) -> None:
         data = self._directory / name
         command = member_command(
-            find_etcd().path, name, data, self.endpoints[name], initial, "bare", state, TUNING, {}
+            find_etcd().path, name, data, self.endpoints[name], initial, "bare", state, self._tuning, {}
         )
         log = self._directory / f"{name}.log"
         self._processes[name] = spawn(command, log=log, env=MEMBER_ENVIRONMENT)

@@ -13,6 +13,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.ports.groups import ChangeAnswer, FailureCode
 from tests.group_hosts import P0, TUNING, Hosts, etcd_processes
+from tests.strict_steps import STRICT_STEPS
 
 FOUNDERS = ("a", "b", "c")
 ALL = (*FOUNDERS, "d")
@@ -120,8 +121,13 @@ async def test_every_failure_is_reported_with_its_request(injected: Injected) ->
         await injected.is_reported(asked)
         for each in frozen:
             each.resume()
-    leader, _, _ = await injected.leading()
-    injected.seen.discard(FailureCode.UNHEALTHY_CLUSTER)
-    process[next(name for name in FOUNDERS if name != leader)].kill()
-    await injected.fails(FailureCode.UNHEALTHY_CLUSTER, four)
-    assert {*FailureCode} - NO_FAILURE - injected.seen == {FailureCode.CATCH_UP_TIMEOUT, FailureCode.DEFECT}
+    unseen = {FailureCode.CATCH_UP_TIMEOUT, FailureCode.DEFECT}
+    if STRICT_STEPS:
+        leader, _, _ = await injected.leading()
+        injected.seen.discard(FailureCode.UNHEALTHY_CLUSTER)
+        process[next(name for name in FOUNDERS if name != leader)].kill()
+        await injected.fails(FailureCode.UNHEALTHY_CLUSTER, four)
+    else:
+        # The members check nothing, and beside a dead voter the nodes let the others go on.
+        unseen.add(FailureCode.UNHEALTHY_CLUSTER)
+    assert {*FailureCode} - NO_FAILURE - injected.seen == unseen

@@ -31,6 +31,7 @@ from rebalance.ports.groups import (
 from tests.group_hosts import IMPATIENT, P0, P1, Fixed, Hosts, member_process
 from tests.ports import free_block
 from tests.puts import is_applied_once
+from tests.strict_steps import STRICT_STEPS
 
 
 @pytest.fixture
@@ -123,10 +124,14 @@ async def test_a_change_that_touches_voters_is_not_replaced(hosts: Hosts) -> Non
     every = Assignments(("a", "c", "d"))
     assert await ask(P0, term, 6, every, urls) is ChangeAnswer.RECEIVED
     await hosts.until_listed(P0, "a", "c")
-    # Between two joiners: c votes, d is still missing: for some seconds the group takes no new member, and d
-    # would not start.
-    assert (await hosts.event("error"))[0] in (FailureCode.UNHEALTHY_CLUSTER, FailureCode.MEMBER_NOT_STARTED)
-    assert await ask(P0, term, 6, every, urls) is ChangeAnswer.RECEIVED
+    # Between two joiners: c votes, d does not start. With etcd's own check it is not even added for some
+    # seconds.
+    if STRICT_STEPS:
+        code = (await hosts.event("error"))[0]
+        assert code in (FailureCode.UNHEALTHY_CLUSTER, FailureCode.MEMBER_NOT_STARTED)
+        assert await ask(P0, term, 6, every, urls) is ChangeAnswer.RECEIVED
+    else:
+        await hosts.until_listed(P0, "a", "c", "d")
     hosts.publishes = False
     assert await ask(P0, term, 7, Assignments(("a",)), urls) is ChangeAnswer.RECEIVED
     # c is about to leave, and goes no further while that is not published.

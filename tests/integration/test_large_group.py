@@ -16,12 +16,15 @@ from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_tuning import EtcdTuning
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
 from tests.integration.test_node_faults import members_below
+from tests.strict_steps import STRICT_STEPS
 
 P0 = PartitionId(ZoneId(7), 0)
 VALUE = b"0123456789abcdef" * (512 * 1024 // 16)
 GB = 1 << 30
 PART = 1 << 20
-TUNING = EtcdTuning(heartbeat_ms=200, election_ms=2_000, quota_bytes=4 * GB, stop_grace_s=1.0)
+TUNING = EtcdTuning(
+    heartbeat_ms=200, election_ms=2_000, quota_bytes=4 * GB, stop_grace_s=1.0, strict_steps=STRICT_STEPS
+)
 CONVERGENCE_S = 300.0
 
 

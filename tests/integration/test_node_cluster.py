@@ -35,8 +35,9 @@ from rebalance.nodes.partition_view import Mirrors
 from rebalance.ports.mirrors import MirrorHost
 from tests.ports import free_block
 from tests.puts import is_applied_once
+from tests.strict_steps import STRICT_STEPS
 
-QUICK = EtcdTuning(heartbeat_ms=100, election_ms=1_000, stop_grace_s=1.0)
+QUICK = EtcdTuning(heartbeat_ms=100, election_ms=1_000, stop_grace_s=1.0, strict_steps=STRICT_STEPS)
 
 
 @dataclass

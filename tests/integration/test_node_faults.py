@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 import subprocess
@@ -35,12 +36,15 @@ NODE_PROGRAM = textwrap.dedent(
     from catalog.core.zone import Node
     from rebalance.core.keys import Keyspace
     from rebalance.groups.etcd_group import EtcdGroupHost
+    from rebalance.groups.etcd_tuning import EtcdTuning
     from rebalance.metastore.etcd import EtcdMetastore
     from rebalance.nodes.agent import NodeAgent
+    from tests.strict_steps import STRICT_STEPS
 
     async def main(endpoint, prefix, name, directory, first, last):
         data_dir = Path(directory)
-        host = EtcdGroupHost(data_dir, range(int(first), int(last)))
+        tuning = EtcdTuning(strict_steps=STRICT_STEPS)
+        host = EtcdGroupHost(data_dir, range(int(first), int(last)), tuning=tuning)
         metastore = EtcdMetastore([endpoint])
         await NodeAgent(Node(name), metastore, Keyspace(prefix), host, data_dir, lease_ttl_s=3).run()
 
@@ -57,7 +61,9 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
         yield running
 
 
-def node_process(cluster: NodeCluster, name: str) -> subprocess.Popen[bytes]:
+def node_process(
+    cluster: NodeCluster, name: str, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     directory = cluster.directory / name
     directory.mkdir(exist_ok=True)
     ports = cluster.ports(name)
@@ -65,7 +71,13 @@ def node_process(cluster: NodeCluster, name: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", NODE_PROGRAM, *map(str, arguments)]
     root = Path(__file__).parents[2]
     with (directory / "node.log").open("ab") as log:
-        return subprocess.Popen(guarded_command(command), cwd=root, stdout=log, stderr=log)
+        return subprocess.Popen(
+            guarded_command(command),
+            cwd=root,
+            stdout=log,
+            stderr=log,
+            env={**os.environ, **(environment or {})},
+        )
 
 
 def members_below(directory: Path) -> list[psutil.Process]:

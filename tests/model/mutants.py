@@ -48,16 +48,17 @@ class Mutant:
 
 def mutants() -> Iterator[Mutant]:
     """Every one, one after the other; each has its own copy of all modules."""
-    trees = {module.__name__: _source(module) for module in MODULES}
+    trees = {module.__name__: source_of(module) for module in MODULES}
     for module, tree in trees.items():
-        for number in range(len(_places(tree, module))):
+        for number in range(len(places_in(tree, module))):
             changed = deepcopy(tree)
-            done = _places(changed, module)[number].apply()
-            yield Mutant(f"{module.rsplit('.', 1)[1]}: {done}", _loaded({**trees, module: changed}))
+            done = places_in(changed, module)[number].apply()
+            decisions = Decisions.of(*loaded_from({**trees, module: changed}))
+            yield Mutant(f"{module.rsplit('.', 1)[1]}: {done}", decisions)
 
 
 @dataclass
-class _Place:
+class Place:
     """One thing that can be taken away. ``index``: of the argument, of the element, of the comparison."""
 
     function: str
@@ -80,8 +81,8 @@ class _Place:
         return f"{self.function}:{node.lineno}: {done}"
 
 
-def _places(tree: ast.Module, module: str) -> list[_Place]:
-    found: list[_Place] = []
+def places_in(tree: ast.Module, module: str) -> list[Place]:
+    found: list[Place] = []
     for function in tree.body:
         if not isinstance(function, ast.FunctionDef) or function.name.startswith(_NOT_PART_OF_IT):
             continue
@@ -90,17 +91,17 @@ def _places(tree: ast.Module, module: str) -> list[_Place]:
         for node in ast.walk(function):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "guards_of":
                 count = sum(not isinstance(each, ast.Starred) for each in node.args)
-                found += [_Place(function.name, node, index) for index in range(count)]
+                found += [Place(function.name, node, index) for index in range(count)]
             elif isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Load):
                 found += [
-                    _Place(function.name, node, index)
+                    Place(function.name, node, index)
                     for index, each in enumerate(node.elts)
                     if _is_write(each) or isinstance(each, ast.Starred)
                 ]
             elif isinstance(node, ast.Compare):
-                found += [_Place(function.name, node, index) for index in range(len(node.ops))]
+                found += [Place(function.name, node, index) for index in range(len(node.ops))]
             elif isinstance(node, ast.BoolOp):
-                found += [_Place(function.name, node, index) for index in range(len(node.values))]
+                found += [Place(function.name, node, index) for index in range(len(node.values))]
     return found
 
 
@@ -112,13 +113,13 @@ def _is_write(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) in ("Put", "Delete", "unchanged")
 
 
-def _source(module: ModuleType) -> ast.Module:
+def source_of(module: ModuleType) -> ast.Module:
     assert module.__file__ is not None
     return ast.parse(Path(module.__file__).read_text())
 
 
-def _loaded(trees: dict[str, ast.Module]) -> Decisions:
-    """Classes stay the product's own, so that values of both sides are equal."""
+def loaded_from(trees: dict[str, ast.Module]) -> list[ModuleType]:
+    """In order. Classes stay the product's own, so that values of both sides are equal."""
     loaded: list[ModuleType] = []
     try:
         for name, tree in trees.items():
@@ -131,7 +132,7 @@ def _loaded(trees: dict[str, ast.Module]) -> Decisions:
     finally:
         for module in loaded:
             del sys.modules[module.__name__]
-    return Decisions.of(*loaded)
+    return loaded
 
 
 def _own(statement: ast.stmt, module: str) -> ast.stmt:

@@ -32,7 +32,7 @@ HEALTHY_S = 10.0
 class LearnerWorld:
     """``voters`` is the list of every number of voters that partition 0 had, without repeats in a row."""
 
-    def __init__(self, directory: Path, nodes: int, partitions: int) -> None:
+    def __init__(self, directory: Path, nodes: int, partitions: int, *, strict: bool = True) -> None:
         self.store, self.keyspace, trace = MemoryMetastore(), Keyspace(), Trace()
         self.auditor = Auditor(self.store, self.keyspace, trace)
         rates = GroupRates(lost_call=0.0, late_call=0.0, lost_answer=0.0)
@@ -41,6 +41,7 @@ class LearnerWorld:
         self.environment = Environment(
             *("learners", self.store, self.keyspace, self.catalog, self.cluster, trace, directory, NO_FAULTS),
             failing_jobs=0.0,
+            strict_share=float(strict),
         )
         self.partitions = partitions
         self.plane = AgentPlane(self.environment, [node_number(number) for number in range(nodes)])
@@ -171,11 +172,13 @@ def virtually(
     nodes: int,
     partitions: int = 1,
     controller: bool = False,
+    strict: bool = True,
 ) -> None:
-    """Runs ``main`` in a world with ``nodes`` nodes; with ``controller`` zones are placed by one."""
+    """Runs ``main`` in a world with ``nodes`` nodes; with ``controller`` zones are placed by one. ``strict``:
+    members check membership steps themselves; otherwise the nodes do."""
 
     async def run(directory: Path) -> None:
-        world = LearnerWorld(directory, nodes, partitions)
+        world = LearnerWorld(directory, nodes, partitions, strict=strict)
         await asyncio.sleep(5.0)
         if controller:
             world.controller.start()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rebalance.simulation.run import Simulation
 
 
@@ -12,7 +14,7 @@ def staying(seed: int, *kinds: str) -> Simulation:
 ENDS = (*(staying(seed) for seed in range(20, 27)), staying(0, "node is gone"), staying(1, "node is gone"))
 """Every kind of fault is among them."""
 
-HELD = staying(2, "node is gone")
+HELD = replace(staying(2, "node is gone"), strict_share=1.0)
 """A voter that never returns stays wanted: etcd admits no joiner beside it."""
 
 SLICE = range(500, 516)

@@ -19,7 +19,9 @@ from rebalance.core.group_steps import GroupView, Step
 from rebalance.core.guarded_write import Outcome
 from rebalance.core.joiners import JoinerTime
 from rebalance.core.records import MemberRecord, MemberState
-from rebalance.groups import etcd_change
+from rebalance.core.step_checks import SENT_S, VALID_S, MaySend, StepEvidence
+from rebalance.groups import etcd_change, step_gate
+from rebalance.groups.simulated_raft import HEALTHY_AFTER_S
 from rebalance.nodes import joiner_watch
 from rebalance.nodes.leader_duties import LeaderDuties
 from rebalance.nodes.strategy_duties import StrategyDuties
@@ -224,3 +226,81 @@ def test_voters_pile_up_where_nobody_looks_at_stable(monkeypatch: pytest.MonkeyP
     assert most_voters() == 4
     monkeypatch.setattr(etcd_change, "next_step", without_stable)
     assert most_voters() > 4
+
+
+UNSEEN_S = 4.0
+"""For so long a dead node's lease lasts at least: what nodes publish says that it lives."""
+
+
+def allowed(_step: object, evidence: StepEvidence, _now_s: float) -> MaySend:
+    return MaySend(evidence.listed_s + SENT_S, evidence.listed_s + VALID_S)
+
+
+def voters_beside_a_dead_one() -> int:
+    """Of three one is to leave just after one of those that stay has died: before anybody knows that."""
+    found: list[int] = []
+
+    async def main(world: LearnerWorld) -> None:
+        await world.write(stable="abc")
+        await world.settled("abc")
+        await world.until(lambda: world.group.has_leader)
+        leader = world.group.replicas[world.group.leader_id].node
+        dead = min({"n0", "n1", "n2"} - {leader})
+        stays = "".join(chr(ord("a") + int(name.removeprefix("n"))) for name in (leader, dead))
+        world.kill(dead)
+        await asyncio.sleep(1.5 * VALID_S)
+        await world.write(pending=stays)
+        await asyncio.sleep(UNSEEN_S - 1.5 * VALID_S)
+        found.append(len(world.group.voters))
+
+    virtually(main, nodes=3, strict=False)
+    return found[0]
+
+
+def test_who_does_not_ask_the_members_before_a_step_breaks_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S2, S3: two voters are left, one of them dead."""
+    assert voters_beside_a_dead_one() == 3
+    monkeypatch.setattr(step_gate, "check_step", allowed)
+    with pytest.raises(AssertionError, match="no answering majority"):
+        voters_beside_a_dead_one()
+
+
+def seconds_to_three() -> float:
+    """From one voter to three, where the nodes check the steps."""
+    found: list[float] = []
+
+    async def main(world: LearnerWorld) -> None:
+        await world.write(stable="a")
+        await world.settled("a")
+        world.cluster.rates = replace(world.cluster.rates, catch_up_s=(0.1, 0.1))
+        begun_s = asyncio.get_running_loop().time()
+        await world.write(pending="abc")
+        await world.settled("abc")
+        found.append(asyncio.get_running_loop().time() - begun_s)
+
+    virtually(main, nodes=3, strict=False)
+    return found[0]
+
+
+def test_what_the_nodes_check_waits_for_no_interval() -> None:
+    """S1: etcd's own check takes five seconds for the second new voter alone."""
+    assert seconds_to_three() < HEALTHY_AFTER_S
+
+
+def test_members_that_check_themselves_still_wait() -> None:
+    """S3: a group whose leader's member was started with etcd's check goes on beside nodes that were not."""
+    found: list[float] = []
+
+    async def main(world: LearnerWorld) -> None:
+        await world.write(stable="a")
+        await world.settled("a")
+        world.environment.strict_share = 0.0
+        world.kill("n1", "n2")
+        world.start("n1", "n2")
+        begun_s = asyncio.get_running_loop().time()
+        await world.write(pending="abc")
+        await world.settled("abc")
+        found.append(asyncio.get_running_loop().time() - begun_s)
+
+    virtually(main, nodes=3)
+    assert found[0] > HEALTHY_AFTER_S

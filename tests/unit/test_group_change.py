@@ -54,6 +54,8 @@ class Group:
     silent_for: int = 0
     """How often nobody can tell what is wanted."""
     answer: Intention = Intention.WANTED
+    addition_fails: FailureKind | None = None
+    """What the first addition ends with, which is done nevertheless."""
     unserving: frozenset[str] = frozenset()
     """Whose nodes have not said that they serve."""
     told: list[str] = field(default_factory=list)
@@ -69,6 +71,9 @@ class Group:
     async def add_learner(self, peer_url: str, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None:
         self.told.append(f"add {peer_url}")
         self.entries.append(entry(peer_url, len(self.entries) + 1, is_learner=True))
+        if self.addition_fails is not None:
+            kind, self.addition_fails = self.addition_fails, None
+            raise CallFailedError(kind, "as the test wants it")
 
     async def promote(self, member_id: int, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None:
         if self.refusals:
@@ -246,6 +251,42 @@ async def test_no_voter_goes_for_a_target_that_was_replaced() -> None:
     group = Group({}, answer=Intention.REPLACED)
     group.entries += [entry("b", 2, is_learner=False)]
     assert await group.change_to("a") == ["lock", FailureCode.SUPERSEDED.value]
+
+
+CHECKED = replace(TUNING, strict_steps=False)
+
+
+def steps(told: list[str]) -> list[str]:
+    return [each for each in told if " at " not in each]
+
+
+async def test_checked_steps_come_in_the_same_order() -> None:
+    """S2: nothing but the check is added."""
+    told = await Group({"b": [101, 500], "c": [500]}).change_to("a", "b", "c", tuning=CHECKED)
+    assert steps(told) == [
+        *("add b", "lock 2", "promote b", "unlock", "add c", "lock 3", "promote c", "applied"),
+    ]
+
+
+async def test_a_joiner_that_falls_silent_after_it_was_in_sync_does_not_vote() -> None:
+    """S2: of two both have answered since the list. Nothing is locked for it, and the attempt ends in time."""
+    group = Group({"b": [500, None]})
+    told = await group.change_to("a", "b", tuning=replace(CHECKED, catch_up_timeout_s=0.3))
+    assert steps(told)[0] == "add b"
+    assert not {"lock 2", "promote b"} & set(told)
+
+
+async def test_a_step_without_an_answer_is_looked_for_behind_a_write() -> None:
+    """S2, M6: in the same attempt, and it is not sent again."""
+    group = Group({"b": [500]}, addition_fails=FailureKind.NO_ANSWER)
+    told = await group.change_to("a", "b", tuning=CHECKED)
+    assert steps(told) == ["add b", "write", "lock 2", "promote b", "applied"]
+
+
+async def test_a_step_that_is_refused_ends_the_attempt() -> None:
+    """What is wrong with it is told; nobody asks again at once."""
+    group = Group({"b": [500]}, addition_fails=FailureKind.OTHER)
+    assert await group.change_to("a", "b", tuning=CHECKED) == ["add b", FailureCode.REFUSED.value]
 
 
 class ScriptedHost(SteppedGroupHost):

@@ -86,13 +86,6 @@ class Settings(BaseSettings):
         description="what a new target does while a partition moves: queue (it waits), update (it replaces the "
         "running one until the new voters have caught up), cancel (the move is given up if no voter moved)",
     )
-    ha_reset_s: float = Field(
-        10.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="HIGH_AVAILABILITY zones: how long after a partition lost the majority of its voters it is "
-        "reset to the living ones, seconds; 0: at once",
-    )
     controller_lease_s: int = Field(5, ge=2, description="lease of the leading controller, seconds")
 
     sql_bytes_max: int = Field(TEXT_BYTES_MAX, ge=1_024, description="most bytes of SQL text in a request")

@@ -17,12 +17,13 @@ from app.api.bodies import Person, RequestBody, Whole
 from app.api.metastore_calls import answered
 from app.api.models import Reason
 from app.api.problems import documented
+from app.reset_waits import nodes_behind
 from app.services import Services, ServicesOf
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
 from rebalance.controllers.limits import LimitsChangedError
-from rebalance.core.admission import CAPS, COPY_RULES, RATES, Limits, Pause, utc
+from rebalance.core.admission import CAPS, COPY_RULES, RATES, RESET_RULES, Limits, Pause, utc
 from rebalance.core.windows import WINDOWS_MAX, Window
 from rebalance.ports.metastore import MetastoreError
 
@@ -31,11 +32,18 @@ log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/api/v1/rebalance", tags=["rebalance"])
 
 DAYS_MAX = 366
-SETTINGS = (*CAPS, "one_operation", "operation_s", "rebalancing", "keep_copies", *COPY_RULES, *RATES)
+SWITCHES = ("one_operation", "rebalancing", "keep_copies")
+SETTINGS = (*CAPS, *SWITCHES, "operation_s", *COPY_RULES, *RATES, *RESET_RULES)
 SEEN_S = 2.0
 """An answer waits so long for the server to see what was written."""
 
 Cap = Annotated[Whole | None, Field(ge=1, le=2_147_483_647, description="null: any number")]
+
+
+ResetTime = Annotated[
+    Whole | None,
+    Field(le=2_147_483_647, description="from nodes' leases and 4 s on; null: 10, or that where it is more"),
+]
 
 
 def _window(text: str) -> str:
@@ -91,6 +99,14 @@ class LimitsBody(BaseModel):
         description="seconds that a node may be gone which is to get a copy, then its move goes on without it; "
         "null: 60"
     )
+    ha_reset_s: ResetTime = Field(
+        description="seconds that a partition of a HIGH_AVAILABILITY zone must have lost its majority before "
+        "it is founded anew; null: 10"
+    )
+    ha_reset_waits_for: list[str] = Field(
+        description="living nodes that have not published yet that they keep to `ha_reset_s`: partitions that "
+        "lose them wait longer, or for a reset by hand"
+    )
     cluster_bytes_s: Rate = Field(description="bytes a second of copies that begin, in the whole cluster")
     node_bytes_s: Rate = Field(description="the same, onto and away from each node")
     windows: list[str] = Field(
@@ -129,6 +145,7 @@ class LimitsChange(RequestBody):
     copy_attempts: Cap = None
     copy_s: Cap = None
     joiner_s: Cap = None
+    ha_reset_s: ResetTime = None
     cluster_bytes_s: Rate = None
     node_bytes_s: Rate = None
     windows: list[WindowText] | None = Field(None, max_length=WINDOWS_MAX)
@@ -149,6 +166,7 @@ async def get_limits(services: ServicesOf) -> Response:
 async def change_limits(body: LimitsChange, services: ServicesOf, if_match: IfMatch = None) -> Response:
     """Change some of the limits, while moves run. From this answer on no move begins against them; what moves
     goes on."""
+    services.limits.check_reset_s(body.ha_reset_s)
     zones = {(await services.zones.find(name)).zone_id: pause for name, pause in body.zone_pauses.items()}
     living = {zone.zone_id for zone in (await services.snapshot()).zones}
     now_ms = time.time_ns() // 1_000_000
@@ -221,6 +239,9 @@ async def _shown(limits: Limits, revision: int, services: Services) -> Response:
     whole = limits.pause
     body = {name: getattr(limits, name) for name in SETTINGS}
     body["windows"] = [str(window) for window in limits.windows]
+    body["ha_reset_waits_for"] = nodes_behind(
+        services.mirror, services.views.keyspace, limits, services.limits.node_lease_s
+    )
     body |= {"pause": _told(whole) if whole and whole.holds(now_ms) else None, "zone_pauses": zones}
     return JSONResponse(body, headers={"ETag": f'"{revision}"'})
 

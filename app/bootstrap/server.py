@@ -120,7 +120,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             jobs=jobs,
             stores=guard,
             recovery=recovery,
-            limits=LimitsKeeper(metastore, keyspace),
+            limits=LimitsKeeper(metastore, keyspace, settings.node_lease_s),
             drains=DrainKeeper(metastore, keyspace),
             operations=control,
             audit=Audit(catalog, catalog.snapshot),

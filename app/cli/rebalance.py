@@ -107,6 +107,16 @@ def limits(
             show_default="as it is",
         ),
     ] = None,
+    ha_reset: Annotated[
+        str | None,
+        typer.Option(
+            "--ha-reset",
+            envvar="ZONEKEEPER_HA_RESET",
+            metavar="TIME|none",
+            help="HIGH_AVAILABILITY zones found a partition anew that has lost its majority for so long (10s).",
+            show_default="as it is",
+        ),
+    ] = None,
     cluster_bandwidth: Annotated[
         str | None,
         _rate("cluster", "Bytes a second of the copies that begin, as 50MiB, in the whole cluster."),
@@ -163,6 +173,13 @@ def limits(
     than --joiner-timeout, or than it had copied: the operation ends with the
     cause JOINER_GONE, and is asked for again when the node is back.
 
+    A partition of a HIGH_AVAILABILITY zone is founded anew when the leading
+    controller has seen no majority of it for --ha-reset without a break. That
+    is as long as the nodes' leases and 4s at least: a node that is cut off
+    stops serving within that time. Nodes that do not keep to a shorter time
+    yet are named; partitions that lose them wait for the time that they do
+    keep to.
+
     With --keep-copies a node that loses a replica stops its member and keeps
     the data; it takes its room, and counts against the node's member limit,
     until somebody finalises the operation, or the partition comes back and is
@@ -185,6 +202,7 @@ def limits(
       zonectl rebalance limits --cluster-bandwidth 100MiB --node-bandwidth 20MiB
       zonectl rebalance limits --copy-attempts 5 --copy-time 2h --keep-copies
       zonectl rebalance limits --joiner-timeout 5m
+      zonectl rebalance limits --ha-reset 20
       zonectl rebalance limits --format json | jq .pause
     """
     from app.cli.connection import connected
@@ -200,7 +218,12 @@ def limits(
         "batch_size": batch_size,
         "copy_attempts": copy_attempts,
     }
-    times = {"operation_s": operation_time, "copy_s": copy_time, "joiner_s": joiner_timeout}
+    times = {
+        "operation_s": operation_time,
+        "copy_s": copy_time,
+        "joiner_s": joiner_timeout,
+        "ha_reset_s": ha_reset,
+    }
     rates = {"cluster_bytes_s": cluster_bandwidth, "node_bytes_s": node_bandwidth}
     switches = {"one_operation": one_operation, "rebalancing": rebalancing, "keep_copies": keep_copies}
     change = limits_request(given, times, rates, switches, windows)

@@ -23,6 +23,7 @@ TIME_OPTIONS = {
     "operation_s": "--operation-time",
     "copy_s": "--copy-time",
     "joiner_s": "--joiner-timeout",
+    "ha_reset_s": "--ha-reset",
 }
 
 
@@ -51,7 +52,10 @@ def limits_request(
     for name, text in times.items():
         if text is not None:
             option = TIME_OPTIONS[name]
-            change[name] = None if text.lower() == "none" else seconds_of(text, option)
+            # The server knows the smallest time of resets, and says why.
+            is_plain = name == "ha_reset_s" and text.isascii() and text.isdecimal()
+            given_s = int(text[:18]) if is_plain else None
+            change[name] = given_s if given_s is not None else _time_or_none(text, option)
     for name, text in rates.items():
         if text is not None:
             option = f"--{name.removesuffix('_bytes_s')}-bandwidth"
@@ -59,6 +63,10 @@ def limits_request(
     if windows:
         change["windows"] = windows_of(windows)
     return change
+
+
+def _time_or_none(text: str, option: str) -> int | None:
+    return None if text.lower() == "none" else seconds_of(text, option)
 
 
 def windows_of(texts: Sequence[str]) -> list[str]:

@@ -35,6 +35,10 @@ def print_limits(limits: JsonObject, form: OutputFormat) -> None:
         rows.append(("copy_s", str(limits["copy_s"]), "seconds that a copy may take"))
     if limits.get("joiner_s") is not None:
         rows.append(("joiner_s", str(limits["joiner_s"]), "seconds that a node may be gone which gets a copy"))
+    if limits.get("ha_reset_s") is not None:
+        rows.append(
+            ("ha_reset_s", str(limits["ha_reset_s"]), "seconds without a majority, then an automatic reset")
+        )
     for name, what in (("cluster_bytes_s", "whole cluster"), ("node_bytes_s", "onto or away from a node")):
         if limits.get(name) is not None:
             rows.append((name, told_rate(limits[name]), f"copies that begin, {what}"))
@@ -44,8 +48,18 @@ def print_limits(limits: JsonObject, form: OutputFormat) -> None:
         rows.append(("rebalancing", "no", "what would move data is refused"))
     rows += [("window", each, "moves begin in it, UTC") for each in limits.get("windows", ())]
     print_rows(("limit", "value", "meaning"), rows)
-    for line in pause_lines(limits):
+    for line in (*_waiting_lines(limits), *pause_lines(limits)):
         say(line)
+
+
+def _waiting_lines(limits: JsonObject) -> list[str]:
+    """Nothing where nobody has set the time of automatic resets: it is of interest to whoever changes it."""
+    nodes = limits.get("ha_reset_waits_for")
+    if not nodes or limits.get("ha_reset_s") is None:
+        return []
+    return [
+        f"ha_reset_s is not in force yet on {', '.join(nodes)}: they have not published that they keep to it"
+    ]
 
 
 def pause_lines(limits: JsonObject) -> list[str]:

@@ -93,16 +93,6 @@ def controller(
             show_default="queue",
         ),
     ] = None,
-    ha_reset_s: Annotated[
-        float | None,
-        typer.Option(
-            "--ha-reset",
-            envvar="ZONEKEEPER_HA_RESET_S",
-            metavar="S",
-            help="HIGH_AVAILABILITY zones: reset a partition S seconds after it lost its majority.",
-            show_default="10",
-        ),
-    ] = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
     """Run the controllers: they turn catalog changes into moves of data. Several may run, one leads.
@@ -115,8 +105,8 @@ def controller(
 
     Zones of CONSISTENCY MODE 'HIGH_AVAILABILITY' help themselves when a majority
     is lost: the most advanced copy that is left founds the group anew, without
-    writes that only the lost members knew. Other zones wait for `zonectl recovery
-    reset`.
+    writes that only the lost members knew, after the time that `zonectl rebalance
+    limits --ha-reset` says. Other zones wait for `zonectl recovery reset`.
 
     \b
     Example:
@@ -129,7 +119,6 @@ def controller(
         metastore=metastore,
         spark_master=spark_master,
         rebalance_strategy=rebalance_strategy.value if rebalance_strategy else None,
-        ha_reset_s=ha_reset_s,
         data_dir=data_dir,
     )
     _keep_private(data_dir, catalog_url)

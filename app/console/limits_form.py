@@ -13,7 +13,7 @@ from app.console.controls import Kind, button
 from app.console.fragments import render
 from app.console.frame import Frame
 from app.console.shared import Site
-from rebalance.core.admission import CAPS, COPY_RULES, RATES
+from rebalance.core.admission import CAPS, COPY_RULES, RATES, RESET_RULES
 
 WORDS = {
     "cluster_moves": ("Whole cluster", "partitions that move at once"),
@@ -27,12 +27,13 @@ WORDS = {
     "copy_attempts": ("Attempts at a copy", "then its partition is told as failed; empty: 3"),
     "copy_s": ("Time of a copy", "seconds; it is begun again then; empty: ten days"),
     "joiner_s": ("Time of a joiner", "seconds that it may be gone; the move goes on without it; empty: 60"),
+    "ha_reset_s": ("Automatic reset", "seconds without a majority, HIGH_AVAILABILITY zones; empty: 10"),
     "one_operation": ("One operation at a time", "moves of the next one wait"),
     "rebalancing": ("What moves data may be asked for", "where not, what moves already goes on"),
     "keep_copies": ("Keep copies", "of members that leave, until their operation is finalised"),
     "windows": ("Windows, UTC", "22:00-04:00; Sat,Sun 00:00-24:00; empty: always"),
 }
-NUMBERS = (*CAPS, *RATES, "operation_s", *COPY_RULES)
+NUMBERS = (*CAPS, *RATES, "operation_s", *COPY_RULES, *RESET_RULES)
 SWITCHES = ("one_operation", "rebalancing", "keep_copies")
 SEPARATOR = ";"
 Value = int | bool | list[str] | None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.rebalancing import rebalancing_disabled
 from rebalance.core.admission import Limits
+from rebalance.core.isolation import WAIT_MS, reset_s_min
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import readable
 from rebalance.core.txn import Put, Txn, unchanged
@@ -22,11 +24,13 @@ class LimitsChangedError(Exception):
 
 
 class LimitsKeeper:
-    """The ``rebalance/limits`` key. Every change is guarded by the revision that it was made from."""
+    """The ``rebalance/limits`` key. Every change is guarded by the revision that it was made from.
+    ``node_lease_s``: nodes' leases, which the time of automatic resets must be longer than."""
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace) -> None:
+    def __init__(self, metastore: Metastore, keyspace: Keyspace, node_lease_s: int) -> None:
         self._metastore = metastore
         self._key = keyspace.limits
+        self.node_lease_s = node_lease_s
 
     async def read(self) -> tuple[Limits, int]:
         """The limits and their revision; 0: none were ever set. Raises MetastoreError and
@@ -40,6 +44,17 @@ class LimitsKeeper:
         limits, _ = await self.read()
         if not limits.rebalancing:
             raise rebalancing_disabled(what)
+
+    def check_reset_s(self, reset_s: int | None) -> None:
+        """Raises RefusedError (INVALID_REQUEST) for an ``ha_reset_s`` that nodes cannot keep to."""
+        least = reset_s_min(self.node_lease_s)
+        if reset_s is not None and reset_s < least:
+            message = (
+                f"ha_reset_s takes whole seconds from {least} on, or null for the default, not {reset_s}: a "
+                f"node that was cut off may serve for its lease ({self.node_lease_s} s) and takes up to "
+                f"{WAIT_MS / 1_000:g} s more to be silent for certain"
+            )
+            raise RefusedError(ErrorKind.INVALID_REQUEST, message)
 
     async def change(self, changed: Callable[[Limits], Limits], expected: int | None) -> tuple[Limits, int]:
         """``expected``: only if the limits are at this revision still. Returns what is stored and its revision.

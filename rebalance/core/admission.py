@@ -29,7 +29,8 @@ from rebalance.core.windows import Window, next_opening
 NO_LIMIT = 1 << 60
 RATES = ("cluster_bytes_s", "node_bytes_s")
 COPY_RULES = ("copy_attempts", "copy_s", "joiner_s")
-LAST = ("windows", "rebalancing", "keep_copies", "ha_reset_s")
+RESET_RULES = ("ha_reset_s",)
+LAST = ("windows", "rebalancing", "keep_copies", *RESET_RULES)
 CAPS = ("cluster_moves", "zone_moves", "donor_moves", "receiver_moves", "batch_size")
 
 
@@ -102,7 +103,7 @@ class Limits:
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in (*CAPS, "operation_s", *COPY_RULES, *RATES, "ha_reset_s"):
+        for name in (*CAPS, "operation_s", *COPY_RULES, *RATES, *RESET_RULES):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is at least 1, not {value}; a pause is what lets nothing begin")

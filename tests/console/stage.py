@@ -87,7 +87,7 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             jobs=jobs,
             stores=guard,
             recovery=world.recovery,
-            limits=LimitsKeeper(world.metastore, world.keyspace),
+            limits=LimitsKeeper(world.metastore, world.keyspace, 5),
             drains=DrainKeeper(world.metastore, world.keyspace),
             operations=control,
             audit=Audit(world.catalog, world.catalog.snapshot),

@@ -9,7 +9,6 @@ import pytest
 from tests.e2e.installation import Installation, wait_for, without_spark
 
 QUICKER = {
-    "ZONEKEEPER_HA_RESET_S": "2",
     "ZONEKEEPER_QUERY_TIMEOUT_S": "15",
     # Tests let agents stand still, and decide themselves for how long.
     "ZONEKEEPER_UP_NODE_SILENCE_S": "0",

@@ -114,7 +114,7 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
             "views": views,
             "mirror": world.mirror,
             "recovery": world.recovery,
-            "limits": LimitsKeeper(world.metastore, world.keyspace),
+            "limits": LimitsKeeper(world.metastore, world.keyspace, 5),
             "drains": DrainKeeper(world.metastore, world.keyspace),
             "operations": control,
             "audit": Audit(world.catalog, world.catalog.snapshot),

@@ -109,6 +109,7 @@ def test_nodes_that_are_missed_are_listed() -> None:
         ({"cluster_moves": 8}, {"cluster_moves": None}, {"cluster_moves": None}),
         ({"cluster_moves": None}, {"cluster_moves": 3.0}, {"cluster_moves": 3}),
         ({"zone_moves": 1}, {"zone_moves": 2.0}, {"zone_moves": 2}),
+        ({"ha_reset_s": None}, {"ha_reset_s": 20.0}, {"ha_reset_s": 20}),
         ({"one_operation": False}, {"one_operation": True}, {"one_operation": True}),
         ({"one_operation": False}, {"one_operation": False}, {}),
         ({"windows": []}, {"windows": ""}, {}),

@@ -61,6 +61,7 @@ def test_what_is_set_is_shown_and_what_is_not_is_left_out(
         "copy_attempts": 5,
         "copy_s": 7_200,
         "joiner_s": 300,
+        "ha_reset_s": 20,
         "cluster_bytes_s": 104_857_600,
         "node_bytes_s": 512,
     }
@@ -72,6 +73,7 @@ def test_what_is_set_is_shown_and_what_is_not_is_left_out(
         "copy_attempts": "5",
         "copy_s": "7200",
         "joiner_s": "300",
+        "ha_reset_s": "20",
         "cluster_bytes_s": "100 MiB/s",
         "node_bytes_s": "512 B/s",
         "keep_copies": "yes",
@@ -99,6 +101,10 @@ def test_what_is_set_is_shown_and_what_is_not_is_left_out(
         ("limits --copy-attempts none --copy-time none", {"copy_attempts": None, "copy_s": None}),
         ("limits --joiner-timeout 5m", {"joiner_s": 300}),
         ("limits --joiner-timeout none", {"joiner_s": None}),
+        ("limits --ha-reset 20", {"ha_reset_s": 20}),
+        ("limits --ha-reset 1m", {"ha_reset_s": 60}),
+        ("limits --ha-reset 0", {"ha_reset_s": 0}),
+        ("limits --ha-reset none", {"ha_reset_s": None}),
         (
             "limits --cluster-bandwidth 100MiB --node-bandwidth 500kb",
             {"cluster_bytes_s": 104_857_600, "node_bytes_s": 500_000},
@@ -127,6 +133,19 @@ def test_changes(line: str, sent: dict[str, Any], api: ApiStub, capsys: pytest.C
     assert "cluster_moves" in capsys.readouterr().out
 
 
+def test_nodes_that_do_not_keep_to_the_time_of_resets_are_named(
+    api: ApiStub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """H2: only where somebody has set it."""
+    api.answers[f"GET {LIMITS}"] = (200, {**NONE, "ha_reset_s": 9, "ha_reset_waits_for": ["n2", "n3"]})
+    assert main(["rebalance", "limits"]) == 0
+    told = "ha_reset_s is not in force yet on n2, n3: they have not published that they keep to it"
+    assert capsys.readouterr().out.splitlines()[-1] == told
+    api.answers[f"GET {LIMITS}"] = (200, {**NONE, "ha_reset_s": None, "ha_reset_waits_for": ["n2"]})
+    assert main(["rebalance", "limits"]) == 0
+    assert "n2" not in capsys.readouterr().out
+
+
 def test_the_user_pauses(api: ApiStub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "carol")
     api.answers[f"PATCH {LIMITS}"] = (200, NONE)
@@ -145,6 +164,8 @@ def test_the_user_pauses(api: ApiStub, monkeypatch: pytest.MonkeyPatch) -> None:
         ("limits --node-bandwidth fast", "--node-bandwidth takes bytes a second as 500kB, 20MiB or 1.5GiB"),
         ("limits --cluster-bandwidth 0", "--cluster-bandwidth takes bytes a second"),
         ("limits --joiner-timeout 9", "--joiner-timeout takes a time as 90s, 10m, 1h30m or 2d, not '9'"),
+        ("limits --ha-reset soon", "--ha-reset takes a time as 90s, 10m, 1h30m or 2d, not 'soon'"),
+        ("limits --ha-reset -1", "--ha-reset takes a time"),
         ("limits --copy-time 9", "--copy-time takes a time as 90s, 10m, 1h30m or 2d, not '9'"),
         ("limits --operation-time 9", "--operation-time takes a time"),
         ("pause --for 10", "--for takes a time as 90s, 10m, 1h30m or 2d, not '10'"),

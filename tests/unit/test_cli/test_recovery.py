@@ -225,11 +225,3 @@ def test_restart(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     assert found == []
     assert api.requests[0].body == {"partitions": [3], "nodes": ["n2"], "cleanup": True, "dry_run": False}
     assert capsys.readouterr().out.splitlines()[1].split() == ["3", "n2", "yes"]
-
-
-@pytest.mark.parametrize("given", ["-1", "nan", "soon"])
-def test_a_delay_below_zero_is_refused(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """S219: before anything is started."""
-    assert main(["controller", f"--ha-reset={given}"]) == 64
-    shown = capsys.readouterr().err
-    assert "HA_RESET" in shown or "--ha-reset" in shown

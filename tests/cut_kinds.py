@@ -34,11 +34,12 @@ class Role(Enum):
 
 
 class Moment(Enum):
-    """RESERVED: the joiner has a member, which the group does not list; COPYING: it is listed, and learns;
-    PROMOTING: it is in sync, and pending is locked for its promotion; LEAVING: a voter is announced as about to
-    be removed."""
+    """BEFORE: the move is asked for once the links are cut; RESERVED: the joiner has a member, which the group
+    does not list; COPYING: it is listed, and learns; PROMOTING: it is in sync, and pending is locked for its
+    promotion; LEAVING: a voter is announced as about to be removed."""
 
     AT_REST = "AT_REST"
+    BEFORE = "BEFORE"
     RESERVED = "RESERVED"
     COPYING = "COPYING"
     PROMOTING = "PROMOTING"
@@ -94,6 +95,9 @@ KINDS = (
     Kind("server_from_metastore", _both(Role.SERVER, Role.STORES)),
     Kind("two_halves", _both(Role.SMALLER_HALF, Role.LARGER_HALF)),
     Kind("flapping_leader", _both(Role.LEADER, Role.FOLLOWERS), flapping=True),
+    Kind("joiner_from_leader_before", _both(Role.JOINER, Role.LEADER), Moment.BEFORE),
+    Kind("leader_from_metastore_before", _both(Role.LEADER, Role.STORES), Moment.BEFORE),
+    Kind("server_from_metastore_before", _both(Role.SERVER, Role.STORES), Moment.BEFORE),
     Kind("metastore_member_stopped", stopped=Role.STORE_FOLLOWER),
     Kind("metastore_leader_stopped", stopped=Role.STORE_LEADER),
     Kind("metastore_stopped", stopped=Role.STORES),

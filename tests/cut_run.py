@@ -40,7 +40,10 @@ SETTLED_S = 30.0
 CONVERGENCE_S = 180.0
 """For what was named."""
 STAGE_S = 90.0
-SHORTEST_S, LONGEST_S = 5.0, 12.0
+CUT_S = (5.0, 12.0)
+"""Longer than a node's lease, at least."""
+OPERATION_S = 4.0
+"""Some cuts last longer than a client waits: outcomes are unknown then."""
 FLAP_S = 1.0
 WELL_S = 1.0
 """Of load before the cut, and after all is well."""
@@ -92,13 +95,16 @@ class Place:
 
 
 class CutRun:
-    """``seed``: of how long cuts take, of who joins or leaves, and of the load. Histories that are not
-    linearizable are left in ``directory``."""
+    """``seed``: of how long cuts take, between the two ends of ``cut_s``, of who joins or leaves, and of the
+    load. Histories that are not linearizable are left in ``directory``."""
 
-    def __init__(self, whole: CutInstallation, seed: int, directory: Path) -> None:
+    def __init__(
+        self, whole: CutInstallation, seed: int, directory: Path, cut_s: tuple[float, float] = CUT_S
+    ) -> None:
         self._whole = whole
         self._seed = seed
         self._directory = directory
+        self._cut_s = cut_s
         self._chooser = random.Random(seed)
         (zone,) = whole.get("/api/v1/zones")["zones"]
         self._zone_id = ZoneId(zone["zone_id"])
@@ -108,17 +114,22 @@ class CutRun:
         """Raises AssertionError when clients or users were told what may not be."""
         self._cases += 1
         prefix = f"{self._seed}-{self._cases}-{kind.name}-"
-        moved, cut_s = self._chooser.choice(NODES), self._chooser.uniform(SHORTEST_S, LONGEST_S)
-        joins = kind.moment in (Moment.RESERVED, Moment.COPYING, Moment.PROMOTING)
+        moved, cut_s = self._chooser.choice(NODES), self._chooser.uniform(*self._cut_s)
         leaves = kind.moment is Moment.LEAVING
-        await asyncio.to_thread(self._execute, without(moved) if joins else WITH_ALL)
-        async with load([self._whole.url], ZONE, self._seed, clients=CLIENTS, prefix=prefix) as running:
+        joins = kind.moment not in (Moment.LEAVING, Moment.AT_REST)
+        await asyncio.to_thread(self._whole.execute, without(moved) if joins else WITH_ALL, CONVERGENCE_S)
+        target = without(moved) if leaves else WITH_ALL
+        url = self._whole.url
+        async with load(
+            [url], ZONE, self._seed, clients=CLIENTS, prefix=prefix, limit_s=OPERATION_S
+        ) as running:
             await asyncio.sleep(WELL_S)
             if kind.slow:
                 await asyncio.to_thread(self._whole.networks.slow, moved, rate=SLOW_RATE)
             leading = await asyncio.to_thread(self._whole.metastore_leader)
-            place = await self._moment(kind.moment, without(moved) if leaves else WITH_ALL, moved)
-            await self._cut(kind, _roles(place, moved, leading), cut_s)
+            place = await self._moment(kind.moment, target, moved)
+            asked = target if kind.moment is Moment.BEFORE else ""
+            await self._cut(kind, _roles(place, moved, leading), cut_s, asked)
             wanted = frozenset(NODES) - ({moved} if leaves else frozenset())
             converged_s, named = await self._converge(wanted, prefix)
             await asyncio.sleep(WELL_S)
@@ -129,11 +140,8 @@ class CutRun:
         operations = len(running.recorder.operations)
         return Outcome(kind, cut_s, converged_s, named, operations, puts, unknown)
 
-    def _execute(self, statement: str) -> None:
-        self._whole.execute(statement, CONVERGENCE_S)
-
     async def _moment(self, moment: Moment, statement: str, moved: str) -> Place:
-        if moment is Moment.AT_REST:
+        if moment in (Moment.AT_REST, Moment.BEFORE):
             (first, *_) = await asyncio.to_thread(self._whole.partitions, ZONE)
             return Place(0, first["leader"], frozenset(first["stable"]["peers"]))
         async with _mirrored(self._whole) as mirrors:
@@ -152,7 +160,8 @@ class CutRun:
             async with asyncio.timeout(STAGE_S):
                 return await seen
 
-    async def _cut(self, kind: Kind, roles: dict[Role, tuple[str, ...]], cut_s: float) -> None:
+    async def _cut(self, kind: Kind, roles: dict[Role, tuple[str, ...]], cut_s: float, asked: str) -> None:
+        """``asked``: the statement that is run once the links are cut."""
         networks, ends = self._whole.networks, time.monotonic() + cut_s
 
         def cut() -> None:
@@ -173,6 +182,8 @@ class CutRun:
             await asyncio.to_thread(networks.heal)
             await asyncio.sleep(FLAP_S)
         await asyncio.to_thread(cut)
+        if asked:
+            await asyncio.to_thread(self._whole.sql, asked)
         await asyncio.sleep(max(ends - time.monotonic(), 0))
         await asyncio.to_thread(networks.heal)
 
@@ -228,6 +239,7 @@ def _place(moment: Moment, view: PartitionView, locked: bool, moved: str) -> Pla
     learns = member is not None and member.role is MemberRole.LEARNER
     has_come = {
         Moment.AT_REST: False,
+        Moment.BEFORE: False,
         Moment.RESERVED: record is not None and record.value.has_member and member is None,
         Moment.COPYING: configuration.stage is Stage.CATCHING_UP and learns,
         Moment.PROMOTING: locked and learns,

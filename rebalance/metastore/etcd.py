@@ -40,6 +40,9 @@ KEYS_PER_SLICE = 2_000
 """Translated without a pause for the event loop."""
 RECONNECT_DELAY_S = 0.1
 RECONNECT = Backoff(RECONNECT_DELAY_S, 1.0)
+REQUIRE_LEADER = (("hasleader", "true"),)
+"""A member that has known of no leader for some elections ends such a stream; else it would stay silent for as
+long as the member is cut off from the others, while these go on without it."""
 RETRYABLE = frozenset(
     (
         rpc.StatusCode.UNAVAILABLE,
@@ -229,7 +232,7 @@ class EtcdMetastore:
             await closing.wait()
 
         endpoint, channel = self._connection()
-        call = rpc.WatchStub(channel).Watch(requests())
+        call = rpc.WatchStub(channel).Watch(requests(), metadata=REQUIRE_LEADER)
         try:
             async for reply in call:
                 if reply.compact_revision:

@@ -13,19 +13,21 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.cut_installation import CutInstallation, cut_installation
+from tests.cut_installation import STORES, CutInstallation, cut_installation
 from tests.cut_kinds import KINDS
 from tests.cut_networks import missing
-from tests.cut_run import CutRun, Outcome, prepare
+from tests.cut_run import CONVERGENCE_S, WITH_ALL, CutRun, Outcome, prepare, without
 
 pytestmark = pytest.mark.timeout(900)
 
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 SOAK_S = float(os.environ.get("SOAK_CUTS_S", "600"))
+SHORT_S = (5.0, 6.0)
+ONWARD_S = 60.0
+"""For a move, an election of the metastore's, and what its clients take to find the new leader."""
 SLICE = (
     "leader_from_followers",
     "two_halves",
-    "metastore_leader_from_followers",
     "joiner_from_leader_while_copying",
     "metastore_stopped_while_leaving",
 )
@@ -41,23 +43,36 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutInstallation]
         yield started
 
 
-@pytest.fixture
-def run(whole: CutInstallation, tmp_path: Path) -> CutRun:
-    return CutRun(whole, SEED, tmp_path)
-
-
-async def test_a_slice_of_cuts(run: CutRun) -> None:
+async def test_a_slice_of_cuts(whole: CutInstallation, tmp_path: Path) -> None:
     """No acknowledged put of a STRONG_CONSISTENCY zone is lost, histories are linearizable, and 30 s after the
     cut's end everything is well or names its cause."""
-    await strike(run, SLICE)
+    await strike(CutRun(whole, SEED, tmp_path, SHORT_S), SLICE)
+
+
+@pytest.mark.parametrize(
+    "store", [STORES[0], *(pytest.param(each, marks=pytest.mark.soak) for each in STORES[1:])]
+)
+def test_a_move_goes_on_while_a_member_of_the_metastore_is_cut_off(whole: CutInstallation, store: str) -> None:
+    """From the two others only: every process reaches it, and those that watch there are sent on when it has
+    known of no leader for a while."""
+    whole.execute(WITH_ALL, CONVERGENCE_S)
+    for other in STORES:
+        if other != store:
+            whole.networks.cut(store, other)
+    begun = time.monotonic()
+    try:
+        whole.execute(without("n3"), ONWARD_S)
+    finally:
+        whole.networks.heal()
+    print(f"{store}: {time.monotonic() - begun:.1f} s")
 
 
 @pytest.mark.soak
-async def test_every_kind_of_cut(run: CutRun) -> None:
+async def test_every_kind_of_cut(whole: CutInstallation, tmp_path: Path) -> None:
     """As above, every kind, again and again until the time is over."""
-    names = [kind.name for kind in KINDS]
+    run, chooser = CutRun(whole, SEED, tmp_path), random.Random(SEED)
+    names = os.environ["SOAK_CUTS"].split(",") if "SOAK_CUTS" in os.environ else list(BY_NAME)
     begun = time.monotonic()
-    chooser = random.Random(SEED)
     outcomes: list[Outcome] = []
     while not outcomes or time.monotonic() - begun < SOAK_S:
         chooser.shuffle(names)

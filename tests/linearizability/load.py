@@ -12,6 +12,7 @@ from enum import Enum
 
 from app.client.errors import ReadTimedOutError, ServersUnavailableError
 from app.client.zone_client import Mode, ZoneClient
+from rebalance.groups.router import TIME_LIMIT_S
 from rebalance.ports.groups import OutcomeUnknownError
 from tests.linearizability.history import Action, Recorder
 from tests.linearizability.lossy_network import LossyNetwork, LossyRouting
@@ -53,10 +54,12 @@ class Figures:
 
 
 class Load:
-    """Clients of every way, all of one recorder. ``errors``: what no client may ever be told. ``prefix`` is that
-    of every key: nobody may have put one before."""
+    """Clients of every way, all of one recorder. ``errors``: what no client may ever be told. ``prefix`` is
+    that of every key: nobody may have put one before. Their puts and gets take ``limit_s`` at most."""
 
-    def __init__(self, urls: Sequence[str], zone: str, seed: int, prefix: str = "") -> None:
+    def __init__(
+        self, urls: Sequence[str], zone: str, seed: int, prefix: str = "", limit_s: float = TIME_LIMIT_S
+    ) -> None:
         self.recorder = Recorder()
         self.figures = {way: Figures() for way in Way}
         self.network = LossyNetwork(seed)
@@ -65,9 +68,9 @@ class Load:
         self._seed = seed
         self._prefix = prefix
         self._clients = {
-            Way.DIRECT: ZoneClient(urls),
-            Way.ROUTED: ZoneClient(urls, mode=Mode.ROUTED),
-            Way.LOSSY: ZoneClient(urls, transport=LossyRouting(self.network)),
+            Way.DIRECT: ZoneClient(urls, time_limit_s=limit_s),
+            Way.ROUTED: ZoneClient(urls, mode=Mode.ROUTED, time_limit_s=limit_s),
+            Way.LOSSY: ZoneClient(urls, time_limit_s=limit_s, transport=LossyRouting(self.network)),
         }
         self._once: list[str] = []
 
@@ -133,10 +136,16 @@ class Load:
 
 @asynccontextmanager
 async def load(
-    urls: Sequence[str], zone: str, seed: int, *, clients: Mapping[Way, int] = CLIENTS, prefix: str = ""
+    urls: Sequence[str],
+    zone: str,
+    seed: int,
+    *,
+    clients: Mapping[Way, int] = CLIENTS,
+    prefix: str = "",
+    limit_s: float = TIME_LIMIT_S,
 ) -> AsyncIterator[Load]:
     """So many ``clients`` work for the length of the block."""
-    running = Load(urls, zone, seed, prefix)
+    running = Load(urls, zone, seed, prefix, limit_s)
     tasks = [
         asyncio.create_task(running.run_client(number, way))
         for number, way in enumerate([way for way, count in clients.items() for _ in range(count)])

@@ -51,10 +51,19 @@ class CutInstallation(Installation):
         self.sites.start_service(
             SERVER, "serve", {**options, **served, "data-dir": self._data_dir(SERVER)}, "--migrate"
         )
-        self.sites.start_service(CONTROLLER, "controller", {**options, "data-dir": self._data_dir(CONTROLLER)})
-        self.sites.start(*NODES, attributes=ATTRIBUTES)
+        self.start_controller()
+        self.start_nodes(*NODES)
         wait_for("nodes", self.is_whole)
         return time.monotonic() - begun
+
+    def start_controller(self, environment: Mapping[str, str] | None = None) -> None:
+        """``environment``: of this process alone."""
+        options = {"metastore": self.sites.endpoint, "data-dir": self._data_dir(CONTROLLER)}
+        self.sites.start_service(CONTROLLER, "controller", options, environment=environment)
+
+    def start_nodes(self, *names: str) -> None:
+        """Also those that were killed, on their data."""
+        self.sites.start(*names, attributes=ATTRIBUTES)
 
     def stop(self) -> int:
         self.networks.heal()

@@ -76,10 +76,18 @@ class CutNodes:
             }
             self.start_service(name, "node", options)
 
-    def start_service(self, site: str, command: str, options: Mapping[str, str], *flags: str) -> None:
-        """``zonectl command`` there."""
+    def start_service(
+        self,
+        site: str,
+        command: str,
+        options: Mapping[str, str],
+        *flags: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """``zonectl command`` there. ``environment``: of this process alone."""
         parts = (part for key, value in options.items() for part in (f"--{key}", value))
-        self._spawn(site, zonectl(command, *flags, *parts), self._environment)
+        own = {**self._environment, **(environment or {})}
+        self._spawn(site, zonectl(command, *flags, *parts), own)
 
     def data_dir(self, name: str) -> Path:
         return self._directory / name

@@ -1,0 +1,253 @@
+"""A HIGH_AVAILABILITY zone whose majority nobody hears, or whose agents stand still, is founded anew, and then
+the old group acknowledges nothing any more; a STRONG_CONSISTENCY zone beside it notices nothing. Whole
+processes, each at a site of its own: H1 to H5 of ``rebalance/tech-notes/isolation.md``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.cut_installation import CONTROLLER, NODES, CutInstallation, cut_installation
+from tests.cut_networks import missing
+from tests.e2e.installation import wait_for
+from tests.fenced_trial import (
+    ENVIRONMENT,
+    FENCE_S,
+    LEASE_S,
+    RESET_S,
+    STOPPED_S,
+    Losses,
+    Strike,
+    Trial,
+    create_zones,
+    strike,
+    trial,
+)
+from tests.shifted_clock import ShiftedClock
+from tests.shifted_clock import missing as no_shifted_clock
+
+pytestmark = pytest.mark.timeout(600)
+
+LOST, SURVIVOR = NODES[:2], NODES[2]
+ON_S = 2.0
+"""So long the new group goes on before the old one's members are heard again."""
+OUTAGE_S, LONG_OUTAGE_S = 15.0, 60.0
+LONGEST_PAUSE_S = 10.0
+"""In which no put of a zone is acknowledged though a majority of it is well: an election, on a busy machine."""
+ABSENT_S = 4.0
+"""Longer than a lease, and shorter than a lease and the time of resets."""
+HOUR_S = 3_600
+BEFORE_RESET_S = 20
+"""The time of resets before somebody makes it shorter."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutInstallation]:
+    if reason := missing():
+        pytest.skip(reason)
+    with cut_installation(tmp_path_factory.mktemp("fenced"), ENVIRONMENT) as started:
+        create_zones(started)
+        yield started
+
+
+def separate(whole: CutInstallation) -> None:
+    """The survivor hears of the others' puts no more."""
+    for node in LOST:
+        whole.networks.cut(node, SURVIVOR)
+
+
+async def founded_anew(running: Trial, blow: Strike, generation: int) -> tuple[int, dict[str, str]]:
+    """When; and what the survivor's copy had when nobody could put any more. The STRONG_CONSISTENCY zone takes
+    puts on the lost nodes all the time."""
+    url = (await asyncio.to_thread(running.open.urls))[SURVIVOR]
+    await asyncio.sleep(max(0.0, FENCE_S + STOPPED_S - blow.seconds_to(time.monotonic_ns())))
+    survivor = await running.open.data(url, serializable=True)
+    founded = await running.founded_anew(generation)
+    await running.open.answers(SURVIVOR)
+    await running.strong.answers(*LOST)
+    await asyncio.sleep(ON_S)
+    return founded, survivor
+
+
+async def judged(running: Trial, blow: Strike, founded: int, generation: int, had: dict[str, str]) -> Losses:
+    await running.all_well()
+    await running.strong_is_untouched()
+    figures = await running.losses(blow, founded, generation, had)
+    print(figures, flush=True)
+    return figures
+
+
+@pytest.mark.parametrize(
+    "is_apart", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["connected", "apart"]
+)
+async def test_a_majority_is_cut_from_the_metastore(whole: CutInstallation, is_apart: bool) -> None:
+    """H1, H5: its clients reach it still. Apart: it goes on without the survivor, so puts are lost."""
+    async with trial(whole) as running:
+        generation = await running.generation()
+
+        def blow() -> None:
+            whole.cut_from_metastore(*LOST)
+            if is_apart:
+                separate(whole)
+
+        struck = strike(blow)
+        founded, had = await founded_anew(running, struck, generation)
+        await asyncio.to_thread(whole.networks.heal)
+        await judged(running, struck, founded, generation, had)
+
+
+@pytest.mark.parametrize(
+    "is_apart", [pytest.param(False, marks=pytest.mark.soak), True], ids=["connected", "apart"]
+)
+async def test_a_majority_loses_its_agents(whole: CutInstallation, is_apart: bool) -> None:
+    """H3, H5: they stand still (SIGSTOP), and their members' processes do not."""
+    async with trial(whole) as running:
+        generation = await running.generation()
+        with ExitStack() as stack:
+            struck = strike(lambda: stack.enter_context(whole.frozen_agents(*LOST)))
+            if is_apart:
+                await asyncio.to_thread(separate, whole)
+            founded, had = await founded_anew(running, struck, generation)
+            await asyncio.to_thread(whole.networks.heal)
+        await judged(running, struck, founded, generation, had)
+
+
+@pytest.mark.parametrize("outage_s", [OUTAGE_S, pytest.param(LONG_OUTAGE_S, marks=pytest.mark.soak)])
+async def test_the_metastore_is_stopped(whole: CutInstallation, outage_s: float) -> None:
+    """H4: no member of any zone stops, puts go on, and nothing is founded anew, neither then nor afterwards."""
+    async with trial(whole) as running:
+        generation, before = await running.generation(), running.open.pids()
+        begun = time.monotonic_ns()
+        with ExitStack() as stack:
+            whole.stop_metastore()
+            stack.callback(whole.start_metastore)
+            await running.stays(generation, outage_s)
+            pauses_s = longest_pauses_s(running, begun)
+            assert running.open.pids() == before
+        begun = time.monotonic_ns()
+        await running.all_well()
+        await running.stays(generation, LEASE_S + RESET_S)
+        await running.both_answer()
+        pauses_s += longest_pauses_s(running, begun)
+        assert max(pauses_s) < LONGEST_PAUSE_S
+        assert running.open.pids() == before
+        assert not await running.open.missing(running.open.puts.acknowledged)
+        await running.strong_is_untouched()
+    longest = ", ".join(f"{pause_s:.2f}" for pause_s in pauses_s)
+    print(f"the metastore was away for {outage_s} s: longest pauses {longest} s", flush=True)
+
+
+def longest_pauses_s(running: Trial, since: int) -> list[float]:
+    return [side.longest_pause_s(since) for side in (running.open, running.strong)]
+
+
+@pytest.mark.soak
+async def test_a_majority_dies_while_the_metastore_is_stopped(whole: CutInstallation) -> None:
+    """H1: what was not seen does not count. The reset comes a lease and the time of resets after the return."""
+    async with trial(whole) as running:
+        generation = await running.generation()
+        whole.stop_metastore()
+        whole.sites.kill(*LOST)
+        await asyncio.sleep(2 * RESET_S)
+        back = time.monotonic_ns()
+        whole.start_metastore()
+        founded = await running.founded_anew(generation)
+        waited_s = Strike(back, back).seconds_to(founded)
+        assert waited_s >= LEASE_S + RESET_S
+        whole.start_nodes(*LOST)
+        await running.all_well()
+        assert not await running.strong.missing(running.strong.puts.acknowledged)
+    print(f"founded anew {waited_s:.2f} s after the metastore's start", flush=True)
+
+
+@pytest.mark.skipif(no_shifted_clock() != "", reason=no_shifted_clock())
+@pytest.mark.parametrize("hour_s", [HOUR_S, pytest.param(-HOUR_S, marks=pytest.mark.soak)])
+async def test_the_wall_clock_of_the_controller_jumps(
+    whole: CutInstallation, hour_s: int, tmp_path: Path
+) -> None:
+    """H1: no reset comes of it, neither while a majority lives nor while it is absent for some seconds, and one
+    that is due comes, and not early."""
+    clock = ShiftedClock(tmp_path)
+    whole.sites.kill(CONTROLLER)
+    whole.start_controller(clock.environment)
+    try:
+        async with trial(whole) as running:
+            generation = await running.generation()
+            clock.jump(hour_s)
+            await running.stays(generation, RESET_S)
+            with whole.frozen_agents(*LOST):
+                await running.stays(generation, ABSENT_S - 1)
+                clock.jump(0)
+                await running.stays(generation, 1)
+            await running.all_well()
+            await running.stays(generation, RESET_S)
+            blow = strike(lambda: whole.sites.kill(*LOST))
+            await asyncio.to_thread(wait_for, "the loss", lambda: bool(running.open.cause()))
+            clock.jump(hour_s)
+            founded = await running.founded_anew(generation)
+            assert blow.seconds_to(founded) >= RESET_S
+            told_s = abs(wall_s(whole.sites.log(CONTROLLER)) - time.time() - hour_s)
+            assert told_s < HOUR_S / 2, "the controller's clock has not jumped"
+            whole.start_nodes(*LOST)
+            await running.all_well()
+            assert not await running.strong.missing(running.strong.puts.acknowledged)
+    finally:
+        whole.sites.kill(CONTROLLER)
+        whole.start_controller()
+    print(f"clock {hour_s:+} s: founded anew {blow.seconds_to(founded):.2f} s after the loss", flush=True)
+
+
+def wall_s(log: Path) -> float:
+    """The wall clock of who wrote the last line of ``log``, when it did."""
+    lines = [line for line in log.read_text().splitlines() if line.startswith("{")]
+    return datetime.fromisoformat(str(json.loads(lines[-1])["timestamp"])).timestamp()
+
+
+def test_a_time_of_resets_that_nodes_cannot_keep_to(whole: CutInstallation) -> None:
+    """H2: refused, with what would be accepted and why."""
+    for seconds in (0, RESET_S - 1):
+        done = whole.zonectl("rebalance", "limits", "--ha-reset", str(seconds))
+        assert done.returncode != 0
+        said = f"ha_reset_s takes whole seconds from {RESET_S} on, or null for the default, not {seconds}"
+        assert said in " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.mark.soak
+async def test_a_shorter_time_of_resets_waits_for_who_has_not_heard_of_it(whole: CutInstallation) -> None:
+    """H2: a voter's node that is cut off keeps to the fence that it has published."""
+    first, second = LOST
+    async with trial(whole) as running:
+        generation = await running.generation()
+        await asyncio.to_thread(set_reset_s, whole, BEFORE_RESET_S)
+        blow = strike(lambda: whole.cut_from_metastore(first))
+        told = await asyncio.to_thread(whole.zonectl, "rebalance", "limits", "--ha-reset", str(RESET_S))
+        assert told.returncode == 0, told.stderr
+        await asyncio.to_thread(wait_for, "the others", lambda: behind(whole) <= {first})
+        later = strike(lambda: whole.cut_from_metastore(second))
+        founded = await running.founded_anew(generation)
+        assert blow.seconds_to(founded) >= BEFORE_RESET_S
+        await running.open.answers(SURVIVOR)
+        await asyncio.to_thread(whole.networks.heal)
+        await running.all_well()
+        await asyncio.to_thread(wait_for, "every node", lambda: not behind(whole))
+        await running.strong_is_untouched()
+    print(f"founded anew {blow.seconds_to(founded):.2f} s after the one, {later.seconds_to(founded):.2f} s")
+
+
+def set_reset_s(whole: CutInstallation, seconds: int) -> None:
+    """Returns once every node has published that it keeps to it."""
+    done = whole.zonectl("rebalance", "limits", "--ha-reset", str(seconds))
+    assert done.returncode == 0, done.stderr
+    wait_for("every node", lambda: not behind(whole))
+
+
+def behind(whole: CutInstallation) -> set[str]:
+    """Living nodes that keep to no time as short as the limits'."""
+    return set(whole.get("/api/v1/rebalance/limits")["ha_reset_waits_for"])

@@ -139,6 +139,11 @@ class Settings(BaseSettings):
         description="members check membership steps as etcd does, which takes up to 5 s a step; false: this "
         "node asks the members before each step instead",
     )
+    node_trust_refusals: bool = Field(
+        True,
+        description="members of HIGH_AVAILABILITY zones run on while a majority of the metastore's members "
+        "refuses connections or has no leader; false where proxies or firewalls answer for members",
+    )
     node_lease_s: int = Field(5, ge=2, description="a node that is silent this long counts as down, seconds")
 
     @property

@@ -10,6 +10,7 @@ from catalog.core.zone import DEFAULT_ENGINE, Node
 from rebalance.core.keys import Keyspace
 from rebalance.nodes.engine_hosts import EngineHosts
 from rebalance.ports.engines import ENTRY_POINTS, EngineFactory, EngineRoom
+from rebalance.ports.fence import MemberGuard
 from rebalance.ports.groups import GroupHost
 from rebalance.ports.metastore import Metastore
 
@@ -30,7 +31,12 @@ def own_ports(node: Node, ports: range, engine: str) -> range:
 
 
 def with_engines(
-    node: Node, settings: Settings, default: GroupHost, metastore: Metastore, keyspace: Keyspace
+    node: Node,
+    settings: Settings,
+    default: GroupHost,
+    metastore: Metastore,
+    keyspace: Keyspace,
+    guard: MemberGuard,
 ) -> GroupHost:
     """``default`` alone where no profile names another engine. Raises ValueError when one is not installed, or
     when members of one are here that no profile names."""
@@ -49,6 +55,7 @@ def with_engines(
             own_ports(node, member_ports(settings), name),
             settings.node_host,
             settings.node_member_limit,
+            guard,
         )
         factory = _factory(name)
         room.data_dir.mkdir(parents=True, exist_ok=True)

@@ -18,8 +18,11 @@ from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.safe_time import SafeTimeWriter
 from rebalance.hosting.background import Background
 from rebalance.hosting.etcd_binary import choose, dotted
+from rebalance.hosting.watchdog import Watchdog, boottime_ns
+from rebalance.metastore.majority import EtcdMajority
 from rebalance.nodes.agent import NodeAgent
 from rebalance.nodes.failure_report import FAILURES_PERIOD_S
+from rebalance.nodes.node_fence import NodeFence
 
 
 async def run_node(settings: Settings) -> None:
@@ -31,6 +34,11 @@ async def run_node(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         metastore = open_metastore(settings, stack)
         etcd = choose(settings.data_dir, settings.etcd)
+        majority = EtcdMajority(metastore, tls=settings.tls if settings.metastore_tls else None)
+        fence = NodeFence(
+            *(settings.node_lease_s, Watchdog(), boottime_ns),
+            probe=majority if settings.node_trust_refusals else None,
+        )
         tuning = EtcdTuning(
             quota_bytes=settings.node_member_quota_mb << 20,
             strict_steps=settings.node_strict_steps,
@@ -44,13 +52,14 @@ async def run_node(settings: Settings) -> None:
             member_limit=settings.node_member_limit,
             tuning=tuning,
             background=background,
+            guard=fence,
         )
         keyspace = Keyspace(settings.metastore_prefix)
         agent = NodeAgent(
             node,
             metastore,
             keyspace,
-            with_engines(node, settings, host, metastore, keyspace),
+            with_engines(node, settings, host, metastore, keyspace, fence),
             settings.data_dir,
             mirrors=EtcdMirrorHost(
                 host.mirror_places(),
@@ -65,5 +74,6 @@ async def run_node(settings: Settings) -> None:
             background=background,
             etcd=dotted(etcd.version),
             start_without_metastore=settings.node_start_without_metastore,
+            fence=fence,
         )
         await agent.run()

@@ -196,6 +196,14 @@ def node(
             help="Start members of STRONG_CONSISTENCY zones while the metastore is silent.",
         ),
     ] = False,
+    trust_refusals: Annotated[
+        bool,
+        typer.Option(
+            "--trust-refusals/--no-trust-refusals",
+            envvar="ZONEKEEPER_NODE_TRUST_REFUSALS",
+            help="Count refused connections to the metastore as its outage; not behind proxies.",
+        ),
+    ] = True,
     metastore: MetastoreOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
@@ -225,6 +233,7 @@ def node(
         node_weight=weight,
         node_failure_domain=failure_domain,
         node_start_without_metastore=start_without_metastore,
+        node_trust_refusals=trust_refusals,
         metastore=metastore,
         data_dir=data_dir,
     )

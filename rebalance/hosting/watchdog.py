@@ -27,7 +27,7 @@ from rebalance.ports.fence import WatchLostError
 
 log = structlog.get_logger(__name__)
 
-GUARD_S = 5.0
+GUARD_S = 8.0
 HANGS_S = 3.0
 LOOK_S = 0.2
 STEADY_S = 10.0
@@ -50,13 +50,15 @@ class _Guarded:
 
 @dataclass(slots=True)
 class _Dog:
-    """A watchdog's process. ``sent`` and ``obeyed`` count lines; ``behind_since``: of the event loop's clock,
+    """A watchdog's process. ``sent`` and ``obeyed`` count lines, of which the first
+    ``handed_over`` bring it to where the one before was; ``behind_since``: of the event loop's clock,
     since when something is not obeyed."""
 
     process: subprocess.Popen[bytes]
     started_at: float
     sent: int = 0
     obeyed: int = 0
+    handed_over: int = 0
     behind_since: float = 0.0
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     obeys: asyncio.Event = field(default_factory=asyncio.Event)
@@ -80,7 +82,8 @@ class Watchdog:
 
     @property
     def is_watching(self) -> bool:
-        return self._dog is not None and not self._dog.ended.is_set()
+        """Whether a process keeps the deadline of everything that is guarded."""
+        return self._is_covered and self._dog is not None and not self._dog.ended.is_set()
 
     def listen(self, killed: Callable[[tuple[int, ...]], None]) -> None:
         self._killed = killed
@@ -128,7 +131,7 @@ class Watchdog:
         stand_in = asyncio.create_task(self._stand_in(), name="stand-in of the watchdog")
         try:
             while True:
-                if not self.is_watching:
+                if self._dog is None:
                     await self._replace()
                 await self._watched()
         finally:
@@ -166,9 +169,10 @@ class Watchdog:
         self._send(f"until {self._deadline_ns}")
         for pid in self._guarded:
             self._send_guard(pid)
+        dog.handed_over = dog.sent
 
     async def _replace(self) -> None:
-        """Starts one and waits until it has taken everything over; after a pause where the last one ended."""
+        """After a pause where the last one ended soon."""
         if self._again.has_failed:
             await asyncio.sleep(self._again.delay_s(0.0))
         self._again = self._again.failed()
@@ -176,14 +180,6 @@ class Watchdog:
             self._start()
         except OSError as error:
             log.error("no watchdog", error=str(error))
-            return
-        dog = self._dog
-        with suppress(TimeoutError):
-            async with asyncio.timeout(GUARD_S):
-                await self._obeyed()
-        if dog is not None and dog is self._dog and dog.obeyed and not dog.ended.is_set():
-            self._is_covered, self._kept_ns = True, self._deadline_ns
-            log.info("watchdog started", pid=dog.process.pid, guarded=len(self._guarded))
 
     async def _watched(self) -> None:
         """Returns when the watchdog has ended, or has hung and was killed."""
@@ -207,7 +203,7 @@ class Watchdog:
 
     def _drop(self, dog: _Dog) -> None:
         asyncio.get_running_loop().remove_reader(_output(dog))
-        dog.ended.set()
+        self._note_end(dog)
         dog.process.kill()
         code = dog.process.wait()
         _close(dog)
@@ -274,8 +270,14 @@ class Watchdog:
                 dog.obeyed = int(numbers[0])
                 dog.behind_since = asyncio.get_running_loop().time()
                 dog.obeys.set()
+                self._note_takeover(dog)
             elif word == b"killed":
                 self._on_killed(tuple(map(int, numbers)))
+
+    def _note_takeover(self, dog: _Dog) -> None:
+        if not self._is_covered and dog is self._dog and dog.obeyed >= dog.handed_over:
+            self._is_covered, self._kept_ns = True, self._deadline_ns
+            log.info("watchdog started", pid=dog.process.pid, guarded=len(self._guarded))
 
     def _on_killed(self, pids: tuple[int, ...]) -> None:
         for pid in pids:

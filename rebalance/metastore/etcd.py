@@ -186,6 +186,14 @@ class EtcdMetastore:
         full = [each for each in reply.errors if "NOSPACE" in each]
         return Condition(f"{reply.header.cluster_id:x}", "; ".join(full))
 
+    async def voters(self) -> tuple[tuple[str, ...], ...]:
+        """The client URLs that each voting member advertises; none of one that has never started."""
+        request = rpc.MemberListRequest(linearizable=True)
+        reply = await self._retried(
+            lambda channel, limit: rpc.ClusterStub(channel).MemberList(request, timeout=limit), small=True
+        )
+        return tuple(tuple(member.clientURLs) for member in reply.members if not member.isLearner)
+
     async def close(self) -> None:
         channels, self._channels = list(self._channels.values()), {}
         for channel in channels:

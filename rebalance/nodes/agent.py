@@ -44,6 +44,7 @@ from rebalance.nodes.member_duties import ACTED_S, MemberDuties
 from rebalance.nodes.member_starts import MemberStarts, StrongZones
 from rebalance.nodes.mirror_duties import MirrorDuties
 from rebalance.nodes.no_mirrors import NoMirrors
+from rebalance.nodes.node_fence import NodeFence
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.pace import Pace
 from rebalance.nodes.partition_view import Mirrors, PartitionView
@@ -92,7 +93,8 @@ class NodeAgent:
     is not; ``failures_period_s`` the same of what fails at groups that it leads. ``background`` None: a task
     that ends ends all. ``etcd``: version of what runs the members, as others are told; empty: not known.
     ``told``: whoever keeps the members and mirrors calls ``notice`` at each change of one.
-    ``start_without_metastore``: ``MemberStarts``.
+    ``start_without_metastore``: ``MemberStarts``. ``fence``: the one that ``host`` starts members under; None:
+    members of HIGH_AVAILABILITY zones run on unheard, and nothing is published of a fence.
     """
 
     def __init__(
@@ -114,6 +116,7 @@ class NodeAgent:
         etcd: str = "",
         told: bool = False,
         start_without_metastore: bool = False,
+        fence: NodeFence | None = None,
     ) -> None:
         self.node = node
         self.mirrors = Mirrors.over(metastore, keyspace)
@@ -128,8 +131,9 @@ class NodeAgent:
         self._queue = KeyedQueue[PartitionId](RETRY, random.Random(node.name))
         heard = HeardTime(lease_ttl_s)
         self._registration = Registration(
-            metastore, keyspace, node, data_dir, lease_ttl_s, incarnation, heard, etcd
+            *(metastore, keyspace, node, data_dir, lease_ttl_s, incarnation, heard, etcd, fence)
         )
+        self._fence = fence
         self._copies: MirrorHost = mirrors or NoMirrors()
         self._safe_times = safe_times
         self._report = TroubleReport(
@@ -166,6 +170,9 @@ class NodeAgent:
             *(node.name, metastore, keyspace, host, self._unreadable, self._strong_zones),
             without_metastore=start_without_metastore,
         )
+        if fence is not None:
+            fence.open(self._strong_zones, self._starts.clearance, self._look_at_held)
+            self._strong_zones.listen(fence.zones_changed)
         self._maps: MapReporter | None = None
         if map_period_s:
             spoken = self._registration.incarnation
@@ -192,6 +199,8 @@ class NodeAgent:
             await asyncio.gather(self._copies.close(), self._host.close())
             if self._safe_times is not None:
                 await self._safe_times.close()
+            if self._fence is not None:
+                await self._fence.close()
             await self._registration.withdraw()
             log.info("node stopped", node=self.node.name)
 
@@ -205,6 +214,10 @@ class NodeAgent:
                     tasks.create_task(kept, name=name)
 
                 keep("registration", self._registration.keep)
+                if self._fence is not None:
+                    keep("fence", self._fence.run)
+                if self._registration.fence_record is not None:
+                    keep("fence record", self._registration.fence_record.run)
                 keep("mirrors", mirrors.run)
                 self._epochs.listen(self._on_epoch)
                 keep("epoch", self._epochs.run)
@@ -280,7 +293,10 @@ class NodeAgent:
         return read(self._epochs.get(self._keyspace.epoch), EpochRecord.decode) or EpochRecord()
 
     def _on_limits(self, _changed: frozenset[str]) -> None:
-        found = read(self._limits_key.get(self._keyspace.limits), Limits.decode)
+        item = self._limits_key.get(self._keyspace.limits)
+        if self._registration.fence_record is not None:
+            self._registration.fence_record.on_limits(item)
+        found = read(item, Limits.decode)
         if isinstance(found, Unreadable):
             # What was known of attempts at copies goes on.
             self._unreadable.waits("limits", found)
@@ -299,6 +315,9 @@ class NodeAgent:
         else:
             self._unreadable.goes_on("epoch")
             self._registration.adopted(epoch.epoch, self._epochs.revision)
+        self._look_at_held()
+
+    def _look_at_held(self) -> None:
         for partition in self._held:
             self._queue.add(partition)
 

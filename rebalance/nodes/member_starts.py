@@ -19,7 +19,7 @@ import structlog
 from catalog.core.zone import ConsistencyMode, ZoneId, ZoneIntent
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.readable import Unreadable, read
+from rebalance.core.readable import Unreadable, read, unreadable_among
 from rebalance.core.records import GroupRecord, KeptRecord
 from rebalance.core.txn import Get, KeyValue, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -39,7 +39,8 @@ _FILE = "strong_zones.json"
 
 
 class StrongZones:
-    """Zones of STRONG_CONSISTENCY that the node has heard of, also in earlier runs. A zone keeps its mode."""
+    """Zones of STRONG_CONSISTENCY that the node has heard of, also in earlier runs. A zone keeps its mode. One
+    that is not among them may be of HIGH_AVAILABILITY: perhaps nothing was read of it yet."""
 
     def __init__(self, data_dir: Path, metastore: Metastore, keyspace: Keyspace) -> None:
         self._file = data_dir / _FILE
@@ -47,34 +48,53 @@ class StrongZones:
         self._intents = KeyspaceMirror(metastore, keyspace.intents)
         self._intents.listen(self._on_intents)
         self._known: frozenset[ZoneId] | None = None
+        self._is_noted = True
+        self._listeners: list[Callable[[], None]] = []
 
-    def __contains__(self, zone_id: ZoneId) -> bool:
-        if self._known is None:
-            self._known = self._read()
-        return zone_id in self._known
+    def __contains__(self, zone_id: object) -> bool:
+        return zone_id in self._noted()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Called after the zones have changed."""
+        self._listeners.append(listener)
 
     async def run(self) -> None:
         """Keeps them current until it is cancelled."""
         await self._intents.run()
 
+    def _noted(self) -> frozenset[ZoneId]:
+        if self._known is None:
+            self._known = self._read()
+        return self._known
+
     def _on_intents(self, _changed: frozenset[str]) -> None:
-        known = frozenset(
-            intent.zone.zone_id
-            for item in self._intents.below(self._keyspace.intents)
-            for intent in (read(item, ZoneIntent.decode),)
-            if intent is not None and not isinstance(intent, Unreadable)
-            if intent.zone.consistency_mode is ConsistencyMode.STRONG_CONSISTENCY
-        )
-        if known == self._known:
+        before, strong = self._noted(), set[ZoneId]()
+        for item in self._intents.below(self._keyspace.intents):
+            intent = read(item, ZoneIntent.decode)
+            if isinstance(intent, Unreadable):
+                # It is what it was: a zone keeps its mode.
+                strong |= {zone for zone in before if self._keyspace.intent(zone) == item.key}
+            elif intent.zone.consistency_mode is ConsistencyMode.STRONG_CONSISTENCY:
+                strong.add(intent.zone.zone_id)
+        known = frozenset(strong)
+        if known != before or not self._is_noted:
+            self._is_noted = self._note(known)
+        if known == before:
             return
+        self._known = known
+        for listener in self._listeners:
+            listener()
+
+    def _note(self, known: frozenset[ZoneId]) -> bool:
         draft = self._file.with_suffix(".draft")
         try:
             draft.write_text(json.dumps({"v": FORMAT, "zones": sorted(known)}))
             draft.replace(self._file)
-            self._known = known
         except OSError as error:
             # A full disk: members of zones that are not noted wait at the next start.
             log.warning("zones are not noted", error=str(error))
+            return False
+        return True
 
     def _read(self) -> frozenset[ZoneId]:
         """Nothing is known where the file is missing or damaged."""
@@ -118,7 +138,7 @@ class MemberStarts:
             async with asyncio.timeout(ASK_FIRST_S):
                 for index, partition in enumerate(partitions):
                     unasked = partitions[index:]
-                    if not await self._is_fenced(partition):
+                    if not await self._why_fenced(partition):
                         may_run.add(partition)
             unasked = ()
         except (TimeoutError, MetastoreError) as error:
@@ -130,24 +150,32 @@ class MemberStarts:
             *(self._host.restart(partition) for partition in partitions if partition in may_run)
         )
 
-    async def _is_fenced(self, partition: PartitionId) -> bool:
-        """Whether its group was given up while this node was away, or its copy is only kept."""
+    async def clearance(self, partition: PartitionId, generation: int) -> str:
+        """Why a member with data of ``generation`` must not run, as the metastore says now; empty: it may. A
+        key that cannot be read is no permission here. Raises MetastoreError."""
+        return await self._why_fenced(partition, generation)
+
+    async def _why_fenced(self, partition: PartitionId, generation: int | None = None) -> str:
+        """Whether its group was given up while this node was away, or its copy is only kept. ``generation``
+        None: that of the member, for which keys that cannot be read say nothing."""
         keys, kept = self._keyspace.partition(partition), self._keyspace.kept(partition, self._node)
         result = await self._metastore.commit(Txn((), (Get(keys.pending), Get(keys.group), Get(kept))))
         pending, group, copy = (result.only(index) for index in range(3))
         status = await self._host.status(partition)
         if status is None:
-            return False
+            return ""
+        if generation is not None:
+            records = (read(pending, Assignments.decode), read(group, GroupRecord.decode))
+            if (unreadable := unreadable_among(records)) is not None:
+                return f"FENCED: {unreadable.cause}"
         of_copy = self._known(partition, copy, KeptRecord.decode)
         if of_copy and is_kept(of_copy, status):
-            return True
-        return bool(
-            why_fenced(
-                self._node,
-                status.generation,
-                self._known(partition, pending, Assignments.decode),
-                self._known(partition, group, GroupRecord.decode),
-            )
+            return "FENCED: its copy is only kept"
+        return why_fenced(
+            self._node,
+            status.generation if generation is None else generation,
+            self._known(partition, pending, Assignments.decode),
+            self._known(partition, group, GroupRecord.decode),
         )
 
     def _known(self, partition: PartitionId, item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:

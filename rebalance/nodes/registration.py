@@ -24,7 +24,9 @@ from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Delete, KeyValue, Put, Txn, unchanged
 from rebalance.metastore.unreadable_log import UnreadableLog
+from rebalance.nodes.fence_record import FenceDraft, FencePublisher
 from rebalance.nodes.heard_time import HeardTime
+from rebalance.nodes.node_fence import NodeFence
 from rebalance.ports.metastore import LeaseLostError, Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -74,9 +76,11 @@ class Registration:
         incarnation: str = "",
         heard: HeardTime | None = None,
         etcd: str = "",
+        fence: NodeFence | None = None,
     ) -> None:
         """``incarnation``: of this start, never used before; empty: a random one. ``heard`` goes on with each
-        renewal of the lease. ``etcd``: version of what runs the node's members; empty: not known."""
+        renewal of the lease, and so does ``fence``, which is published with the entry. ``etcd``: version of
+        what runs the node's members; empty: not known."""
         self._metastore = metastore
         self._key = keyspace.node(node.name)
         self._node = node
@@ -91,6 +95,10 @@ class Registration:
         self.revision_floor = past.revision
         self.epoch = past.epoch
         self.incarnation = incarnation or uuid.uuid4().hex[:12]
+        self._fence = fence
+        self.fence_record: FencePublisher | None = None
+        if fence is not None:
+            self.fence_record = FencePublisher(node.name, self.incarnation, metastore, keyspace, fence)
 
     @property
     def lease(self) -> int:
@@ -135,11 +143,13 @@ class Registration:
         while True:
             await asyncio.sleep(pause_s)
             pause_s = self._ttl_s / 3
+            sent_ns = self._now_ns()
             try:
                 await self._metastore.keep_lease(self._lease)
                 found = await self._metastore.get(self._key)
                 if found is not None and self._is_ours(found):
                     self._heard.note(asyncio.get_running_loop().time())
+                    self._confirmed(sent_ns)
                     self._save()
                     self._unreadable.goes_on("registration")
                     continue
@@ -179,12 +189,24 @@ class Registration:
         record = NodeRecord(self._node, self.incarnation, os.getpid(), self._etcd, unknown)
         guard = (unchanged(self._key, found.mod_revision if found else 0),)
         put = Put(self._key, record.encode(), self._lease)
-        result = await self._metastore.commit(Txn(guard, (put,)))
+        draft = await self.fence_record.draft() if self.fence_record is not None else FenceDraft(0)
+        sent_ns = self._now_ns()
+        result = await self._metastore.commit(Txn((*guard, *draft.guards), (put, *draft.puts)))
         if not result.succeeded:
             raise MetastoreError("the node's entry changed while it was being written")
+        if self.fence_record is not None:
+            self.fence_record.published(draft)
+        self._confirmed(sent_ns)
         self.saw(result.revision)
         self._save()
         return None
+
+    def _now_ns(self) -> int:
+        return self._fence.now_ns() if self._fence is not None else 0
+
+    def _confirmed(self, sent_ns: int) -> None:
+        if self._fence is not None:
+            self._fence.confirmed(sent_ns)
 
     def saw(self, revision: int) -> None:
         """The metastore showed this revision; a lower one later means that it went back in time."""

@@ -7,9 +7,10 @@ Another engine is a ``GroupHost`` of its own, found by the entry point group ``z
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from rebalance.ports.fence import MemberGuard, NoGuard
 from rebalance.ports.groups import GroupHost
 
 ENTRY_POINTS = "zonekeeper.engines"
@@ -18,12 +19,14 @@ ENTRY_POINTS = "zonekeeper.engines"
 @dataclass(frozen=True, slots=True)
 class EngineRoom:
     """What a node gives one of its engines: a directory of its own, which exists; ports of its own, two a
-    member; the address that its members listen on; and the most members at once."""
+    member; the address that its members listen on; and the most members at once.
+    ``guard`` is asked before each start of a member, and told its process before that serves."""
 
     data_dir: Path
     ports: range
     host: str
     member_limit: int
+    guard: MemberGuard = field(default_factory=NoGuard)
 
 
 EngineFactory = Callable[[EngineRoom], GroupHost]

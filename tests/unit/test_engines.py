@@ -14,6 +14,7 @@ from catalog.core.zone import Node
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import GroupRecord, NodeRecord
 from rebalance.metastore.memory import MemoryMetastore
+from rebalance.ports.fence import NoGuard
 from rebalance.ports.groups import GroupHost
 
 PLAIN = Node("n1")
@@ -55,7 +56,7 @@ def test_members_of_an_engine_without_a_profile_are_not_forgotten(tmp_path: Path
     (tmp_path / "engines" / "acme").mkdir(parents=True)
     settings = Settings(data_dir=tmp_path, node_ports="20000-20099")
     with pytest.raises(ValueError, match="has members of acme, which no profile of this node names"):
-        with_engines(PLAIN, settings, cast(GroupHost, None), MemoryMetastore(), Keyspace())
+        with_engines(PLAIN, settings, cast(GroupHost, None), MemoryMetastore(), Keyspace(), NoGuard())
 
 
 @pytest.mark.parametrize("node", [PLAIN, BOTH])

@@ -16,7 +16,7 @@ from app.wait_causes import WaitCauses
 from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.clock import WallClock
-from rebalance.core.admission import Limits, move_of
+from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.change_lock import decode_lock
 from rebalance.core.data_nodes import DataNodes, replica_counts
@@ -342,7 +342,7 @@ class KeyspaceViews:
             given_up=given_up_of(given_up, trigger),
             unreadable=found.unreadable[0].cause if found.unreadable else "",
         )
-        return self._with_admission(partition, view), trigger
+        return self._waits.of_view(partition, view, self._mirror), trigger
 
     @staticmethod
     def _target(
@@ -365,15 +365,6 @@ class KeyspaceViews:
             processed=processed >= event_revision,
             recovered=processed > event_revision,
         )
-
-    def _with_admission(self, partition: PartitionId, view: PartitionView) -> PartitionView:
-        """A move that has not begun may be held back by limits."""
-        target, stable = view.target, view.stable
-        if view.processed or view.pending is not None or target is None or stable is None or stable == target:
-            return view
-        rooms = self._waits.rooms()
-        cause = rooms.cause(partition.zone_id, move_of(stable, target)) if rooms is not None else ""
-        return replace(view, admission=cause)
 
     def members(self, partition: PartitionId) -> dict[str, MemberRecord]:
         found = self._member_keys(self._keyspace.member(partition, ""))

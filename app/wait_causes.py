@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
+from app.reset_waits import reset_wait
 from catalog.core.zone import ZoneId
-from rebalance.core.admission import Limits, Loads, Rooms, load_of
+from rebalance.core.admission import Limits, Loads, Rooms, load_of, move_of
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.bandwidth import AdmissionRecord, buckets_of
-from rebalance.core.keys import Keyspace
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.move_status import PartitionView
 from rebalance.core.operation import Operation
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import NodeRecord
@@ -44,6 +46,18 @@ class WaitCauses:
             self._asked = value, now_ms
             self._rooms = self._rooms_of(Limits.of(item), now_ms)
         return self._rooms
+
+    def of_view(self, partition: PartitionId, view: PartitionView, keys: KeyspaceCopy) -> PartitionView:
+        """``view``, which was read from ``keys``, with what its move or its automatic reset waits for."""
+        wait = reset_wait(keys, self._keyspace, partition, view)
+        view = replace(view, reset_wait=wait) if wait else view
+        target, stable = view.target, view.stable
+        if view.processed or view.pending is not None or target is None or stable is None or stable == target:
+            return view
+        # A move that has not begun may be held back by limits.
+        rooms = self.rooms()
+        cause = rooms.cause(partition.zone_id, move_of(stable, target)) if rooms is not None else ""
+        return replace(view, admission=cause)
 
     def _rooms_of(self, limits: Limits, now_ms: int) -> Rooms | None:
         if not limits.holds(now_ms):

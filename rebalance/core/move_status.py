@@ -65,6 +65,8 @@ class PartitionView:
     kept: Mapping[str, KeptRecord] = field(default_factory=dict)
     """Copies of members that have left, by the name of their key: the node, and ``@`` with the generation
     where that was given up."""
+    reset_wait: str = ""
+    """What its automatic reset waits for, of a zone that helps itself; empty: nothing, or it has a majority."""
     unreadable: str = ""
     """Why nothing is decided about the partition: a key of it cannot be read. Here it is left out."""
 
@@ -206,7 +208,8 @@ def _no_majority(view: PartitionView, alive: frozenset[str]) -> MoveStatus | Non
     voters = committed_voters(view) | unseen_voters(view, alive)
     if len(voters) < 2 or len(voters & alive) >= majority(len(voters)):
         return None
-    return MoveStatus(MoveState.WAITING, f"{NO_MAJORITY}: {', '.join(sorted(voters - alive))}")
+    waits = f"; {view.reset_wait}" if view.reset_wait else ""
+    return MoveStatus(MoveState.WAITING, f"{NO_MAJORITY}: {', '.join(sorted(voters - alive))}{waits}")
 
 
 def _failed(view: PartitionView, wanted: frozenset[str]) -> MoveStatus | None:

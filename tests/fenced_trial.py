@@ -89,9 +89,14 @@ class Side:
         words = ("etcd", f"/members/{self.partition.zone_id}-{self.partition.partition}/")
         return frozenset(process.pid for process in self._whole.processes(*words))
 
-    def acknowledged(self, generations: range) -> list[Acknowledged]:
-        """Of groups of ``generations``. A put is left out whose member changed meanwhile."""
-        return [each for each in self.puts.acknowledged if each.generation in generations]
+    def acknowledged_until(self, generation: int) -> tuple[list[Acknowledged], list[Acknowledged]]:
+        """Puts that groups up to ``generation`` acknowledged, and those of later ones. One is in neither whose
+        member changed meanwhile."""
+        old, new = [], []
+        for put in self.puts.acknowledged:
+            if put.generation is not None:
+                (old if put.generation <= generation else new).append(put)
+        return old, new
 
     async def answers(self, *nodes: str) -> None:
         """Returns once the members on ``nodes`` (none: all) have each acknowledged a put that began after this
@@ -123,10 +128,11 @@ class Side:
         return {each.key.removeprefix(DATUM_PREFIX).decode(): each.value.decode() for each in reply.kvs}
 
     async def missing(self, puts: Iterable[Acknowledged]) -> list[Acknowledged]:
-        """Those of ``puts`` that are not there: each key is put once in a trial."""
+        """Those of ``puts`` until now that are not there: each key is put once in a trial."""
+        noted = tuple(puts)
         (url, *_) = (await asyncio.to_thread(self.urls)).values()
         data = await self.data(url)
-        return [each for each in puts if data.get(each.key) != each.value]
+        return [each for each in noted if data.get(each.key) != each.value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +208,7 @@ class Trial:
     async def losses(self, blow: Strike, founded: int, generation: int, survivor: dict[str, str]) -> Losses:
         """Judges a whole history: ``generation`` is the old group's; ``survivor`` is what the founder's copy
         had before it founded. Called when all is well again."""
-        old = self.open.acknowledged(range(generation + 1))
-        new = self.open.acknowledged(range(generation + 1, generation + 100))
+        old, new = self.open.acknowledged_until(generation)
         assert not outlived(self.open.puts.acknowledged)
         (url, *_) = (await asyncio.to_thread(self.open.urls)).values()
         data = await self.open.data(url)

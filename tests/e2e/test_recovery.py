@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,7 +10,11 @@ import httpx
 import psutil
 import pytest
 
+from rebalance.core.keys import Keyspace
+from rebalance.metastore.etcd import EtcdMetastore
 from tests.e2e.installation import ANSWER_S, Installation, wait_for, writing
+from tests.e2e.test_main_job import endpoint
+from tests.published_fences import publish_fences
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -27,6 +32,15 @@ def freeze(installation: Installation, name: str) -> psutil.Process:
         if member.ppid() == agent.pid:
             member.kill()
     return agent
+
+
+async def fenced(installation: Installation) -> None:
+    """All of its nodes have published how long they serve unheard."""
+    metastore = EtcdMetastore([endpoint(installation)])
+    try:
+        await publish_fences(metastore, Keyspace())
+    finally:
+        await metastore.close()
 
 
 def follows_nobody(installation: Installation, zone: str, name: str) -> bool:
@@ -201,6 +215,7 @@ def test_a_zone_that_helps_itself(five_nodes: Installation) -> None:
     """IEP-051, S191: HIGH_AVAILABILITY needs nobody: after the delay the living node goes on, and the others
     come back into it."""
     wait_for("every node", lambda: all(each["alive"] for each in five_nodes.get("/api/v1/nodes")["nodes"]))
+    asyncio.run(fenced(five_nodes))
     five_nodes.execute("CREATE ZONE ha (PARTITIONS 1, REPLICAS 3, CONSISTENCY MODE 'HIGH_AVAILABILITY')")
     with writing(five_nodes, "HA") as writer:
         wait_for("writes", lambda: len(writer.acknowledged) > 100)

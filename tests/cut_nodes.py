@@ -25,7 +25,7 @@ LEASE_S = 3
 
 class CutNodes:
     """``networks`` have a site for each of ``stores``, the metastore's members, and for each node, by its name.
-    ``environment``: of every process but those members."""
+    ``environment``: of every process."""
 
     def __init__(
         self,
@@ -86,8 +86,7 @@ class CutNodes:
     ) -> None:
         """``zonectl command`` there. ``environment``: of this process alone."""
         parts = (part for key, value in options.items() for part in (f"--{key}", value))
-        own = {**self._environment, **(environment or {})}
-        self._spawn(site, zonectl(command, *flags, *parts), own)
+        self._spawn(site, zonectl(command, *flags, *parts), environment)
 
     def data_dir(self, name: str) -> Path:
         return self._directory / name
@@ -107,9 +106,9 @@ class CutNodes:
             process.wait()
 
     def stop(self) -> None:
-        """Nodes first: they say goodbye to the metastore."""
-        for process in reversed(tuple(self._processes.values())):
-            stop(process, 30)
+        """The metastore last: nodes say goodbye to it."""
+        for site in sorted(self._processes, key=lambda site: site in self._stores):
+            stop(self._processes[site], 30)
         self._processes.clear()
 
     def log(self, site: str) -> Path:
@@ -126,10 +125,10 @@ class CutNodes:
             *("--log-level", "warn"),
         ]
 
-    def _spawn(self, site: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def _spawn(self, site: str, command: Sequence[str], own: Mapping[str, str] | None = None) -> None:
         self._processes.pop(site, None)
         self._processes[site] = spawn(
-            self._networks.command(site, command), log=self.log(site), env=environment
+            self._networks.command(site, command), log=self.log(site), env={**self._environment, **(own or {})}
         )
 
 

@@ -31,7 +31,7 @@ from tests.linearizability.load import NO_ANSWER, Load, Way, load
 
 ZONE = "CUTS"
 PARTITIONS = 2
-CLIENTS = {Way.DIRECT: 3, Way.ROUTED: 2}
+CLIENTS = {Way.DIRECT: 2, Way.ROUTED: 2, Way.SPREAD: 3}
 FILL_PUTS, FILL_BYTES = 128, 128 << 10
 SLOW_RATE = 2 << 20
 """Bytes a second of the joiner's cable: a copy takes some seconds."""

@@ -144,14 +144,15 @@ class Losses:
     first_new_s: float
     acknowledged: int
     lost: int
+    first_lost_s: float
     last_lost_s: float
 
     def __str__(self) -> str:
-        lost = f", {self.lost} lost, the last at {self.last_lost_s:.2f} s" if self.lost else ", none lost"
+        span = f" of {self.first_lost_s:.2f} to {self.last_lost_s:.2f} s" if self.lost else ""
         return (
-            f"the old group acknowledged until {self.last_old_s:.2f} s, the new one was founded at "
-            f"{self.founded_s:.2f} s and acknowledged from {self.first_new_s:.2f} s on; the old one's "
-            f"{self.acknowledged} puts{lost}"
+            f"the old group acknowledged until {self.last_old_s:.2f} s, the new one was recorded at "
+            f"{self.founded_s:.2f} s and acknowledged from {self.first_new_s:.2f} s on; of the old one's "
+            f"{self.acknowledged} puts {self.lost}{span} are lost"
         )
 
 
@@ -221,6 +222,7 @@ class Trial:
             blow.seconds_to(min(each.returned for each in new)),
             len(old),
             len(lost),
+            min((blow.seconds_to(each.returned) for each in lost), default=0.0),
             max((blow.seconds_to(each.returned) for each in lost), default=0.0),
         )
         assert figures.last_old_s <= FENCE_S + STOPPED_S, figures

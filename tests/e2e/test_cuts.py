@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +16,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.cut_installation import STORES, CutInstallation, cut_installation
+from tests.cut_installation import SITES, STORES, CutInstallation, cut_installation
 from tests.cut_kinds import KINDS
 from tests.cut_networks import missing
 from tests.cut_run import CONVERGENCE_S, WITH_ALL, CutRun, Outcome, prepare, without
+from tests.e2e.installation import Installation, wait_for
+from tests.integration.test_cut_networks import interfaces
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -31,6 +36,15 @@ SLICE = (
     "joiner_from_leader_while_copying",
     "metastore_stopped_while_leaving",
 )
+ROOT = Path(__file__).parents[2]
+HOLDER = """
+import pathlib, sys, time
+from tests.cut_installation import cut_installation
+with cut_installation(pathlib.Path(sys.argv[1])) as whole:
+    whole.execute("CREATE ZONE held (PARTITIONS 1, REPLICAS 3)")
+    print(whole.mark, flush=True)
+    time.sleep(600)
+"""
 BY_NAME = {kind.name: kind for kind in KINDS}
 
 
@@ -65,6 +79,25 @@ def test_a_move_goes_on_while_a_member_of_the_metastore_is_cut_off(whole: CutIns
     finally:
         whole.networks.heal()
     print(f"{store}: {time.monotonic() - begun:.1f} s")
+
+
+def test_nothing_is_left_of_an_installation_whose_test_was_killed(tmp_path: Path) -> None:
+    """No process of it and of its nodes, and no network."""
+    if reason := missing():
+        pytest.skip(reason)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path / "held")], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        held, own = Installation(tmp_path), f"zk{process.pid}-"
+        try:
+            assert process.stdout is not None
+            held.mark = process.stdout.readline().strip()
+            assert len(held.processes()) > len(SITES), "the members of groups, too"
+            assert own in interfaces()
+        finally:
+            process.send_signal(signal.SIGKILL)
+    held.assert_nothing_is_left()
+    wait_for("the end of the network", lambda: own not in interfaces())
 
 
 @pytest.mark.soak

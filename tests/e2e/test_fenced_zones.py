@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -41,20 +42,43 @@ ON_S = 2.0
 OUTAGE_S, LONG_OUTAGE_S = 15.0, 60.0
 LONGEST_PAUSE_S = 10.0
 """In which no put of a zone is acknowledged though a majority of it is well: an election, on a busy machine."""
-ABSENT_S = 4.0
-"""Longer than a lease, and shorter than a lease and the time of resets."""
 HOUR_S = 3_600
 BEFORE_RESET_S = 20
 """The time of resets before somebody makes it shorter."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``clock`` is the controller's wall clock; None where no process can have one of its own."""
+
+    whole: CutInstallation
+    clock: ShiftedClock | None
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutInstallation]:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     if reason := missing():
         pytest.skip(reason)
-    with cut_installation(tmp_path_factory.mktemp("fenced"), ENVIRONMENT) as started:
-        create_zones(started)
-        yield started
+    directory = tmp_path_factory.mktemp("fenced")
+    clock = None if no_shifted_clock() else ShiftedClock(directory)
+    own = clock.environment if clock is not None else None
+    with cut_installation(directory / "sites", ENVIRONMENT, own) as whole:
+        create_zones(whole)
+        yield Place(whole, clock)
+
+
+@pytest.fixture
+def whole(place: Place) -> CutInstallation:
+    return place.whole
+
+
+@pytest.fixture
+def clock(place: Place) -> Iterator[ShiftedClock]:
+    """Of the controller alone; it is right again afterwards."""
+    if place.clock is None:
+        pytest.skip(no_shifted_clock())
+    yield place.clock
+    place.clock.jump(0)
 
 
 def separate(whole: CutInstallation) -> None:
@@ -106,15 +130,22 @@ async def test_a_majority_is_cut_from_the_metastore(whole: CutInstallation, is_a
 @pytest.mark.parametrize(
     "is_apart", [pytest.param(False, marks=pytest.mark.soak), True], ids=["connected", "apart"]
 )
-async def test_a_majority_loses_its_agents(whole: CutInstallation, is_apart: bool) -> None:
-    """H3, H5: they stand still (SIGSTOP), and their members' processes do not."""
+async def test_a_majority_loses_its_agents(place: Place, is_apart: bool) -> None:
+    """H3, H5: they stand still (SIGSTOP), and their members' processes do not. H1: that the controller's wall
+    clock goes on an hour earlier makes no difference."""
+    whole = place.whole
     async with trial(whole) as running:
         generation = await running.generation()
         with ExitStack() as stack:
             struck = strike(lambda: stack.enter_context(whole.frozen_agents(*LOST)))
             if is_apart:
                 await asyncio.to_thread(separate, whole)
+            if place.clock is not None:
+                place.clock.jump(-HOUR_S)
             founded, had = await founded_anew(running, struck, generation)
+            if place.clock is not None:
+                assert wall_s(whole.sites.log(CONTROLLER)) < time.time() - HOUR_S / 2
+                place.clock.jump(0)
             await asyncio.to_thread(whole.networks.heal)
         await judged(running, struck, founded, generation, had)
 
@@ -167,40 +198,40 @@ async def test_a_majority_dies_while_the_metastore_is_stopped(whole: CutInstalla
     print(f"founded anew {waited_s:.2f} s after the metastore's start", flush=True)
 
 
-@pytest.mark.skipif(no_shifted_clock() != "", reason=no_shifted_clock())
-@pytest.mark.parametrize("hour_s", [HOUR_S, pytest.param(-HOUR_S, marks=pytest.mark.soak)])
-async def test_the_wall_clock_of_the_controller_jumps(
-    whole: CutInstallation, hour_s: int, tmp_path: Path
-) -> None:
-    """H1: no reset comes of it, neither while a majority lives nor while it is absent for some seconds, and one
-    that is due comes, and not early."""
-    clock = ShiftedClock(tmp_path)
-    whole.sites.kill(CONTROLLER)
-    whole.start_controller(clock.environment)
-    try:
-        async with trial(whole) as running:
-            generation = await running.generation()
-            clock.jump(hour_s)
-            await running.stays(generation, RESET_S)
-            with whole.frozen_agents(*LOST):
-                await running.stays(generation, ABSENT_S - 1)
-                clock.jump(0)
-                await running.stays(generation, 1)
-            await running.all_well()
-            await running.stays(generation, RESET_S)
-            blow = strike(lambda: whole.sites.kill(*LOST))
+async def test_the_wall_clock_of_the_controller_jumps(whole: CutInstallation, clock: ShiftedClock) -> None:
+    """H1: an hour forth and back makes no reset, neither while a majority lives nor while it is absent for some
+    seconds."""
+    async with trial(whole) as running:
+        generation = await running.generation()
+        for shift_s in (HOUR_S, 0):
+            clock.jump(shift_s)
+            await running.stays(generation, LEASE_S + 1)
+        with whole.frozen_agents(*LOST):
             await asyncio.to_thread(wait_for, "the loss", lambda: bool(running.open.cause()))
-            clock.jump(hour_s)
-            founded = await running.founded_anew(generation)
-            assert blow.seconds_to(founded) >= RESET_S
-            told_s = abs(wall_s(whole.sites.log(CONTROLLER)) - time.time() - hour_s)
-            assert told_s < HOUR_S / 2, "the controller's clock has not jumped"
-            whole.start_nodes(*LOST)
-            await running.all_well()
-            assert not await running.strong.missing(running.strong.puts.acknowledged)
-    finally:
-        whole.sites.kill(CONTROLLER)
-        whole.start_controller()
+            for shift_s in (HOUR_S, 0):
+                clock.jump(shift_s)
+                await running.stays(generation, 1)
+        await running.all_well()
+        assert await running.generation() == generation
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("hour_s", [HOUR_S, -HOUR_S])
+async def test_a_reset_is_due_while_the_wall_clock_jumps(
+    whole: CutInstallation, clock: ShiftedClock, hour_s: int
+) -> None:
+    """H1: it comes, and not early. The controller's own words show that its clock has jumped."""
+    async with trial(whole) as running:
+        generation = await running.generation()
+        blow = strike(lambda: whole.sites.kill(*LOST))
+        await asyncio.to_thread(wait_for, "the loss", lambda: bool(running.open.cause()))
+        clock.jump(hour_s)
+        founded = await running.founded_anew(generation)
+        assert blow.seconds_to(founded) >= RESET_S
+        assert abs(wall_s(whole.sites.log(CONTROLLER)) - time.time() - hour_s) < HOUR_S / 2
+        whole.start_nodes(*LOST)
+        await running.all_well()
+        assert not await running.strong.missing(running.strong.puts.acknowledged)
     print(f"clock {hour_s:+} s: founded anew {blow.seconds_to(founded):.2f} s after the loss", flush=True)
 
 

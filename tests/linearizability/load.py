@@ -16,20 +16,24 @@ from rebalance.groups.router import TIME_LIMIT_S
 from rebalance.ports.groups import OutcomeUnknownError
 from tests.linearizability.history import Action, Recorder
 from tests.linearizability.lossy_network import LossyNetwork, LossyRouting
+from tests.linearizability.rewritten_routing import RotatedRouting
 
 REGISTERS = 6
 PAUSE_S = 0.01
 ONCE_SHARE = 0.1
 """So many puts go to a key of their own, which nobody writes again: a lost one shows in the end."""
+SPREAD_PLACES = 3
 NO_ANSWER = (ReadTimedOutError, ServersUnavailableError, OutcomeUnknownError)
 
 
 class Way(Enum):
-    """How a client reaches its key. LOSSY: straight to the groups, through a network that loses answers."""
+    """How a client reaches its key. LOSSY: straight to the groups, through a network that loses answers.
+    SPREAD: straight to them, and each client prefers another voter."""
 
     DIRECT = "DIRECT"
     ROUTED = "ROUTED"
     LOSSY = "LOSSY"
+    SPREAD = "SPREAD"
 
 
 CLIENTS = {Way.DIRECT: 3, Way.ROUTED: 3, Way.LOSSY: 3}
@@ -68,9 +72,13 @@ class Load:
         self._seed = seed
         self._prefix = prefix
         self._clients = {
-            Way.DIRECT: ZoneClient(urls, time_limit_s=limit_s),
-            Way.ROUTED: ZoneClient(urls, mode=Mode.ROUTED, time_limit_s=limit_s),
-            Way.LOSSY: ZoneClient(urls, time_limit_s=limit_s, transport=LossyRouting(self.network)),
+            Way.DIRECT: [ZoneClient(urls, time_limit_s=limit_s)],
+            Way.ROUTED: [ZoneClient(urls, mode=Mode.ROUTED, time_limit_s=limit_s)],
+            Way.LOSSY: [ZoneClient(urls, time_limit_s=limit_s, transport=LossyRouting(self.network))],
+            Way.SPREAD: [
+                ZoneClient(urls, time_limit_s=limit_s, transport=RotatedRouting(place))
+                for place in range(SPREAD_PLACES)
+            ],
         }
         self._once: list[str] = []
 
@@ -91,7 +99,7 @@ class Load:
     async def put(self, number: int, way: Way, key: str, value: str) -> None:
         handle, begun = self.recorder.begin(number, key, Action.PUT, value), _now()
         try:
-            await self._clients[way].put(self._zone, key, value)
+            await self._client(number, way).put(self._zone, key, value)
             self.recorder.end(handle)
         except NO_ANSWER:
             self.recorder.leave_open(handle)
@@ -103,7 +111,7 @@ class Load:
     async def get(self, number: int, way: Way, key: str) -> None:
         handle, begun = self.recorder.begin(number, key, Action.GET), _now()
         try:
-            found = await self._clients[way].get(self._zone, key)
+            found = await self._client(number, way).get(self._zone, key)
             self.recorder.end(handle, found.value if found is not None else None)
         except NO_ANSWER:
             self.recorder.leave_open(handle)
@@ -129,9 +137,14 @@ class Load:
         return len(keys)
 
     async def close(self) -> None:
-        for client in self._clients.values():
-            await client.close()
+        for clients in self._clients.values():
+            for client in clients:
+                await client.close()
         await self.network.close()
+
+    def _client(self, number: int, way: Way) -> ZoneClient:
+        clients = self._clients[way]
+        return clients[number % len(clients)]
 
 
 @asynccontextmanager

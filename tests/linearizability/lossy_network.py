@@ -8,11 +8,10 @@ acknowledgement, and repeated while other clients go on: what operation ids are 
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from urllib.parse import urlsplit
 
-import httpx
+from tests.linearizability.rewritten_routing import RewrittenRouting
 
 WELL_S = (0.3, 2.5)
 MUTE_S = (0.6, 1.5)
@@ -79,22 +78,12 @@ async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> Non
         await sink.drain()
 
 
-class LossyRouting(httpx.AsyncBaseTransport):
+class LossyRouting(RewrittenRouting):
     """Gives a client routing maps whose members are behind ``network``; servers are asked as they are."""
 
     def __init__(self, network: LossyNetwork) -> None:
+        super().__init__()
         self._network = network
-        self._transport = httpx.AsyncHTTPTransport()
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        response = await self._transport.handle_async_request(request)
-        if response.status_code != httpx.codes.OK or not request.url.path.endswith("/routing"):
-            return response
-        body = json.loads(await response.aread())
-        await response.aclose()
-        for partition in body["partitions"]:
-            partition["voters"] = [await self._network.url_through(url) for url in partition["voters"]]
-        return httpx.Response(200, json=body, headers={"etag": response.headers["etag"]})
-
-    async def aclose(self) -> None:
-        await self._transport.aclose()
+    async def voters(self, urls: list[str]) -> list[str]:
+        return [await self._network.url_through(url) for url in urls]

@@ -16,7 +16,7 @@ from tests.e2e.installation import Installation, wait_for, without_spark
 from tests.linearizability.checker import violations
 from tests.linearizability.faults import Fault, plan, settle, strike_all
 from tests.linearizability.history import write
-from tests.linearizability.load import Load, Way, load
+from tests.linearizability.load import CLIENTS, Load, load
 
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 REBALANCES = int(os.environ.get("SOAK_REBALANCES", "50"))
@@ -78,9 +78,9 @@ def assert_linearizable(running: Load, kept: Path) -> None:
         print(f"the history is in {kept}")
     assert not running.errors, running.errors[:3]
     assert not found, "\n".join(map(str, found[:3]))
-    assert all(figures.puts and figures.gets for figures in running.figures.values())
+    assert all(running.figures[way].puts and running.figures[way].gets for way in CLIENTS)
     print(f"{len(history)} operations, all of it linearizable")
-    for way in Way:
+    for way in CLIENTS:
         print(f"{way.value}: {running.figures[way]}")
     print(f"{running.network.broken} connections of the lossy network broke")
     assert running.network.broken

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from aetcd import rpc
 
 from catalog.core.zone import ZoneId
+from rebalance.core.assignments import Assignments
 from rebalance.core.isolation import STOP_MS, fence_ms_of, reset_s_min
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import readable
 from rebalance.core.records import GroupRecord
+from rebalance.core.txn import Get, Txn
 from rebalance.groups.data_client import DATUM_PREFIX
 from rebalance.groups.etcd_api import open_channel
 from rebalance.metastore.etcd import EtcdMetastore
@@ -140,7 +142,7 @@ class Losses:
     """Of a group that was founded anew. Seconds since the strike was complete."""
 
     last_old_s: float
-    founded_s: float
+    reset_s: float
     first_new_s: float
     acknowledged: int
     lost: int
@@ -150,8 +152,8 @@ class Losses:
     def __str__(self) -> str:
         span = f" of {self.first_lost_s:.2f} to {self.last_lost_s:.2f} s" if self.lost else ""
         return (
-            f"the old group acknowledged until {self.last_old_s:.2f} s, the new one was recorded at "
-            f"{self.founded_s:.2f} s and acknowledged from {self.first_new_s:.2f} s on; of the old one's "
+            f"the old group acknowledged until {self.last_old_s:.2f} s, the reset came at "
+            f"{self.reset_s:.2f} s, the new one acknowledged from {self.first_new_s:.2f} s on; of the old one's "
             f"{self.acknowledged} puts {self.lost}{span} are lost"
         )
 
@@ -176,26 +178,32 @@ class Trial:
         assert record is not None
         return record.generation
 
-    async def founded_anew(self, generation: int, within_s: float = WAIT_S) -> int:
-        """When a group of a later one than ``generation`` is recorded: nanoseconds, by at most 0.1 s late."""
+    async def reset(self, generation: int, within_s: float = WAIT_S) -> int:
+        """When the group of ``generation`` is given up, by the transaction that does: nanoseconds."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
-            try:
-                if await self.generation() > generation:
+            # The metastore may be stopped.
+            with suppress(MetastoreError):
+                if await self._is_reset(generation):
                     return time.monotonic_ns()
-            except MetastoreError:
-                pass  # it may be stopped
             await asyncio.sleep(0.02)
-        raise AssertionError(f"not founded anew within {within_s} s: {self.open.cause()}")
+        raise AssertionError(f"not reset within {within_s} s: {await asyncio.to_thread(self.open.cause)}")
 
     async def stays(self, generation: int, seconds: float) -> None:
-        """Nobody founds a group anew for so long."""
+        """The group of ``generation`` is not given up for so long."""
         ends = time.monotonic() + seconds
         while time.monotonic() < ends:
-            # It may be stopped.
             with suppress(MetastoreError):
-                assert await self.generation() == generation
+                assert not await self._is_reset(generation)
             await asyncio.sleep(0.1)
+
+    async def _is_reset(self, generation: int) -> bool:
+        keys = Keyspace().partition(self.open.partition)
+        result = await self._metastore.commit(Txn((), (Get(keys.pending), Get(keys.group))))
+        pending = readable(result.only(0), Assignments.decode)
+        group = readable(result.only(1), GroupRecord.decode)
+        is_founded = group is not None and group.generation != generation
+        return is_founded or (pending is not None and pending.forced)
 
     async def all_well(self) -> None:
         """Both zones have a voter on each node, and each of them takes puts."""
@@ -206,7 +214,7 @@ class Trial:
         await asyncio.to_thread(wait_for, "all well", is_well, WAIT_S)
         await self.both_answer()
 
-    async def losses(self, blow: Strike, founded: int, generation: int, survivor: dict[str, str]) -> Losses:
+    async def losses(self, blow: Strike, reset: int, generation: int, survivor: dict[str, str]) -> Losses:
         """Judges a whole history: ``generation`` is the old group's; ``survivor`` is what the founder's copy
         had before it founded. Called when all is well again."""
         old, new = self.open.acknowledged_until(generation)
@@ -218,7 +226,7 @@ class Trial:
         lost = await self.open.missing(old)
         figures = Losses(
             blow.seconds_to(max(each.returned for each in old)),
-            blow.seconds_to(founded),
+            blow.seconds_to(reset),
             blow.seconds_to(min(each.returned for each in new)),
             len(old),
             len(lost),
@@ -226,7 +234,7 @@ class Trial:
             max((blow.seconds_to(each.returned) for each in lost), default=0.0),
         )
         assert figures.last_old_s <= FENCE_S + STOPPED_S, figures
-        assert figures.founded_s >= RESET_S, figures
+        assert figures.reset_s >= RESET_S, figures
         assert figures.first_new_s > figures.last_old_s, figures
         return figures
 

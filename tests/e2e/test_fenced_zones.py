@@ -87,23 +87,23 @@ def separate(whole: CutInstallation) -> None:
         whole.networks.cut(node, SURVIVOR)
 
 
-async def founded_anew(running: Trial, blow: Strike, generation: int) -> tuple[int, dict[str, str]]:
-    """When; and what the survivor's copy had when nobody could put any more. The STRONG_CONSISTENCY zone takes
+async def served_anew(running: Trial, blow: Strike, generation: int) -> tuple[int, dict[str, str]]:
+    """When the reset came; and what the survivor's copy had when nobody could put any more. The STRONG_CONSISTENCY zone takes
     puts on the lost nodes all the time."""
     url = (await asyncio.to_thread(running.open.urls))[SURVIVOR]
     await asyncio.sleep(max(0.0, FENCE_S + STOPPED_S - blow.seconds_to(time.monotonic_ns())))
     survivor = await running.open.data(url, serializable=True)
-    founded = await running.founded_anew(generation)
+    reset = await running.reset(generation)
     await running.open.answers(SURVIVOR)
     await running.strong.answers(*LOST)
     await asyncio.sleep(ON_S)
-    return founded, survivor
+    return reset, survivor
 
 
-async def judged(running: Trial, blow: Strike, founded: int, generation: int, had: dict[str, str]) -> Losses:
+async def judged(running: Trial, blow: Strike, reset: int, generation: int, had: dict[str, str]) -> Losses:
     await running.all_well()
     await running.strong_is_untouched()
-    figures = await running.losses(blow, founded, generation, had)
+    figures = await running.losses(blow, reset, generation, had)
     print(figures, flush=True)
     return figures
 
@@ -122,9 +122,9 @@ async def test_a_majority_is_cut_from_the_metastore(whole: CutInstallation, is_a
                 separate(whole)
 
         struck = strike(blow)
-        founded, had = await founded_anew(running, struck, generation)
+        reset, had = await served_anew(running, struck, generation)
         await asyncio.to_thread(whole.networks.heal)
-        await judged(running, struck, founded, generation, had)
+        await judged(running, struck, reset, generation, had)
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,12 @@ async def test_a_majority_loses_its_agents(place: Place, is_apart: bool) -> None
                 await asyncio.to_thread(separate, whole)
             if place.clock is not None:
                 place.clock.jump(-HOUR_S)
-            founded, had = await founded_anew(running, struck, generation)
+            reset, had = await served_anew(running, struck, generation)
             if place.clock is not None:
                 assert wall_s(whole.sites.log(CONTROLLER)) < time.time() - HOUR_S / 2
                 place.clock.jump(0)
             await asyncio.to_thread(whole.networks.heal)
-        await judged(running, struck, founded, generation, had)
+        await judged(running, struck, reset, generation, had)
 
 
 @pytest.mark.parametrize("outage_s", [OUTAGE_S, pytest.param(LONG_OUTAGE_S, marks=pytest.mark.soak)])
@@ -189,13 +189,13 @@ async def test_a_majority_dies_while_the_metastore_is_stopped(whole: CutInstalla
         await asyncio.sleep(2 * RESET_S)
         back = time.monotonic_ns()
         whole.start_metastore()
-        founded = await running.founded_anew(generation)
-        waited_s = Strike(back, back).seconds_to(founded)
+        reset = await running.reset(generation)
+        waited_s = Strike(back, back).seconds_to(reset)
         assert waited_s >= LEASE_S + RESET_S
         whole.start_nodes(*LOST)
         await running.all_well()
         assert not await running.strong.missing(running.strong.puts.acknowledged)
-    print(f"founded anew {waited_s:.2f} s after the metastore's start", flush=True)
+    print(f"reset {waited_s:.2f} s after the metastore's start", flush=True)
 
 
 async def test_the_wall_clock_of_the_controller_jumps(whole: CutInstallation, clock: ShiftedClock) -> None:
@@ -226,13 +226,13 @@ async def test_a_reset_is_due_while_the_wall_clock_jumps(
         blow = strike(lambda: whole.sites.kill(*LOST))
         await asyncio.to_thread(wait_for, "the loss", lambda: bool(running.open.cause()))
         clock.jump(hour_s)
-        founded = await running.founded_anew(generation)
-        assert blow.seconds_to(founded) >= RESET_S
+        reset = await running.reset(generation)
+        assert blow.seconds_to(reset) >= RESET_S
         assert abs(wall_s(whole.sites.log(CONTROLLER)) - time.time() - hour_s) < HOUR_S / 2
         whole.start_nodes(*LOST)
         await running.all_well()
         assert not await running.strong.missing(running.strong.puts.acknowledged)
-    print(f"clock {hour_s:+} s: founded anew {blow.seconds_to(founded):.2f} s after the loss", flush=True)
+    print(f"clock {hour_s:+} s: reset {blow.seconds_to(reset):.2f} s after the loss", flush=True)
 
 
 def wall_s(log: Path) -> float:
@@ -262,14 +262,14 @@ async def test_a_shorter_time_of_resets_waits_for_who_has_not_heard_of_it(whole:
         assert told.returncode == 0, told.stderr
         await asyncio.to_thread(wait_for, "the others", lambda: behind(whole) <= {first})
         later = strike(lambda: whole.cut_from_metastore(second))
-        founded = await running.founded_anew(generation)
-        assert blow.seconds_to(founded) >= BEFORE_RESET_S
+        reset = await running.reset(generation)
+        assert blow.seconds_to(reset) >= BEFORE_RESET_S
         await running.open.answers(SURVIVOR)
         await asyncio.to_thread(whole.networks.heal)
         await running.all_well()
         await asyncio.to_thread(wait_for, "every node", lambda: not behind(whole))
         await running.strong_is_untouched()
-    print(f"founded anew {blow.seconds_to(founded):.2f} s after the one, {later.seconds_to(founded):.2f} s")
+    print(f"reset {blow.seconds_to(reset):.2f} s after the one, {later.seconds_to(reset):.2f} s")
 
 
 def set_reset_s(whole: CutInstallation, seconds: int) -> None:

@@ -33,13 +33,19 @@ ATTRIBUTES = {
 
 class CutInstallation(Installation):
     """What ``Installation`` offers of the API and of ``zonectl``, over ``networks`` with all ``SITES``. What
-    starts processes is called in the main thread: they die with the thread that started them."""
+    starts processes is called in the main thread: they die with the thread that started them. ``controller``:
+    environment of that process alone."""
 
     def __init__(
-        self, networks: CutNetworks, directory: Path, environment: Mapping[str, str] | None = None
+        self,
+        networks: CutNetworks,
+        directory: Path,
+        environment: Mapping[str, str] | None = None,
+        controller: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(directory, len(NODES), {**without_spark(directory), **(environment or {})})
         self.networks = networks
+        self._controller = controller
         self.sites = CutNodes(networks, Keyspace(), directory, STORES, {**self.environment, MARK: self.mark})
 
     def start(self) -> float:
@@ -51,10 +57,15 @@ class CutInstallation(Installation):
         self.sites.start_service(
             SERVER, "serve", {**options, **served, "data-dir": self._data_dir(SERVER)}, "--migrate"
         )
-        self.sites.start_service(CONTROLLER, "controller", {**options, "data-dir": self._data_dir(CONTROLLER)})
-        self.sites.start(*NODES, attributes=ATTRIBUTES)
+        options = {**options, "data-dir": self._data_dir(CONTROLLER)}
+        self.sites.start_service(CONTROLLER, "controller", options, environment=self._controller)
+        self.start_nodes(*NODES)
         wait_for("nodes", self.is_whole)
         return time.monotonic() - begun
+
+    def start_nodes(self, *names: str) -> None:
+        """Also those that were killed, on their data."""
+        self.sites.start(*names, attributes=ATTRIBUTES)
 
     def stop(self) -> int:
         self.networks.heal()
@@ -124,11 +135,13 @@ class CutInstallation(Installation):
 
 @contextmanager
 def cut_installation(
-    directory: Path, environment: Mapping[str, str] | None = None
+    directory: Path,
+    environment: Mapping[str, str] | None = None,
+    controller: Mapping[str, str] | None = None,
 ) -> Iterator[CutInstallation]:
     """It runs for the length of the block. Ask ``cut_networks.missing`` first."""
     with cut_networks(*SITES) as networks:
-        whole = CutInstallation(networks, directory, environment)
+        whole = CutInstallation(networks, directory, environment, controller)
         try:
             whole.start()
             yield whole

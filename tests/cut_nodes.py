@@ -76,10 +76,17 @@ class CutNodes:
             }
             self.start_service(name, "node", options)
 
-    def start_service(self, site: str, command: str, options: Mapping[str, str], *flags: str) -> None:
-        """``zonectl command`` there."""
+    def start_service(
+        self,
+        site: str,
+        command: str,
+        options: Mapping[str, str],
+        *flags: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """``zonectl command`` there. ``environment``: of this process alone."""
         parts = (part for key, value in options.items() for part in (f"--{key}", value))
-        self._spawn(site, zonectl(command, *flags, *parts))
+        self._spawn(site, zonectl(command, *flags, *parts), environment)
 
     def data_dir(self, name: str) -> Path:
         return self._directory / name
@@ -118,10 +125,10 @@ class CutNodes:
             *("--log-level", "warn"),
         ]
 
-    def _spawn(self, site: str, command: Sequence[str]) -> None:
+    def _spawn(self, site: str, command: Sequence[str], own: Mapping[str, str] | None = None) -> None:
         self._processes.pop(site, None)
         self._processes[site] = spawn(
-            self._networks.command(site, command), log=self.log(site), env=self._environment
+            self._networks.command(site, command), log=self.log(site), env={**self._environment, **(own or {})}
         )
 
 

@@ -37,11 +37,12 @@ class Acknowledged:
 
 
 class PinnedPuts:
-    """One client for each member's URL; each key is put once."""
+    """One client for each member's URL; each key is put once, and by no other of these."""
 
     def __init__(self, partition: PartitionId) -> None:
         self._partition = partition
         self._connections = Connections()
+        self._name = uuid.uuid4().hex[:8]
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.acknowledged: list[Acknowledged] = []
         self.failures: dict[str, str] = {}
@@ -70,7 +71,7 @@ class PinnedPuts:
     async def _run(self, url: str) -> None:
         client = PartitionClient(self._partition, self._connections)
         for number in itertools.count():
-            key, value = f"{url}/{number}", uuid.uuid4().hex
+            key, value = f"{url}/{self._name}/{number}", uuid.uuid4().hex
             invoked = time.monotonic_ns()
             try:
                 before = await self._generation(url)

@@ -31,9 +31,11 @@ AGAIN = Backoff(0.2, 5.0)
 
 @dataclass(frozen=True, slots=True)
 class FenceDraft:
-    """A part of a transaction. ``fence_ms``: what it publishes."""
+    """A part of a transaction. ``fence_ms``: what it publishes. ``number``: of two drafts that were both done the
+    higher one was done later, because the guard of each is the key as the other has left it."""
 
     fence_ms: int
+    number: int = 0
     guards: tuple[Compare, ...] = ()
     puts: tuple[Put, ...] = ()
 
@@ -52,6 +54,8 @@ class FencePublisher:
         self._fence = fence
         self._wanted_ms = fence_ms_of(RESET_S, fence.lease_s)
         self._published_ms: int | None = None
+        self._drafts = 0
+        self._last_published = 0
         self._due = asyncio.Event()
         self._unreadable = UnreadableLog()
         self._random = random.Random(incarnation)
@@ -79,8 +83,10 @@ class FencePublisher:
         return self._draft(result.only(1), self._wanted_ms)
 
     def published(self, draft: FenceDraft) -> None:
-        """The transaction with ``draft`` was done."""
-        if draft.puts:
+        """The transaction with ``draft`` was done. An answer that comes after a later draft's says nothing of
+        what is published now."""
+        if draft.puts and draft.number > self._last_published:
+            self._last_published = draft.number
             self._published_ms = draft.fence_ms
             self._fence.keep_to(draft.fence_ms)
             if not self._is_settled:
@@ -128,4 +134,5 @@ class FencePublisher:
         self._unreadable.goes_on("fence")
         record = FenceRecord(self._incarnation, fence_ms, before.unknown if before is not None else None)
         guard = unchanged(self._key, item.mod_revision if item is not None else 0)
-        return FenceDraft(fence_ms, (guard,), (Put(self._key, record.encode()),))
+        self._drafts += 1
+        return FenceDraft(fence_ms, self._drafts, (guard,), (Put(self._key, record.encode()),))

@@ -185,12 +185,13 @@ class Registration:
             if other.incarnation not in (self.incarnation, self._past):
                 return other
             unknown = other.unknown
+        # The lease counts from its grant: it may end soon after the entry is there.
+        sent_ns = self._now_ns()
         self._lease = await self._metastore.grant_lease(self._ttl_s)
         record = NodeRecord(self._node, self.incarnation, os.getpid(), self._etcd, unknown)
         guard = (unchanged(self._key, found.mod_revision if found else 0),)
         put = Put(self._key, record.encode(), self._lease)
         draft = await self.fence_record.draft() if self.fence_record is not None else FenceDraft(0)
-        sent_ns = self._now_ns()
         result = await self._metastore.commit(Txn((*guard, *draft.guards), (put, *draft.puts)))
         if not result.succeeded:
             raise MetastoreError("the node's entry changed while it was being written")

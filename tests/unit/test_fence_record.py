@@ -1,0 +1,61 @@
+"""What a node publishes of its fence, where answers overtake each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from catalog.core.zone import Node
+from rebalance.core.admission import Limits
+from rebalance.core.isolation import FenceRecord
+from rebalance.core.keys import Keyspace
+from rebalance.core.records import NodeRecord
+from rebalance.core.txn import Put, Txn
+from rebalance.metastore.memory import MemoryMetastore
+from rebalance.nodes.fence_record import FenceDraft, FencePublisher
+from rebalance.nodes.node_fence import NodeFence
+
+KEYSPACE = Keyspace("t/")
+LEASE_S = 2
+
+
+class NoMembers:
+    """A killer that has nobody to kill."""
+
+    def listen(self, killed: Callable[[tuple[int, ...]], None]) -> None: ...
+
+    def until(self, deadline_ns: int) -> None: ...
+
+    async def guard(self, pid: int) -> None: ...
+
+    def unguard(self, pid: int) -> None: ...
+
+    def kill(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+async def test_a_late_answer_does_not_lengthen_the_fence_again() -> None:
+    """A longer fence is written; before its answer is there the limits go back and a shorter one is written."""
+    store, fence = MemoryMetastore(), NodeFence(LEASE_S, NoMembers(), lambda: 0)
+    publisher = FencePublisher("n1", "first", store, KEYSPACE, fence)
+
+    async def written(reset_s: int) -> FenceDraft:
+        limits = Put(KEYSPACE.limits, Limits(ha_reset_s=reset_s).encode())
+        entry = Put(KEYSPACE.node("n1"), NodeRecord(Node("n1"), "first").encode())
+        await store.commit(Txn((), (limits, entry)))
+        draft = await publisher.draft()
+        assert (await store.commit(Txn(draft.guards, draft.puts))).succeeded
+        return draft
+
+    publisher.published(await written(6))
+    long = await written(20)
+    short = await written(6)
+    publisher.published(short)
+    publisher.published(long)
+    item = await store.get(KEYSPACE.fence("n1"))
+    assert item is not None
+    assert FenceRecord.decode(item.value).fence_ms == fence.fence_ms == LEASE_S * 1_000
+    publisher.published(await written(20))
+    assert fence.fence_ms == 16_000

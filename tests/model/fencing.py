@@ -1,8 +1,8 @@
 """A model of the fence (H1, H2, H4): one voter that may be cut off, the metastore, and whoever founds anew.
 
 Time goes by whole seconds. Nothing has to happen but time, and the killer at its deadline, and no lease ends
-early: a cut link, a lost answer, a stopped process and a frozen controller are steps that are not taken, or taken
-late. The group is a, b and c; b is as absent as a is, c lives, so a reset needs a to be silent. Each
+early: a cut link, a lost answer, a stopped process and a frozen controller are steps that are not taken, or
+taken late. The group is a, b and c; b is as absent as a is, c lives, so a reset needs a to be silent. Each
 absent voter is judged for itself, so what holds for a holds for all of a majority.
 """
 

@@ -43,11 +43,11 @@ def through_silence(_hearing: Heard) -> int | None:
 
 MUTANTS: dict[str, tuple[FenceScope, Rules]] = {
     "H1 the fence counts from the answer": (CALM, replace(REAL, confirmed=from_the_answer)),
-    "H1 the reset does not wait longer than the fence": (OUTAGES, replace(REAL, is_due=without_waiting)),
+    "H1 the reset does not wait longer than the fence": (CALM, replace(REAL, is_due=without_waiting)),
     "H1 the controller counts by a wall clock": (CALM, replace(REAL, jumps=True)),
     "H1 a controller takes recorded times over": (
         CALM,
-        replace(REAL, takes_over=True, looked=of_anybody),
+        replace(REAL, takes_over=True, looked=of_anybody, unbroken=through_silence),
     ),
     "H1 who was there meanwhile still counts as absent": (CALM, replace(REAL, looked=of_anybody)),
     "H1 who is alive is read before the fences": (CALM, replace(REAL, reads_fences_first=False)),
@@ -81,10 +81,3 @@ COVERED: dict[str, tuple[FenceScope, Rules]] = {
     "H1 a loss goes on over a silence of the metastore": (OUTAGES, replace(REAL, unbroken=through_silence)),
 }
 """Another rule protects from the same."""
-TOGETHER: dict[str, tuple[FenceScope, Rules]] = {
-    "H1, H4 a loss goes on over a silence, and evidence counts though the lease may have ended": (
-        FenceScope(LONG_S),
-        replace(REAL, unbroken=through_silence, no_majority=without_a_chain),
-    ),
-}
-"""Rules that protect from each other, taken away at once."""

@@ -27,7 +27,6 @@ from tests.model.fence_rules import (
     Rules,
     fence_s,
     heard,
-    is_due,
     is_over,
     looked,
     unbroken,
@@ -124,12 +123,6 @@ class Fencing:
     def __init__(self, scope: FenceScope, rules: Rules = REAL) -> None:
         self._scope, self._rules = scope, rules
         self._oldest = fence_s(LONG_S if scope.changes else scope.reset_s) + STOP_S + 1
-        self._merges = (
-            rules.looked is looked
-            and rules.unbroken is unbroken
-            and rules.is_due is is_due
-            and not (rules.takes_over or rules.jumps)
-        )
 
     def successors(self, state: State) -> Iterator[tuple[str, str, State]]:
         for step, reached in self._steps(state):
@@ -140,19 +133,21 @@ class Fencing:
         """States that nothing can tell apart are one."""
         if state.member is not Member.RUNS and self._is_over(state) and state.mark is not None:
             state = state._replace(mark=state.mark if self._scope.changes else self._oldest)
-        if not self._merges:
-            return state
-        hearing, absence = state.heard, state.absence
+        hearing, absence, rules = state.heard, state.absence, self._rules
+        is_known = absence is not None and (absence.is_same or rules.looked is not looked)
         if hearing.answered in (None, SILENT_S):
             # The next answer begins again.
-            merged: tuple[Heard, Absence | None] = SILENT, None
-        elif absence is None or not absence.is_same:
+            hearing, is_known = SILENT, is_known and rules.unbroken is not unbroken
+        if absence is None or not is_known:
             # The next look begins again.
-            merged = _heard(hearing.answered, 0, hearing.is_term), None
+            merged: tuple[Heard, Absence | None] = _heard(hearing.answered, 0, hearing.is_term), None
+        elif rules.unbroken is not unbroken:
+            merged = _heard(hearing.answered, 0, hearing.is_term), absence
         else:
+            # The shorter of both counts.
             age = min(absence.age, hearing.since or 0)
-            merged = _heard(hearing.answered, age, hearing.is_term), _absence(age)
-        return state if merged == (hearing, absence) else state._replace(heard=merged[0], absence=merged[1])
+            merged = _heard(hearing.answered, age, hearing.is_term), _absence(age, absence.is_same)
+        return state if merged == (state.heard, absence) else state._replace(heard=merged[0], absence=merged[1])
 
     def _steps(self, state: State) -> Steps:
         yield "a second passes", self._tick(state)

@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 
 from tests.model.explorer import Exploration, Explorer
-from tests.model.fence_mutants import CALM, CHANGES, COVERED, MUTANTS, OF_CHANGES, TOGETHER, decreased_at_once
+from tests.model.fence_mutants import (
+    CALM,
+    CHANGES,
+    COVERED,
+    MUTANTS,
+    OF_CHANGES,
+    decreased_at_once,
+    through_silence,
+    without_a_chain,
+)
 from tests.model.fence_rules import LONG_S, REAL, SHORT_S, STOP_S, Rules, fence_s
 from tests.model.fencing import FenceScope, Fencing, Member, State, initial
 
@@ -76,12 +85,6 @@ def test_what_another_rule_covers(scope: FenceScope, rules: Rules) -> None:
     assert explore(scope, rules).violation is None
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize(("scope", "rules"), TOGETHER.values(), ids=TOGETHER.keys())
-def test_rules_that_cover_each_other(scope: FenceScope, rules: Rules) -> None:
-    assert explore(scope, rules).violation is not None
-
-
 SECOND = "a second passes"
 HEARD = "the metastore answers the controller"
 LOOK = ("the controller reads the fences", "the controller judges")
@@ -138,3 +141,17 @@ def test_a_decrease_that_counts_at_once_meets_a_serving_member() -> None:
     assert walk(scope, waited)[-1].plan is None
     mutant = replace(REAL, is_due=decreased_at_once)
     assert walk(scope, (*waited, "the reset is committed"), mutant)[-1].member is Member.RUNS
+
+
+def test_a_silence_and_the_chain_of_evidence_protect_from_each_other() -> None:
+    """H1, H4: an outage after the node's lease has ended. Without both rules it is evidence for the node, and
+    the controller goes on counting."""
+    asks = (SECOND, "a asks the metastore's members", "no majority answers a")
+    lost = (SECOND, SECOND, "a's lease ends", HEARD, *LOOK, *2 * (SECOND, HEARD))
+    outage = ("the metastore loses its leader", *7 * asks, "the metastore elects a leader", SECOND, HEARD)
+    steps, scope = (*lost, *outage, *LOOK), FenceScope(LONG_S)
+    goes_on, extends = {"unbroken": through_silence}, {"no_majority": without_a_chain}
+    assert walk(scope, steps, replace(REAL, **goes_on))[-1].member is Member.DEAD
+    assert walk(scope, steps, replace(REAL, **extends))[-1].plan is None
+    both = walk(scope, (*steps, "the reset is committed"), replace(REAL, **goes_on, **extends))
+    assert both[-1].member is Member.RUNS

@@ -152,7 +152,7 @@ class AutomaticReset:
             return 0
         sight = await self._sight(reading)
         if sight is None:
-            # Whatever is seen while the metastore is silent does not count.
+            # Whatever is seen while the metastore is silent, or while nodes come, does not count.
             self._again(zone_id)
             return 0
         plans: dict[PartitionId, _Due] = {}
@@ -171,13 +171,19 @@ class AutomaticReset:
         return len(reset)
 
     async def _sight(self, reading: ZoneReading) -> _Sight | None:
-        """None: the metastore is silent. Raises MetastoreError and RecordNotReadableError."""
+        """None: the metastore is silent, or a node has come since ``reading``. Raises MetastoreError and
+        RecordNotReadableError."""
         limits = await self._metastore.get(self._keyspace.limits)
         reset_s = (readable(limits, Limits.decode) or Limits()).ha_reset_s or RESET_S
         fences = {
             item.key.removeprefix(self._keyspace.fences): item
             for item in (await self._metastore.range(self._keyspace.fences)).items
         }
+        # After the fences: an identity that is newer than the look would let the time begin before the node
+        # was lost.
+        nodes = await self._metastore.range(self._keyspace.nodes)
+        if any(item.key.removeprefix(self._keyspace.nodes) not in reading.alive for item in nodes.items):
+            return None
         absent = {}
         for presence in self._topology().topology.nodes:
             name = presence.node.name

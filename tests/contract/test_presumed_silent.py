@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -11,7 +13,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
 from rebalance.core.topology import HoldRule
 from rebalance.core.txn import Delete, Put, Txn
-from rebalance.ports.metastore import Metastore
+from rebalance.ports.metastore import Metastore, Snapshot
 from tests.recovery_world import ZONE, RecoveryWorld
 
 
@@ -220,4 +222,48 @@ async def test_a_change_of_a_node_key_that_nobody_looked_at_counts(world: Recove
     await world.elapse(17.5)
     assert world.forced == []
     await world.elapse(18)
+    assert world.forced == [Assignments(("a",))]
+
+
+class NodeComes:
+    """A metastore in which something happens once, before the first read of fences after ``happens`` is set."""
+
+    def __init__(self, store: Metastore, keyspace: Keyspace) -> None:
+        self._store = store
+        self._fences = keyspace.fences
+        self.happens: Callable[[], Awaitable[object]] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def range(self, prefix: str) -> Snapshot:
+        happens = self.happens
+        if happens is not None and prefix == self._fences:
+            self.happens = None
+            await happens()
+        return await self._store.range(prefix)
+
+
+async def test_a_node_that_comes_between_the_reads_of_a_look(store: Metastore, keyspace: Keyspace) -> None:
+    """H1: the watch tells of it late, and it is gone again before the next look: it was there until then."""
+    comes = NodeComes(store, keyspace)
+    world = RecoveryWorld(cast(Metastore, comes), keyspace)
+    await world.with_nodes(ZONE, "a", "b", "c")
+    known = await store.get(keyspace.node("b"))
+    assert known is not None
+
+    async def registered() -> None:
+        await world.publish_fence("b", "start-2", 6)
+        await store.commit(Txn((), (Put(keyspace.node("b"), known.value),)))
+
+    await world.leave("b", "c")
+    await world.elapse(5)
+    comes.happens = registered
+    await world.look()
+    await world.elapse(14)
+    await store.commit(Txn((), (Delete(keyspace.node("b")),)))
+    await world.elapse(15)
+    await world.look()
+    assert world.forced == []
+    await world.elapse(25)
     assert world.forced == [Assignments(("a",))]

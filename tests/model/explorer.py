@@ -34,13 +34,13 @@ class Exploration:
 
 class Explorer(Generic[S]):
     """``successors`` yields (step, broken rule or "", state); ``at_rest`` names what is wrong with a state in
-    which nothing can happen any more."""
+    which nothing can happen any more. None: nothing need ever come to rest, only safety is checked."""
 
     def __init__(
         self,
         initial: S,
         successors: Callable[[S], Iterable[tuple[str, str, S]]],
-        at_rest: Callable[[S], str],
+        at_rest: Callable[[S], str] | None,
     ) -> None:
         self._initial, self._successors, self._at_rest = initial, successors, at_rest
         self._numbers: dict[S, int] = {initial: 0}
@@ -52,7 +52,7 @@ class Explorer(Generic[S]):
         """Safety first, state by state; then that each state can still reach one that is well at rest."""
         begun = time.perf_counter()
         violation, resting = self._explore()
-        if violation is None:
+        if violation is None and self._at_rest is not None:
             violation = self._check_liveness(resting)
         seconds = time.perf_counter() - begun
         return Exploration(len(self._numbers), len(self._edges_to), seconds, violation)
@@ -77,7 +77,7 @@ class Explorer(Generic[S]):
                         self._parents.append(number)
                         self._steps.append(step)
                         following.append(reached)
-                if not moved:
+                if not moved and self._at_rest is not None:
                     broken = self._at_rest(state)
                     if broken:
                         return Violation(broken, self._way_to(number)), resting

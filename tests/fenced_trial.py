@@ -153,8 +153,8 @@ class Losses:
         span = f" of {self.first_lost_s:.2f} to {self.last_lost_s:.2f} s" if self.lost else ""
         return (
             f"the old group acknowledged until {self.last_old_s:.2f} s, the reset came at "
-            f"{self.reset_s:.2f} s, the new one acknowledged from {self.first_new_s:.2f} s on; of the old one's "
-            f"{self.acknowledged} puts {self.lost}{span} are lost"
+            f"{self.reset_s:.2f} s, the new one acknowledged from {self.first_new_s:.2f} s on; of the old "
+            f"one's {self.acknowledged} puts {self.lost}{span} are lost"
         )
 
 

@@ -189,6 +189,8 @@ def judge(
     Invariant: when it is due, no configuration that may be in force has a majority of members that live or may
     serve cut off, except one whose absent members are all silent: its living ones are asked before any reset.
     """
+    if view.configuration is not None and view.configuration.members.keys() <= alive:
+        return None  # Nobody is gone: so it is with most partitions.
     configurations = possible_configurations(view, absent.keys())
     published = configurations[0] | unseen_voters(view, alive)
     configurations = tuple(dict.fromkeys((published, *configurations)))

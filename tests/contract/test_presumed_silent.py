@@ -154,6 +154,7 @@ async def test_a_silence_of_the_metastore_begins_again(world: RecoveryWorld) -> 
     world.heard_since_ms = None
     await world.elapse(30)
     assert world.forced == []
+    assert world.probe.asked == []
     world.heard_since_ms = 30_000
     await world.elapse(39.5)
     assert world.forced == []
@@ -203,6 +204,19 @@ async def test_a_node_that_is_seen_for_a_moment_is_waited_for_anew(world: Recove
     await world.elapse(8)
     await world.join("b")
     await world.leave("b")
+    await world.elapse(17.5)
+    assert world.forced == []
+    await world.elapse(18)
+    assert world.forced == [Assignments(("a",))]
+
+
+async def test_a_change_of_a_node_key_that_nobody_looked_at_counts(world: RecoveryWorld) -> None:
+    """H1: it came and went between two looks, as the same start and with the same fence."""
+    await world.with_nodes(ZONE, "a", "b", "c")
+    await world.leave("b", "c")
+    await world.elapse(8)
+    assert world.resets is not None
+    world.resets.notice([world.keyspace.node("b")])
     await world.elapse(17.5)
     assert world.forced == []
     await world.elapse(18)

@@ -141,7 +141,7 @@ def test_the_resource(server: ApiServer) -> None:
 async def test_the_time_of_automatic_resets(
     server: ApiServer, metastore: Metastore, keyspace: Keyspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """H2: nodes' leases (5 s) and 4 s at least; who does not keep to it yet is named."""
+    """H2, S219: nodes' leases (5 s) and 4 s at least; who does not keep to it yet is named."""
     url = f"{server.url}/api/v1/rebalance/limits"
     fences = {"a": ("1", 5_000), "b": ("1", 6_000), "c": ("0", 5_000), "d": None}
     for name, fence in fences.items():

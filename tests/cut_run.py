@@ -117,7 +117,7 @@ class CutRun:
         moved, cut_s = self._chooser.choice(NODES), self._chooser.uniform(*self._cut_s)
         leaves = kind.moment is Moment.LEAVING
         joins = kind.moment not in (Moment.LEAVING, Moment.AT_REST)
-        await asyncio.to_thread(self._whole.execute, without(moved) if joins else WITH_ALL, CONVERGENCE_S)
+        await asyncio.to_thread(self._reach, without(moved) if joins else WITH_ALL)
         target = without(moved) if leaves else WITH_ALL
         url = self._whole.url
         async with load(
@@ -139,6 +139,16 @@ class CutRun:
         puts, unknown = sum(len(each.puts) for each in figures), sum(each.unknown for each in figures)
         operations = len(running.recorder.operations)
         return Outcome(kind, cut_s, converged_s, named, operations, puts, unknown)
+
+    def _reach(self, statement: str) -> None:
+        """Before a case nothing is cut, and what is left of the last one is over."""
+        try:
+            self._whole.execute(statement, CONVERGENCE_S)
+        except AssertionError as error:
+            shown = [
+                (each["partition"], each["leader"], each["status"]) for each in self._whole.partitions(ZONE)
+            ]
+            raise AssertionError(f"{error}: {shown}") from error
 
     async def _moment(self, moment: Moment, statement: str, moved: str) -> Place:
         if moment in (Moment.AT_REST, Moment.BEFORE):

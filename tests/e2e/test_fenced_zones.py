@@ -98,6 +98,7 @@ async def served_anew(running: Trial, blow: Strike, generation: int) -> tuple[in
     await running.open.answers(SURVIVOR)
     await running.strong.answers(*LOST)
     await asyncio.sleep(ON_S)
+    running.is_one_group_at_a_time(blow, generation)
     return reset, survivor
 
 

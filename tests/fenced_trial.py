@@ -153,8 +153,8 @@ class Losses:
         span = f" of {self.first_lost_s:.2f} to {self.last_lost_s:.2f} s" if self.lost else ""
         return (
             f"the old group acknowledged until {self.last_old_s:.2f} s, the reset came at "
-            f"{self.reset_s:.2f} s, the new one acknowledged from {self.first_new_s:.2f} s on; of the old one's "
-            f"{self.acknowledged} puts {self.lost}{span} are lost"
+            f"{self.reset_s:.2f} s, the new one acknowledged from {self.first_new_s:.2f} s on; of the old "
+            f"one's {self.acknowledged} puts {self.lost}{span} are lost"
         )
 
 
@@ -214,11 +214,17 @@ class Trial:
         await asyncio.to_thread(wait_for, "all well", is_well, WAIT_S)
         await self.both_answer()
 
+    def is_one_group_at_a_time(self, blow: Strike, generation: int) -> None:
+        """The one of ``generation`` acknowledged nothing after its members' fence, nor beside a later one."""
+        assert not outlived(self.open.puts.acknowledged)
+        old, _ = self.open.acknowledged_until(generation)
+        assert blow.seconds_to(max(put.returned for put in old)) <= FENCE_S + STOPPED_S
+
     async def losses(self, blow: Strike, reset: int, generation: int, survivor: dict[str, str]) -> Losses:
         """Judges a whole history: ``generation`` is the old group's; ``survivor`` is what the founder's copy
         had before it founded. Called when all is well again."""
         old, new = self.open.acknowledged_until(generation)
-        assert not outlived(self.open.puts.acknowledged)
+        self.is_one_group_at_a_time(blow, generation)
         (url, *_) = (await asyncio.to_thread(self.open.urls)).values()
         data = await self.open.data(url)
         assert {key: data.get(key) for key in survivor} == survivor
@@ -233,7 +239,6 @@ class Trial:
             min((blow.seconds_to(each.returned) for each in lost), default=0.0),
             max((blow.seconds_to(each.returned) for each in lost), default=0.0),
         )
-        assert figures.last_old_s <= FENCE_S + STOPPED_S, figures
         assert figures.reset_s >= RESET_S, figures
         assert figures.first_new_s > figures.last_old_s, figures
         return figures

@@ -31,8 +31,8 @@ AGAIN = Backoff(0.2, 5.0)
 
 @dataclass(frozen=True, slots=True)
 class FenceDraft:
-    """A part of a transaction. ``fence_ms``: what it publishes. ``number``: of two drafts that were both done the
-    higher one was done later, because the guard of each is the key as the other has left it."""
+    """A part of a transaction. ``fence_ms``: what it publishes. ``number``: of two drafts that were both done
+    the higher one was done later, because the guard of each is the key as the other has left it."""
 
     fence_ms: int
     number: int = 0

@@ -82,14 +82,15 @@ def clock(place: Place) -> Iterator[ShiftedClock]:
 
 
 def separate(whole: CutInstallation) -> None:
-    """The survivor hears of the others' puts no more."""
+    """The survivor hears of the others' puts no more, and the controller cannot ask them whether they serve."""
     for node in LOST:
         whole.networks.cut(node, SURVIVOR)
+        whole.networks.cut(node, CONTROLLER)
 
 
 async def served_anew(running: Trial, blow: Strike, generation: int) -> tuple[int, dict[str, str]]:
-    """When the reset came; and what the survivor's copy had when nobody could put any more. The STRONG_CONSISTENCY zone takes
-    puts on the lost nodes all the time."""
+    """When the reset came; and what the survivor's copy had when nobody could put any more. The zone of
+    STRONG_CONSISTENCY takes puts on the lost nodes all the time."""
     url = (await asyncio.to_thread(running.open.urls))[SURVIVOR]
     await asyncio.sleep(max(0.0, FENCE_S + STOPPED_S - blow.seconds_to(time.monotonic_ns())))
     survivor = await running.open.data(url, serializable=True)
@@ -97,6 +98,7 @@ async def served_anew(running: Trial, blow: Strike, generation: int) -> tuple[in
     await running.open.answers(SURVIVOR)
     await running.strong.answers(*LOST)
     await asyncio.sleep(ON_S)
+    running.is_one_group_at_a_time(blow, generation)
     return reset, survivor
 
 

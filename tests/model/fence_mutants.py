@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.model.fence_rules import EVER_S, LEASE_S, LONG_S, REAL, SHORT_S, Absence, Heard, Rules, fence_s
+from tests.model.fence_rules import EVER_S, LEASE_S, REAL, SHORT_S, Absence, Heard, Rules, fence_s
 from tests.model.fencing import FenceScope
 
 CALM = FenceScope(SHORT_S, outages=False)
@@ -59,9 +59,9 @@ MUTANTS: dict[str, tuple[FenceScope, Rules]] = {
     "H3 only the agent kills": (CALM, replace(REAL, has_watchdog=False)),
     "H3 members start without asking": (CALM, replace(REAL, asks_before_starts=False)),
     "H3 what was asked before the fence counts after it": (CALM, replace(REAL, asks_in_each_span=False)),
-    "H4 time-outs are evidence": (OUTAGES, replace(REAL, time_outs_count=True)),
+    "H4 time-outs are evidence": (CALM, replace(REAL, time_outs_count=True)),
     "H4 evidence counts though the lease may have ended": (
-        FenceScope(LONG_S, outages=False, rolling=1),
+        FenceScope(8, outages=False, rolling=1),
         replace(REAL, no_majority=without_a_chain),
     ),
 }

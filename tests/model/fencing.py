@@ -230,7 +230,7 @@ class Fencing:
     def _evidence(self, state: State, over: bool) -> Steps:
         rules = self._rules
         if state.asking is None:
-            if self._scope.outages and (not state.leads or rules.time_outs_count):
+            if rules.time_outs_count or not state.leads:
                 yield "a asks the metastore's members", state._replace(asking=0, is_evidence=not state.leads)
             if state.rolling:
                 yield (

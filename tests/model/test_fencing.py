@@ -29,7 +29,7 @@ SCOPES = {
     "members of the metastore restart in turn": FenceScope(SHORT_S, outages=False, rolling=1),
 }
 WHOLE = {
-    "outages, a long fence": FenceScope(LONG_S),
+    "outages, a fence longer than the lease": FenceScope(7),
     "members restart in turn twice": FenceScope(SHORT_S, outages=False, rolling=2),
     "limits that change": CHANGES,
     "limits that change, late writes": replace(CHANGES, late_writes=True),

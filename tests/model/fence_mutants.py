@@ -52,6 +52,7 @@ MUTANTS: dict[str, tuple[FenceScope, Rules]] = {
     "H1 who was there meanwhile still counts as absent": (CALM, replace(REAL, looked=of_anybody)),
     "H1 who is alive is read before the fences": (CALM, replace(REAL, reads_fences_first=False)),
     "H1 a reset is not guarded": (CALM, replace(REAL, guards_reset=False)),
+    "H1 a loss goes on over a silence of the metastore": (OUTAGES, replace(REAL, unbroken=through_silence)),
     "H2 a fence is presumed where none was published": (
         replace(CALM, has_fence=False),
         replace(REAL, is_due=presumed),
@@ -76,8 +77,3 @@ OF_CHANGES: dict[str, tuple[FenceScope, Rules]] = {
     "H2 a late answer lengthens the fence": (CHANGES, replace(REAL, goes_by_revision=False)),
 }
 """Limits that change make many states."""
-
-COVERED: dict[str, tuple[FenceScope, Rules]] = {
-    "H1 a loss goes on over a silence of the metastore": (OUTAGES, replace(REAL, unbroken=through_silence)),
-}
-"""Another rule protects from the same."""

@@ -11,7 +11,6 @@ from tests.model.explorer import Exploration, Explorer
 from tests.model.fence_mutants import (
     CALM,
     CHANGES,
-    COVERED,
     MUTANTS,
     OF_CHANGES,
     decreased_at_once,
@@ -77,12 +76,6 @@ def test_each_rule_is_needed(scope: FenceScope, rules: Rules) -> None:
 def test_each_rule_of_changes_is_needed(scope: FenceScope, rules: Rules) -> None:
     """H2: the same of how a node follows the limits."""
     assert explore(scope, rules).violation is not None
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize(("scope", "rules"), COVERED.values(), ids=COVERED.keys())
-def test_what_another_rule_covers(scope: FenceScope, rules: Rules) -> None:
-    assert explore(scope, rules).violation is None
 
 
 SECOND = "a second passes"

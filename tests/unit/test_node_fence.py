@@ -112,7 +112,9 @@ async def test_members_end_at_the_deadline_and_start_once_the_node_is_heard() ->
     assert world.fence.ended(1) == UNHEARD
     assert await world.start(2) == UNHEARD
     # An answer to what was sent before says nothing of now.
+    changes = world.changes
     world.confirm(99.5)
+    assert world.changes == changes
     assert await world.start(2) == UNHEARD
     world.confirm(105)
     assert await world.start(2) == ""

@@ -16,7 +16,7 @@ from rebalance.core.keys import PartitionId
 from tests.cut_installation import NODES, CutInstallation, cut_installation
 from tests.cut_networks import missing
 from tests.e2e.installation import wait_for
-from tests.pinned_puts import PinnedPuts, outlived, pinned_puts
+from tests.pinned_puts import Acknowledged, PinnedPuts, outlived, pinned_puts
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -58,6 +58,18 @@ async def answers(puts: PinnedPuts, *urls: str) -> None:
     while {each.endpoint for each in puts.since(begun, *urls)} != set(urls):
         assert time.monotonic() < deadline, puts.failures
         await asyncio.sleep(0.05)
+
+
+def test_two_groups_that_both_serve_are_seen() -> None:
+    """Only a put that began after the later group's first acknowledgement is one too many."""
+
+    def put(generation: int | None, invoked: int, returned: int) -> Acknowledged:
+        return Acknowledged("http://n1:1", generation, "k", "v", invoked, returned)
+
+    fine = [put(0, 1, 2), put(0, 3, 6), put(1, 3, 5), put(None, 8, 9), put(1, 8, 9)]
+    late = put(0, 6, 7)
+    assert not outlived(fine)
+    assert outlived([*fine, late]) == [late]
 
 
 async def test_members_whose_nodes_are_cut_from_the_metastore_go_on(

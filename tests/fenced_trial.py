@@ -80,6 +80,11 @@ class Side:
         voters = partition["stable"]["peers"]
         return {each["node"]: each["client_url"] for each in partition["members"] if each["node"] in voters}
 
+    def survivor(self) -> str:
+        """A node whose member follows: the others can go on without it at once."""
+        (partition,) = self._whole.partitions(self._zone)
+        return next(node for node in reversed(NODES) if node != partition["leader"])
+
     def cause(self) -> str:
         """That the partition names; empty: it is at its target, with a voter on each node."""
         (partition,) = self._whole.partitions(self._zone)

@@ -36,7 +36,7 @@ from tests.shifted_clock import missing as no_shifted_clock
 
 pytestmark = pytest.mark.timeout(600)
 
-LOST, SURVIVOR = NODES[:2], NODES[2]
+LOST = NODES[:2]
 ON_S = 2.0
 """So long the new group goes on before the old one's members are heard again."""
 OUTAGE_S, LONG_OUTAGE_S = 15.0, 60.0
@@ -81,22 +81,37 @@ def clock(place: Place) -> Iterator[ShiftedClock]:
     place.clock.jump(0)
 
 
-def separate(whole: CutInstallation) -> None:
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Nodes of a zone's voters: a majority, its leader among them, and the one that founds the group anew."""
+
+    lost: tuple[str, ...]
+    survivor: str
+
+
+async def split_of(running: Trial) -> Split:
+    survivor = await asyncio.to_thread(running.open.survivor)
+    return Split(tuple(node for node in NODES if node != survivor), survivor)
+
+
+def separate(whole: CutInstallation, split: Split) -> None:
     """The survivor hears of the others' puts no more, and the controller cannot ask them whether they serve."""
-    for node in LOST:
-        whole.networks.cut(node, SURVIVOR)
+    for node in split.lost:
+        whole.networks.cut(node, split.survivor)
         whole.networks.cut(node, CONTROLLER)
 
 
-async def served_anew(running: Trial, blow: Strike, generation: int) -> tuple[int, dict[str, str]]:
+async def served_anew(
+    running: Trial, blow: Strike, generation: int, split: Split
+) -> tuple[int, dict[str, str]]:
     """When the reset came; and what the survivor's copy had when nobody could put any more. The zone of
     STRONG_CONSISTENCY takes puts on the lost nodes all the time."""
-    url = (await asyncio.to_thread(running.open.urls))[SURVIVOR]
+    url = (await asyncio.to_thread(running.open.urls))[split.survivor]
     await asyncio.sleep(max(0.0, FENCE_S + STOPPED_S - blow.seconds_to(time.monotonic_ns())))
     survivor = await running.open.data(url, serializable=True)
     reset = await running.reset(generation)
-    await running.open.answers(SURVIVOR)
-    await running.strong.answers(*LOST)
+    await running.open.answers(split.survivor)
+    await running.strong.answers(*split.lost)
     await asyncio.sleep(ON_S)
     running.is_one_group_at_a_time(blow, generation)
     return reset, survivor
@@ -116,15 +131,15 @@ async def judged(running: Trial, blow: Strike, reset: int, generation: int, had:
 async def test_a_majority_is_cut_from_the_metastore(whole: CutInstallation, is_apart: bool) -> None:
     """H1, H5: its clients reach it still. Apart: it goes on without the survivor, so puts are lost."""
     async with trial(whole) as running:
-        generation = await running.generation()
+        generation, split = await running.generation(), await split_of(running)
 
         def blow() -> None:
-            whole.cut_from_metastore(*LOST)
+            whole.cut_from_metastore(*split.lost)
             if is_apart:
-                separate(whole)
+                separate(whole, split)
 
         struck = strike(blow)
-        reset, had = await served_anew(running, struck, generation)
+        reset, had = await served_anew(running, struck, generation, split)
         await asyncio.to_thread(whole.networks.heal)
         await judged(running, struck, reset, generation, had)
 
@@ -137,14 +152,14 @@ async def test_a_majority_loses_its_agents(place: Place, is_apart: bool) -> None
     clock goes on an hour earlier makes no difference."""
     whole = place.whole
     async with trial(whole) as running:
-        generation = await running.generation()
+        generation, split = await running.generation(), await split_of(running)
         with ExitStack() as stack:
-            struck = strike(lambda: stack.enter_context(whole.frozen_agents(*LOST)))
+            struck = strike(lambda: stack.enter_context(whole.frozen_agents(*split.lost)))
             if is_apart:
-                await asyncio.to_thread(separate, whole)
+                await asyncio.to_thread(separate, whole, split)
             if place.clock is not None:
                 place.clock.jump(-HOUR_S)
-            reset, had = await served_anew(running, struck, generation)
+            reset, had = await served_anew(running, struck, generation, split)
             if place.clock is not None:
                 assert wall_s(whole.sites.log(CONTROLLER)) < time.time() - HOUR_S / 2
                 place.clock.jump(0)
@@ -266,7 +281,7 @@ async def test_a_shorter_time_of_resets_waits_for_who_has_not_heard_of_it(whole:
         later = strike(lambda: whole.cut_from_metastore(second))
         reset = await running.reset(generation)
         assert blow.seconds_to(reset) >= BEFORE_RESET_S
-        await running.open.answers(SURVIVOR)
+        await running.open.answers(NODES[2])
         await asyncio.to_thread(whole.networks.heal)
         await running.all_well()
         await asyncio.to_thread(wait_for, "every node", lambda: not behind(whole))

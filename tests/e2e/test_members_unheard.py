@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import pytest
 
 from catalog.core.zone import ZoneId
+from rebalance.core.isolation import reset_s_min
 from rebalance.core.keys import PartitionId
 from tests.cut_installation import NODES, CutInstallation, cut_installation
 from tests.cut_networks import missing
+from tests.cut_nodes import LEASE_S
 from tests.e2e.installation import wait_for
 from tests.pinned_puts import Acknowledged, PinnedPuts, outlived, pinned_puts
 
@@ -22,8 +24,7 @@ pytestmark = pytest.mark.timeout(600)
 
 UNHEARD = NODES[:2]
 SILENT_S = 8.0
-"""Longer than a lease, and than ``ZONEKEEPER_HA_RESET_S``."""
-RESET_S = "2"
+"""Longer than the time after which HIGH_AVAILABILITY zones are reset here."""
 ANSWER_S = 60.0
 
 
@@ -32,7 +33,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutInstallation]
     if reason := missing():
         pytest.skip(reason)
     directory = tmp_path_factory.mktemp("unheard")
-    with cut_installation(directory, {"ZONEKEEPER_HA_RESET_S": RESET_S}) as started:
+    with cut_installation(directory) as started:
+        done = started.zonectl("rebalance", "limits", "--ha-reset", str(reset_s_min(LEASE_S)))
+        assert done.returncode == 0, done.stdout + done.stderr
         started.execute("CREATE ZONE unheard (PARTITIONS 1, REPLICAS 3)")
         yield started
 

@@ -99,26 +99,17 @@ def joiners_of(stable: Assignments, pending: Assignments) -> tuple[str, ...]:
 
 
 def target_without(
-    stable: Assignments,
-    pending: Assignments,
-    gone: Collection[str],
-    holding: Collection[str] = (),
-    out: Collection[str] = (),
+    stable: Assignments, pending: Assignments, gone: Collection[str], holding: Collection[str] = ()
 ) -> Assignments:
     """``pending`` with each gone joiner's place taken by a voter of ``stable`` that was to leave, or empty.
 
-    ``holding``: nodes that live and vote in the group now; they come first. ``out``: nodes that neither live
-    nor are in the group any more: a place of theirs would be waited for as the joiner was, so it stays empty. A
-    joiner that learned before learns again. Invariant: never fewer voters than min(|stable|, |pending|) but for
-    those that are out, and no node that neither of them has.
+    ``holding``: nodes that live and vote in the group now; they come first. A joiner that learned before learns
+    again. Invariant: never fewer voters than min(|stable|, |pending|), and no node that neither of them has.
     """
     leaving = [name for name in stable.peers if name not in pending.peers]
     # A stable sort: those alike keep the order that placement prefers.
     leaving.sort(key=lambda name: name not in holding)
     given_up = [name for name in joiners_of(stable, pending) if name in gone]
-    if not frozenset(leaving) <= frozenset(out) or len(given_up) < len(pending.peers):
-        # Somebody has to vote; where nobody else is left it is one of those that are out.
-        leaving = [name for name in leaving if name not in out]
     places = dict(zip(given_up, leaving, strict=False))
     peers = tuple(places.get(name, name) for name in pending.peers if name not in given_up or name in places)
     learners = [name for name in pending.learners if name not in peers]
@@ -135,7 +126,6 @@ def decide_on_joiners_gone(
     given_up: KeyValue | None = None,
     given_up_key: str,
     holding: Collection[str] = (),
-    out: Collection[str] = (),
 ) -> Decision:
     """Joiners ``gone`` (node -> the incarnation that fails, empty for a node that is away) are waited for no
     longer (M1). What is planned takes pending's place; otherwise pending goes on without them.
@@ -164,13 +154,9 @@ def decide_on_joiners_gone(
     if observed.planned is not None:
         writes = (Put(keys.pending, observed.planned.value), Delete(keys.planned), *unlock)
         return Decision(Outcome.JOINERS_GONE_PLANNED_SCHEDULED, Txn(guards, writes))
-    target = target_without(stable, pending, names, holding, out)
+    target = target_without(stable, pending, names, holding)
     event = readable(observed.trigger, decode_trigger) or 0
-    # Who would have taken a place that stays empty is asked again as well when it lives.
-    is_short = len(target.peers) < len(pending.peers)
-    dropped = {name: "" for name in stable.peers if is_short and name in out and name not in pending.peers}
-    incarnations = {name: gone[name] for name in names} | dropped
-    record = _recorded(readable(given_up, GivenUpRecord.decode), event, stable, incarnations)
+    record = _recorded(readable(given_up, GivenUpRecord.decode), event, stable, {n: gone[n] for n in names})
     guards = (*guards, unchanged(given_up_key, given_up.mod_revision if given_up else 0))
     put = Put(given_up_key, record.encode())
     return Decision(Outcome.JOINERS_GIVEN_UP, Txn(guards, (Put(keys.pending, target.encode()), put, *unlock)))

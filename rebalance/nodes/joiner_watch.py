@@ -7,7 +7,7 @@ left of the joiner; its node destroys nothing before it is published as removed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
@@ -16,7 +16,7 @@ from rebalance.core.joiners import JoinerTime, decide_on_joiners_gone, is_gone, 
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.records import MemberRecord, MemberRole, MemberState, NodeRecord
-from rebalance.core.txn import Compare, Get, KeyValue, Txn, absent, unchanged
+from rebalance.core.txn import Compare, Get, KeyValue, Txn, unchanged
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.heard_time import HeardTime
 from rebalance.nodes.partition_view import PartitionView
@@ -70,19 +70,17 @@ class JoinerWatch:
         self._times[view.partition] = times
         timeout_s = self._rules().joiner_s
         over = [name for name, each in times.items() if each.is_over(now_s, timeout_s)]
-        return bool(over) and await self._give_up(view, over, members)
+        return bool(over) and await self._give_up(view.partition, over, members, view.living)
 
     async def _give_up(
         self,
-        view: PartitionView,
+        partition: PartitionId,
         names: Sequence[str],
         members: Sequence[GroupMember],
+        living: Collection[str],
     ) -> bool:
         """The mirror is a hint: who is gone is read again, at the revision of the keys that are written."""
-        partition, living, keyspace = view.partition, view.living, self._keyspace
-        keys, voters = view.keys, {each.node for each in members if each.role is MemberRole.VOTER}
-        stable_peers = view.stable.value.peers if view.stable is not None else ()
-        out = [name for name in stable_peers if name not in voters and name not in living]
+        keys, keyspace = self._keyspace.partition(partition), self._keyspace
         given_up_key = keyspace.given_up(partition)
         assigned = (keys.stable, keys.pending, keys.planned, keys.trigger, keys.lock, given_up_key)
         own = [(keyspace.node(name), keyspace.member(partition, name)) for name in names]
@@ -108,16 +106,16 @@ class JoinerWatch:
                 gone,
                 given_up=given_up,
                 given_up_key=given_up_key,
-                holding=voters & living,
-                out=out,
+                holding={
+                    each.node for each in members if each.role is MemberRole.VOTER and each.node in living
+                },
             )
         except RecordNotReadableError as error:
             raise KeysUnreadableError(Unreadable(error.key, error.reason)) from error
         if decision.transaction is None:
             return False
         transaction = decision.transaction
-        still_away = (absent(keyspace.node(name)) for name in out)
-        compares = (*transaction.compares, *guards, *still_away)
+        compares = (*transaction.compares, *guards)
         committed = await self._metastore.commit(Txn(compares, transaction.success))
         if committed.succeeded:
             log.warning(

@@ -100,27 +100,6 @@ async def test_it_is_given_up_after_the_time_and_not_before(world: World) -> Non
     assert GivenUpRecord.decode(found.value).names() == ("d",)
 
 
-async def test_a_voter_that_is_out_of_the_group_and_away_takes_no_place(world: World) -> None:
-    """M1: the group has removed it since it died. The place stays empty, and it is asked again as the joiner
-    is."""
-    del world.members[2]
-    assert await world.look_for(TIMEOUT_S, living="ab")
-    assert await world.pending() == Assignments(("a", "b"))
-    found = await world.metastore.get(KEYSPACE.given_up(P0))
-    assert found is not None
-    assert GivenUpRecord.decode(found.value).names() == ("c", "d")
-
-
-async def test_a_voter_that_is_back_meanwhile_takes_the_place(world: World) -> None:
-    """The mirror may be old: its absence is guarded, and the next round sees it."""
-    del world.members[2]
-    await world.put(KEYSPACE.node("c"), NodeRecord(Node("c"), "i").encode())
-    assert not await world.look_for(TIMEOUT_S, living="ab")
-    assert await world.pending() == PENDING
-    assert await world.look_for(1)
-    assert await world.pending() == STABLE
-
-
 async def test_a_break_begins_anew(world: World) -> None:
     """M3: it was seen alive in between."""
     await world.look_for(TIMEOUT_S - 1)

@@ -145,21 +145,24 @@ class EtcdMember:
         """One step towards being the only member of a group of ``generation``, on the data that is here; True
         once it is. The work goes on behind it (``Founder``). Raises MemberUnavailableError when it has failed;
         a repeat begins anew."""
-        if self._is_founded(generation):
-            await self.restart()
-            return True
-        if not self._reservations.has_log(self.partition):
-            raise MemberUnavailableError(f"the data of {self.partition} is gone")
+        # While a founding tidies up no member starts, though all is on disk.
+        if self._founding is None:
+            if self._is_founded(generation):
+                await self.restart()
+                return True
+            if not self._reservations.has_log(self.partition):
+                raise MemberUnavailableError(f"the data of {self.partition} is gone")
         return await self._founded(lambda: self._founder.on_own_data(generation))
 
     async def found_from_mirror(self, generation: int, client_url: str, complete_revision: int) -> bool:
         """The same for a reserved member, on the data of the node's mirror, whose store answers at
         ``client_url``."""
-        if self._is_founded(generation):
-            await self.restart()
-            return True
-        if self._reservations.has_log(self.partition):
-            raise MemberUnavailableError(f"{self.partition} has data of generation {self.generation} here")
+        if self._founding is None:
+            if self._is_founded(generation):
+                await self.restart()
+                return True
+            if self._reservations.has_log(self.partition):
+                raise MemberUnavailableError(f"{self.partition} has data of generation {self.generation} here")
         return await self._founded(lambda: self._founder.on_mirror(generation, client_url, complete_revision))
 
     def _is_founded(self, generation: int) -> bool:

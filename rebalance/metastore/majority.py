@@ -45,8 +45,8 @@ def has_no_majority(words: Sequence[Word]) -> bool:
 class EtcdMajority:
     """A ``MajorityProbe``. The members, and the client URLs that they advertise, are those of the last list
     that was read; before the first there are none, and a majority is never missed. An address where this node
-    has never seen a member run says nothing: ``localhost``, which etcd advertises by default, is another machine
-    here than there."""
+    has never seen a member run says nothing: ``localhost``, which etcd advertises by default, is another
+    machine here than there."""
 
     def __init__(self, metastore: EtcdMetastore, *, tls: TlsFiles | None = None) -> None:
         self._metastore = metastore

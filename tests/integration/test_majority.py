@@ -20,7 +20,7 @@ class Advertised:
 
 
 async def test_an_address_where_no_member_was_ever_seen_is_no_evidence() -> None:
-    """etcd advertises localhost unless it is told otherwise: on a machine without one it refuses at all times."""
+    """etcd advertises localhost by default: on a machine without a member it refuses at all times."""
     ports = free_block(2)
     metastore = Advertised(*(f"http://localhost:{port}" for port in ports))
     probe = EtcdMajority(cast(EtcdMetastore, metastore))

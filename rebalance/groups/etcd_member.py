@@ -381,12 +381,16 @@ class EtcdMember:
             self._tuning,
             self._flags,
         )
+        # Not in one of the few places for starts: members that the fence does not concern need them too.
+        if reason := await self._guard.refusal(self.partition, self.generation):
+            self._fenced = reason
+            return
         async with self._starts:
             bound_log(self.log_path)
             await self._close_api()
             try:
                 self._process = await start_guarded(
-                    *(self._guard, self.partition, self.generation, command, self.log_path, MEMBER_ENVIRONMENT)
+                    *(self._guard, self.partition, command, self.log_path, MEMBER_ENVIRONMENT)
                 )
             except StartRefusedError as refused:
                 self._fenced = str(refused)

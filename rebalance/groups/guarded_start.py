@@ -19,14 +19,12 @@ class StartRefusedError(Exception):
 async def start_guarded(
     guard: MemberGuard,
     partition: PartitionId,
-    generation: int,
     command: Sequence[str],
     log_path: Path,
     env: Mapping[str, str],
 ) -> subprocess.Popen[bytes]:
-    """Raises StartRefusedError; no process is left then, or when it is cancelled."""
-    if reason := await guard.refusal(partition, generation):
-        raise StartRefusedError(reason)
+    """After ``guard.refusal``, which may take its time. Raises StartRefusedError; no process is left then, or
+    when it is cancelled."""
     held = child.spawn_held(command, log=log_path, inherited=ETCD, env=env)
     try:
         await guard.guard(partition, held.process.pid)

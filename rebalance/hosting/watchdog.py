@@ -79,6 +79,9 @@ class Watchdog:
         self._guarded: dict[int, _Guarded] = {}
         self._dog: _Dog | None = None
         self._again = AGAIN
+        self._failure = ""
+        """Why the last one ended, where it never came so far as to guard anything: the next one may not either,
+        and nobody waits for it."""
 
     @property
     def is_watching(self) -> bool:
@@ -99,6 +102,9 @@ class Watchdog:
         except OSError as error:
             raise WatchLostError(f"process {pid} is not there: {error}") from error
         self.unguard(pid)
+        if self._failure and not self._is_covered:
+            os.close(handle)
+            raise WatchLostError(f"no watchdog has taken process {pid} over: {self._failure}")
         self._guarded[pid] = _Guarded(watchdog_process.start_time(pid), handle)
         self._send_guard(pid)
         try:
@@ -179,6 +185,7 @@ class Watchdog:
         try:
             self._start()
         except OSError as error:
+            self._failure = f"it cannot be started: {error}"
             log.error("no watchdog", error=str(error))
 
     async def _watched(self) -> None:
@@ -207,6 +214,7 @@ class Watchdog:
         dog.process.kill()
         code = dog.process.wait()
         _close(dog)
+        self._failure = "" if self._is_covered else f"it ended at its start with code {code}"
         self._dog, self._is_covered = None, False
         log.error("watchdog ended", code=code, guarded=len(self._guarded))
 
@@ -276,7 +284,7 @@ class Watchdog:
 
     def _note_takeover(self, dog: _Dog) -> None:
         if not self._is_covered and dog is self._dog and dog.obeyed >= dog.handed_over:
-            self._is_covered, self._kept_ns = True, self._deadline_ns
+            self._is_covered, self._kept_ns, self._failure = True, self._deadline_ns, ""
             log.info("watchdog started", pid=dog.process.pid, guarded=len(self._guarded))
 
     def _on_killed(self, pids: tuple[int, ...]) -> None:

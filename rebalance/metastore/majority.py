@@ -24,6 +24,7 @@ from rebalance.metastore.etcd import EtcdMetastore
 log = structlog.get_logger(__name__)
 
 ASK_S = 1.0
+SEE_S = 0.4
 OPTIONS = (("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0))
 
 
@@ -43,18 +44,25 @@ def has_no_majority(words: Sequence[Word]) -> bool:
 
 class EtcdMajority:
     """A ``MajorityProbe``. The members, and the client URLs that they advertise, are those of the last list
-    that was read; before the first there are none, and a majority is never missed."""
+    that was read; before the first there are none, and a majority is never missed. An address where this node
+    has never seen a member run says nothing: ``localhost``, which etcd advertises by default, is another
+    machine here than there."""
 
     def __init__(self, metastore: EtcdMetastore, *, tls: TlsFiles | None = None) -> None:
         self._metastore = metastore
         self._tls = tls
         self._members: tuple[tuple[str, ...], ...] = ()
+        self._seen: set[str] = set()
+        """URLs that a member of the metastore has answered at."""
 
     async def remember(self) -> None:
         members = await self._metastore.voters()
         if members != self._members:
             log.info("members of the metastore", members=[",".join(urls) for urls in members])
         self._members = members
+        # A majority runs now, so enough of them to miss one later are seen.
+        unseen = [url for urls in members for url in urls if url not in self._seen]
+        await asyncio.gather(*(self._see(url) for url in unseen))
 
     async def no_majority(self) -> bool:
         words = await asyncio.gather(*(self._word(urls) for urls in self._members))
@@ -68,12 +76,18 @@ class EtcdMajority:
                 return word
         return Word.LEADERLESS if words else Word.NOTHING
 
+    async def _see(self, url: str) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SEE_S):
+                if await self._word_at(url) is Word.LED:
+                    self._seen.add(url)
+
     async def _word_at(self, url: str) -> Word:
         try:
             parts = urlsplit(url)
             async with asyncio.timeout(ASK_S):
                 if await _refuses(parts.hostname or "", parts.port or 0):
-                    return Word.LEADERLESS
+                    return Word.LEADERLESS if url in self._seen else Word.NOTHING
                 return await self._status(parts.netloc, is_secure=parts.scheme == "https")
         except (OSError, ValueError):
             return Word.NOTHING

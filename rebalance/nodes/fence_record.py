@@ -91,6 +91,10 @@ class FencePublisher:
             self._fence.keep_to(draft.fence_ms)
             if not self._is_settled:
                 self._due.set()
+        elif not draft.puts:
+            # The key cannot be read: it is published once somebody has mended it.
+            self._published_ms = 0
+            self._due.set()
 
     async def run(self) -> None:
         """Publishes each change of the limits, until it is cancelled."""

@@ -165,6 +165,26 @@ async def test_without_a_watchdog_nothing_starts_and_the_deadline_stands_still(s
         await dog.close()
 
 
+@pytest.mark.parametrize("python", ["/nonexistent/python", "/bin/false"])
+async def test_nobody_waits_for_a_watchdog_that_cannot_be_started(sleeper, python: str) -> None:
+    """Each start of a member would take its place for seconds; the reason is told instead."""
+    dog = Watchdog(python=python)
+    dog.until(boottime_ns() + LONG_NS)
+    task = asyncio.create_task(dog.run())
+    try:
+        with pytest.raises(WatchLostError):
+            await dog.guard(sleeper().pid)
+        begun = time.monotonic()
+        for _ in range(10):
+            with pytest.raises(WatchLostError, match=r"over: it (cannot be started|ended at its start)"):
+                await dog.guard(sleeper().pid)
+        assert time.monotonic() - begun < 4.0
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await dog.close()
+
+
 async def test_signals_that_stop_a_service_do_not_end_it(sleeper) -> None:
     guarded = sleeper()
     async with watchdog() as dog:

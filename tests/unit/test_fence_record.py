@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from catalog.core.zone import Node
@@ -9,7 +10,7 @@ from rebalance.core.admission import Limits
 from rebalance.core.isolation import FenceRecord
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import NodeRecord
-from rebalance.core.txn import Put, Txn
+from rebalance.core.txn import Delete, Put, Txn
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.fence_record import FenceDraft, FencePublisher
 from rebalance.nodes.node_fence import NodeFence
@@ -59,3 +60,24 @@ async def test_a_late_answer_does_not_lengthen_the_fence_again() -> None:
     assert FenceRecord.decode(item.value).fence_ms == fence.fence_ms == LEASE_S * 1_000
     publisher.published(await written(20))
     assert fence.fence_ms == 16_000
+
+
+async def test_a_record_that_could_not_be_read_is_published_once_it_is_gone() -> None:
+    """The node need not be started again for it."""
+    store, fence = MemoryMetastore(), NodeFence(LEASE_S, NoMembers(), lambda: 0)
+    publisher = FencePublisher("n1", "first", store, KEYSPACE, fence)
+    entry = Put(KEYSPACE.node("n1"), NodeRecord(Node("n1"), "first").encode())
+    await store.commit(Txn((), (entry, Put(KEYSPACE.fence("n1"), b"garbage"))))
+    draft = await publisher.draft()
+    assert not draft.puts
+    publisher.published(draft)
+    task = asyncio.create_task(publisher.run())
+    try:
+        await store.commit(Txn((), (Delete(KEYSPACE.fence("n1")),)))
+        async with asyncio.timeout(60):
+            while (item := await store.get(KEYSPACE.fence("n1"))) is None:
+                await asyncio.sleep(0.05)
+        assert FenceRecord.decode(item.value).incarnation == "first"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

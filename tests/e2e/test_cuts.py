@@ -22,6 +22,7 @@ from tests.cut_networks import missing
 from tests.cut_run import CONVERGENCE_S, WITH_ALL, CutRun, Outcome, prepare, without
 from tests.e2e.installation import Installation, wait_for
 from tests.integration.test_cut_networks import interfaces
+from tests.strict_steps import STRICT_STEPS
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -52,7 +53,8 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutInstallation]:
     if reason := missing():
         pytest.skip(reason)
-    with cut_installation(tmp_path_factory.mktemp("cuts")) as started:
+    steps = {"ZONEKEEPER_NODE_STRICT_STEPS": str(STRICT_STEPS)}
+    with cut_installation(tmp_path_factory.mktemp("cuts"), steps) as started:
         prepare(started)
         yield started
 
@@ -112,7 +114,8 @@ async def test_every_kind_of_cut(whole: CutInstallation, tmp_path: Path) -> None
         outcomes += await strike(run, tuple(names))
     converged = [outcome.converged_s for outcome in outcomes]
     print(
-        f"{len(outcomes)} cuts of {len(names)} kinds in {time.monotonic() - begun:.0f} s, seed {SEED}: well "
+        f"{len(outcomes)} cuts of {len(names)} kinds in {time.monotonic() - begun:.0f} s, seed {SEED}, "
+        f"steps checked by {'etcd' if STRICT_STEPS else 'the nodes'}: well "
         f"after {statistics.median(converged):.1f} s (median), at most {max(converged):.1f} s; "
         f"{sum(outcome.puts for outcome in outcomes)} puts, "
         f"{sum(outcome.unknown for outcome in outcomes)} of unknown outcome, all linearizable"

@@ -17,9 +17,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.cut_installation import SITES, STORES, CutInstallation, cut_installation
+from tests.cut_judgement import CONVERGENCE_S
 from tests.cut_kinds import KINDS
 from tests.cut_networks import missing
-from tests.cut_run import CONVERGENCE_S, WITH_ALL, CutRun, Outcome, prepare, without
+from tests.cut_run import WITH_ALL, CutRun, Outcome, prepare, without
 from tests.e2e.installation import Installation, wait_for
 from tests.integration.test_cut_networks import interfaces
 from tests.strict_steps import STRICT_STEPS
@@ -103,6 +104,7 @@ def test_nothing_is_left_of_an_installation_whose_test_was_killed(tmp_path: Path
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(SOAK_S + 3_600)
 async def test_every_kind_of_cut(whole: CutInstallation, tmp_path: Path) -> None:
     """As above, every kind, again and again until the time is over."""
     run, chooser = CutRun(whole, SEED, tmp_path), random.Random(SEED)

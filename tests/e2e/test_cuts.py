@@ -10,13 +10,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from tests.cut_installation import SITES, STORES, CutInstallation, cut_installation
+from tests.cut_installation import SITES, STORES, CutInstallation
 from tests.cut_judgement import CONVERGENCE_S
 from tests.cut_kinds import KINDS
 from tests.cut_networks import missing
@@ -51,13 +50,9 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutInstallation]:
-    if reason := missing():
-        pytest.skip(reason)
-    steps = {"ZONEKEEPER_NODE_STRICT_STEPS": str(STRICT_STEPS)}
-    with cut_installation(tmp_path_factory.mktemp("cuts"), steps) as started:
-        prepare(started)
-        yield started
+def whole(cuttable: CutInstallation) -> CutInstallation:
+    prepare(cuttable)
+    return cuttable
 
 
 async def test_a_slice_of_cuts(whole: CutInstallation, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from rebalance.groups.key_hash import partition_of
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from tests.cut_installation import CONTROLLER, NODES, SERVER, SITES, STORES, CutInstallation
+from tests.cut_judgement import CONVERGENCE_S, Judgement, Look, issues
 from tests.cut_kinds import Kind, Moment, Role
 from tests.cut_networks import HERE
 from tests.linearizability.checker import violations
@@ -35,10 +36,6 @@ CLIENTS = {Way.DIRECT: 2, Way.ROUTED: 2, Way.SPREAD: 3}
 FILL_PUTS, FILL_BYTES = 128, 128 << 10
 SLOW_RATE = 2 << 20
 """Bytes a second of the joiner's cable: a copy takes some seconds."""
-SETTLED_S = 30.0
-"""Within so long after the cut's end everything is at its target, or names why it is not."""
-CONVERGENCE_S = 180.0
-"""For what was named."""
 STAGE_S = 90.0
 CUT_S = (5.0, 12.0)
 """Longer than a node's lease, at least."""
@@ -67,7 +64,7 @@ def prepare(whole: CutInstallation) -> None:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Of one case. ``converged_s``: seconds after the cut's end; ``named``: the causes that were shown where it
-    was more than ``SETTLED_S``."""
+    was more than ``cut_judgement.SETTLED_S``."""
 
     kind: Kind
     cut_s: float
@@ -131,7 +128,7 @@ class CutRun:
             asked = target if kind.moment is Moment.BEFORE else ""
             await self._cut(kind, _roles(place, moved, leading), cut_s, asked)
             wanted = frozenset(NODES) - ({moved} if leaves else frozenset())
-            converged_s, named = await self._converge(wanted, prefix)
+            converged_s, named = await self.converge(wanted, prefix)
             await asyncio.sleep(WELL_S)
             await running.read_back()
         self._check(running, self._directory / f"{prefix}history.jsonl")
@@ -197,38 +194,27 @@ class CutRun:
         await asyncio.sleep(max(ends - time.monotonic(), 0))
         await asyncio.to_thread(networks.heal)
 
-    async def _converge(self, wanted: frozenset[str], prefix: str) -> tuple[float, tuple[str, ...]]:
+    async def converge(self, wanted: frozenset[str], prefix: str) -> tuple[float, tuple[str, ...]]:
         """Seconds from now until every partition is shown as done, has ``wanted`` as its voters, and takes a
-        put; and which causes were shown when ``SETTLED_S`` were over."""
-        begun = time.monotonic()
-        named: tuple[str, ...] = ()
+        put; and which causes were shown in between, as ``Judgement`` says. ``prefix``: of the puts' keys."""
+        begun, judgement = time.monotonic(), Judgement()
         async with ZoneClient([self._whole.url], time_limit_s=3) as client:
             keys = _key_of_each_partition(f"{prefix}probe-")
             while True:
-                causes = await asyncio.to_thread(self._causes, wanted)
+                shown = await asyncio.to_thread(self._issues, wanted)
                 took_s = time.monotonic() - begun
-                if causes == () and await _takes(client, keys):
-                    return time.monotonic() - begun, named
-                if took_s > SETTLED_S and not named:
-                    assert causes, "shown as done, and takes no put" if causes == () else "no API"
-                    assert all(causes), causes
-                    named = causes
-                assert took_s < CONVERGENCE_S, causes
+                serves = shown == {} and await _takes(client, keys)
+                if judgement.is_well(Look(shown, serves), took_s):
+                    return time.monotonic() - begun, judgement.named
                 await asyncio.sleep(0.1)
 
-    def _causes(self, wanted: frozenset[str]) -> tuple[str, ...] | None:
-        """Of what is not well; None while the server does not answer."""
+    def _issues(self, wanted: frozenset[str]) -> dict[str, str] | None:
+        """None while the server does not answer."""
         try:
-            if not self._whole.is_whole():
-                return ("readyz",)
-            partitions = self._whole.partitions(ZONE)
+            unready = "" if self._whole.is_whole() else "not every node is registered"
+            return issues(unready, self._whole.partitions(ZONE), wanted)
         except (httpx.TransportError, httpx.HTTPStatusError):
             return None
-        return tuple(
-            each["status"]["cause"]
-            for each in partitions
-            if each["status"]["state"] != "DONE" or frozenset(each["stable"]["peers"]) != wanted
-        )
 
     def _check(self, running: Load, kept: Path) -> None:
         history = running.recorder.history()

@@ -19,10 +19,12 @@ START_S = 90.0
 
 
 class EtcdCluster:
-    """Members are numbers from 0 on. ``start`` brings a killed one back with its data."""
+    """Members are numbers from 0 on. ``start`` brings a killed one back with its data. ``options`` for etcd's
+    command line."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *options: str) -> None:
         self._directory = directory
+        self._options = options
         ports = free_block(2 * MEMBERS)
         self._client_ports, self._peer_ports = ports[:MEMBERS], ports[MEMBERS:]
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -44,6 +46,7 @@ class EtcdCluster:
             *("--listen-client-urls", client, "--advertise-client-urls", client),
             *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
             *("--initial-cluster", peers, "--log-level", "warn"),
+            *self._options,
         ]
         self._processes[member] = spawn(command, log=self._directory / f"m{member}.log")
 

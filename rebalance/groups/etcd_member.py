@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import shutil
 import signal
 import subprocess
 import time
-import urllib.request
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from rebalance.groups.etcd_tuning import (
 )
 from rebalance.groups.founding import Founder
 from rebalance.groups.guarded_start import StartRefusedError, start_guarded
+from rebalance.groups.member_list import lists_itself
 from rebalance.groups.mirror_copy import CopyFailedError
 from rebalance.groups.mirror_source import SourceLostError
 from rebalance.groups.reservations import Reservation, Reservations
@@ -289,7 +288,7 @@ class EtcdMember:
             return
         process = self._process
         peer_url, tls = held.endpoints.peer_url, self._tuning.tls
-        if process is None or not await asyncio.to_thread(_lists_itself, peer_url, self._node, tls):
+        if process is None or not await asyncio.to_thread(lists_itself, peer_url, self._node, tls):
             return
         self._unstuck = True
         log.info("member joined by a snapshot, restarted to serve", partition=str(self.partition))
@@ -438,15 +437,3 @@ def _position_on_disk(member: Path, *, orderly: bool, replay: bool) -> LogPositi
         log.warning("a copy does not tell its revision", directory=str(member), error=str(error))
         store = None
     return read_log_position(member / "wal", orderly=orderly, store=store, replay=replay)
-
-
-def _lists_itself(peer_url: str, name: str, tls: TlsFiles | None) -> bool:
-    """True when the member, asked on its peer port, has applied its own announcement. Blocks for up to 1 s."""
-    try:
-        context = tls.context() if tls else None
-        with urllib.request.urlopen(f"{peer_url}/members", timeout=1.0, context=context) as answer:
-            # null of a member that knows nobody: it was restarted before it had its copy.
-            members = json.load(answer) or ()
-    except (OSError, ValueError):
-        return False
-    return any(each.get("name") == name and peer_url in each.get("peerURLs", ()) for each in members)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import urllib.request
 from collections.abc import Mapping
 
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole
 from rebalance.groups.etcd_api import EtcdMemberEntry
+from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import GroupMember, PeerSight
 
 
@@ -37,3 +40,15 @@ def group_members(
             leaving=entry.peer_url in leaving,
         )
     return tuple(named.values())
+
+
+def lists_itself(peer_url: str, name: str, tls: TlsFiles | None) -> bool:
+    """True when the member, asked on its peer port, has applied its own announcement. Blocks for up to 1 s."""
+    try:
+        context = tls.context() if tls else None
+        with urllib.request.urlopen(f"{peer_url}/members", timeout=1.0, context=context) as answer:
+            # null of a member that knows nobody: it was restarted before it had its copy.
+            members = json.load(answer) or ()
+    except (OSError, ValueError):
+        return False
+    return any(member.get("name") == name and peer_url in member.get("peerURLs", ()) for member in members)

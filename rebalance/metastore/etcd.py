@@ -40,6 +40,7 @@ KEYS_PER_SLICE = 2_000
 """Translated without a pause for the event loop."""
 RECONNECT_DELAY_S = 0.1
 RECONNECT = Backoff(RECONNECT_DELAY_S, 1.0)
+PING_S = 10.0
 REQUIRE_LEADER = (("hasleader", "true"),)
 """A member that has known of no leader for some elections ends such a stream; else it would stay silent for as
 long as the member is cut off from the others, while these go on without it."""
@@ -54,11 +55,14 @@ RETRYABLE = frozenset(
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 64 << 20),
     ("grpc.max_send_message_length", 64 << 20),
-    # A frozen server goes unnoticed without keepalive, and for 69 s without the last option (measured).
-    ("grpc.keepalive_time_ms", 10_000),
+    # A frozen server goes unnoticed without pings, and for 69 s without this limit (measured).
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.http2.ping_timeout_ms", 3_000),
-    ("grpc.keepalive_permit_without_calls", 1),
+    # A watch sends nothing, and may be alone on its connection when other calls have gone on to another member.
+    # After two pings gRPC would ping there no more, and a dead connection stay open for ever.
+    ("grpc.http2.max_pings_without_data", 0),
+    # etcd takes pings without a call amiss, and gRPC then doubles the time between all of them.
+    ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     # Also the time that one attempt to connect gets: less gives up on a busy server.
     ("grpc.min_reconnect_backoff_ms", 1_000),
@@ -68,16 +72,23 @@ CHANNEL_OPTIONS = (
 
 class EtcdMetastore:
     """``endpoints`` are ``host:port``; ``timeout_s`` limits each call; with ``tls`` both sides show a
-    certificate. Call ``close`` at the end."""
+    certificate. ``ping_s``: a member that says nothing to an open watch for so long is pinged; etcd refuses
+    pings within less than 5 s unless it is told otherwise. Call ``close`` at the end."""
 
     def __init__(
-        self, endpoints: Sequence[str], timeout_s: float = 5.0, *, tls: TlsFiles | None = None
+        self,
+        endpoints: Sequence[str],
+        timeout_s: float = 5.0,
+        *,
+        tls: TlsFiles | None = None,
+        ping_s: float = PING_S,
     ) -> None:
         if not endpoints:
             raise ValueError("at least one etcd endpoint is needed")
         self._endpoints = tuple(endpoints)
         self._timeout_s = timeout_s
         self._tls = tls
+        self._options = (*CHANNEL_OPTIONS, ("grpc.keepalive_time_ms", round(1_000 * ping_s)))
         self._channels: dict[str, Any] = {}
         self._current = 0
         self._random = random.Random()
@@ -267,8 +278,8 @@ class EtcdMetastore:
 
     def _open(self, endpoint: str) -> Any:
         if self._tls is None:
-            return rpc.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
-        return rpc.secure_channel(endpoint, self._tls.credentials(), options=CHANNEL_OPTIONS)
+            return rpc.insecure_channel(endpoint, options=self._options)
+        return rpc.secure_channel(endpoint, self._tls.credentials(), options=self._options)
 
     def _leave(self, endpoint: str) -> None:
         """On to the next, unless another call that failed there has done so: together they would go round."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TypeVar
 
 import pytest
 
+from tests.cut_installation import CutInstallation, cut_installation
+from tests.cut_networks import missing
 from tests.e2e.installation import Installation, wait_for, without_spark
+from tests.strict_steps import STRICT_STEPS
 
 QUICKER = {
     "ZONEKEEPER_QUERY_TIMEOUT_S": "15",
@@ -15,6 +20,9 @@ QUICKER = {
 }
 SHARED = {"installation": 3, "five_nodes": 5}
 """Fixture -> nodes."""
+AnInstallation = TypeVar("AnInstallation", bound=Installation)
+ORDER = {"cuttable": 1, **SHARED}
+STEPS = {"ZONEKEEPER_NODE_STRICT_STEPS": str(STRICT_STEPS)}
 
 
 class Shared:
@@ -23,6 +31,8 @@ class Shared:
     def __init__(self, directories: pytest.TempPathFactory) -> None:
         self._directories = directories
         self._running: Installation | None = None
+        self._cuttable: CutInstallation | None = None
+        self._networks = ExitStack()
 
     def of(self, nodes: int) -> Installation:
         """The running one when it has so many nodes, else a new one in its place."""
@@ -34,8 +44,17 @@ class Shared:
             self._running.start()
         return self._running
 
+    def cuttable(self) -> CutInstallation:
+        """The running one whose links can be cut, else a new one in the place of any other."""
+        if self._cuttable is None:
+            self.stop()
+            directory = self._directories.mktemp("cuts")
+            self._cuttable = self._networks.enter_context(cut_installation(directory, STEPS))
+        return self._cuttable
+
     def stop(self) -> None:
-        running, self._running = self._running, None
+        running, self._running, self._cuttable = self._running, None, None
+        self._networks.close()
         if running is not None:
             running.stop()
 
@@ -43,13 +62,13 @@ class Shared:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """First the tests with installations of their own, then those that share one, by its size."""
     places = [index for index, item in enumerate(items) if item.path.parent.name == "e2e"]
-    ordered = sorted((items[index] for index in places), key=_shared_nodes)
+    ordered = sorted((items[index] for index in places), key=_shared_order)
     for index, item in zip(places, ordered, strict=True):
         items[index] = item
 
 
-def _shared_nodes(item: pytest.Item) -> int:
-    return max((SHARED.get(name, 0) for name in getattr(item, "fixturenames", ())), default=0)
+def _shared_order(item: pytest.Item) -> int:
+    return max((ORDER.get(name, 0) for name in getattr(item, "fixturenames", ())), default=0)
 
 
 @pytest.fixture(scope="package")
@@ -71,7 +90,15 @@ def five_nodes(shared: Shared) -> Iterator[Installation]:
     yield from _cleared(shared.of(SHARED["five_nodes"]))
 
 
-def _cleared(whole: Installation) -> Iterator[Installation]:
+@pytest.fixture(scope="module")
+def cuttable(shared: Shared) -> Iterator[CutInstallation]:
+    """Each process at a site of its own, with no zone in it at the start of a module."""
+    if reason := missing():
+        pytest.skip(reason)
+    yield from _cleared(shared.cuttable())
+
+
+def _cleared(whole: AnInstallation) -> Iterator[AnInstallation]:
     yield whole
     wait_for("every node", whole.is_whole)
     for zone in whole.get("/api/v1/zones")["zones"]:

@@ -10,18 +10,19 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from tests.cut_installation import SITES, STORES, CutInstallation, cut_installation
+from tests.cut_installation import SITES, STORES, CutInstallation
+from tests.cut_judgement import CONVERGENCE_S
 from tests.cut_kinds import KINDS
 from tests.cut_networks import missing
-from tests.cut_run import CONVERGENCE_S, WITH_ALL, CutRun, Outcome, prepare, without
+from tests.cut_run import WITH_ALL, CutRun, Outcome, prepare, without
 from tests.e2e.installation import Installation, wait_for
 from tests.integration.test_cut_networks import interfaces
+from tests.strict_steps import STRICT_STEPS
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -49,12 +50,9 @@ BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutInstallation]:
-    if reason := missing():
-        pytest.skip(reason)
-    with cut_installation(tmp_path_factory.mktemp("cuts")) as started:
-        prepare(started)
-        yield started
+def whole(cuttable: CutInstallation) -> CutInstallation:
+    prepare(cuttable)
+    return cuttable
 
 
 async def test_a_slice_of_cuts(whole: CutInstallation, tmp_path: Path) -> None:
@@ -101,6 +99,7 @@ def test_nothing_is_left_of_an_installation_whose_test_was_killed(tmp_path: Path
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(SOAK_S + 3_600)
 async def test_every_kind_of_cut(whole: CutInstallation, tmp_path: Path) -> None:
     """As above, every kind, again and again until the time is over."""
     run, chooser = CutRun(whole, SEED, tmp_path), random.Random(SEED)
@@ -112,7 +111,8 @@ async def test_every_kind_of_cut(whole: CutInstallation, tmp_path: Path) -> None
         outcomes += await strike(run, tuple(names))
     converged = [outcome.converged_s for outcome in outcomes]
     print(
-        f"{len(outcomes)} cuts of {len(names)} kinds in {time.monotonic() - begun:.0f} s, seed {SEED}: well "
+        f"{len(outcomes)} cuts of {len(names)} kinds in {time.monotonic() - begun:.0f} s, seed {SEED}, "
+        f"steps checked by {'etcd' if STRICT_STEPS else 'the nodes'}: well "
         f"after {statistics.median(converged):.1f} s (median), at most {max(converged):.1f} s; "
         f"{sum(outcome.puts for outcome in outcomes)} puts, "
         f"{sum(outcome.unknown for outcome in outcomes)} of unknown outcome, all linearizable"

@@ -5,39 +5,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.isolation import reset_s_min
 from rebalance.core.keys import PartitionId
-from tests.cut_installation import NODES, CutInstallation, cut_installation
-from tests.cut_networks import missing
-from tests.cut_nodes import LEASE_S
+from tests.cut_installation import NODES, CutInstallation
 from tests.e2e.installation import wait_for
 from tests.pinned_puts import Acknowledged, PinnedPuts, outlived, pinned_puts
 
 pytestmark = pytest.mark.timeout(600)
 
 UNHEARD = NODES[:2]
-SILENT_S = 8.0
-"""Longer than the time after which HIGH_AVAILABILITY zones are reset here."""
+RESET_S = 7
+"""The least that nodes with these leases can keep to."""
+SILENT_S = RESET_S + 1.0
+"""After the lease's end: zones of HIGH_AVAILABILITY would be reset."""
 ANSWER_S = 60.0
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CutInstallation]:
-    if reason := missing():
-        pytest.skip(reason)
-    directory = tmp_path_factory.mktemp("unheard")
-    with cut_installation(directory) as started:
-        done = started.zonectl("rebalance", "limits", "--ha-reset", str(reset_s_min(LEASE_S)))
-        assert done.returncode == 0, done.stdout + done.stderr
-        started.execute("CREATE ZONE unheard (PARTITIONS 1, REPLICAS 3)")
-        yield started
+def whole(cuttable: CutInstallation) -> CutInstallation:
+    limits = cuttable.zonectl("rebalance", "limits", "--ha-reset", f"{RESET_S}s")
+    assert limits.returncode == 0, limits.stderr
+    cuttable.execute("CREATE ZONE unheard (PARTITIONS 1, REPLICAS 3)")
+    return cuttable
 
 
 @dataclass(frozen=True, slots=True)

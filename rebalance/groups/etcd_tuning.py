@@ -12,7 +12,7 @@ from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import MemberEndpoints
 
 LOG_BYTES_MAX = 1 << 20
-STRICT_STEPS = True
+STRICT_STEPS = False
 """The default of ``EtcdTuning.strict_steps`` and of ``ZONEKEEPER_NODE_STRICT_STEPS``."""
 
 

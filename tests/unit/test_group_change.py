@@ -36,7 +36,7 @@ from rebalance.ports.groups import (
 
 P0 = PartitionId(ZoneId(1), 0)
 TERM = 4
-TUNING = EtcdTuning(announce_s=0.0, catch_up_timeout_s=5.0)
+TUNING = EtcdTuning(announce_s=0.0, catch_up_timeout_s=5.0, strict_steps=True)
 
 
 @dataclass

@@ -8,9 +8,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from app.audit import Audit
-from app.operation_reverse import OperationReverse
-from app.routing_view import RoutingView
+from app.request_audit import Audit
 from app.sql.change_plan import ChangePlan
 from app.sql.ddl_files import DdlFile
 from app.sql.desired_state import CatalogPlan
@@ -19,8 +17,10 @@ from app.sql.jobs import StatementJobs
 from app.sql.results import StatementEngine
 from app.sql.script_reader import ScriptReader
 from app.sql.statements import StatementResult
-from app.views import KeyspaceViews
-from app.zone_directory import ZoneDirectory
+from app.views.keyspace_views import KeyspaceViews
+from app.views.operation_reverse import OperationReverse
+from app.views.routing_view import RoutingView
+from app.views.zone_directory import ZoneDirectory
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
 from rebalance.controllers.drains import DrainKeeper

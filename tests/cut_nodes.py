@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from app.supervisor_plan import zonectl
+from app.supervision.child_plan import zonectl
 from rebalance.core.keys import Keyspace
 from rebalance.hosting.child import spawn, stop
 from rebalance.hosting.etcd_binary import find_etcd

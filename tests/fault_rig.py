@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from app.supervisor_plan import zonectl
+from app.supervision.child_plan import zonectl
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import NodeRecord

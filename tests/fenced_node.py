@@ -13,7 +13,7 @@ from typing import Protocol
 
 import psutil
 
-from app.supervisor_plan import zonectl
+from app.supervision.child_plan import zonectl
 from catalog.core.zone import ConsistencyMode, Zone, ZoneId, ZoneIntent
 from rebalance.core.isolation import RESET_S, STOP_MS, fence_ms_of
 from rebalance.core.keys import Keyspace, PartitionId

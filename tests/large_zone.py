@@ -16,7 +16,7 @@ from rebalance.core.records import (
     Stage,
 )
 from rebalance.core.txn import Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.recovery_world import STRONG, RecoveryWorld
 
 NODES = 20

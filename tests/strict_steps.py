@@ -3,6 +3,6 @@ a node, so that the tests of groups run both ways."""
 
 from __future__ import annotations
 
-from app.settings import Settings
+from app.configuration.settings import Settings
 
 STRICT_STEPS = Settings().node_strict_steps

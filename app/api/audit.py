@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, Field
 
 from app.api.problems import documented
-from app.audit import audit_body
+from app.request_audit import audit_body
 from app.services import ServicesOf
 from app.sql.paging import page_offset, page_token
 from catalog.core.audit import AuditFilter

@@ -1,6 +1,6 @@
 """Bodies of the REST API, for reading requests and for the OpenAPI document.
 
-Answers are written as plain dictionaries (``app/views.py``); these models describe them.
+Answers are written as plain dictionaries (``app/views/keyspace_views.py``); these models describe them.
 """
 
 from __future__ import annotations

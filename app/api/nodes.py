@@ -13,8 +13,8 @@ from app.api.bodies import Person, RequestBody
 from app.api.metastore_calls import answered
 from app.api.models import DrainBody, Nodes, Reason
 from app.api.problems import documented
-from app.node_stop import can_stop
 from app.services import Services, ServicesOf
+from app.views.node_stop import can_stop
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from rebalance.core.drain import Drain, left_without

@@ -27,10 +27,10 @@ from app.api.operation_models import (
 )
 from app.api.problems import documented
 from app.api.statement_models import WAIT_S_MAX
-from app.operation_views import Json, OperationFilter, OperationViews
 from app.services import Services, ServicesOf
 from app.sql.paging import page_offset, page_token
-from app.views import KeyspaceViews
+from app.views.keyspace_views import KeyspaceViews
+from app.views.operation_views import Json, OperationFilter, OperationViews
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId

@@ -17,8 +17,8 @@ from app.api.bodies import Person, RequestBody, Whole
 from app.api.metastore_calls import answered
 from app.api.models import Reason
 from app.api.problems import documented
-from app.reset_waits import nodes_behind
 from app.services import Services, ServicesOf
+from app.views.reset_waits import nodes_behind
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId

@@ -15,8 +15,8 @@ from app.api.bodies import RequestBody, Whole
 from app.api.models import Roles
 from app.api.operation_models import PartitionNumber
 from app.api.problems import documented
-from app.recovery_views import partition_states, reset_body, restart_body
 from app.services import Services, ServicesOf
+from app.views.recovery_views import partition_states, reset_body, restart_body
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import Zone

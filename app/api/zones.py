@@ -11,8 +11,8 @@ from app.api.addresses import ZoneName
 from app.api.bodies import JSON_INT_MAX
 from app.api.models import PartitionDetail, PartitionMap, Partitions, Progress, ZoneDetail, Zones
 from app.api.problems import documented
-from app.partition_map import MAP_MEDIA_TYPE, map_json, published_map
 from app.services import ServicesOf
+from app.views.published_map import MAP_MEDIA_TYPE, map_json, published_map
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import ZoneId
 from catalog.core.zone_options import PARTITIONS_MAX

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 
 from app.bootstrap.stores import open_metastore
+from app.configuration.settings import Settings
 from app.logs import configure
-from app.readiness import controller_name
-from app.settings import Settings
+from app.views.readiness_probe import controller_name
 from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.keys import Keyspace
 from rebalance.core.topology import HoldRule

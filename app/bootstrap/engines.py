@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 
-from app.node_settings import member_ports
-from app.settings import Settings
+from app.configuration.node_settings import member_ports
+from app.configuration.settings import Settings
 from catalog.core.zone import DEFAULT_ENGINE, Node
 from rebalance.core.keys import Keyspace
 from rebalance.nodes.engine_hosts import EngineHosts

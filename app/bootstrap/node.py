@@ -6,9 +6,9 @@ from contextlib import AsyncExitStack
 
 from app.bootstrap.engines import own_ports, with_engines
 from app.bootstrap.stores import open_metastore
+from app.configuration.node_settings import member_ports, node_of
+from app.configuration.settings import Settings
 from app.logs import configure
-from app.node_settings import member_ports, node_of
-from app.settings import Settings
 from catalog.core.zone import DEFAULT_ENGINE
 from rebalance.core.keys import Keyspace
 from rebalance.core.zone_map import MAP_PERIOD_S

@@ -8,17 +8,14 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
-from app.audit import Audit
+from app.api.application import build_app
 from app.bootstrap.stores import open_metastore
+from app.configuration.settings import Settings
 from app.console.mount import Console
-from app.http_server import listen, serve_http
+from app.edge.uvicorn_server import listen, serve_http
 from app.logs import configure
-from app.operation_reverse import OperationReverse
-from app.readiness import Readiness
-from app.routing_view import RoutingView
-from app.server import build_app
+from app.request_audit import Audit
 from app.services import Services
-from app.settings import Settings
 from app.sql.engine import SqlEngine
 from app.sql.executor import CatalogExecutor
 from app.sql.jobs import StatementJobs
@@ -27,8 +24,11 @@ from app.sql.metadata_views import registry_with_metadata
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.script_reader import ScriptReader
 from app.sql.trino_names import LowerCaseNames
-from app.views import KeyspaceViews
-from app.zone_directory import ZoneDirectory
+from app.views.keyspace_views import KeyspaceViews
+from app.views.operation_reverse import OperationReverse
+from app.views.readiness_probe import Readiness
+from app.views.routing_view import RoutingView
+from app.views.zone_directory import ZoneDirectory
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import WallClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from app.settings import Settings
+from app.configuration.settings import Settings
 from rebalance.metastore.etcd import EtcdMetastore
 
 

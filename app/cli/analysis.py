@@ -13,7 +13,7 @@ from app.cli.place import EngineChoice, PlaceFormat
 from app.cli.whatif import AssignmentsOption
 
 if TYPE_CHECKING:
-    from app.settings import Settings
+    from app.configuration.settings import Settings
 
 EngineOption = Annotated[
     EngineChoice,

@@ -13,7 +13,7 @@ from app.cli.output import print_rows
 from app.cli.place_run import answered
 from app.cli.placement_files import read_copies, read_previous, read_sizes
 from app.cli.say import say, say_json
-from app.settings import Settings
+from app.configuration.settings import Settings
 from rebalance.kernels.transfers import NOBODY
 from spark import copies, plan_transfers, skew
 from spark.plan_transfers import TransferPlan

@@ -15,9 +15,9 @@ from typing import Any
 from app.cli.exits import UsageError
 from app.cli.say import say, say_json
 from app.cli.sql_source import Script
-from app.node_profiles import profiles_of
-from app.supervisor_plan import NodeSpec, default_topology, read_topology
-from app.supervisor_state import UpError
+from app.configuration.node_profiles import profiles_of
+from app.supervision.child_plan import NodeSpec, default_topology, read_topology
+from app.supervision.installation_state import UpError
 from catalog.core.errors import ParseError, StatementError
 from catalog.core.messages import Command
 from catalog.core.snapshot import CatalogSnapshot, StatementWarning, Topology, apply_command

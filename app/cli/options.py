@@ -12,7 +12,7 @@ import typer
 from app.cli.exits import UsageError
 
 if TYPE_CHECKING:
-    from app.settings import Settings
+    from app.configuration.settings import Settings
 
 DEFAULT_DATA_DIR = Path("zonekeeper-data")
 
@@ -129,7 +129,7 @@ def make_settings(**given: object) -> Settings:
     """The environment's settings with the given (not None) options on top. Raises UsageError."""
     from pydantic import ValidationError
 
-    from app.settings import Settings
+    from app.configuration.settings import Settings
 
     overrides: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     try:

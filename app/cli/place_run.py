@@ -18,7 +18,7 @@ import numpy.typing as npt
 from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.output import print_rows
 from app.cli.placement_files import read_nodes, read_previous, read_replicas, warn_of_surplus
-from app.settings import Settings
+from app.configuration.settings import Settings
 from catalog.core.zone import ZoneId
 from rebalance.kernels.assessment import held, level_counts, renumbered
 from rebalance.ports.placement import Engine, EngineState, PlacementRequest, PlacementResult

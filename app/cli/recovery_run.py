@@ -16,7 +16,7 @@ from app.cli.options import OutputFormat
 from app.cli.output import print_objects, print_rows
 from app.cli.say import counted, say
 from app.client.problem import JsonObject
-from app.shown_resets import shown_of
+from app.views.shown_resets import shown_of
 
 POLL_S = 0.5
 WRITABLE = ("AVAILABLE", "DEGRADED")

@@ -229,7 +229,7 @@ def node(
     if context.invoked_subcommand is not None:
         return ExitCode.OK
     from app.bootstrap.node import run_node
-    from app.node_settings import member_ports, node_of
+    from app.configuration.node_settings import member_ports, node_of
 
     settings = make_settings(
         node_name=name,
@@ -279,7 +279,7 @@ def _migrate(url: str, data_dir: Path) -> None:
 
 
 def _keep_private(data_dir: Path, catalog_url: str | None = None) -> None:
-    from app.privacy import keep_private
+    from app.supervision.privacy import keep_private
 
     if catalog_url and urlsplit(catalog_url).password and any(catalog_url in each for each in sys.argv):
         print(

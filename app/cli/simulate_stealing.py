@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from app.cli.exits import CliError, ExitCode
-from rebalance.simulation.stealing.controller import Result
-from rebalance.simulation.stealing.history import History
-from rebalance.simulation.stealing.run import SeededRun
-from rebalance.simulation.stealing.world import World
+from rebalance.stealing.simulation.controller import Result
+from rebalance.stealing.simulation.history import History
+from rebalance.stealing.simulation.steal_run import SeededRun
+from rebalance.stealing.simulation.steal_world import World
 
 
 def simulate_stealing(seed: int, *, as_json: bool) -> int:

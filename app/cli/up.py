@@ -11,7 +11,7 @@ from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, HostOption, PortOption, make_settings
 
 if TYPE_CHECKING:
-    from app.supervisor_plan import NodeSpec
+    from app.supervision.child_plan import NodeSpec
 
 DEFAULT_NODES = 3
 
@@ -58,9 +58,9 @@ def up(
       zonectl up --nodes 5 --data-dir /var/lib/zonekeeper --port 7400
       zonectl up --topology nodes.json
     """
-    from app.supervisor import UpOptions
-    from app.supervisor import up as run_up
-    from app.supervisor_state import UpError
+    from app.supervision.installation import UpOptions
+    from app.supervision.installation import up as run_up
+    from app.supervision.installation_state import UpError
     from rebalance.hosting.child import MissingToolError
 
     if leave and not demo:
@@ -87,8 +87,8 @@ def up(
 
 
 def _topology(count: int | None, file: Path | None) -> tuple[NodeSpec, ...]:
-    from app.supervisor_plan import default_topology, read_topology
-    from app.supervisor_state import UpError
+    from app.supervision.child_plan import default_topology, read_topology
+    from app.supervision.installation_state import UpError
 
     if file is None:
         return default_topology(count or DEFAULT_NODES)

@@ -18,7 +18,7 @@ from app.cli.placement_files import (
     warn_of_surplus,
 )
 from app.cli.say import say, say_json
-from app.settings import Settings
+from app.configuration.settings import Settings
 from catalog.core.zone import ZoneId
 from rebalance.ports.placement import PlacementRequest, PreviousPlacement
 from spark.what_if import Candidate, Verdict, analysis

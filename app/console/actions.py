@@ -19,8 +19,8 @@ from app.api import nodes, rebalance, recovery
 from app.api import operations as operations_api
 from app.api.operation_models import ActionRequest, OperationPause, StateName
 from app.console.shared import Site
-from app.node_stop import can_stop
-from app.views import KeyspaceViews
+from app.views.keyspace_views import KeyspaceViews
+from app.views.node_stop import can_stop
 from catalog.core.errors import ErrorKind, RefusedError
 
 Json = dict[str, Any]

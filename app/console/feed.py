@@ -22,7 +22,7 @@ from sortedcontainers import SortedList
 from app.console.cells import Health, Move, PartitionReading, read_partition
 from app.console.recount import Recount
 from app.console.zone_grid import ZoneGrid
-from app.views import KeyspaceViews, PlacedZone
+from app.views.keyspace_views import KeyspaceViews, PlacedZone
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import Unreadable, read

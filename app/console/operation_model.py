@@ -14,8 +14,8 @@ import numpy as np
 from app.console.cells import Move
 from app.console.shared import Site
 from app.console.zone_grid import Numbers, ZoneGrid
-from app.operation_views import OperationViews, history_of
-from app.views import KeyspaceViews
+from app.views.keyspace_views import KeyspaceViews
+from app.views.operation_views import OperationViews, history_of
 from rebalance.core.operation import Operation, OperationKind
 
 Json = dict[str, Any]

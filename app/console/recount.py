@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from app.wait_causes import WaitCauses
+from app.views.wait_causes import WaitCauses
 from rebalance.core.admission import Limits
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.mirror import KeyspaceMirror

@@ -13,7 +13,7 @@ from typing import Any
 
 from app.console.fragments import natural
 from app.console.zone_states import ZoneState
-from app.shown_resets import shown_of
+from app.views.shown_resets import shown_of
 from catalog.core.errors import ErrorKind, RefusedError
 
 Json = dict[str, Any]

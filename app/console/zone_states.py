@@ -11,7 +11,7 @@ import numpy as np
 from app.console.cells import Health
 from app.console.feed import PartitionFeed
 from app.console.zone_grid import MoveCounts, NodeLoad, ZoneGrid
-from app.views import KeyspaceViews
+from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import Zone, ZoneId
 from rebalance.kernels.assessment import Spread, spread_of
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from app.audit import Audit
+from app.request_audit import Audit
 from app.sql.calls import run_call
 from app.sql.change_plan import (
     ChangePlan,

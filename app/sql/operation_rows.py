@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from app.operation_views import OperationFilter, OperationViews, history_of
 from app.sql.view_snapshot import SystemSnapshot
+from app.views.operation_views import OperationFilter, OperationViews, history_of
 from catalog.core.zone import ZoneId, ZoneIntent
 from rebalance.core.operation import Operation, operation_id
 from rebalance.core.readable import Unreadable, read

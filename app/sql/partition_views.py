@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from app.partition_map import published_map
 from app.sql.view_snapshot import SystemSnapshot
+from app.views.published_map import published_map
 from rebalance.core.affinity import effective, preferred_primary
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.move_status import PartitionView

@@ -26,7 +26,7 @@ from app.sql.partition_views import (
 )
 from app.sql.results import Column, ColumnType
 from app.sql.view_snapshot import SystemSnapshot
-from app.view_bodies import drain_state
+from app.views.view_bodies import drain_state
 from catalog.core.errors import ErrorKind, RefusedError
 from parser.queries import Name
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.sql.query_line import QueryEntry
-from app.views import KeyspaceViews, PlacedZone
+from app.views.keyspace_views import KeyspaceViews, PlacedZone
 from catalog.core.audit import AuditRecord
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.snapshot import CatalogSnapshot, data_nodes_of

@@ -23,8 +23,8 @@ from rebalance.core.records import GroupRecord, MemberRecord
 from rebalance.core.step_checks import VALID_S
 from rebalance.core.target import TargetPointer
 from rebalance.core.txn import KeyValue
-from rebalance.groups.simulated_raft import KNOWN_DOWN_S, SimulatedGroup, SimulatedMirror, SimulatedReplica
 from rebalance.ports.metastore import KeyEvent, MetastoreUnavailableError, Snapshot
+from rebalance.simulation.simulated_raft import KNOWN_DOWN_S, SimulatedGroup, SimulatedMirror, SimulatedReplica
 from rebalance.simulation.trace import Trace
 
 WHOLE_STEPS = 1_000

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rebalance.core.txn import KeyValue, Txn, TxnResult
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import (
     KeyEvent,
     MetastoreError,
@@ -23,6 +22,7 @@ from rebalance.ports.metastore import (
     WatchBatch,
     WatchReset,
 )
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 T = TypeVar("T")
 

@@ -10,9 +10,9 @@ from typing import Protocol
 from catalog.core.zone import Node
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
-from rebalance.groups.simulated_raft import SimulatedMirror, SimulatedReplica
 from rebalance.simulation.invariants import Voters
 from rebalance.simulation.processes import Environment, NodeProcess, SimulatedProcess
+from rebalance.simulation.simulated_raft import SimulatedMirror, SimulatedReplica
 
 
 class DataPlane(Protocol):

@@ -17,13 +17,13 @@ from rebalance.controllers.runtime import ControllerRuntime
 from rebalance.core.assignments import Strategy
 from rebalance.core.keys import Keyspace
 from rebalance.groups.etcd_tuning import EtcdTuning
-from rebalance.groups.simulated_cluster import SimulatedCluster
-from rebalance.groups.simulated_group import SimulatedGroupHost
-from rebalance.groups.simulated_mirror import SimulatedMirrorHost
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.agent import NodeAgent
 from rebalance.ports.placement import EngineState, EngineStatus, PlacementRequest, PlacementResult
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from rebalance.simulation.network import FaultRates, SimulatedClient
+from rebalance.simulation.simulated_cluster import SimulatedCluster
+from rebalance.simulation.simulated_group import SimulatedGroupHost
+from rebalance.simulation.simulated_mirror import SimulatedMirrorHost
 from rebalance.simulation.trace import Trace
 from spark.batch import place_locally
 

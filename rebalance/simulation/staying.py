@@ -21,11 +21,11 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import PartitionId
 from rebalance.core.operation import Operation
-from rebalance.groups.simulated_raft import SimulatedGroup
 from rebalance.simulation.invariants import Auditor, ZoneFacts
-from rebalance.simulation.operations import OperationAuditor
 from rebalance.simulation.planes import DataPlane
 from rebalance.simulation.processes import ControllerProcess, Environment
+from rebalance.simulation.simulated_operations import OperationAuditor
+from rebalance.simulation.simulated_raft import SimulatedGroup
 
 BOUND_S = 900.0
 """After the last event, everything is at rest or has named its cause within so long."""

@@ -14,8 +14,8 @@ import psutil
 import pytest
 from aetcd import rpc
 
-from app.supervisor_plan import etcd_command, zonectl
-from app.supervisor_state import Ports
+from app.supervision.child_plan import etcd_command, zonectl
+from app.supervision.installation_state import Ports
 from catalog.core.zone import Node, ZoneId
 from rebalance.core.keys import Keyspace, PartitionId, PartitionKeys
 from rebalance.core.records import NodeRecord

@@ -18,18 +18,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from app.audit import Audit
+from app.api.application import build_app
 from app.console.mount import Console
-from app.http_server import listen, serve_http
-from app.operation_reverse import OperationReverse
-from app.readiness import Readiness
-from app.routing_view import RoutingView
-from app.server import build_app
+from app.edge.uvicorn_server import listen, serve_http
+from app.request_audit import Audit
 from app.services import Services
 from app.sql.jobs import StatementJobs
 from app.sql.trino_names import LowerCaseNames
-from app.views import KeyspaceViews
-from app.zone_directory import ZoneDirectory
+from app.views.keyspace_views import KeyspaceViews
+from app.views.operation_reverse import OperationReverse
+from app.views.readiness_probe import Readiness
+from app.views.routing_view import RoutingView
+from app.views.zone_directory import ZoneDirectory
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.drains import DrainKeeper
 from rebalance.controllers.limits import LimitsKeeper

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.conftest import CALL_S, EtcdServer
 
 

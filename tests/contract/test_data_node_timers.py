@@ -18,9 +18,9 @@ from rebalance.core.data_nodes import DataNodes
 from rebalance.core.drain import Drain
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.topology import NO_HOLD
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from spark.engine import LocalPlacementEngine
 from tests.timer_world import ZONE, Controller, TimerWorld
 

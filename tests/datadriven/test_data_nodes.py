@@ -8,7 +8,7 @@ from dataclasses import replace
 from catalog.core.zone import EVERY_NODE, TIMER_OFF
 from rebalance.core.keys import Keyspace
 from rebalance.core.topology import NO_HOLD, HoldRule
-from rebalance.metastore.memory import MemoryMetastore
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.datadriven.runner import Block, run_script
 from tests.timer_world import ZONE, TimerWorld
 

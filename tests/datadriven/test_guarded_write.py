@@ -21,7 +21,7 @@ from rebalance.core.records import (
     Stage,
 )
 from rebalance.core.txn import KeyValue, Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.datadriven.runner import Block, run_script
 from tests.model.world import REAL, Decisions
 

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import httpx
 
-from app.partition_map import MAP_MEDIA_TYPE, published_map
-from app.server import build_app
+from app.api.application import build_app
 from app.services import Services
-from app.views import KeyspaceViews
+from app.views.keyspace_views import KeyspaceViews
+from app.views.published_map import MAP_MEDIA_TYPE, published_map
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.core.keys import Keyspace, PartitionId

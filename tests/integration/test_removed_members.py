@@ -11,7 +11,7 @@ import pytest
 
 from app.client.routing_maps import RoutingMaps
 from app.client.servers import Servers
-from app.routing_view import RoutingView
+from app.views.routing_view import RoutingView
 from catalog.core.zone import Zone, ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.groups.data_client import Connections, PartitionClient

@@ -28,8 +28,8 @@ from rebalance.core.drain import Drain
 from rebalance.core.keys import Keyspace
 from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import Delete, Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.timer_world import TimerWorld
 
 NAMES = ("n1", "n2", "n3", "n4")

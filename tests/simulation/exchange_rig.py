@@ -6,15 +6,15 @@ from typing import Any
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.core.exchange import Phase
-from rebalance.core.exchange_messages import FullMessage, Lists, SingleMessage
 from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import TopologyVersion, Trigger, ZoneSpec
-from rebalance.simulation.exchange.node import SimulatedNode, Traced
-from rebalance.simulation.exchange.operations import ENDED, Operation, Stage
-from rebalance.simulation.exchange.rules import Rules
-from rebalance.simulation.exchange.run import settle
-from rebalance.simulation.exchange.world import ExchangeWorld, rendezvous_lists
+from rebalance.exchange.core.exchange_messages import FullMessage, Lists, SingleMessage
+from rebalance.exchange.core.exchange_states import Phase
+from rebalance.exchange.simulation.exchange_node import SimulatedNode, Traced
+from rebalance.exchange.simulation.exchange_operations import ENDED, Operation, Stage
+from rebalance.exchange.simulation.exchange_rules import Rules
+from rebalance.exchange.simulation.exchange_run import settle
+from rebalance.exchange.simulation.exchange_world import ExchangeWorld, rendezvous_lists
 
 ZONE = ZoneId(1)
 

@@ -12,15 +12,15 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRecord
 from rebalance.core.txn import Put, Txn
-from rebalance.groups.simulated_cluster import SimulatedCluster
-from rebalance.groups.simulated_raft import GroupRates, SimulatedGroup
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.simulation.invariants import Auditor, Voters
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from rebalance.simulation.network import NO_FAULTS
 from rebalance.simulation.planes import AgentPlane
 from rebalance.simulation.processes import ControllerProcess, Environment, SimulatedCatalog
 from rebalance.simulation.run import silent_logs
 from rebalance.simulation.scenario import node_number
+from rebalance.simulation.simulated_cluster import SimulatedCluster
+from rebalance.simulation.simulated_raft import GroupRates, SimulatedGroup
 from rebalance.simulation.trace import Trace
 from rebalance.simulation.virtual_time import run_virtually
 

@@ -8,16 +8,16 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rebalance.core.steal_checks import RebalanceOptions, ServerOptions, ServerState
-from rebalance.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind
-from rebalance.core.steal_plan import StealUnit
 from rebalance.groups.key_hash import partition_of
-from rebalance.simulation.stealing.client import Client
-from rebalance.simulation.stealing.controller import Controller, Result
-from rebalance.simulation.stealing.rules import Rules
-from rebalance.simulation.stealing.server import Server
-from rebalance.simulation.stealing.world import Fault, Traced, World
 from rebalance.simulation.virtual_time import run_virtually
+from rebalance.stealing.core.steal_checks import RebalanceOptions, ServerOptions, ServerState
+from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind
+from rebalance.stealing.core.steal_plan import StealUnit
+from rebalance.stealing.simulation.controller import Controller, Result
+from rebalance.stealing.simulation.steal_client import Client
+from rebalance.stealing.simulation.steal_rules import Rules
+from rebalance.stealing.simulation.steal_server import Server
+from rebalance.stealing.simulation.steal_world import Fault, Traced, World
 
 USERS = StoreDefinition("users", 1)
 CARTS = StoreDefinition("carts", 1)

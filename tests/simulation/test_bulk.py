@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from catalog.core.zone import DistributionAlgorithm, Zone, ZoneId, ZoneIntent
 from rebalance.core.keys import Keyspace
-from rebalance.groups.simulated_cluster import SimulatedCluster
-from rebalance.groups.simulated_raft import GroupRates
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.simulation.bulk import BulkPlane
 from rebalance.simulation.convergence import unfinished
 from rebalance.simulation.invariants import Auditor
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from rebalance.simulation.network import NO_FAULTS
 from rebalance.simulation.planes import AgentPlane
 from rebalance.simulation.processes import ControllerProcess, Environment, SimulatedCatalog
 from rebalance.simulation.run import silent_logs
 from rebalance.simulation.scenario import FILTERS, node_number
+from rebalance.simulation.simulated_cluster import SimulatedCluster
+from rebalance.simulation.simulated_raft import GroupRates
 from rebalance.simulation.trace import Trace
 from rebalance.simulation.virtual_time import run_virtually
 

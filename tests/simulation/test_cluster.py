@@ -11,8 +11,8 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_api import CallFailedError, FailureKind
-from rebalance.groups.simulated_cluster import SimulatedCluster
-from rebalance.groups.simulated_raft import (
+from rebalance.simulation.simulated_cluster import SimulatedCluster
+from rebalance.simulation.simulated_raft import (
     HEALTHY_AFTER_S,
     GroupRates,
     SimulatedGroup,

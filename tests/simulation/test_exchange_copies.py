@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rebalance.core.affinity import CopyState
-from rebalance.core.exchange_messages import CopyId
 from rebalance.core.topology_version import Trigger
-from rebalance.simulation.exchange.write_ahead import WriteAheadLog
+from rebalance.exchange.core.exchange_messages import CopyId
+from rebalance.exchange.simulation.write_ahead import WriteAheadLog
 from tests.simulation.exchange_rig import ZONE, Rig
 
 LISTS = {

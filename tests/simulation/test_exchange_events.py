@@ -6,10 +6,10 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.core.exchange import Phase
-from rebalance.core.exchange_messages import SingleMessage
 from rebalance.core.topology_version import Trigger, ZoneSpec
-from rebalance.simulation.exchange.operations import Stage
+from rebalance.exchange.core.exchange_messages import SingleMessage
+from rebalance.exchange.core.exchange_states import Phase
+from rebalance.exchange.simulation.exchange_operations import Stage
 from tests.simulation.exchange_rig import ZONE, Rig
 
 OTHER = ZoneSpec(ZoneId(2), 3, 2)

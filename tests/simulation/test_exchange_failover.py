@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rebalance.core.affinity import CopyState
-from rebalance.core.exchange import Phase
-from rebalance.core.exchange_messages import FullMessage, LatchOpen, SingleMessage
 from rebalance.core.topology_version import Trigger
+from rebalance.exchange.core.exchange_messages import FullMessage, LatchOpen, SingleMessage
+from rebalance.exchange.core.exchange_states import Phase
 from tests.simulation.exchange_rig import ZONE, Rig
 
 PHASES = (Phase.TOPOLOGY, Phase.RELEASE, Phase.LATCH, Phase.COMMITS, Phase.COLLECT)

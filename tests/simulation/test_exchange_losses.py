@@ -5,7 +5,7 @@ from __future__ import annotations
 from rebalance.core.affinity import CopyState
 from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import Trigger
-from rebalance.simulation.exchange.operations import Stage
+from rebalance.exchange.simulation.exchange_operations import Stage
 from tests.simulation.exchange_rig import ZONE, Rig
 
 LISTS = {"abc": ("c", "a", "b", "a"), "ab": ("a", "a", "b", "a")}

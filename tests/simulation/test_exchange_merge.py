@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.core.exchange import Phase
-from rebalance.core.exchange_messages import SingleMessage
 from rebalance.core.topology_version import Trigger, ZoneSpec
+from rebalance.exchange.core.exchange_messages import SingleMessage
+from rebalance.exchange.core.exchange_states import Phase
 from tests.simulation.exchange_rig import ZONE, Rig
 
 OTHER = ZoneSpec(ZoneId(2), 3, 2)

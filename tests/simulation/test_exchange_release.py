@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalance.core.affinity import CopyState
-from rebalance.core.exchange import Phase
 from rebalance.core.topology_version import Trigger
-from rebalance.simulation.exchange.operations import Operation, Stage, SyncMode
-from rebalance.simulation.exchange.topology_lock import TopologyLock
+from rebalance.exchange.core.exchange_states import Phase
+from rebalance.exchange.simulation.exchange_operations import Operation, Stage, SyncMode
+from rebalance.exchange.simulation.topology_lock import TopologyLock
 from tests.simulation.exchange_rig import ZONE, Rig
 
 LISTS = {"abc": ("ab", "bc", "ca", "ab")}

@@ -12,13 +12,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.loss_policy import LossPolicy
-from rebalance.core.running_exchange import RunningExchange
 from rebalance.core.topology_version import Trigger, ZoneSpec
-from rebalance.simulation.exchange import workload
-from rebalance.simulation.exchange.operations import SyncMode
-from rebalance.simulation.exchange.rules import RuleBrokenError, Rules
-from rebalance.simulation.exchange.run import NoRestError, SeededRun, Shape, settle
-from rebalance.simulation.exchange.world import ExchangeWorld
+from rebalance.exchange.core.running_exchange import RunningExchange
+from rebalance.exchange.simulation.exchange_operations import SyncMode
+from rebalance.exchange.simulation.exchange_rules import RuleBrokenError, Rules
+from rebalance.exchange.simulation.exchange_run import NoRestError, SeededRun, Shape, settle
+from rebalance.exchange.simulation.exchange_workload import Workload
+from rebalance.exchange.simulation.exchange_world import ExchangeWorld
 
 POLICIES = tuple(LossPolicy)
 
@@ -84,7 +84,7 @@ def first_broken(seeds: int) -> None:
 
 def _no_latch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for anybody's updates."""
-    monkeypatch.setattr(workload.Workload, "has_open", lambda self, name, version: False)
+    monkeypatch.setattr(Workload, "has_open", lambda self, name, version: False)
 
 
 def _names_only(monkeypatch: pytest.MonkeyPatch) -> None:

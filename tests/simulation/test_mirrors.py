@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rebalance.groups.simulated_cluster import SimulatedCluster
-from rebalance.groups.simulated_group import Incarnation, SimulatedGroupHost
-from rebalance.groups.simulated_mirror import SimulatedMirrorHost
-from rebalance.groups.simulated_raft import SimulatedGroup
 from rebalance.ports.groups import MemberLife, NoPlaceError
 from rebalance.ports.mirrors import MirrorHost, MirrorStatus
+from rebalance.simulation.simulated_cluster import SimulatedCluster
+from rebalance.simulation.simulated_group import Incarnation, SimulatedGroupHost
+from rebalance.simulation.simulated_mirror import SimulatedMirrorHost
+from rebalance.simulation.simulated_raft import SimulatedGroup
 from rebalance.simulation.virtual_time import run_virtually
 from tests.simulation.test_cluster import CALM, P0, Removals, founded
 

@@ -15,7 +15,8 @@ from rebalance.core.admission import Limits, Loads, Rooms
 from rebalance.core.move_status import MoveState, MoveStatus
 from rebalance.core.operation import Operation, OperationKind, OperationState, Step
 from rebalance.core.operation_progress import PartitionStep, Tally
-from rebalance.simulation.operations import (
+from rebalance.simulation.run import Simulation, simulate
+from rebalance.simulation.simulated_operations import (
     CAUSE,
     COUNTED,
     ENDS_ONCE,
@@ -24,7 +25,6 @@ from rebalance.simulation.operations import (
     PROGRESS,
     broken_records,
 )
-from rebalance.simulation.run import Simulation, simulate
 from tests.simulation.seeds import first_broken
 
 LEARNING = Simulation(0, nodes=6, partitions=8, events=14)

@@ -21,11 +21,11 @@ from rebalance.core.joiners import JoinerTime
 from rebalance.core.records import MemberRecord, MemberState
 from rebalance.core.step_checks import SENT_S, VALID_S, MaySend, StepEvidence
 from rebalance.groups import etcd_change, step_gate
-from rebalance.groups.simulated_raft import HEALTHY_AFTER_S
 from rebalance.nodes import joiner_watch
 from rebalance.nodes.leader_duties import LeaderDuties
 from rebalance.nodes.strategy_duties import StrategyDuties
 from rebalance.ports.metastore import KeyEvent
+from rebalance.simulation.simulated_raft import HEALTHY_AFTER_S
 from tests.simulation.joiner_cells import Cell, Stage, Way, outcome
 from tests.simulation.learner_world import HEALTHY_S, P0, LearnerWorld, virtually
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from rebalance.groups.etcd_api import FailureKind
-from rebalance.groups.simulated_cluster import SimulatedCluster
 from rebalance.simulation.run import Simulation, simulate
+from rebalance.simulation.simulated_cluster import SimulatedCluster
 from rebalance.simulation.staying import GONE_VOTER, KINDS
 from tests.simulation.staying_seeds import ENDS, HELD, SLICE, staying
 from tests.simulation.test_cluster import CALM, Removals, founded, refused, virtually

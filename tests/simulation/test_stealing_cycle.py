@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rebalance.core.steal_checks import RebalanceOptions, RefusalCode, ServerState
-from rebalance.core.steal_cluster import ClusterMetadata, StoreDefinition
-from rebalance.simulation.stealing.controller import Controller, Outcome
-from rebalance.simulation.stealing.entropy import check_keys, save_keys
-from rebalance.simulation.stealing.errors import InvalidMetadataError
-from rebalance.simulation.stealing.metadata import CLUSTER_KEY, STATE_KEY, STEAL_INFO_KEY
+from rebalance.stealing.core.steal_checks import RebalanceOptions, RefusalCode, ServerState
+from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition
+from rebalance.stealing.simulation.controller import Controller, Outcome
+from rebalance.stealing.simulation.entropy import check_keys, save_keys
+from rebalance.stealing.simulation.steal_errors import InvalidMetadataError
+from rebalance.stealing.simulation.steal_metadata import CLUSTER_KEY, STATE_KEY, STEAL_INFO_KEY
 from tests.simulation.stealing_rig import (
     BOTH,
     CARTS,

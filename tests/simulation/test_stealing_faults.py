@@ -7,15 +7,15 @@ import asyncio
 
 import pytest
 
-from rebalance.core.steal_checks import RebalanceOptions, RefusalCode
-from rebalance.core.steal_cluster import StoreDefinition
-from rebalance.core.steal_plan import StealUnit
-from rebalance.core.steal_state_change import Step
-from rebalance.simulation.stealing.controller import Controller, Outcome, Result
-from rebalance.simulation.stealing.errors import OrderRefusedError
-from rebalance.simulation.stealing.history import History
-from rebalance.simulation.stealing.rules import check_rest
-from rebalance.simulation.stealing.unit_job import JobStatus
+from rebalance.stealing.core.steal_checks import RebalanceOptions, RefusalCode
+from rebalance.stealing.core.steal_cluster import StoreDefinition
+from rebalance.stealing.core.steal_plan import StealUnit
+from rebalance.stealing.core.steal_state_change import Step
+from rebalance.stealing.simulation.controller import Controller, Outcome, Result
+from rebalance.stealing.simulation.history import History
+from rebalance.stealing.simulation.steal_errors import OrderRefusedError
+from rebalance.stealing.simulation.steal_rules import check_rest
+from rebalance.stealing.simulation.unit_job import JobStatus
 from tests.simulation.stealing_rig import (
     BOTH,
     GROWN,

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from rebalance.core.steal_checks import RebalanceOptions, RefusalCode
-from rebalance.core.steal_cluster import ClusterMetadata
-from rebalance.core.steal_plan import StealUnit
-from rebalance.core.steal_state_change import BatchId, Change
-from rebalance.simulation.stealing.controller import Controller, Outcome
-from rebalance.simulation.stealing.errors import InvalidMetadataError, NodeDownError, OrderRefusedError
-from rebalance.simulation.stealing.history import History
-from rebalance.simulation.stealing.metadata import ChangeOrder
-from rebalance.simulation.stealing.rules import check_rest
+from rebalance.stealing.core.steal_checks import RebalanceOptions, RefusalCode
+from rebalance.stealing.core.steal_cluster import ClusterMetadata
+from rebalance.stealing.core.steal_plan import StealUnit
+from rebalance.stealing.core.steal_state_change import BatchId, Change
+from rebalance.stealing.simulation.controller import Controller, Outcome
+from rebalance.stealing.simulation.history import History
+from rebalance.stealing.simulation.steal_errors import InvalidMetadataError, NodeDownError, OrderRefusedError
+from rebalance.stealing.simulation.steal_metadata import ChangeOrder
+from rebalance.stealing.simulation.steal_rules import check_rest
 from tests.simulation.stealing_rig import (
     BOTH,
     CARTS,

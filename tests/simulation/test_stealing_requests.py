@@ -6,15 +6,15 @@ import asyncio
 
 import pytest
 
-from rebalance.core.steal_checks import RebalanceOptions
-from rebalance.core.steal_cluster import ClusterMetadata, StoreDefinition
-from rebalance.core.vector_clock import ObsoleteVersionError, VectorClock, Versioned
 from rebalance.groups.key_hash import partition_of
-from rebalance.simulation.stealing.client import Client, RoutingServer
-from rebalance.simulation.stealing.controller import Outcome
-from rebalance.simulation.stealing.errors import InvalidMetadataError
-from rebalance.simulation.stealing.history import History
-from rebalance.simulation.stealing.workload import Visitor
+from rebalance.stealing.core.steal_checks import RebalanceOptions
+from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition
+from rebalance.stealing.core.vector_clock import ObsoleteVersionError, VectorClock, Versioned
+from rebalance.stealing.simulation.controller import Outcome
+from rebalance.stealing.simulation.history import History
+from rebalance.stealing.simulation.steal_client import Client, RoutingServer
+from rebalance.stealing.simulation.steal_errors import InvalidMetadataError
+from rebalance.stealing.simulation.steal_workload import Visitor
 from tests.simulation.stealing_rig import CARTS, GROWN, KEYS, START, USERS, Rig, keys_of, virtually
 
 SLOW = 2.0

@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rebalance.simulation.stealing import controller
-from rebalance.simulation.stealing.gate import Gate
-from rebalance.simulation.stealing.history import HistoryError
-from rebalance.simulation.stealing.metadata import ServerMetadata
-from rebalance.simulation.stealing.rules import RuleBrokenError
-from rebalance.simulation.stealing.run import SeededRun
-from rebalance.simulation.stealing.server import Server
-from rebalance.simulation.stealing.stores import ReadOnlyStore
-from rebalance.simulation.stealing.unit_job import UnitJob
+from rebalance.stealing.simulation import controller
+from rebalance.stealing.simulation.gate import Gate
+from rebalance.stealing.simulation.history import HistoryError
+from rebalance.stealing.simulation.steal_metadata import ServerMetadata
+from rebalance.stealing.simulation.steal_rules import RuleBrokenError
+from rebalance.stealing.simulation.steal_run import SeededRun
+from rebalance.stealing.simulation.steal_server import Server
+from rebalance.stealing.simulation.steal_stores import ReadOnlyStore
+from rebalance.stealing.simulation.unit_job import UnitJob
 
 BLOCKS = 8
 SEEDS = 200
@@ -149,7 +149,7 @@ def _obsolete_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         for each in versions:
             self.put(partition, key, each)
 
-    monkeypatch.setattr("rebalance.simulation.stealing.stores.ReadWriteStore.put_all", strict)
+    monkeypatch.setattr("rebalance.stealing.simulation.steal_stores.ReadWriteStore.put_all", strict)
 
 
 MUTANTS = (

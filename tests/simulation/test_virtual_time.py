@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from rebalance.core.txn import Put, Txn, absent
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import MetastoreUnavailableError, WatchBatch, WatchReset
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from rebalance.simulation.network import LATE_S, NO_FAULTS, TIMEOUT_S, FaultRates, SimulatedClient
 from rebalance.simulation.virtual_time import NothingLeftError, run_virtually
 

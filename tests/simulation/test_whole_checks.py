@@ -17,11 +17,11 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.target import TargetPointer
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.groups.etcd_api import EtcdMemberEntry
-from rebalance.groups.simulated_cluster import SimulatedCluster
-from rebalance.groups.simulated_raft import GroupRates, SimulatedGroup
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.simulation.invariants import Auditor
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from rebalance.simulation.run import Simulation, simulate
+from rebalance.simulation.simulated_cluster import SimulatedCluster
+from rebalance.simulation.simulated_raft import GroupRates, SimulatedGroup
 from rebalance.simulation.trace import Trace
 from rebalance.simulation.virtual_time import run_virtually
 

@@ -8,8 +8,8 @@ import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from app.views import KeyspaceViews
-from app.zone_directory import ZoneDirectory
+from app.views.keyspace_views import KeyspaceViews
+from app.views.zone_directory import ZoneDirectory
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.store_guard import NewestIntent
@@ -17,15 +17,15 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.topology import Topology
 from rebalance.core.txn import Delete, KeyValue, Put, Txn
-from rebalance.groups.simulated_cluster import SimulatedCluster
-from rebalance.groups.simulated_raft import GroupRates, SimulatedGroup, SimulatedMirror, SimulatedReplica
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from rebalance.simulation.network import NO_FAULTS
 from rebalance.simulation.processes import ControllerProcess, Environment, NodeProcess, SimulatedCatalog
 from rebalance.simulation.scenario import node_number
+from rebalance.simulation.simulated_cluster import SimulatedCluster
+from rebalance.simulation.simulated_raft import GroupRates, SimulatedGroup, SimulatedMirror, SimulatedReplica
 from rebalance.simulation.trace import Trace
 
 NODES = 3

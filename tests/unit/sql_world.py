@@ -16,7 +16,7 @@ from app.sql.executor import CatalogExecutor
 from app.sql.results import ResultSet, SessionContext
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.script_reader import ScriptReader
-from app.views import KeyspaceViews
+from app.views.keyspace_views import KeyspaceViews
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node, ZoneId
 from catalog.store.migrate import migrate
@@ -41,8 +41,8 @@ from rebalance.core.records import (
     Stage,
 )
 from rebalance.core.txn import Delete, Operation, Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from spark.engine import LocalPlacementEngine
 from tests.probe_stub import ProbeStub
 

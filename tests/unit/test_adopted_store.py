@@ -11,9 +11,9 @@ from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole, Stage
 from rebalance.core.txn import KeyValue
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.adopted_store import why_kept
 from rebalance.nodes.registration import NodeFile, Registration
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 URL = "http://127.0.0.1:1"
 ZONE = Zone(ZoneId(1), "Z", 4, 3, None, ("default",))

@@ -11,7 +11,7 @@ import typer
 import yaml
 
 from app.cli.main import app
-from app.settings import Settings
+from app.configuration.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())

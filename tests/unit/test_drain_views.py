@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.node_stop import can_stop
-from app.views import KeyspaceViews
+from app.views.keyspace_views import KeyspaceViews
+from app.views.node_stop import can_stop
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.zone import ZoneId
 from rebalance.core.drain import Drain

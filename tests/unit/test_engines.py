@@ -8,14 +8,14 @@ from typing import cast
 import pytest
 
 from app.bootstrap.engines import engine_names, own_ports, with_engines
-from app.node_profiles import profiles_of
-from app.settings import Settings
+from app.configuration.node_profiles import profiles_of
+from app.configuration.settings import Settings
 from catalog.core.zone import Node
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import GroupRecord, NodeRecord
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.fence import NoGuard
 from rebalance.ports.groups import GroupHost
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 PLAIN = Node("n1")
 BOTH = Node("n1", profiles=("default", "archive"), engines=(("archive", "acme"),))

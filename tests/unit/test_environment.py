@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.supervisor_plan import DEMO_INHERITS, NODE_INHERITS, SERVER_INHERITS
+from app.supervision.child_plan import DEMO_INHERITS, NODE_INHERITS, SERVER_INHERITS
 from rebalance.hosting.environment import ETCD, PYTHON, SPARK, SYSTEM, environment
 from rebalance.hosting.private_files import tighten
 

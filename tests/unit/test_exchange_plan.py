@@ -8,14 +8,14 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import Strategy
-from rebalance.core.exchange import (
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
+from rebalance.exchange.core.exchange_states import (
     ExchangeType,
     affinity_strategy,
     is_mergeable,
     keeps_primaries,
     plan_exchange,
 )
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
 
 A, B, C = (ZoneSpec(ZoneId(number), 4, 2) for number in (1, 2, 3))
 CLUSTER = Cluster(TopologyVersion(5), {"a": 1, "b": 2}, {"k": 3}, zones={each.zone_id: each for each in (A, B)})

@@ -11,9 +11,9 @@ from rebalance.core.isolation import FenceRecord
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Delete, Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.fence_record import FenceDraft, FencePublisher
 from rebalance.nodes.node_fence import NodeFence
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 KEYSPACE = Keyspace("t/")
 LEASE_S = 2

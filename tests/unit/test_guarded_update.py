@@ -8,8 +8,8 @@ import pytest
 
 from rebalance.core.txn import KeyValue, Put, Txn, TxnResult, unchanged
 from rebalance.metastore.guarded_update import ATTEMPTS_MAX, commit_decided, update_key
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import ContendedError, MetastoreError, MetastoreUnavailableError
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 
 async def put(store: MemoryMetastore, key: str, value: bytes) -> None:

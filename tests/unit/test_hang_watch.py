@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.hang_watch import (
+from app.supervision.hang_watch import (
     DUMP_S,
     RESTARTS_MAX,
     START_LIMIT_S,
@@ -266,8 +266,8 @@ asyncio.run(main())
 SUPERVISOR = """
 import json, sys
 from pathlib import Path
-from app.supervisor_loop import Supervisor
-from app.supervisor_plan import ChildSpec, StopRank
+from app.supervision.child_loop import Supervisor
+from app.supervision.child_plan import ChildSpec, StopRank
 folder, child = Path(sys.argv[1]), sys.argv[2]
 specs = [
     ChildSpec(name, (sys.executable, "-c", child, str(folder / name)), StopRank.SERVER, folder / f"{name}.log",

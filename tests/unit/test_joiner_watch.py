@@ -12,12 +12,12 @@ from rebalance.core.change_lock import PendingLock, encode_lock
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import GivenUpRecord, MemberRecord, MemberRole, MemberState, NodeRecord
 from rebalance.core.txn import Delete, Put, Txn, TxnResult
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.heard_time import HeardTime
 from rebalance.nodes.joiner_watch import JoinerWatch
 from rebalance.nodes.partition_view import PartitionView, Recorded
 from rebalance.ports.groups import GroupMember
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYSPACE = Keyspace()

@@ -11,8 +11,8 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import Unreadable
 from rebalance.core.records import MemberRecord, MemberState, NodeRecord
 from rebalance.core.txn import Delete, Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.partition_view import Mirrors
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 KEYS = Keyspace()
 PARTITIONS = [PartitionId(ZoneId(1), number) for number in range(4)]

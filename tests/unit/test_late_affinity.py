@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState, Strategy
-from rebalance.core.late_affinity import (
+from rebalance.core.partition_map import CopyReport, FullMap, MapStamp
+from rebalance.core.topology_version import Cluster, TopologyVersion, ZoneSpec
+from rebalance.exchange.core.late_affinity import (
     ZoneAffinity,
     can_switch,
     ideal_lists,
@@ -20,8 +22,6 @@ from rebalance.core.late_affinity import (
     without_node,
     zone_affinity,
 )
-from rebalance.core.partition_map import CopyReport, FullMap, MapStamp
-from rebalance.core.topology_version import Cluster, TopologyVersion, ZoneSpec
 
 ZONE = ZoneId(1)
 LETTERS = {each.value[0]: each for each in CopyState}

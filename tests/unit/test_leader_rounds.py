@@ -14,7 +14,6 @@ from rebalance.core.change_lock import PendingLock, encode_lock
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberRole, MemberState
 from rebalance.core.txn import Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.copy_attempts import RETRY_MAX_S, CopyRules
 from rebalance.nodes.leader_duties import ACTIVE_S, LeaderDuties
 from rebalance.nodes.partition_view import Mirrors, PartitionView, Recorded
@@ -30,6 +29,7 @@ from rebalance.ports.groups import (
     ReconfigurationFailure,
 )
 from rebalance.ports.metastore import MetastoreUnavailableError
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYS = Keyspace().partition(P0)

@@ -14,7 +14,7 @@ import pytest
 from app.api.models import Member, ZoneBody
 from app.sql.results import SessionContext
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
-from app.views import KeyspaceViews
+from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import Node, ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberState, MirrorRecord

@@ -15,12 +15,12 @@ from rebalance.core.isolation import FenceRecord
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.majority import Word, has_no_majority
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.fence_record import FencePublisher
 from rebalance.nodes.node_fence import UNCLEAR, UNHEARD, UNREGISTERED, NodeFence
 from rebalance.nodes.registration import Registration
 from rebalance.ports.fence import WatchLostError
 from rebalance.ports.metastore import MetastoreUnavailableError
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 LEASE_S, FENCE_S = 5, 6
 STRONG, AVAILABLE = PartitionId(ZoneId(7), 0), PartitionId(ZoneId(8), 0)

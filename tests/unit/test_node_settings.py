@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from app.node_settings import node_of
-from app.settings import Settings
+from app.configuration.node_settings import node_of
+from app.configuration.settings import Settings
 
 
 def settings(**of_node: str) -> Settings:

@@ -14,11 +14,11 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import GroupRecord
 from rebalance.core.txn import Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.member_starts import MemberStarts, StrongZones
 from rebalance.ports.groups import GroupHost, MemberEndpoints, MemberLife, MemberStatus
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 ZONE = Zone(ZoneId(1), "Z", 4, 1, None, ("default",))
 PARTITIONS = [PartitionId(ZoneId(1), number) for number in range(4)]

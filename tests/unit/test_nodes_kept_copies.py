@@ -12,12 +12,12 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import KeptRecord
 from rebalance.core.txn import Put, Txn, unchanged
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import Mirrors, PartitionView, Recorded
 from rebalance.nodes.removal import Removal, Verdict
 from rebalance.ports.groups import GroupHost
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYSPACE = Keyspace()

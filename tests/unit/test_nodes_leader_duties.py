@@ -11,11 +11,11 @@ from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.leader_duties import LeaderDuties
 from rebalance.nodes.partition_view import Mirrors
 from rebalance.ports.groups import FailureCode, GroupHost, ReconfigurationFailure
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 P0 = PartitionId(ZoneId(1), 0)
 

@@ -22,13 +22,13 @@ from rebalance.core.records import (
     Stage,
 )
 from rebalance.core.txn import Delete, Put, Txn, TxnResult
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.mirror_duties import MirrorDuties
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import Mirrors, PartitionView
 from rebalance.nodes.registration import Registration
 from rebalance.nodes.removal import RemovalJudge
 from rebalance.ports.groups import MemberLife
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.held_mirrors import HeldMirrors
 
 P0 = PartitionId(ZoneId(1), 0)

@@ -13,9 +13,9 @@ from rebalance.core.guarded_write import Outcome
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import MemberRole
 from rebalance.core.txn import Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.strategy_duties import StrategyDuties
 from rebalance.ports.groups import CancelAnswer, GroupHost, GroupMember, MemberUnavailableError
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYS = Keyspace().partition(P0)

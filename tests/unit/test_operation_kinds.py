@@ -12,7 +12,7 @@ from catalog.core.zone import Node, Origin, ZoneIntent
 from rebalance.core.keys import Keyspace
 from rebalance.core.operation import Operation, OperationKind
 from rebalance.core.txn import Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.timer_world import ZONE, TimerWorld
 from tests.unit.operations_world import OperationsWorld, operations_world
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.operation_views import OperationFilter, OperationViews
-from app.views import KeyspaceViews
+from app.views.keyspace_views import KeyspaceViews
+from app.views.operation_views import OperationFilter, OperationViews
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import ConfigurationRecord, KeptRecord, MemberRecord, MemberState, Stage

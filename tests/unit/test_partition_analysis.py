@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.core.exchange_messages import CopyId, Supplier
 from rebalance.core.loss_policy import Access, LossPolicy, why_refused
-from rebalance.core.partition_analysis import (
+from rebalance.core.partition_map import CopyReport, SingleMap, union
+from rebalance.core.topology_version import TopologyVersion
+from rebalance.exchange.core.exchange_messages import CopyId, Supplier
+from rebalance.exchange.core.partition_analysis import (
     ZoneOutcome,
     ZoneRules,
     analyse,
@@ -21,8 +23,6 @@ from rebalance.core.partition_analysis import (
     outdated,
     supplier_for,
 )
-from rebalance.core.partition_map import CopyReport, SingleMap, union
-from rebalance.core.topology_version import TopologyVersion
 
 ZONE = ZoneId(1)
 LETTERS = {each.value[0]: each for each in CopyState}

@@ -12,8 +12,8 @@ import pytest
 import pytest_asyncio
 import structlog.testing
 
-from app.partition_map import map_json, published_map
 from app.sql.results import SessionContext
+from app.views.published_map import map_json, published_map
 from catalog.core.zone import Node, ZoneId
 from rebalance.controllers import partition_map
 from rebalance.controllers.partition_map import PartitionMapKeeper

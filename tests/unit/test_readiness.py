@@ -15,8 +15,8 @@ from fastapi.responses import JSONResponse
 from structlog.testing import capture_logs
 
 from app.api.models import Readiness as Body
-from app.readiness import Readiness
-from app.readiness_judge import LATE_S, Observed, Part, judge
+from app.views.readiness_judge import LATE_S, Observed, Part, judge
+from app.views.readiness_probe import Readiness
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import ZoneId

@@ -13,9 +13,9 @@ from rebalance.core.epoch import EpochRecord
 from rebalance.core.guarded_write import encode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.nodes.registration import Registration
 from rebalance.nodes.removal import Removal, RemovalJudge, Verdict
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYSPACE = Keyspace()

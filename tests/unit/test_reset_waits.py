@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.views import KeyspaceViews
+from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits, utc
 from rebalance.core.isolation import FenceRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sortedcontainers import SortedList
 
-from app.routing_view import RoutingView
+from app.views.routing_view import RoutingView
 from catalog.core.zone import Zone, ZoneId
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace, PartitionId

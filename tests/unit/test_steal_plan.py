@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalance.core.steal_cluster import (
+from rebalance.stealing.core.steal_cluster import (
     ClusterFormatError,
     ClusterMetadata,
     StoreDefinition,
     StoreKind,
     decode_stores,
 )
-from rebalance.core.steal_plan import (
+from rebalance.stealing.core.steal_plan import (
     PrimaryMove,
     StealUnit,
     batches,

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.supervisor_loop import REPORTED_DEATHS, RESTART, rotate_log
+from app.supervision.child_loop import REPORTED_DEATHS, RESTART, rotate_log
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0
@@ -22,8 +22,8 @@ WAIT_S = 60.0
 SUPERVISOR = """
 import json, sys
 from pathlib import Path
-from app.supervisor_loop import Supervisor
-from app.supervisor_plan import ChildSpec, StopRank
+from app.supervision.child_loop import Supervisor
+from app.supervision.child_plan import ChildSpec, StopRank
 folder, lines, grace_s = Path(sys.argv[1]), json.loads(sys.argv[2]), float(sys.argv[3])
 ranks = [StopRank.NODE, StopRank.SERVER, StopRank.METASTORE]
 specs = [

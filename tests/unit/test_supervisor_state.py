@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from app.supervisor_plan import StopRank, default_topology, plan_children, read_topology
-from app.supervisor_state import (
+from app.supervision.child_plan import StopRank, default_topology, plan_children, read_topology
+from app.supervision.installation_state import (
     Addresses,
     DataDirectory,
     Ports,

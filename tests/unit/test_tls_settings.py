@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from app.settings import Settings
+from app.configuration.settings import Settings
 
 
 def files(directory: Path) -> dict[str, Path]:

@@ -14,9 +14,9 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.records import NodeRecord
 from rebalance.core.topology import NO_HOLD, HoldRule, Topology
 from rebalance.core.txn import Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.placement import PlacementRequest, PlacementResult
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from spark.engine import LocalPlacementEngine
 from tests.timer_world import ZONE, TimerWorld
 

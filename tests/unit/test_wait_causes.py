@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
-from app.views import KeyspaceViews
-from app.wait_causes import WaitCauses
+from app.views.keyspace_views import KeyspaceViews
+from app.views.wait_causes import WaitCauses
 from catalog.core.zone import Node, ZoneId
 from rebalance.core.admission import Limits, Move, Pause
 from rebalance.core.assignments import Assignments

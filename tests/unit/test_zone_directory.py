@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
-from app.zone_directory import ZoneDirectory
+from app.views.zone_directory import ZoneDirectory
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.core.keys import Keyspace
 from rebalance.core.txn import Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.simulation.memory_metastore import MemoryMetastore
 
 KEYS = Keyspace()
 ORDERS = Zone(ZoneId(1), "ORDERS", 8, 1, None, ("default",))

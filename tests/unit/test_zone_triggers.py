@@ -11,7 +11,7 @@ from rebalance.controllers.zone import ZoneController
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
 from rebalance.core.txn import Put, Txn
-from rebalance.metastore.memory import MemoryMetastore
+from rebalance.simulation.memory_metastore import MemoryMetastore
 from spark.engine import LocalPlacementEngine
 
 KEYSPACE = Keyspace()

@@ -14,7 +14,7 @@ from app.console.cells import COPIES, Copy, read_partition
 from app.console.feed import PartitionFeed
 from app.console.recount import Recount
 from app.console.zone_states import zone_state, zone_states
-from app.views import KeyspaceViews
+from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import Node, ZoneId
 from rebalance.core.admission import Limits, Pause
 from rebalance.core.keys import PartitionId

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import httpx
 
+from app.api.application import build_app
 from app.console.mount import Console
-from app.server import build_app
 from tests.console.scenes import small
 from tests.console.stage import services_of
 from tests.unit.sql_world import opened

@@ -61,7 +61,7 @@ def test_a_broken_rule_of_stealing_names_seed_and_command(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody asks a donor."""
-    target = "rebalance.simulation.stealing.metadata.ServerMetadata.donor_of"
+    target = "rebalance.stealing.simulation.steal_metadata.ServerMetadata.donor_of"
     monkeypatch.setattr(target, lambda self, store, partition: None)
     assert main(["simulate", "--stealing", "--seed", "0", "--format", "json"]) == 1
     out, err = capsys.readouterr()

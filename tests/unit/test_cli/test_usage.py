@@ -15,8 +15,8 @@ import typer
 from app.cli.main import app, main
 from app.cli.names import fold_name
 from app.cli.options import DEFAULT_DATA_DIR
-from app.settings import DEFAULT_DATA_DIR as SETTINGS_DATA_DIR
-from app.settings import Settings
+from app.configuration.settings import DEFAULT_DATA_DIR as SETTINGS_DATA_DIR
+from app.configuration.settings import Settings
 from tests.ports import free_port
 from tests.unit.test_cli.stub import ApiStub, result
 

@@ -1,0 +1,57 @@
+"""A data node's settings as the agent needs them."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from app.configuration.node_profiles import profiles_of
+from app.configuration.settings import Settings
+from catalog.core.names import RESERVED
+from catalog.core.visible import hidden_character
+from catalog.core.zone import Node
+
+NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+
+
+def node_of(settings: Settings) -> Node:
+    """Raises ValueError, saying what would be accepted."""
+    name = settings.node_name or ""
+    if not NODE_NAME.fullmatch(name) or name in RESERVED:
+        raise ValueError(
+            f"a node's name is 1 to 63 letters, digits, _ . or -, and neither . nor .., not {name!r}"
+        )
+    attributes = json.loads(settings.node_attributes)
+    if not isinstance(attributes, dict):
+        raise ValueError(f'attributes are a JSON object as {{"region": "EU"}}, not {settings.node_attributes}')
+    # The filter language reads integer-looking strings as numbers, so strings lose nothing.
+    pairs = tuple(sorted((str(key), _text(value)) for key, value in attributes.items()))
+    profiles, engines = profiles_of(settings.node_profiles.split(","))
+    for text in (*(text for pair in pairs for text in pair), *profiles, settings.node_failure_domain.strip()):
+        hidden = hidden_character(text)
+        if hidden is not None:
+            raise ValueError(f"{text!a} has the character {hidden}, which cannot be seen")
+    return Node(
+        name,
+        pairs,
+        profiles,
+        settings.node_member_limit,
+        settings.node_weight,
+        settings.node_failure_domain.strip(),
+        engines,
+    )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def member_ports(settings: Settings) -> range:
+    """The node's own ports, two a member. Raises ValueError, saying what would be accepted."""
+    match = re.fullmatch(r"(\d+)-(\d+)", settings.node_ports or "")
+    if match is None:
+        raise ValueError("give the members' ports as FIRST-LAST, for example 20000-20199")
+    first, last = int(match[1]), int(match[2])
+    if not 1024 <= first < last <= 65535:
+        raise ValueError(f"ports {first}-{last}: FIRST is below LAST, both from 1024 to 65535")
+    return range(first, last + 1)

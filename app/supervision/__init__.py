@@ -1,0 +1,1 @@
+"""``zonectl up``: an installation on one machine, its child processes and its data directory."""

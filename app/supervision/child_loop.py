@@ -1,0 +1,260 @@
+"""Keeping children alive, and ending all of them: a plain loop in the main thread.
+
+The main thread starts every child, because a guarded child dies with the *thread* that started it. Nothing
+here knows what the children are; tests run it on small scripts.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from app.supervision.child_plan import ChildSpec
+from app.supervision.hang_watch import Action, HangWatch, Sight, Step
+from rebalance.core.backoff import Backoff
+from rebalance.hosting.child import spawn
+from rebalance.hosting.heartbeat import DUMP_SIGNAL, Pulse
+
+POLL_S = 0.05
+# With a poll and the start itself on top, a child is back within 2 s of its death. No jitter: nothing else on
+# this machine retries at the same time.
+RESTART = Backoff(0.2, 1.6, jitter=0.0)
+# A child that lived this long is healthy: its next death is a first one again.
+STEADY_S = 10.0
+# A child that keeps dying is reported often at first, then now and then.
+REPORTED_DEATHS = 5
+REPORT_EVERY = 20
+LOG_BYTES_MAX = 8 * 1024 * 1024
+LOGS_KEPT = 3
+
+Say = Callable[[str], None]
+
+
+def rotate_log(path: Path, bytes_max: int = LOG_BYTES_MAX, kept: int = LOGS_KEPT) -> None:
+    """``x.log`` becomes ``x.log.1`` (and .1 becomes .2, ...) once it is larger than ``bytes_max``."""
+    if not path.exists() or path.stat().st_size <= bytes_max:
+        return
+    for index in range(kept - 1, 0, -1):
+        older = path.with_name(f"{path.name}.{index}")
+        if older.exists():
+            older.replace(path.with_name(f"{path.name}.{index + 1}"))
+    path.replace(path.with_name(f"{path.name}.1"))
+
+
+class Child:
+    """One child and its restarts. ``log`` None in its spec: it runs once and writes to our own terminal."""
+
+    def __init__(self, spec: ChildSpec, say: Say) -> None:
+        self.spec = spec
+        self._say = say
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._restart_at: float | None = 0.0
+        self._deaths = 0
+        self._restart = RESTART
+        self._pulse: Pulse | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Of a child that runs once, when it has ended."""
+        return self._process.returncode if self._process is not None and self._restart_at is None else None
+
+    def tick(self, now: float) -> bool:
+        """Starts what is due, notices a death. True when the pid changed."""
+        if self._process is not None and self._process.returncode is None:
+            code = self._process.poll()
+            if code is None:
+                return False
+            self._on_death(code, now)
+            return True
+        if self._restart_at is None or now < self._restart_at:
+            return False
+        return self._start(now)
+
+    def ask_to_stop(self) -> None:
+        self._restart_at = None
+        if self.pid is not None and self._process is not None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        if self.pid is not None and self._process is not None:
+            self._process.kill()
+
+    def sight(self) -> Sight:
+        """What it showed of itself since the last call."""
+        return Sight(self.spec.silence_s, self.pid or 0, self._pulse is not None and self._pulse.heard())
+
+    def dump(self) -> None:
+        """Its stacks go to its log; a child that is stopped goes on for that, with the dump first."""
+        if self.pid is not None and self._process is not None:
+            self._process.send_signal(DUMP_SIGNAL)
+            self._process.send_signal(signal.SIGCONT)
+
+    def has_ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    def _start(self, now: float) -> bool:
+        self._restart_at = None
+        self._started_at = now
+        if self.spec.log is not None:
+            rotate_log(self.spec.log)
+        try:
+            self._process = self._spawn()
+        except OSError as error:
+            self._on_death(f"cannot start: {error}", now)
+            return False
+        return True
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        spec, self._pulse = self.spec, None
+        if not spec.silence_s:
+            return spawn(spec.argv, log=spec.log, inherited=spec.inherited, env=spec.env)
+        pulse = Pulse()
+        try:
+            env = {**spec.env, **pulse.environment}
+            process = spawn(spec.argv, log=spec.log, inherited=spec.inherited, env=env, pass_fds=(pulse.given,))
+        except BaseException:
+            pulse.close()
+            raise
+        finally:
+            pulse.keep()
+        self._pulse = pulse
+        return process
+
+    def _on_death(self, how: int | str, now: float) -> None:
+        if self._pulse is not None:
+            self._pulse.close()
+            self._pulse = None
+        if self.spec.log is None:
+            return
+        if now - self._started_at >= STEADY_S:
+            self._deaths, self._restart = 0, RESTART
+        self._deaths += 1
+        self._restart = self._restart.failed()
+        delay = self._restart.delay_s(0.0)
+        self._restart_at = now + delay
+        if self._deaths <= REPORTED_DEATHS or self._deaths % REPORT_EVERY == 0:
+            times = "" if self._deaths == 1 else f", {self._deaths} times in a row"
+            self._say(f"{self.spec.name} {_ended(how)}{times}; restarting in {delay:.1f} s ({self.spec.log})")
+
+
+def _ended(how: int | str) -> str:
+    if isinstance(how, str):
+        return how
+    if how >= 0:
+        return f"ended with exit code {how}"
+    try:
+        return f"was ended by {signal.Signals(-how).name}"
+    except ValueError:
+        return f"was ended by signal {-how}"
+
+
+class Supervisor:
+    """Runs children until a signal or ``stop`` ends them. ``watch`` is called in every turn of the loop."""
+
+    def __init__(
+        self,
+        specs: Sequence[ChildSpec],
+        *,
+        say: Say,
+        on_change: Callable[[Mapping[str, int]], None] = lambda pids: None,
+        watch: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._children = [Child(spec, say) for spec in specs]
+        self._say = say
+        self._on_change = on_change
+        self._watch = watch
+        self._signals: list[int] = []
+        self._stopping = False
+        self._hangs = HangWatch()
+
+    def run(self) -> signal.Signals | None:
+        """Returns the signal that ended it (None: ``stop``), with every child gone, whatever happened."""
+        with self._signals_caught():
+            try:
+                while not self._signals and not self._stopping:
+                    self._turn()
+                    time.sleep(POLL_S)
+            finally:
+                self._end_all()
+        return signal.Signals(self._signals[0]) if self._signals else None
+
+    def add(self, spec: ChildSpec) -> Child:
+        """Also while it runs, from ``watch``."""
+        child = Child(spec, self._say)
+        self._children.append(child)
+        return child
+
+    def stop(self) -> None:
+        """Ends ``run`` after the turn."""
+        self._stopping = True
+
+    def _turn(self) -> None:
+        now = time.monotonic()
+        # Every child gets its turn: no short cut after the first that changed.
+        changed = [child.tick(now) for child in self._children]
+        if any(changed):
+            self._on_change({child.spec.name: child.pid for child in self._children if child.pid is not None})
+        self._look_for_hangs(now)
+        self._watch()
+
+    def _look_for_hangs(self, now: float) -> None:
+        watched = {child.spec.name: child for child in self._children if child.spec.silence_s}
+        sights = {name: child.sight() for name, child in watched.items()}
+        self._hangs, action = self._hangs.turn(now, sights)
+        if action is not None:
+            self._act(action, watched.get(action.child))
+
+    def _act(self, action: Action, child: Child | None) -> None:
+        if child is not None and action.step is Step.DUMP:
+            self._say(f"{action.reason}: restarting it; its stack goes to {child.spec.log}")
+            child.dump()
+        elif child is not None and action.step is Step.KILL:
+            child.kill()
+        else:
+            self._say(action.reason)
+
+    def _end_all(self) -> None:
+        """Rank by rank: SIGTERM, a bounded wait, SIGKILL. A second signal cuts the waiting short."""
+        for rank in sorted({child.spec.rank for child in self._children}):
+            members = [child for child in self._children if child.spec.rank == rank]
+            for child in members:
+                child.ask_to_stop()
+            self._await_end(members, max(child.spec.grace_s for child in members))
+
+    def _await_end(self, members: Sequence[Child], grace_s: float) -> None:
+        deadline = time.monotonic() + grace_s
+        while running := [child for child in members if not child.has_ended()]:
+            late = time.monotonic() > deadline
+            if late or len(self._signals) > 1:
+                for child in running:
+                    child.kill()
+            if late:
+                names = ", ".join(child.spec.name for child in running)
+                self._say(f"{names}: not ended within {grace_s:g} s, killed")
+                deadline = float("inf")
+            time.sleep(POLL_S / 5)
+
+    @contextmanager
+    def _signals_caught(self) -> Iterator[None]:
+        """SIGHUP too: a closed terminal is no reason to leave anything behind."""
+
+        def note(number: int, _frame: FrameType | None) -> None:
+            self._signals.append(number)
+
+        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        earlier = {number: signal.signal(number, note) for number in wanted}
+        try:
+            yield
+        finally:
+            for number, handler in earlier.items():
+                signal.signal(number, handler)

@@ -1,0 +1,186 @@
+"""Which children ``zonectl up`` has: their command lines, logs and the order in which they stop."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from app.configuration.node_profiles import profiles_of
+from app.configuration.settings import Settings
+from app.supervision.installation_state import PORTS_PER_MEMBER, Ports, UpError
+from rebalance.hosting.environment import ETCD, PYTHON, SPARK, SYSTEM
+
+REGIONS = ("EU", "US")
+DEFAULT_PROFILES = ("default", "ssd")
+NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+# 4 GiB: twice etcd's own default, half of what its authors call the most.
+QUOTA_BYTES = 4 * 1024**3
+COMPACT_AFTER = "10m"
+
+
+SETTINGS = frozenset(f"ZONEKEEPER_{name.upper()}" for name in Settings.model_fields)
+# The server starts Spark. libpq has variables of its own, also for the catalog's password.
+SERVER_INHERITS = (*SPARK, *sorted(SETTINGS), "PG*")
+# Every setting but the catalog's URL, which may hold a password and is none of a node's business.
+NODE_INHERITS = (*PYTHON, *ETCD, *sorted(SETTINGS - {"ZONEKEEPER_CATALOG_URL"}))
+DEMO_INHERITS = (*PYTHON, "ZONEKEEPER_DEMO_*", "ZONEKEEPER_TIMEOUT", "TERM", "COLUMNS", "NO_COLOR")
+
+
+class StopRank(IntEnum):
+    """Lower stops first: nodes say goodbye to the server's stores, the server to etcd."""
+
+    CLIENT = 0
+    NODE = 1
+    SERVER = 2
+    METASTORE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ChildSpec:
+    """One child. ``log`` None: it writes to the supervisor's own terminal, once, and is not restarted."""
+
+    name: str
+    argv: tuple[str, ...]
+    rank: StopRank
+    log: Path | None
+    inherited: tuple[str, ...] = SYSTEM
+    env: Mapping[str, str] = field(default_factory=dict)
+    grace_s: float = 5.0
+    silence_s: float = 0.0
+    """Restarted when its event loop has not run for so long (``hang_watch``); 0: however long."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """A node of the topology: ``attributes`` is what NODES FILTER sees."""
+
+    name: str
+    attributes: Mapping[str, str | int | float | bool]
+    profiles: tuple[str, ...]
+
+
+def default_topology(count: int) -> tuple[NodeSpec, ...]:
+    """n1, n2, ...: regions alternate, every node has every default profile."""
+    return tuple(
+        NodeSpec(f"n{index + 1}", {"region": REGIONS[index % len(REGIONS)]}, DEFAULT_PROFILES)
+        for index in range(count)
+    )
+
+
+def read_topology(path: Path) -> tuple[NodeSpec, ...]:
+    """A JSON list of {"name", "attributes", "profiles"}. Raises UpError that names the entry."""
+    try:
+        body = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UpError(f"topology {path}: {error}") from error
+    if not isinstance(body, list) or not body:
+        raise UpError(f'topology {path}: wanted a list of {{"name", "attributes", "profiles"}}')
+    nodes = tuple(_node(path, index, entry) for index, entry in enumerate(body))
+    names = [node.name for node in nodes]
+    if len(set(names)) != len(names):
+        raise UpError(f"topology {path}: a name occurs twice")
+    return nodes
+
+
+def _node(path: Path, index: int, entry: Any) -> NodeSpec:
+    where = f"topology {path}, entry {index}"
+    if not isinstance(entry, dict) or not entry.keys() <= {"name", "attributes", "profiles"}:
+        raise UpError(f'{where}: wanted {{"name", "attributes", "profiles"}}')
+    name, attributes = entry.get("name"), entry.get("attributes", {})
+    profiles = entry.get("profiles", ["default"])
+    if not isinstance(name, str) or not NODE_NAME.fullmatch(name):
+        raise UpError(f"{where}: a name is 1 to 63 letters, digits, _ . or -")
+    if not isinstance(attributes, dict) or not all(
+        isinstance(v, str | int | float) for v in attributes.values()
+    ):
+        raise UpError(f"{where}: attributes is an object of strings, numbers and booleans")
+    if not isinstance(profiles, list) or not all(isinstance(p, str) and p and "," not in p for p in profiles):
+        raise UpError(f"{where}: profiles is a list of names without commas")
+    try:
+        profiles_of(profiles)
+    except ValueError as error:
+        raise UpError(f"{where}: {error}") from error
+    return NodeSpec(name, attributes, tuple(profiles) or ("default",))
+
+
+def plan_children(
+    directory: Path,
+    ports: Ports,
+    nodes: Sequence[NodeSpec],
+    *,
+    etcd: str,
+    host: str,
+    member_limit: int,
+    server_silence_s: float = 0.0,
+    node_silence_s: float = 0.0,
+) -> tuple[ChildSpec, ...]:
+    """Every child that is restarted when it dies, in the order in which they start."""
+    logs = directory / "logs"
+    endpoint = f"127.0.0.1:{ports.etcd_client}"
+    server = ChildSpec(
+        name="server",
+        argv=(
+            *zonectl("serve", "--controllers", "--migrate", "--host", host, "--port", str(ports.api)),
+            *("--metastore", endpoint, "--data-dir", str(directory)),
+        ),
+        rank=StopRank.SERVER,
+        log=logs / "server.log",
+        silence_s=server_silence_s,
+        inherited=SERVER_INHERITS,
+    )
+    metastore = ChildSpec(
+        "etcd", etcd_command(etcd, directory / "etcd", ports), StopRank.METASTORE, logs / "etcd.log", ETCD
+    )
+    agents = (
+        _node_child(node, directory, endpoint, ports.nodes[node.name], member_limit, etcd) for node in nodes
+    )
+    return (metastore, server, *(replace(each, silence_s=node_silence_s) for each in agents))
+
+
+def zonectl(*arguments: str) -> tuple[str, ...]:
+    """This installation's own command; ``-P``: never a folder named ``app`` of the current directory."""
+    return (sys.executable, "-P", "-m", "app.cli", *arguments)
+
+
+def etcd_command(binary: str, data: Path, ports: Ports) -> tuple[str, ...]:
+    """A metastore of one member that only this machine can reach."""
+    client, peer = f"http://127.0.0.1:{ports.etcd_client}", f"http://127.0.0.1:{ports.etcd_peer}"
+    return (
+        *(binary, "--name", "zonekeeper", "--data-dir", str(data)),
+        *("--listen-client-urls", client, "--advertise-client-urls", client),
+        *("--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
+        *("--initial-cluster", f"zonekeeper={peer}", "--initial-cluster-token", "zonekeeper-metastore"),
+        *("--quota-backend-bytes", str(QUOTA_BYTES)),
+        *("--auto-compaction-mode", "periodic", "--auto-compaction-retention", COMPACT_AFTER),
+        *("--logger", "zap", "--log-level", "warn", "--log-outputs", "stderr"),
+    )
+
+
+def _node_child(
+    node: NodeSpec, directory: Path, endpoint: str, block: range, member_limit: int, etcd: str
+) -> ChildSpec:
+    # A block chosen under a smaller limit stays as it is (its ports are in memberships): it sets the limit.
+    limit = min(member_limit, len(block) // PORTS_PER_MEMBER)
+    return ChildSpec(
+        name=node.name,
+        argv=(
+            *zonectl("node", "--name", node.name, "--profiles", ",".join(node.profiles)),
+            *("--attributes", json.dumps(dict(node.attributes), sort_keys=True)),
+            *("--host", "127.0.0.1", "--ports", f"{block.start}-{block.stop - 1}"),
+            *("--member-limit", str(limit), "--metastore", endpoint),
+            *("--data-dir", str(directory / "nodes" / node.name)),
+        ),
+        rank=StopRank.NODE,
+        log=directory / "logs" / f"{node.name}.log",
+        inherited=NODE_INHERITS,
+        # The same for all: members of one group must not differ in their minor version.
+        env={"ZONEKEEPER_ETCD": etcd},
+        # Its members stop one after another where there are many.
+        grace_s=8.0,
+    )

@@ -1,0 +1,202 @@
+"""``zonectl up``: everything on one machine, restarted when it dies, gone when this process is."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.supervision.child_loop import Child, Supervisor
+from app.supervision.child_plan import DEMO_INHERITS, ChildSpec, NodeSpec, StopRank, plan_children, zonectl
+from app.supervision.installation_state import (
+    Addresses,
+    DataDirectory,
+    Ports,
+    choose_etcd,
+    choose_ports,
+    load_ports,
+    save_state,
+)
+from app.supervision.privacy import keep_private
+from rebalance.hosting.etcd_binary import dotted, remember
+from rebalance.hosting.heartbeat import dump_on_signal
+
+PROBE_TIMEOUT_S = 0.5
+SLOW_START_S = 30.0
+ANY_HOST = ("0.0.0.0", "::")
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """``port`` 0: the earlier one, or a free one. ``demo``: run it once the API answers; ``leave_after_demo``:
+    and end with its exit code. ``..._silence_s``: ``ChildSpec``."""
+
+    data_dir: Path
+    nodes: Sequence[NodeSpec]
+    host: str = "127.0.0.1"
+    port: int = 0
+    member_limit: int = 100
+    etcd: Path | None = None
+    spark_master: str = "local[*]"
+    console: bool = True
+    demo: bool = False
+    leave_after_demo: bool = False
+    server_silence_s: float = 20.0
+    node_silence_s: float = 60.0
+
+    @property
+    def probe_host(self) -> str:
+        return "127.0.0.1" if self.host in ANY_HOST else self.host
+
+
+def say(line: str) -> None:
+    """Progress for people. A terminal that went away must not keep the children from being stopped."""
+    with suppress(OSError):
+        print(line, flush=True)
+
+
+def up(options: UpOptions) -> int:
+    """Runs until a signal or the demo's end; the exit code. Raises UpError when it cannot start."""
+    dump_on_signal()
+    for failure in keep_private(options.data_dir):
+        say(f"warning: others can read {failure}")
+    with DataDirectory(options.data_dir) as directory:
+        earlier = load_ports(directory.path)
+        etcd = choose_etcd(directory.path, options.etcd)
+        if etcd.warning:
+            say(f"warning: {etcd.warning}")
+        ports = choose_ports(
+            earlier,
+            [node.name for node in options.nodes],
+            host=options.host,
+            api_port=options.port,
+            member_limit=options.member_limit,
+        )
+        save_state(directory.path, ports)
+        remember(directory.path, etcd)
+        _say_what_differs(earlier, ports, options)
+        children = plan_children(
+            directory.path,
+            ports,
+            options.nodes,
+            etcd=etcd.path,
+            host=options.host,
+            member_limit=options.member_limit,
+            server_silence_s=options.server_silence_s,
+            node_silence_s=options.node_silence_s,
+        )
+        names = ", ".join(node.name for node in options.nodes)
+        say(f"starting etcd {dotted(etcd.version)}, the server and {names} in {directory.path}")
+        return _Run(options, directory, ports, children).run()
+
+
+class _Run:
+    """One run: watches for the API's first answer, then for the demo's end."""
+
+    def __init__(
+        self, options: UpOptions, directory: DataDirectory, ports: Ports, children: Sequence[ChildSpec]
+    ) -> None:
+        self._options = options
+        self._directory = directory
+        self._url = f"http://{options.probe_host}:{ports.api}"
+        self._addresses = _addresses(self._url, ports, options)
+        self._port = ports.api
+        self._started = time.monotonic() - _age_of_this_process()
+        self._served = False
+        self._slow_said = False
+        self._demo: Child | None = None
+        self._exit_code = 0
+        self._supervisor = Supervisor(children, say=say, on_change=self._on_change, watch=self._watch)
+
+    def run(self) -> int:
+        ended_by = self._supervisor.run()
+        say("stopped" if ended_by is None else f"stopped ({ended_by.name})")
+        if ended_by is signal.SIGINT:
+            return INTERRUPTED
+        if ended_by is not None and self._options.leave_after_demo:
+            return 128 + ended_by
+        return self._exit_code
+
+    def _on_change(self, pids: Mapping[str, int]) -> None:
+        self._directory.write_run(self._addresses, pids)
+
+    def _watch(self) -> None:
+        if not self._served:
+            self._watch_for_api()
+        elif self._demo is not None and self._demo.exit_code is not None:
+            self._on_demo_end(self._demo.exit_code)
+
+    def _watch_for_api(self) -> None:
+        seconds = time.monotonic() - self._started
+        if answers(self._options.probe_host, self._port):
+            self._served = True
+            say(f"API at {self._url} after {seconds:.1f} s")
+            if self._options.demo:
+                command = zonectl("demo", "--url", self._url)
+                spec = ChildSpec("demo", command, StopRank.CLIENT, None, DEMO_INHERITS)
+                self._demo = self._supervisor.add(spec)
+            else:
+                for line in self._addresses.lines():
+                    say(line)
+                say("Ctrl-C stops everything")
+        elif seconds > SLOW_START_S and not self._slow_said:
+            self._slow_said = True
+            say(f"no API after {seconds:.0f} s: see {self._directory.path / 'logs'}")
+
+    def _on_demo_end(self, code: int) -> None:
+        self._demo = None
+        self._exit_code = code if code >= 0 else 128 - code
+        if self._options.leave_after_demo:
+            self._supervisor.stop()
+        else:
+            outcome = "" if code == 0 else f"the demo failed (exit code {code}); "
+            say(f"{outcome}still serving at {self._url}; Ctrl-C stops everything")
+
+
+def answers(host: str, port: int) -> bool:
+    """True when the API's /healthz says 200."""
+    connection = http.client.HTTPConnection(host, port, timeout=PROBE_TIMEOUT_S)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _addresses(url: str, ports: Ports, options: UpOptions) -> Addresses:
+    blocks = {node.name: ports.nodes[node.name] for node in options.nodes}
+    return Addresses(
+        api=url,
+        console=f"{url}/console" if options.console else "",
+        etcd=f"127.0.0.1:{ports.etcd_client}",
+        nodes={name: f"127.0.0.1:{block.start}-{block.stop - 1}" for name, block in blocks.items()},
+        spark=options.spark_master,
+    )
+
+
+def _say_what_differs(earlier: Ports | None, ports: Ports, options: UpOptions) -> None:
+    if earlier is None:
+        return
+    idle = sorted(set(earlier.nodes) - {node.name for node in options.nodes})
+    if idle:
+        say(f"not started, though an earlier run had them: {', '.join(idle)}; what they hold waits for them")
+    if not options.port and ports.api != earlier.api:
+        say(f"port {earlier.api} of the earlier run is taken: the API moves to {ports.api}")
+
+
+def _age_of_this_process() -> float:
+    """Seconds since the kernel started it: the interpreter and the imports count as start-up."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        booted = float(Path("/proc/uptime").read_text().split()[0])
+        return max(0.0, booted - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError):
+        return 0.0

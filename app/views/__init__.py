@@ -1,0 +1,1 @@
+"""Read models: what clients see of zones, partitions, nodes, operations and health."""

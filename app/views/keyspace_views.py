@@ -1,0 +1,441 @@
+"""What clients see of zones, partitions, nodes and progress: read models over the keyspace mirror.
+
+Pure functions of a mirror; a mirror holds one revision, so each answer is consistent in itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from app.views.unreadable_keys import decoded_data_nodes, unreadable_of_cluster, unreadable_of_zone
+from app.views.view_bodies import failure_body, member_body, node_body, roles
+from app.views.wait_causes import WaitCauses
+from catalog.core.quorum import ALL_REPLICAS
+from catalog.core.zone import Zone, ZoneId, ZoneIntent
+from rebalance.controllers.clock import WallClock
+from rebalance.core.admission import Limits
+from rebalance.core.assignments import Assignments
+from rebalance.core.change_lock import decode_lock
+from rebalance.core.data_nodes import DataNodes, replica_counts
+from rebalance.core.drain import Drain
+from rebalance.core.epoch import EpochRecord
+from rebalance.core.failures import Failure, FailureRecord, newest
+from rebalance.core.guarded_write import decode_trigger
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.move_status import MoveState, PartitionView, given_up_of, partition_status
+from rebalance.core.operation import operation_id
+from rebalance.core.phases import phases_of
+from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable, unreadable_among
+from rebalance.core.records import (
+    ConfigurationRecord,
+    GivenUpRecord,
+    GroupRecord,
+    KeptRecord,
+    MemberRecord,
+    NodeRecord,
+    RestartRecord,
+    Stage,
+)
+from rebalance.core.target import INDEX_BYTES, StoredTarget, TargetPointer, available_target, is_target_of
+from rebalance.core.topology import Topology
+from rebalance.core.txn import KeyValue
+from rebalance.metastore.mirror import KeyspaceCopy
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedZone:
+    """A zone's newest target as the mirror has it; ``rows`` by partition number. They are read when they are
+    asked for: a zone may have many partitions, and most questions are about one."""
+
+    stored: StoredTarget
+    rows: Sequence[bytes]
+
+    @property
+    def pointer(self) -> TargetPointer:
+        return self.stored.pointer
+
+    @property
+    def targets(self) -> tuple[Assignments, ...]:
+        return tuple(map(self.stored.assignments_of, self.rows))
+
+    def target(self, number: int, stable: Assignments | None) -> Assignments:
+        """What the partition is to become, as the guarded write asks for it."""
+        return available_target(self.stored.assignments_of(self.rows[number]), stable, self.pointer.gone)
+
+
+class KeyspaceViews:
+    """Read models over one mirror of the whole keyspace, or over a copy of it (then in any one thread).
+
+    ``now_ms`` decides which pauses hold; by default the clock on the wall. ``waits``: counted over
+    another copy, of the whole keyspace."""
+
+    def __init__(
+        self,
+        mirror: KeyspaceCopy,
+        keyspace: Keyspace,
+        now_ms: Callable[[], int] | None = None,
+        waits: WaitCauses | None = None,
+    ) -> None:
+        self._mirror = mirror
+        self._keyspace = keyspace
+        self._waits = waits or WaitCauses(mirror, keyspace, now_ms or WallClock().now_ms)
+        self._decoded: dict[ZoneId, tuple[int, PlacedZone]] = {}
+
+    @property
+    def keyspace(self) -> Keyspace:
+        return self._keyspace
+
+    def nodes(self) -> list[Json]:
+        """Living nodes, and those that are gone but still hold or should hold replicas."""
+        records, drains, alive = self.live_records(), self.drains(), self.alive()
+        members = Counter(node for _, node, _ in self._member_keys(self._keyspace.members))
+        known = {*alive, *members, *drains, *self._data_nodes_of_all_zones()}
+        return [
+            node_body(name, records.get(name), members[name], drains.get(name), is_alive=name in alive)
+            for name in sorted(known)
+        ]
+
+    def alive(self) -> frozenset[str]:
+        """Names of the nodes whose lease lives, whether their records can be read or not."""
+        prefix = self._keyspace.nodes
+        return frozenset(item.key.removeprefix(prefix) for item in self._mirror.below(prefix))
+
+    def unreadable(self) -> list[Unreadable]:
+        """Keys of the whole cluster that cannot be read (``unreadable_keys``)."""
+        return unreadable_of_cluster(self._mirror, self._keyspace)
+
+    def may_rebalance(self) -> bool:
+        """Whether statements may move data (VOL-097); as long as nobody has said anything they may."""
+        return Limits.of(self._mirror.get(self._keyspace.limits)).rebalancing
+
+    def live_records(self) -> dict[str, NodeRecord]:
+        """Of living nodes, those that can be read."""
+        found = (read(item, NodeRecord.decode) for item in self._mirror.below(self._keyspace.nodes))
+        return {each.node.name: each for each in found if not isinstance(each, Unreadable)}
+
+    def drains(self) -> dict[str, Drain]:
+        """Nodes that are leaving, by name; one whose mark cannot be read tells so as its reason."""
+        prefix, found = self._keyspace.drains, {}
+        for item in self._mirror.below(prefix):
+            mark = read(item, Drain.decode)
+            name = item.key.removeprefix(prefix)
+            found[name] = Drain("", mark.cause, 0) if isinstance(mark, Unreadable) else mark
+        return found
+
+    def data_nodes(self, zone_id: ZoneId) -> DataNodes | None:
+        """None, too, where they cannot be read: ``zone_unreadable`` says so."""
+        found = read(self._mirror.get(self._keyspace.data_nodes(zone_id)), decoded_data_nodes)
+        return None if isinstance(found, Unreadable) else found
+
+    def intent(self, zone_id: ZoneId) -> ZoneIntent | None:
+        """None, too, where it cannot be read: ``zone_unreadable`` says so."""
+        found = read(self._mirror.get(self._keyspace.intent(zone_id)), ZoneIntent.decode)
+        return None if isinstance(found, Unreadable) else found
+
+    def zone_unreadable(self, zone_id: ZoneId) -> Unreadable | None:
+        """The first key of the zone as a whole that cannot be read: the zone waits for it."""
+        return unreadable_of_zone(self._mirror, self._keyspace, zone_id)
+
+    def version_of(self, zone: Zone, catalog_version: int) -> int:
+        """The version that made ``zone`` what it is; the catalog's own while the intent is on its way."""
+        intent = self.intent(zone.zone_id)
+        return intent.version if intent is not None and intent.zone == zone else catalog_version
+
+    def zone(self, zone: Zone, catalog_version: int) -> Json:
+        data_nodes = self.data_nodes(zone.zone_id)
+        version = self.version_of(zone, catalog_version)
+        replicas, voters = replica_counts(ZoneIntent(version, zone), data_nodes) if data_nodes else (0, 0)
+        return {
+            "zone_id": zone.zone_id,
+            "name": zone.name,
+            "partitions": zone.partitions,
+            "replicas": "ALL" if zone.replicas == ALL_REPLICAS else zone.replicas,
+            "quorum_size": data_nodes.quorum if data_nodes else zone.quorum_size,
+            "voters": voters,
+            "learners": replicas - voters,
+            "storage_profiles": list(zone.storage_profiles),
+            "rebalance_strategy": zone.strategy.value if zone.strategy else None,
+            "catalog_version": version,
+            "data_nodes": list(data_nodes.nodes) if data_nodes else [],
+        }
+
+    def partitions(self, zone_id: ZoneId, count: int) -> list[Json]:
+        placed, alive = self.placed(zone_id), self.alive()
+        return [self._partition(PartitionId(zone_id, number), placed, alive) for number in range(count)]
+
+    def partition(self, partition: PartitionId) -> Json:
+        """With its phases and failures, which the list of all partitions leaves out."""
+        placed, alive = self.placed(partition.zone_id), self.alive()
+        view, trigger = self.view(partition, placed)
+        phases = [
+            {
+                "phase": each.name.value,
+                "state": each.state.value,
+                "trigger": each.trigger,
+                "steps": list(each.steps),
+                "result": each.result,
+            }
+            for each in phases_of(view, trigger, alive)
+        ]
+        failures = [failure_body(node, each) for node, each in self.failures() if each.of == partition]
+        return {**self._partition(partition, placed, alive), "phases": phases, "failures": failures}
+
+    def failures(self) -> list[tuple[str, Failure]]:
+        """Changes that did not succeed, the newest first, with the node that tells each."""
+        prefix, records = self._keyspace.failures, {}
+        for item in self._mirror.below(prefix):
+            record = read(item, FailureRecord.decode)
+            if not isinstance(record, Unreadable):
+                records[item.key.removeprefix(prefix)] = record
+        return newest(records)
+
+    def progress(self, zone_id: ZoneId, version: int, zone: Zone | None = None) -> Json:
+        """How far the zone is on its way to catalog ``version`` (or a later one).
+
+        ``zone`` is the catalog's, needed for an intent below ``version``: it may be on its way, or the version
+        was another zone's and changed nothing here.
+        """
+        intent, unreadable = self.intent(zone_id), self.zone_unreadable(zone_id)
+        if unreadable is not None:
+            known = zone or (intent.zone if intent is not None else None)
+            total = known.partitions if known is not None else 1
+            return self._progress(zone_id, intent, Counter(WAITING=total), Counter({unreadable.cause: total}))
+        if intent is None or (intent.version < version and intent.zone != zone):
+            known = intent.zone if intent else zone
+            total = known.partitions if known else 0
+            return self._progress(zone_id, intent, Counter(WAITING=total), Counter(INTENT_NOT_PUBLISHED=total))
+        if intent.dropped:
+            return self._progress_of_drop(zone_id, intent)
+        whole = self.whole_wait(intent)
+        placed = self.placed(zone_id) if not whole else None
+        if placed is None:
+            total = intent.zone.partitions
+            return self._progress(zone_id, intent, Counter(WAITING=total), Counter({whole: total}))
+        states: Counter[str] = Counter()
+        causes: Counter[str] = Counter()
+        alive = self.alive()
+        for number in range(placed.pointer.partitions):
+            view, _ = self.view(PartitionId(zone_id, number), placed)
+            status = partition_status(view, alive)
+            states[status.state.value] += 1
+            if status.cause:
+                causes[status.cause] += 1
+        return self._progress(zone_id, intent, states, causes, placed.pointer.engine)
+
+    def whole_wait(self, intent: ZoneIntent) -> str:
+        """What all partitions of the zone wait for; empty: each of them tells for itself."""
+        zone_id = intent.zone.zone_id
+        unreadable = self.zone_unreadable(zone_id)
+        if unreadable is not None:
+            return unreadable.cause
+        data_nodes = self.data_nodes(zone_id)
+        if data_nodes is not None and not data_nodes.nodes:
+            return "NO_DATA_NODES"
+        pointer = readable(self._mirror.get(self._keyspace.target_pointer(zone_id)), TargetPointer.decode)
+        if pointer is not None and data_nodes is not None and is_target_of(pointer, intent, data_nodes):
+            return "" if self.placed(zone_id) is not None else self._damaged(zone_id, pointer).cause
+        halting = (read(self._mirror.get(self._keyspace.epoch), EpochRecord.decode),)
+        unreadable = unreadable_among(
+            (*halting, read(self._mirror.get(self._keyspace.topology), Topology.decode))
+        )
+        return unreadable.cause if unreadable is not None else "PLACEMENT_NOT_COMPUTED"
+
+    def _damaged(self, zone_id: ZoneId, pointer: TargetPointer) -> Unreadable:
+        """Chunks are written before the pointer that names them: what does not fit it is damaged."""
+        prefix = self._keyspace.target(zone_id, pointer.event_revision)
+        size = sum(len(chunk.value) for chunk in self._mirror.below(prefix))
+        due = pointer.partitions * pointer.replicas * INDEX_BYTES
+        return Unreadable(prefix, f"{size} bytes of chunks, not the {due} of the target")
+
+    def _progress_of_drop(self, zone_id: ZoneId, intent: ZoneIntent) -> Json:
+        alive = self.alive()
+        left = [each for each in self._member_keys(self._keyspace.zone_members(zone_id)) if each[1] in alive]
+        busy = {partition for partition, _, _ in left}
+        causes = Counter(f"CLEAN_UP: {node}" for _, node, _ in left)
+        total = intent.zone.partitions
+        states = Counter(DONE=total - len(busy), MOVING=len(busy))
+        return self._progress(zone_id, intent, states, causes)
+
+    @staticmethod
+    def _progress(
+        zone_id: ZoneId,
+        intent: ZoneIntent | None,
+        states: Counter[str],
+        causes: Counter[str],
+        engine: str | None = None,
+    ) -> Json:
+        done, moving, waiting = (states[state.value] for state in MoveState)
+        converged = intent is not None and not moving and not waiting and not causes
+        return {
+            "zone_id": zone_id,
+            "zone": intent.zone.name if intent else None,
+            "catalog_version": intent.version if intent else None,
+            "state": "CONVERGED" if converged else "MOVING",
+            "partitions": {
+                "total": done + moving + waiting,
+                "done": done,
+                "moving": moving,
+                "waiting": waiting,
+            },
+            "causes": [{"cause": cause, "partitions": count} for cause, count in sorted(causes.items())],
+            "engine": engine,
+        }
+
+    def placed(self, zone_id: ZoneId) -> PlacedZone | None:
+        """The zone's newest target, decoded once for each pointer. None, too, where it cannot be read."""
+        item = self._mirror.get(self._keyspace.target_pointer(zone_id))
+        if item is None:
+            return None
+        cached = self._decoded.get(zone_id)
+        if cached is not None and cached[0] == item.mod_revision:
+            return cached[1]
+        pointer = read(item, TargetPointer.decode)
+        if isinstance(pointer, Unreadable):
+            return None
+        below = self._mirror.below(self._keyspace.target(zone_id, pointer.event_revision))
+        target = StoredTarget(pointer, tuple(chunk.value for chunk in below))
+        try:
+            placed = PlacedZone(target, target.rows())
+        except ValueError:
+            # A chunk is being replaced, or is not what was stored.
+            return None
+        self._decoded[zone_id] = (item.mod_revision, placed)
+        return placed
+
+    def view(self, partition: PartitionId, placed: PlacedZone | None) -> tuple[PartitionView, int | None]:
+        """All that is known of a partition, and the event revision that it has processed."""
+        keys, get = self._keyspace.partition(partition), self._mirror.get
+        found = _Found([])
+        trigger = found.record(get(keys.trigger), decode_trigger)
+        stable = found.record(get(keys.stable), Assignments.decode)
+        pending = found.record(get(keys.pending), Assignments.decode)
+        planned = found.record(get(keys.planned), Assignments.decode)
+        found.record(get(keys.lock), decode_lock)
+        found.record(get(keys.group), GroupRecord.decode)
+        prefix = self._keyspace.member(partition, "")
+        members = {
+            item.key.removeprefix(prefix): record
+            for item in self._mirror.below(prefix)
+            if (record := found.record(item, MemberRecord.decode)) is not None
+        }
+        configuration = found.record(get(keys.configuration), ConfigurationRecord.decode)
+        for item in self._mirror.below(self._keyspace.restarts(partition)):
+            found.record(item, RestartRecord.decode)
+        for item in self._mirror.below(self._keyspace.kept_copies(partition)):
+            found.record(item, KeptRecord.decode)
+        given_up = found.record(get(self._keyspace.given_up(partition)), GivenUpRecord.decode)
+        view = PartitionView(
+            target=self._target(placed, partition, stable, found),
+            stable=stable,
+            pending=pending,
+            planned=planned,
+            processed=placed is not None and trigger is not None and trigger >= placed.pointer.event_revision,
+            members=members,
+            configuration=configuration,
+            recovered=placed is not None and trigger is not None and trigger > placed.pointer.event_revision,
+            given_up=given_up_of(given_up, trigger),
+            unreadable=found.unreadable[0].cause if found.unreadable else "",
+        )
+        return self._waits.of_view(partition, view, self._mirror), trigger
+
+    @staticmethod
+    def _target(
+        placed: PlacedZone | None, partition: PartitionId, stable: Assignments | None, found: _Found
+    ) -> Assignments | None:
+        if placed is None or partition.partition >= len(placed.rows):
+            return None
+        try:
+            return placed.target(partition.partition, stable)
+        except RecordNotReadableError as error:
+            found.unreadable.append(Unreadable(error.key or str(partition), error.reason))
+            return None
+
+    def reset_view(self, partition: PartitionId, event_revision: int, processed: int) -> PartitionView:
+        """A partition as a reset of ``event_revision`` sees it: where it rests is where it was to go."""
+        view, _ = self.view(partition, None)
+        return replace(
+            view,
+            target=view.stable,
+            processed=processed >= event_revision,
+            recovered=processed > event_revision,
+        )
+
+    def members(self, partition: PartitionId) -> dict[str, MemberRecord]:
+        found = self._member_keys(self._keyspace.member(partition, ""))
+        records = ((node, read(item, MemberRecord.decode)) for _, node, item in found)
+        return {node: record for node, record in records if not isinstance(record, Unreadable)}
+
+    def restarting(self, partition: PartitionId) -> list[str]:
+        """Nodes whose members were asked to restart and did not yet."""
+        prefix = self._keyspace.restarts(partition)
+        return sorted(item.key.removeprefix(prefix) for item in self._mirror.below(prefix))
+
+    def held_by(self, node: str) -> Iterator[PartitionId]:
+        """Partitions of which the node has a member, in key order."""
+        for partition, name, _ in self._member_keys(self._keyspace.members):
+            if name == node:
+                yield partition
+
+    def _partition(self, partition: PartitionId, placed: PlacedZone | None, alive: frozenset[str]) -> Json:
+        view, trigger = self.view(partition, placed)
+        status, configuration = partition_status(view, alive), view.configuration
+        return {
+            "partition": partition.partition,
+            "stable": roles(view.stable),
+            "pending": roles(view.pending),
+            "planned": roles(view.planned),
+            "target": roles(view.target),
+            "trigger_revision": trigger,
+            "leader": configuration.leader if configuration else None,
+            "term": configuration.term if configuration else None,
+            "stage": (configuration.stage if configuration else Stage.NONE).value,
+            "members": [member_body(view, node, alive) for node in sorted(view.members)],
+            "kept": self._kept(partition),
+            "status": {"state": status.state.value, "cause": status.cause},
+        }
+
+    def _kept(self, partition: PartitionId) -> list[Json]:
+        """Copies of members that have left."""
+        prefix = self._keyspace.kept_copies(partition)
+        return [
+            {
+                "node": item.key.removeprefix(prefix),
+                "state": "DELETING" if record.discard else "KEPT",
+                "left_by": operation_id(partition.zone_id, record.event),
+            }
+            for item in self._mirror.below(prefix)
+            for record in (read(item, KeptRecord.decode),)
+            if not isinstance(record, Unreadable)
+        ]
+
+    def _member_keys(self, prefix: str) -> Iterator[tuple[PartitionId, str, KeyValue]]:
+        for item in self._mirror.below(prefix):
+            parsed = self._keyspace.parse_member(item.key)
+            if parsed is not None:
+                yield (*parsed, item)
+
+    def _data_nodes_of_all_zones(self) -> Iterator[str]:
+        for item in self._mirror.below(self._keyspace.all_data_nodes):
+            found = read(item, decoded_data_nodes)
+            if not isinstance(found, Unreadable):
+                yield from found.nodes
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Adds to ``unreadable`` what cannot be read, and leaves it out."""
+
+    unreadable: list[Unreadable]
+
+    def record(self, item: KeyValue | None, decode: Callable[[bytes], T]) -> T | None:
+        found = read(item, decode)
+        if isinstance(found, Unreadable):
+            self.unreadable.append(found)
+            return None
+        return found

@@ -1,0 +1,38 @@
+"""What would be lost if a node stopped now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from app.views.keyspace_views import KeyspaceViews
+from catalog.core.zone import ZoneId
+from rebalance.core.drain import Loss, losses
+
+SHOWN_MAX = 1_000
+
+
+def can_stop(node: str, views: KeyspaceViews, zones: Mapping[ZoneId, str]) -> dict[str, Any]:
+    """``zones``: names by id; partitions of other zones are being dropped, and count for nothing."""
+    alive = views.alive()
+    counts: Counter[str] = Counter()
+    shown: list[dict[str, Any]] = []
+    held = 0
+    for partition in views.held_by(node):
+        held += 1
+        zone = zones.get(partition.zone_id)
+        view, _ = views.view(partition, None)
+        for loss, detail in losses(view, node, alive) if zone is not None else ():
+            counts[loss.value] += 1
+            if len(shown) < SHOWN_MAX:
+                where = {"zone": zone, "zone_id": partition.zone_id, "partition": partition.partition}
+                shown.append({**where, "loss": loss.value, "detail": detail})
+    hinders = any(counts[loss.value] for loss in Loss if loss.hinders)
+    return {
+        "node": node,
+        "can_stop": not hinders,
+        "members": held,
+        "losses": dict(sorted(counts.items())),
+        "partitions": shown,
+    }

@@ -1,0 +1,106 @@
+"""Reversing an operation: the zone as it was before and the stored target of before, as one catalog version."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from app.sql.executor import CatalogExecutor
+from app.sql.view_snapshot import SystemSnapshot
+from app.views.keyspace_views import KeyspaceViews
+from app.views.operation_views import OperationViews
+from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.rebalancing import PLACED
+from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.zone import Origin, Zone, ZoneIntent
+from catalog.filters.json_path import JSON_PATH
+from rebalance.controllers.operation_control import OperationControl, Reversible
+from rebalance.controllers.restored_target import why_not_restorable
+from rebalance.core.data_nodes import compute_data_nodes
+from rebalance.core.keys import Keyspace
+from rebalance.metastore.mirror import KeyspaceMirror
+
+TAKEN_UP_S = 3.0
+"""An answer waits so long for a controller to write the operation that goes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reversed:
+    """``operation_id``: of the operation that goes back; None: no controller has taken it up yet."""
+
+    version: int
+    operation_id: str | None
+
+
+class OperationReverse:
+    """Raises RefusedError (REVERSE_IMPOSSIBLE and what reading an operation raises), StoreError and
+    MetastoreError."""
+
+    def __init__(
+        self,
+        catalog: CatalogExecutor,
+        control: OperationControl,
+        mirror: KeyspaceMirror,
+        keyspace: Keyspace,
+        views: KeyspaceViews,
+    ) -> None:
+        self._catalog = catalog
+        self._control = control
+        self._mirror = mirror
+        self._keyspace = keyspace
+        self._operations = OperationViews(mirror, keyspace, views)
+
+    async def reverse(self, name: str, by: str, reason: str, *, verified: bool) -> Reversed:
+        found = await self._control.reversible(name)
+        operation = found.operation
+        before = (await self._catalog.snapshot(operation.before_version)).zone_with_id(operation.zone_id)
+        after = (await self._catalog.snapshot(operation.catalog_version)).zone_with_id(operation.zone_id)
+        if before is None or after is None:
+            raise _impossible(name, "the catalog does not know the zone as it was any more")
+        keys = self._mirror.copy()
+
+        def restored(catalog: CatalogSnapshot) -> Zone:
+            now = catalog.zone_with_id(operation.zone_id)
+            if now is None:
+                raise _impossible(name, "its zone was dropped")
+            changed = [each for each in PLACED if getattr(now, each) != getattr(after, each)]
+            if changed:
+                told = ", ".join(f"{each} is {_told(now, each)}" for each in changed)
+                raise _impossible(name, f"the catalog has moved on: {told} in version {catalog.version}")
+            wanted = replace(now, **{each: getattr(before, each) for each in PLACED})
+            snapshot = SystemSnapshot(catalog, keys, self._keyspace, time.time_ns() // 1_000_000)
+            self._check_data_nodes(found, wanted, snapshot)
+            return wanted
+
+        origin = Origin(
+            by=by,
+            verified=verified,
+            reason=reason,
+            restores=found.before.pointer.event_revision,
+            reverses=name,
+        )
+        version = await self._catalog.restore(restored, f"REVERSE OPERATION {name}", origin)
+        await self._control.end_pause(name)
+        await self._mirror.wait_until(lambda: self._operations.reverse_of(operation) is not None, TAKEN_UP_S)
+        back = self._operations.reverse_of(operation)
+        return Reversed(version, back.operation_id if back is not None else None)
+
+    def _check_data_nodes(self, found: Reversible, wanted: Zone, snapshot: SystemSnapshot) -> None:
+        name, stored = found.operation.operation_id, snapshot.data_nodes(wanted.zone_id)
+        intent = ZoneIntent(snapshot.catalog.version + 1, wanted)
+        nodes = compute_data_nodes(stored, snapshot.presence, intent, JSON_PATH, snapshot.taken_at_ms)
+        leaving = sorted(set(found.before.pointer.nodes) & set(snapshot.drains))
+        why = why_not_restorable(found.before, intent, nodes, wanted.partitions)
+        if why:
+            more = f"; {', '.join(leaving)} is leaving: `zonectl node undrain` takes it back" if leaving else ""
+            raise _impossible(name, f"of the target before it, {why}{more}")
+
+
+def _told(zone: Zone, field: str) -> str:
+    value: Any = getattr(zone, field)
+    return str(getattr(value, "value", value))
+
+
+def _impossible(name: str, why: str) -> RefusedError:
+    return RefusedError(ErrorKind.REVERSE_IMPOSSIBLE, f"operation {name} cannot be reversed: {why}")

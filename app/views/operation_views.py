@@ -1,0 +1,247 @@
+"""What clients see of operations: the records, how far each is, what it waits for, and its plan.
+
+Pure functions of a mirror or of a copy of it. Counts of an operation never run backwards: what its record says
+is the least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from app.views.keyspace_views import KeyspaceViews
+from catalog.core.zone import ZoneId
+from rebalance.controllers.targets import matrix_of
+from rebalance.core.admission import Limits, utc
+from rebalance.core.copy_sizes import known_sizes
+from rebalance.core.guarded_write import decode_trigger
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.move_status import MoveState
+from rebalance.core.operation import Operation, OperationKind, OperationState
+from rebalance.core.operation_progress import PartitionStep, Tally, advance, estimate, step_of, stuck
+from rebalance.core.readable import Unreadable, read, readable
+from rebalance.core.records import ConfigurationRecord
+from rebalance.core.target import StoredTarget, TargetPointer
+from rebalance.core.txn import KeyValue
+from rebalance.kernels.assessment import renumbered
+from rebalance.kernels.transfers import NOBODY, copies, totals
+from rebalance.metastore.mirror import KeyspaceCopy
+
+Json = dict[str, Any]
+Matrix = npt.NDArray[np.int32]
+
+BATCHES_SHOWN_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class OperationFilter:
+    """Which operations are listed; empty: all."""
+
+    zone_id: ZoneId | None = None
+    states: Collection[OperationState] = ()
+    kinds: Collection[OperationKind] = ()
+
+    def passes(self, operation: Operation) -> bool:
+        return (not self.states or operation.state in self.states) and (
+            not self.kinds or operation.kind in self.kinds
+        )
+
+
+class OperationViews:
+    """``views`` are those over the same keys."""
+
+    def __init__(self, keys: KeyspaceCopy, keyspace: Keyspace, views: KeyspaceViews) -> None:
+        self._keys = keys
+        self._keyspace = keyspace
+        self._views = views
+
+    def find(self, name: str) -> tuple[Operation, KeyValue] | None:
+        found = self._keys.get(self._keyspace.operation(name))
+        return None if found is None else (readable(found, Operation.decode), found)
+
+    def listed(self, wanted: OperationFilter) -> list[tuple[Operation, KeyValue]]:
+        """The newest first; without those that cannot be read."""
+        keys = self._keyspace
+        prefix = keys.operations if wanted.zone_id is None else keys.zone_operations(wanted.zone_id)
+        passed = []
+        for item in self._keys.below(prefix):
+            operation = read(item, Operation.decode)
+            if not isinstance(operation, Unreadable) and wanted.passes(operation):
+                passed.append((operation, item))
+        return sorted(passed, key=lambda each: (-each[0].event_revision, each[0].zone_id))
+
+    def reverse_of(self, operation: Operation) -> Operation | None:
+        """The operation that reverses this one."""
+        prefix = self._keyspace.zone_operations(operation.zone_id)
+        parsed = (read(item, Operation.decode) for item in self._keys.below(prefix))
+        known = (each for each in parsed if not isinstance(each, Unreadable))
+        return next((each for each in known if each.reverses == operation.operation_id), None)
+
+    def is_newest(self, operation: Operation) -> bool:
+        """Whether the zone's newest target is the operation's."""
+        found = read(self._keys.get(self._keyspace.target_pointer(operation.zone_id)), TargetPointer.decode)
+        return isinstance(found, TargetPointer) and found.event_revision == operation.event_revision
+
+    def summary(self, operation: Operation, item: KeyValue, now_ms: int) -> Json:
+        """As a list shows it: counts are those of the record."""
+        return {**_record(operation, item), "progress": _progress(operation, operation.tally, now_ms)}
+
+    def detail(self, operation: Operation, item: KeyValue, now_ms: int, *, with_plan: bool = True) -> Json:
+        """With what moves and waits now, and with the plan while both of its targets are stored."""
+        plan = self.plan(operation) if with_plan else None
+        steps = tuple(self.steps(operation)) if not operation.is_over else ()
+        tally = advance(operation.tally, steps, operation.tally.at_ms)
+        progress = _progress(operation, tally, now_ms)
+        states = [step.state for step in steps]
+        progress["partitions"] |= {
+            "moving": states.count(MoveState.MOVING),
+            "waiting": states.count(MoveState.WAITING),
+        }
+        waiting = [
+            {"cause": each.cause, "partitions": each.count, "numbers": list(each.partitions)}
+            for each in stuck(steps)
+        ]
+        body = {
+            **_record(operation, item),
+            "history": history_of(operation),
+            "progress": progress,
+            "waiting": waiting,
+        }
+        return {**body, "plan": plan} if with_plan else body
+
+    def steps(self, operation: Operation) -> Iterator[PartitionStep]:
+        """Where each partition is, of an operation that is not over; nothing for one whose target is gone."""
+        alive = self._views.alive()
+        if operation.kind is OperationKind.RESET:
+            yield from self._steps_of_reset(operation, alive)
+        elif self.is_newest(operation):
+            placed = self._views.placed(operation.zone_id)
+            for number in range(placed.pointer.partitions if placed else 0):
+                view, _ = self._views.view(PartitionId(operation.zone_id, number), placed)
+                yield step_of(number, view, alive)
+
+    def _steps_of_reset(self, operation: Operation, alive: frozenset[str]) -> Iterator[PartitionStep]:
+        for number in operation.partitions:
+            partition = PartitionId(operation.zone_id, number)
+            trigger = read(self._keys.get(self._keyspace.partition(partition).trigger), decode_trigger)
+            processed = 0 if trigger is None or isinstance(trigger, Unreadable) else trigger
+            yield step_of(number, self._views.reset_view(partition, operation.event_revision, processed), alive)
+
+    def plan(self, operation: Operation) -> Json | None:
+        """Donors and stealers, and batches; None: a target of it is not stored any more."""
+        zone_id, keys = operation.zone_id, self._keyspace
+        after = self._target(zone_id, keys.target_pointer(zone_id), operation.event_revision)
+        before = self._target(zone_id, keys.target_before(zone_id), operation.before)
+        if after is None or (before is None and operation.before):
+            return None
+        names = tuple(dict.fromkeys((*(before[0] if before else ()), *after[0])))
+        new = renumbered(after[0], after[1], names)
+        old = renumbered(before[0], before[1], names) if before else np.zeros((len(new), 0), dtype=np.int32)
+        if len(old) != len(new):
+            return None
+        voters = (before[2] if before else 1), after[2]
+        found = copies(old, new, voters, self._sizes(operation, len(new)))
+        sums = totals(found)
+        units = [
+            {
+                "donor": names[donor] if donor != NOBODY else None,
+                "stealer": names[stealer] if stealer != NOBODY else None,
+                "copies": int(count),
+                "bytes": int(size),
+            }
+            for donor, stealer, count, size in zip(
+                sums.donor.tolist(), sums.stealer.tolist(), sums.replicas, sums.size, strict=True
+            )
+        ]
+        return {"units": units, **self._batches(np.unique(found.partition).tolist())}
+
+    def _batches(self, moving: list[int]) -> Json:
+        """As the limits of now cut it: without ``batch_size`` everything is one batch."""
+        limits = Limits.of(self._keys.get(self._keyspace.limits))
+        size = limits.batch_size or max(1, len(moving))
+        starts = range(0, len(moving), size)
+        shown = [moving[start : start + size] for start in starts[:BATCHES_SHOWN_MAX]]
+        return {
+            "batch_size": limits.batch_size,
+            "batches": len(starts),
+            "first_batches": [{"batch": n, "partitions": each} for n, each in enumerate(shown, start=1)],
+        }
+
+    def _target(self, zone_id: ZoneId, key: str, event: int) -> tuple[tuple[str, ...], Matrix, int] | None:
+        """Nodes, matrix and voters of the stored target that ``key`` names, if it is that of ``event``."""
+        pointer = read(self._keys.get(key), TargetPointer.decode)
+        if not isinstance(pointer, TargetPointer) or pointer.event_revision != event:
+            return None
+        below = self._keys.below(self._keyspace.target(zone_id, event))
+        stored = StoredTarget(pointer, tuple(chunk.value for chunk in below))
+        try:
+            return pointer.nodes, matrix_of(stored), max(1, pointer.consensus)
+        except ValueError:
+            return None
+
+    def _sizes(self, operation: Operation, partitions: int) -> npt.NDArray[np.int64]:
+        """Those that it was estimated with; of one that an earlier build began, those of now."""
+        zone_id = operation.zone_id
+        known = known_sizes(self._keys.get(self._keyspace.copy_sizes(zone_id)), operation.event_revision)
+        if known is not None and len(known) == partitions:
+            return np.array(known, dtype=np.int64)
+        sizes = np.zeros(partitions, dtype=np.int64)
+        for number in range(partitions):
+            item = self._keys.get(self._keyspace.partition(PartitionId(zone_id, number)).configuration)
+            found = read(item, ConfigurationRecord.decode)
+            if isinstance(found, ConfigurationRecord):
+                sizes[number] = found.size_bytes
+        return sizes
+
+
+def _record(operation: Operation, item: KeyValue) -> Json:
+    return {
+        "operation_id": operation.operation_id,
+        "kind": operation.kind.value,
+        "state": operation.state.value,
+        "over": operation.is_over,
+        "cause": operation.cause,
+        "zone": operation.zone,
+        "zone_id": operation.zone_id,
+        "by": operation.by or None,
+        "verified": operation.verified,
+        "reason": operation.reason,
+        "statement": operation.statement or None,
+        "parameters": operation.parameters,
+        "catalog_version": operation.catalog_version,
+        "catalog_version_before": operation.before_version or None,
+        "event_revision": operation.event_revision,
+        "event_revision_before": operation.before or None,
+        "target_revision": item.create_revision,
+        "reverses": operation.reverses or None,
+        "started": utc(operation.started_ms),
+        "begun": _moment(operation.begun_ms),
+        "ended": _moment(operation.ended_ms),
+        "partitions_to_move": operation.moves,
+    }
+
+
+def history_of(operation: Operation) -> list[Json]:
+    return [
+        {"at": utc(each.at_ms), "action": each.action, "by": each.by or None, "reason": each.reason}
+        for each in operation.notes
+    ]
+
+
+def _progress(operation: Operation, tally: Tally, now_ms: int) -> Json:
+    runs = operation.state is OperationState.RUNNING and not operation.is_over
+    found = estimate(tally, operation.begun_ms if runs else None, now_ms)
+    return {
+        "partitions": {"total": tally.total, "done": tally.done},
+        "bytes": {"estimated": tally.bytes_total, "copied": tally.bytes_done},
+        "bytes_per_s": None if found.rate is None else round(found.rate),
+        "seconds_left": None if found.left_s is None else round(found.left_s, 1),
+    }
+
+
+def _moment(at_ms: int | None) -> str | None:
+    return None if at_ms is None else utc(at_ms)

@@ -1,0 +1,166 @@
+"""``/readyz``: whether statements can be taken, and the state of each part of the installation."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from app.views.keyspace_views import KeyspaceViews
+from app.views.readiness_judge import Observed, judge
+from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.zone import ZoneId
+from rebalance.controllers.outbox_relay import OutboxRelay
+from rebalance.controllers.store_guard import StoreGuard
+from rebalance.core.keys import Keyspace
+from rebalance.core.readable import Unreadable, read
+from rebalance.core.self_reports import EngineRecord, ProcessRecord, Trouble, WaitingZone
+from rebalance.hosting.background import Background
+from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.metastore import Metastore
+
+TIME_LIMIT_S = 1.0
+OWN = "server"
+ROLES = frozenset({OWN, "controller", "node"})
+UNKNOWN = "unknown"
+SPARK_STATES = frozenset({"starting", "ready", "down"})
+NO_CONTROLLER = EngineRecord(UNKNOWN, "no controller leads")
+
+
+def controller_name() -> str:
+    """Of a controller in this process, which may be a server's."""
+    return f"{platform.node()}/{os.getpid()}"
+
+
+class Readiness:
+    """``snapshot`` reads the catalog."""
+
+    def __init__(
+        self,
+        snapshot: Callable[[], Awaitable[CatalogSnapshot]],
+        metastore: Metastore,
+        mirror: KeyspaceMirror,
+        keyspace: Keyspace,
+        stores: StoreGuard,
+        relay: OutboxRelay,
+        background: Background,
+    ) -> None:
+        self._views = KeyspaceViews(mirror, keyspace)
+        self._stores = stores
+        self._snapshot = snapshot
+        self._metastore = metastore
+        self._mirror = mirror
+        self._keyspace = keyspace
+        self._relay = relay
+        self._background = background
+
+    async def report(self) -> dict[str, Any]:
+        """The body of ``/readyz``, as ``app.api.models.Readiness`` describes it."""
+        leader_key = self._keyspace.controller_leader
+        catalog, answer = await asyncio.gather(
+            _state_of(self._snapshot()), _state_of(self._metastore.get(leader_key))
+        )
+        agreement = self._agreement()
+        takes_statements = catalog == "ok" and self._mirror.is_loaded and agreement == "ok"
+        metastore = answer
+        if answer == "ok":
+            metastore = agreement if self._mirror.is_loaded else "loading"
+        # What a silent metastore said last is of no use here: nobody renews anything in it.
+        leader = self._mirror.value(leader_key) if answer == "ok" else None
+        unreadable = self._views.unreadable() if answer == "ok" else []
+        status = self._engine(unreadable) if leader is not None else NO_CONTROLLER
+        waiting = status.waiting
+        if waiting is not None and (zone := self._views.zone_unreadable(ZoneId(waiting.zone_id))) is not None:
+            unreadable.append(zone)
+        processes = [self._own(), *(self._others(unreadable) if answer == "ok" else ())]
+        body = {
+            "ready": takes_statements,
+            "catalog": catalog,
+            "metastore": metastore,
+            "unreadable": [each.cause for each in unreadable],
+            "nodes": sum(1 for _ in self._mirror.below(self._keyspace.nodes)),
+            "spark": status.state if status.state in SPARK_STATES else UNKNOWN,
+            "spark_message": status.message,
+            "spark_driver_pid": status.driver_pid,
+            "controller": leader.decode(errors="replace") if leader is not None else None,
+            "queue": {
+                "outbox_oldest_seconds": round(self._relay.lag_s(), 1),
+                "zone_oldest_seconds": _age_s(waiting),
+                "zone_id": waiting.zone_id if waiting is not None else None,
+            },
+            "background": {"tasks": self._background.tasks, "processes": processes},
+        }
+        causes = judge(Observed.of(body))
+        degraded = [{"part": each.part.value, "cause": each.cause} for each in causes]
+        state = "not ready" if not takes_statements else "degraded" if degraded else "ready"
+        return {"state": state, **body, "degraded": degraded}
+
+    def _agreement(self) -> str:
+        state = self._stores.state
+        if state is None:
+            return "not compared with the catalog yet"
+        if state.unreadable is not None:
+            return state.unreadable.cause
+        if state.divergence is not None:
+            return f"diverged: {state.divergence.reason} (`zonectl metastore adopt`)"
+        return f"full: {state.full}" if state.full else "ok"
+
+    def _own(self) -> dict[str, Any]:
+        return {
+            "process": OWN,
+            "role": "server",
+            "troubles": [_body(each) for each in self._background.troubles()],
+            "defects": self._background.defects,
+            "last_defect": self._background.last_defect,
+        }
+
+    def _engine(self, unreadable: list[Unreadable]) -> EngineRecord:
+        """Adds to ``unreadable`` what this build cannot read: readiness is told all the same."""
+        found = read(self._mirror.get(self._keyspace.engine_status), EngineRecord.decode)
+        if isinstance(found, Unreadable):
+            unreadable.append(found)
+            return EngineRecord(UNKNOWN, found.cause)
+        return found if found is not None else EngineRecord(UNKNOWN, "not told yet")
+
+    def _others(self, unreadable: list[Unreadable]) -> list[dict[str, Any]]:
+        """Processes in which something has gone wrong. Adds to ``unreadable``."""
+        prefix, others = self._keyspace.processes, []
+        for item in self._mirror.below(prefix):
+            name, record = item.key.removeprefix(prefix), read(item, ProcessRecord.decode)
+            if isinstance(record, Unreadable):
+                unreadable.append(record)
+            elif name != controller_name():
+                others.append(
+                    {
+                        "process": name,
+                        "role": record.role if record.role in ROLES else "",
+                        "troubles": [_body(each) for each in record.troubles],
+                        "defects": record.defects,
+                        "last_defect": record.last_defect,
+                    }
+                )
+        return others
+
+
+def _body(trouble: Trouble) -> dict[str, Any]:
+    return {"task": trouble.task, "ends": trouble.ends, "cause": trouble.cause, "runs": trouble.runs}
+
+
+def _age_s(waiting: WaitingZone | None) -> float:
+    """Of the leader's oldest waiting zone, by this machine's clock."""
+    return round(max(time.time() - waiting.since_ms / 1_000, 0.0), 1) if waiting is not None else 0.0
+
+
+async def _state_of(question: Awaitable[object]) -> str:
+    """ "ok", or what went wrong, in a line."""
+    try:
+        async with asyncio.timeout(TIME_LIMIT_S):
+            await question
+    except TimeoutError:
+        return f"no answer within {TIME_LIMIT_S:.0f} s"
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return "ok"

@@ -1,0 +1,104 @@
+"""What clients see of partitions' health and of recoveries: read models, and plans as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from app.views.keyspace_views import KeyspaceViews
+from app.views.view_bodies import roles
+from catalog.core.zone import Zone
+from rebalance.controllers.planned_resets import PartitionReset
+from rebalance.controllers.recovery import PartitionRestart
+from rebalance.core.keys import PartitionId
+from rebalance.core.move_status import PartitionView
+from rebalance.core.partition_state import global_state, local_state
+from rebalance.core.records import LogPosition
+from rebalance.core.recovery import silent_of
+from rebalance.core.recovery_candidates import Candidate, Use, living_voters, possible_voters
+
+Json = dict[str, Any]
+
+
+def partition_states(views: KeyspaceViews, zone: Zone, numbers: Sequence[int]) -> Iterator[Json]:
+    """Global and local states, partition by partition (``rebalance.core.partition_state``)."""
+    placed, alive = views.placed(zone.zone_id), views.alive()
+    for number in numbers or range(zone.partitions):
+        view, _ = views.view(PartitionId(zone.zone_id, number), placed)
+        voters = possible_voters(view, alive)
+        yield {
+            "partition": number,
+            "state": global_state(view, alive).value,
+            "voters": len(voters),
+            "voters_alive": len(living_voters(view, alive)),
+            "generation": view.configuration.generation if view.configuration is not None else 0,
+            "recovering_on": _recovering_on(view),
+            "restarting": views.restarting(PartitionId(zone.zone_id, number)),
+            "replicas": [
+                {
+                    "node": node,
+                    "state": local_state(view, node, alive).value,
+                    "voter": node in voters,
+                    **_position(view.members[node].position),
+                    "reason": view.members[node].reason,
+                }
+                for node in sorted(view.members)
+            ],
+        }
+
+
+def reset_body(reset: PartitionReset) -> Json:
+    """``survivor`` null: refused, with the reason."""
+    plan, refusal = reset.plan, reset.refusal
+    return {
+        "partition": reset.partition,
+        "written": reset.written,
+        "survivor": plan.survivor if plan else None,
+        "then": roles(plan.then) if plan else None,
+        "empty": plan.empty if plan else False,
+        "possibly_lost_entries": plan.possibly_lost_entries if plan else None,
+        "missed_revisions": plan.missed_revisions if plan and not plan.empty else None,
+        "orderly": plan.copy.position.orderly if plan and plan.copy and plan.copy.position else None,
+        "candidates": [candidate_body(each) for each in reset.candidates],
+        "silent": list(silent_of(reset.candidates)),
+        "to_confirm": list(reset.to_confirm),
+        "unproven": dict(reset.unproven),
+        "refusal": {"name": refusal.kind.name, "code": refusal.kind.code, "detail": refusal.message}
+        if refusal
+        else None,
+    }
+
+
+def candidate_body(candidate: Candidate) -> Json:
+    return {
+        "node": candidate.node,
+        "kind": candidate.kind.value,
+        "revision": candidate.revision,
+        "generation": candidate.generation,
+        "state": candidate.state,
+        "usable": candidate.usable,
+        "by_name": candidate.use is Use.BY_NAME,
+        "reason": candidate.reason,
+        **_position(candidate.position),
+    }
+
+
+def restart_body(restart: PartitionRestart) -> Json:
+    return {
+        "partition": restart.partition,
+        "nodes": list(restart.plan.nodes),
+        "cleanup": restart.plan.cleanup,
+    }
+
+
+def _recovering_on(view: PartitionView) -> str | None:
+    """The node that founds the group anew now."""
+    pending = view.pending
+    return pending.primary if pending is not None and pending.forced else None
+
+
+def _position(position: LogPosition | None) -> Json:
+    return {
+        "committed": position.committed if position else None,
+        "last": position.last if position else None,
+    }

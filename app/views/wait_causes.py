@@ -1,0 +1,113 @@
+"""What partitions wait for that are not admitted: counted from the same keys as the controllers do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+from app.views.reset_waits import reset_wait
+from catalog.core.zone import ZoneId
+from rebalance.core.admission import Limits, Loads, Rooms, load_of, move_of
+from rebalance.core.assignments import Assignments, nodes_of
+from rebalance.core.bandwidth import AdmissionRecord, buckets_of
+from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.move_status import PartitionView
+from rebalance.core.operation import Operation
+from rebalance.core.readable import Unreadable, read
+from rebalance.core.records import NodeRecord
+from rebalance.metastore.mirror import KeyspaceCopy
+
+DECODED_MAX = 20_000
+COUNTED_ANEW_MS = 1_000
+"""What moves is counted at most so often: it takes a walk over the keys of all partitions."""
+
+
+class WaitCauses:
+    """Over a mirror of the whole keyspace or a copy of it. ``now_ms`` decides which pauses hold."""
+
+    def __init__(self, mirror: KeyspaceCopy, keyspace: Keyspace, now_ms: Callable[[], int]) -> None:
+        self._mirror = mirror
+        self._keyspace = keyspace
+        self._now_ms = now_ms
+        self._asked: tuple[bytes | None, int] = (None, 0)
+        self._rooms: Rooms | None = None
+        self._counted_revision = -1
+        self._loads = Loads()
+
+    def rooms(self) -> Rooms | None:
+        """What may begin now; None: no limits hold."""
+        item, now_ms = self._mirror.get(self._keyspace.limits), self._now_ms()
+        if item is None:
+            return None
+        value = item.value
+        asked, at_ms = self._asked
+        if asked != value or not 0 <= now_ms - at_ms < COUNTED_ANEW_MS:
+            self._asked = value, now_ms
+            self._rooms = self._rooms_of(Limits.of(item), now_ms)
+        return self._rooms
+
+    def of_view(self, partition: PartitionId, view: PartitionView, keys: KeyspaceCopy) -> PartitionView:
+        """``view``, which was read from ``keys``, with what its move or its automatic reset waits for."""
+        wait = reset_wait(keys, self._keyspace, partition, view)
+        view = replace(view, reset_wait=wait) if wait else view
+        target, stable = view.target, view.stable
+        if view.processed or view.pending is not None or target is None or stable is None or stable == target:
+            return view
+        # A move that has not begun may be held back by limits.
+        rooms = self.rooms()
+        cause = rooms.cause(partition.zone_id, move_of(stable, target)) if rooms is not None else ""
+        return replace(view, admission=cause)
+
+    def _rooms_of(self, limits: Limits, now_ms: int) -> Rooms | None:
+        if not limits.holds(now_ms):
+            return None
+        if self._counted_revision != self._mirror.revision:
+            self._loads, self._counted_revision = self._count(), self._mirror.revision
+        first = self._first() if limits.one_operation else None
+        admission = read(self._mirror.get(self._keyspace.admissions), AdmissionRecord.decode)
+        if isinstance(admission, Unreadable):
+            limits, admission = replace(limits, unreadable=admission.cause), None
+        buckets = buckets_of(admission)
+        return Rooms(limits, self._loads, self._member_limits(), now_ms, first, buckets)
+
+    def _member_limits(self) -> dict[str, int]:
+        """A node whose record cannot be read takes no more members."""
+        prefix, found = self._keyspace.nodes, {}
+        for item in self._mirror.below(prefix):
+            record = read(item, NodeRecord.decode)
+            limit = 0 if isinstance(record, Unreadable) else record.node.member_limit
+            found[item.key.removeprefix(prefix)] = limit
+        return found
+
+    def _first(self) -> tuple[ZoneId, str] | None:
+        """The operation that goes first where only one may, as the controllers choose it."""
+        parsed = (read(item, Operation.decode) for item in self._mirror.below(self._keyspace.operations))
+        known = (each for each in parsed if not isinstance(each, Unreadable))
+        found = min(
+            (each for each in known if each.kind.moves_data and not each.is_over),
+            key=lambda each: (each.event_revision, each.zone_id),
+            default=None,
+        )
+        return (found.zone_id, found.operation_id) if found is not None else None
+
+    def _count(self) -> Loads:
+        loads, keys = Loads(), self._keyspace
+        for item in self._mirror.below(keys.partitions):
+            if not item.key.endswith("/assignments/stable"):
+                continue
+            parsed = keys.parse_partition(item.key)
+            if parsed is None:
+                continue
+            names, get = keys.partition(parsed[0]), self._mirror.get
+            read_keys = [read(each, _decoded) for each in (item, get(names.pending), get(names.planned))]
+            stable, pending, planned = (None if isinstance(each, Unreadable) else each for each in read_keys)
+            loads.members.update(nodes_of(stable, pending, planned))
+            if stable is not None and pending is not None:
+                loads.add(parsed[0].zone_id, load_of(stable, pending, planned))
+        return loads
+
+
+@lru_cache(DECODED_MAX)
+def _decoded(value: bytes) -> Assignments:
+    return Assignments.decode(value)

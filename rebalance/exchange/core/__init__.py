@@ -1,0 +1,1 @@
+"""What a node of the exchange decides: messages in, effects out."""

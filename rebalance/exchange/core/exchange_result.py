@@ -1,0 +1,163 @@
+"""The coordinator's conclusion of an exchange: single maps in, full message out. Pure, and the same on every
+node that draws it from the same maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from catalog.core.zone import ZoneId
+from rebalance.core.affinity import Strategy
+from rebalance.core.partition_map import FullMap, SingleMap, union
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
+from rebalance.exchange.core.exchange_messages import CopyId, FullMessage, Lists, SingleMessage, Supplier
+from rebalance.exchange.core.exchange_states import (
+    affinity_strategy,
+    assigns_states,
+    detects_lost,
+    keeps_primaries,
+)
+from rebalance.exchange.core.late_affinity import (
+    AffinityFunction,
+    ZoneAffinity,
+    ideal_lists,
+    is_rebalanced,
+    zone_affinity,
+)
+from rebalance.exchange.core.partition_analysis import Difference, ZoneRules, analyse
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """All that a conclusion is drawn from. ``events``: that of the exchange and those merged into it, in order;
+    ``cluster``: after the last of them. ``singles`` has every server of ``cluster``, the coordinator too.
+    ``previous`` and ``lost``: of the exchange before."""
+
+    coordinator: str
+    events: tuple[DiscoveryEvent, ...]
+    cluster: Cluster
+    singles: Mapping[str, SingleMessage]
+    previous: Mapping[ZoneId, ZoneAffinity]
+    lost: Mapping[ZoneId, frozenset[int]] = field(default_factory=dict)
+
+    @property
+    def exchange(self) -> TopologyVersion:
+        return self.events[0].version
+
+    @property
+    def joined(self) -> frozenset[str]:
+        return frozenset(
+            each.node for each in self.events if each.trigger is Trigger.NODE_JOINED and not each.is_client
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """``strategy`` and ``differences`` are shown, the rest is in the message."""
+
+    message: FullMessage
+    affinities: Mapping[ZoneId, ZoneAffinity]
+    strategy: Strategy
+    differences: tuple[Difference, ...]
+
+
+def conclude(collected: Collected, function: AffinityFunction) -> Conclusion:
+    """Merge the single maps, decide states, find the effective assignments (PME-017, PME-073..076,
+    PME-100..105).
+
+    The result has the version of the last merged event, and nodes that left meanwhile are not in it.
+    """
+    cluster, order = collected.cluster, collected.cluster.servers[collected.coordinator]
+    strategy = affinity_strategy(collected.events)
+    history = {node: each.history for node, each in collected.singles.items() if node in cluster.servers}
+    maps: dict[ZoneId, FullMap] = {}
+    affinities: dict[ZoneId, ZoneAffinity] = {}
+    counters: dict[tuple[ZoneId, int], int] = {}
+    lost: dict[ZoneId, frozenset[int]] = {}
+    differences: list[Difference] = []
+    reload: set[CopyId] = set()
+    suppliers: dict[CopyId, Supplier] = {}
+    for zone_id, zone in cluster.open_zones.items():
+        ideal = ideal_lists(function, zone, cluster)
+        outcome = analyse(_reported(collected, zone_id, order), ideal, _rules(collected, zone), history)
+        maps[zone_id] = outcome.full
+        affinities[zone_id] = zone_affinity(
+            outcome.full,
+            ideal,
+            collected.previous[zone_id].effective if zone_id in collected.previous else (),
+            strategy,
+            collected.joined,
+            keeps_primaries(collected.events),
+        )
+        differences.extend(outcome.differences)
+        lost[zone_id] = outcome.lost
+        counters.update({(zone_id, number): counter for number, counter in outcome.counters.items()})
+        reload |= outcome.reload
+        suppliers |= outcome.suppliers
+    message = FullMessage(
+        collected.exchange,
+        cluster.version,
+        order,
+        maps,
+        counters,
+        frozenset(reload),
+        suppliers,
+        {zone: each.effective for zone, each in affinities.items()} if collected.joined else {},
+        {zone: each.diff for zone, each in affinities.items() if each.diff},
+        _asked_for(collected, affinities),
+        {zone: numbers for zone, numbers in lost.items() if numbers},
+        is_rebalanced(affinities, maps),
+    )
+    return Conclusion(message, affinities, strategy, tuple(differences))
+
+
+def affinities_of(
+    message: FullMessage, cluster: Cluster, function: AffinityFunction | None, joins: bool = False
+) -> dict[ZoneId, ZoneAffinity]:
+    """The assignments that a node holds after ``message``: its own ideal lists with the message's differences.
+
+    ``function`` is None on a node that cannot compute them: then the message must have brought them. A node
+    that ``joins`` takes the effective lists as the coordinator computed them (PME-087).
+    """
+    found = {}
+    for zone_id, zone in cluster.open_zones.items():
+        ideal = message.ideal.get(zone_id, ()) if function is None else ideal_lists(function, zone, cluster)
+        if joins and zone_id in message.joined_affinity:
+            found[zone_id] = ZoneAffinity(ideal, message.joined_affinity[zone_id])
+        else:
+            found[zone_id] = ZoneAffinity.from_diff(ideal, message.affinity_diff.get(zone_id, {}))
+    return found
+
+
+def _reported(collected: Collected, zone: ZoneId, order: int) -> FullMap:
+    """Servers that say nothing of the zone hold no copy of it."""
+    version = collected.cluster.version
+    singles = {}
+    for node in collected.cluster.servers:
+        message = collected.singles[node]
+        single = message.maps.get(zone) or SingleMap(zone, node, message.basis, 0)
+        singles[node] = replace(single, node=node, version=version)
+    return union(zone, version, collected.coordinator, order, singles)
+
+
+def _rules(collected: Collected, zone: ZoneSpec) -> ZoneRules:
+    born = collected.cluster.born.get(zone.zone_id)
+    return ZoneRules(
+        assigns_states=any(map(assigns_states, collected.events)),
+        detects_lost=any(map(detects_lost, collected.events)),
+        found=born is not None and any(event.version == born for event in collected.events),
+        reset=any(_resets(event, zone.zone_id) for event in collected.events),
+        policy=zone.policy,
+        lost=collected.lost.get(zone.zone_id, frozenset()),
+    )
+
+
+def _resets(event: DiscoveryEvent, zone: ZoneId) -> bool:
+    return event.trigger is Trigger.LOSS_RESET and any(each.zone_id == zone for each in event.zones)
+
+
+def _asked_for(collected: Collected, affinities: Mapping[ZoneId, ZoneAffinity]) -> Mapping[ZoneId, Lists]:
+    if not any(each.wants_affinity for each in collected.singles.values()):
+        return {}
+    return {zone: each.ideal for zone, each in affinities.items()}

@@ -1,0 +1,126 @@
+"""What one node knows after its last exchange: full maps, assignments, lost partitions. A value.
+
+``basis`` is the last exchange that decided states; ``version`` the topology version, which may be higher, since
+clients that come and go count it up. State updates name the basis, so that one from before an exchange cannot
+change what the exchange decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from catalog.core.zone import ZoneId
+from rebalance.core.partition_map import FullMap, MapStamp, Reception, SingleMap, with_single
+from rebalance.core.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion
+from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
+from rebalance.exchange.core.late_affinity import ZoneAffinity, can_switch, wait_list, without_node
+
+NOT_AGREED = -1
+"""Sequence of maps that each server made for itself: they may differ until the coordinator publishes its
+own."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMaps:
+    version: TopologyVersion = NO_VERSION
+    basis: TopologyVersion = NO_VERSION
+    maps: Mapping[ZoneId, FullMap] = field(default_factory=dict)
+    affinities: Mapping[ZoneId, ZoneAffinity] = field(default_factory=dict)
+    lost: Mapping[ZoneId, frozenset[int]] = field(default_factory=dict)
+    counters: Mapping[tuple[ZoneId, int], int] = field(default_factory=dict)
+    rebalanced: bool = False
+
+    @property
+    def late(self) -> dict[tuple[ZoneId, int], str]:
+        """The wait list of the affinity switch (PME-138)."""
+        return wait_list(self.affinities, self.maps)
+
+    @property
+    def has_updates(self) -> bool:
+        """Whether states changed since the last exchange, as far as is known here."""
+        return any(each.stamp.sequence > 0 for each in self.maps.values())
+
+    @property
+    def can_switch(self) -> bool:
+        return can_switch(self.affinities, self.maps)
+
+    def lags_behind(self, single: SingleMap) -> bool:
+        """Whether the full map has other states for that node's copies. Counters and sizes change with every
+        update, and are told with the next exchange."""
+        full = self.maps.get(single.zone)
+        if full is None or single.node not in full.nodes:
+            return False
+        told = {number: each.state for number, each in full.nodes[single.node].items()}
+        return told != {number: each.state for number, each in single.copies.items()}
+
+    def after_exchange(self, message: FullMessage, affinities: Mapping[ZoneId, ZoneAffinity]) -> HeldMaps:
+        return HeldMaps(
+            message.version,
+            message.basis or message.version,
+            message.maps,
+            affinities,
+            message.lost,
+            message.counters,
+            message.rebalanced,
+        )
+
+    def can_lose(self, node: str) -> bool:
+        """Whether ``node`` may leave without an exchange: nothing is late, and every partition has another
+        node. All servers answer alike, because it follows from the last exchange only (PME-005)."""
+        lists = (real for each in self.affinities.values() for real in each.effective)
+        return self.rebalanced and not self.lost and all(real and real != (node,) for real in lists)
+
+    def after_leave(self, event: DiscoveryEvent, after: Cluster) -> HeldMaps:
+        """A node of the baseline left in order: the next in each list is in front now, and nothing is
+        copied."""
+        coordinator = after.coordinator or ""
+        stamp = MapStamp(after.servers.get(coordinator, 0), NOT_AGREED)
+        maps = {
+            zone: replace(each.without(event.node), version=event.version, coordinator=coordinator, stamp=stamp)
+            for zone, each in self.maps.items()
+        }
+        affinities = {zone: without_node(each, event.node) for zone, each in self.affinities.items()}
+        return replace(self, version=event.version, basis=event.version, maps=maps, affinities=affinities)
+
+    def with_state(self, message: SingleMessage, order: int) -> tuple[HeldMaps, Reception]:
+        """On the coordinator: a node's state update taken in. The strongest reception of its maps; STALE when
+        it speaks of another exchange."""
+        if message.basis != self.basis:
+            return self, Reception.STALE
+        maps, receptions = dict(self.maps), []
+        for zone, single in message.maps.items():
+            if zone not in maps:
+                continue
+            changed, reception = with_single(maps[zone], single)
+            receptions.append(reception)
+            if reception is Reception.TAKEN:
+                # Maps of a coordinator that went are continued under the order of the one that is.
+                stamp = MapStamp(max(order, changed.stamp.order), changed.stamp.sequence)
+                maps[zone] = replace(changed, stamp=stamp)
+        if Reception.TAKEN in receptions:
+            return replace(self, maps=maps), Reception.TAKEN
+        return self, receptions[0] if receptions else Reception.STALE
+
+    def with_update(self, message: FullMessage) -> HeldMaps:
+        """A full message without an exchange: newer maps of the same basis replace those that are held."""
+        if message.version != self.basis:
+            return self
+        newer = {
+            zone: each
+            for zone, each in message.maps.items()
+            if zone in self.maps and each.stamp > self.maps[zone].stamp
+        }
+        return replace(self, maps={**self.maps, **newer}) if newer else self
+
+    def update_message(self, order: int) -> FullMessage:
+        """What the coordinator tells the others after a change of states (PME-118, PME-121)."""
+        return FullMessage(None, self.basis, order, self.maps, self.counters, lost=self.lost)
+
+    def restamped(self, order: int) -> HeldMaps:
+        """The maps as the next change of the coordinator of ``order``."""
+        maps = {
+            zone: replace(each, stamp=MapStamp(order, max(each.stamp.sequence, 0) + 1))
+            for zone, each in self.maps.items()
+        }
+        return replace(self, maps=maps)

@@ -1,0 +1,112 @@
+"""One exchange while it runs on a node: its phase, and on the coordinator what was collected so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from catalog.core.zone import ZoneId
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
+from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
+from rebalance.exchange.core.exchange_result import Collected
+from rebalance.exchange.core.exchange_states import (
+    ExchangePlan,
+    ExchangeType,
+    Phase,
+    is_mergeable,
+    needs_single_map,
+)
+from rebalance.exchange.core.held_maps import HeldMaps
+from rebalance.exchange.core.late_affinity import AffinityFunction, ideal_lists
+
+EarlySingles = dict[tuple[str, TopologyVersion], SingleMessage]
+"""Single maps that came before their exchange did, by sender and exchange (PME-071)."""
+
+
+@dataclass(slots=True)
+class RunningExchange:
+    """``events``: its own and those merged into it, in order. ``singles``: by sender, on the coordinator.
+    ``counted``: who has counted the latch down. ``own``: this node's single map once it is ready."""
+
+    event: DiscoveryEvent
+    before: Cluster
+    plan: ExchangePlan
+    phase: Phase = Phase.INIT
+    events: list[DiscoveryEvent] = field(default_factory=list)
+    singles: dict[str, SingleMessage] = field(default_factory=dict)
+    counted: set[str] = field(default_factory=set)
+    latch_open: bool = False
+    scanned: bool = False
+    own: SingleMessage | None = None
+
+    @property
+    def version(self) -> TopologyVersion:
+        return self.event.version
+
+    @property
+    def last_version(self) -> TopologyVersion:
+        """That of the last merged event: the version that the exchange ends with (PME-073)."""
+        return self.events[-1].version
+
+    def is_join_of(self, node: str) -> bool:
+        """A joining node has no update of an earlier version, and no part in the latch."""
+        return self.event.trigger is Trigger.NODE_JOINED and self.event.node == node
+
+    def counters_of_latch(self, cluster: Cluster) -> frozenset[str]:
+        """Who must count down: servers of before the event that still live. One that went and came back under
+        its name has another order, and is another server."""
+        return same_servers(self.before, cluster)
+
+    def takes(self, message: SingleMessage) -> bool:
+        """Whether it is a single map of this exchange or of a merged join."""
+        return any(message.exchange == event.version for event in self.events)
+
+    def ends_with(self, message: FullMessage) -> bool:
+        """Whether a full message may end it here; a client takes whatever is new enough."""
+        if self.own is None:
+            return False
+        is_client = self.plan.type is ExchangeType.CLIENT
+        return message.version >= self.version if is_client else message.covers(self.version)
+
+    def take_early(self, early: EarlySingles) -> None:
+        for key in [key for key in early if key[1] == self.version]:
+            self.singles[key[0]] = early.pop(key)
+
+    def merge(self, queue: Iterable[tuple[DiscoveryEvent, Cluster]], early: EarlySingles) -> None:
+        """Scan the queue, once and in order, up to the first event that must not be merged (PME-068,
+        PME-070)."""
+        self.scanned = True
+        for event, before in queue:
+            if not is_mergeable(event, before):
+                return
+            self.events.append(event)
+            self.singles.pop(event.node, None)
+            single = early.pop((event.node, event.version), None)
+            if needs_single_map(event) and single is not None:
+                self.singles[event.node] = single
+
+    def collected(self, coordinator: str, cluster: Cluster, held: HeldMaps) -> Collected:
+        """``cluster``: after the last merged event. A server that died before it reported, and whose end is not
+        merged, is taken as one that has nothing any more."""
+        gone = {
+            node: SingleMessage(node, order, self.version, held.basis)
+            for node, order in cluster.servers.items()
+            if node not in self.singles
+        }
+        singles = {**self.singles, **gone}
+        return Collected(coordinator, tuple(self.events), cluster, singles, held.affinities, held.lost)
+
+
+def same_servers(before: Cluster, after: Cluster) -> frozenset[str]:
+    """Names of the servers of ``before`` that are still there in ``after``."""
+    return frozenset(name for name, _ in before.servers.items() & after.servers.items())
+
+
+def wanted_copies(node: str, cluster: Cluster, function: AffinityFunction) -> Mapping[ZoneId, frozenset[int]]:
+    """Partitions of which ``node`` shall have a copy, by the ideal assignment (PME-059)."""
+    return {
+        zone_id: frozenset(
+            number for number, nodes in enumerate(ideal_lists(function, zone, cluster)) if node in nodes
+        )
+        for zone_id, zone in cluster.open_zones.items()
+    }

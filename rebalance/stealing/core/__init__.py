@@ -1,0 +1,1 @@
+"""Plans, checks and state changes of donors and stealers."""

@@ -1,0 +1,106 @@
+"""What holds after each step of a simulated rebalancing, and when it is over."""
+
+from __future__ import annotations
+
+from rebalance.groups.key_hash import partition_of
+from rebalance.stealing.core.steal_checks import ServerState
+from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreKind
+from rebalance.stealing.simulation.controller import Controller
+from rebalance.stealing.simulation.history import History
+from rebalance.stealing.simulation.steal_server import Server
+from rebalance.stealing.simulation.steal_world import Traced, World
+from rebalance.stealing.simulation.unit_job import JobStatus
+
+
+class RuleBrokenError(AssertionError):
+    """Names the rule, and what was found."""
+
+
+class Rules:
+    """A ``Watcher`` of one controller at a time. ``peak``: units that ran at once at most."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.peak = 0
+        self.watch(controller)
+
+    def watch(self, controller: Controller) -> None:
+        self._controller = controller
+        self._progress = 0
+
+    def noted(self, world: World, line: Traced) -> None:
+        if line.kind == "Bug":
+            raise RuleBrokenError(f"node {line.node}: {line.detail}")
+        running = 0
+        owners = set()
+        for server in world.servers.values():
+            owners.add(server.metadata.cluster.owners)
+            if server.is_up:
+                running += self._units(server)
+            self._state(server)
+        self.peak = max(self.peak, running)
+        if running > self._controller.options.max_parallel:
+            raise RuleBrokenError(f"{running} units at once, {self._controller.options.max_parallel} allowed")
+        if len(owners) > 2:
+            raise RuleBrokenError(f"{len(owners)} cluster metadata at once: {sorted(owners)}")
+        done = self._controller.board.overall.done
+        if done < self._progress:
+            raise RuleBrokenError(f"progress went back from {self._progress} to {done}")
+        self._progress = done
+
+    @staticmethod
+    def _units(server: Server) -> int:
+        """How many run; each has a donor of its own (VOL-062), and stores no more than allowed (VOL-063)."""
+        running = [job for job in server.jobs.values() if job.view.status is JobStatus.RUNNING]
+        donors = [job.unit.donor for job in running]
+        if len(set(donors)) < len(donors):
+            raise RuleBrokenError(f"node {server.node} steals twice from one of {sorted(donors)}")
+        if server.copying > server.options.max_parallel_stores:
+            raise RuleBrokenError(f"node {server.node} copies {server.copying} stores at once")
+        return len(running)
+
+    @staticmethod
+    def _state(server: Server) -> None:
+        """A node that steals nothing is NORMAL_SERVER, whoever steals from it (VOL-065)."""
+        known = server.metadata
+        steals = {each.stealer for each in known.steal_info}
+        if steals - {server.node}:
+            raise RuleBrokenError(f"node {server.node} has entries of the stealers {sorted(steals)}")
+        wanted = ServerState.REBALANCING_MASTER if steals else ServerState.NORMAL_SERVER
+        if known.state is not wanted:
+            raise RuleBrokenError(f"node {server.node} is {known.state.value} with {known.steal_info}")
+
+
+def check_rest(world: World, wanted: ClusterMetadata, history: History) -> None:
+    """After a rebalancing, or after it was taken back: ``wanted`` everywhere, no trace of it in any node, and
+    every replica has everything that was acknowledged. Raises RuleBrokenError, HistoryError."""
+    for server in world.servers.values():
+        known = server.metadata
+        if known.cluster.owners != wanted.owners:
+            raise RuleBrokenError(f"node {server.node} has {known.cluster.encode()}, not {wanted.encode()}")
+        if known.state is not ServerState.NORMAL_SERVER or known.record is not None:
+            raise RuleBrokenError(f"node {server.node} is {known.state.value}, unfinished: {known.unfinished}")
+        if server.locked_donors or server.streams or server.copies or server.copying:
+            raise RuleBrokenError(f"node {server.node} has locks or streams of units that ended")
+    for (store, key), versions in history.acknowledged.items():
+        partition = partition_of(key, len(wanted.owners))
+        for node in wanted.replicas(partition, world.servers[wanted.nodes[0]].stores[store].replication):
+            found = world.servers[node].read_write[store].get(partition, key)
+            history.check_read((store, key), versions, found)
+    _check_static(world, wanted)
+
+
+def _check_static(world: World, wanted: ClusterMetadata) -> None:
+    """Every replica of a read-only store has all of its files, and no node keeps more than what it serves."""
+    for store in world.stores:
+        if store.kind is not StoreKind.READ_ONLY:
+            continue
+        for key, value in world.static[store.name].items():
+            partition = partition_of(key, len(wanted.owners))
+            for node in wanted.replicas(partition, store.replication):
+                found = world.servers[node].read_only[store.name].get(partition, key)
+                if found != value:
+                    raise RuleBrokenError(f"node {node}: {store.name} {key} is {found!r}, not {value!r}")
+        for server in world.servers.values():
+            held = server.read_only[store.name]
+            if held.directories != (held.current,):
+                raise RuleBrokenError(f"node {server.node} has directories {held.directories} of {store.name}")

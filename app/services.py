@@ -14,11 +14,11 @@ from app.sql.ddl_files import DdlFile
 from app.sql.desired_state import CatalogPlan
 from app.sql.engine import QueryResult
 from app.sql.jobs import StatementJobs
+from app.sql.operation_reverse import OperationReverse
 from app.sql.results import StatementEngine
 from app.sql.script_reader import ScriptReader
 from app.sql.statements import StatementResult
 from app.views.keyspace_views import KeyspaceViews
-from app.views.operation_reverse import OperationReverse
 from app.views.routing_view import RoutingView
 from app.views.zone_directory import ZoneDirectory
 from catalog.core.errors import ErrorKind, StoreError

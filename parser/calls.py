@@ -37,7 +37,7 @@ class Procedure(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Placed(Generic[T]):
+class PlacedArgument(Generic[T]):
     """An argument and where it stands."""
 
     value: T
@@ -50,11 +50,11 @@ class Call:
     known to be dead. ``source``: whose copy a reset uses; None: the best."""
 
     procedure: Procedure
-    zone: Placed[str]
-    partitions: tuple[Placed[int], ...]
-    nodes: tuple[Placed[str], ...]
+    zone: PlacedArgument[str]
+    partitions: tuple[PlacedArgument[int], ...]
+    nodes: tuple[PlacedArgument[str], ...]
     position: Position
-    source: Placed[str] | None = None
+    source: PlacedArgument[str] | None = None
 
 
 class CallRules(RuleParser):
@@ -65,9 +65,9 @@ class CallRules(RuleParser):
         procedure = self._procedure()
         self.need(TokenType.L_PAREN, "(")
         zone = self._text("a zone's name in single quotes")
-        partitions: tuple[Placed[int], ...] = ()
-        nodes: tuple[Placed[str], ...] = ()
-        source: Placed[str] | None = None
+        partitions: tuple[PlacedArgument[int], ...] = ()
+        nodes: tuple[PlacedArgument[str], ...] = ()
+        source: PlacedArgument[str] | None = None
         if self.take(TokenType.COMMA):
             partitions = self._array(self._number)
             if self.take(TokenType.COMMA):
@@ -94,11 +94,11 @@ class CallRules(RuleParser):
         self._advance()
         return found
 
-    def _array(self, element: Callable[[], Placed[T]]) -> tuple[Placed[T], ...]:
+    def _array(self, element: Callable[[], PlacedArgument[T]]) -> tuple[PlacedArgument[T], ...]:
         if not self.take_keyword("ARRAY"):
             self.fail("ARRAY[...]")
         self.need(TokenType.L_BRACKET, "[")
-        found: list[Placed[T]] = []
+        found: list[PlacedArgument[T]] = []
         if not self.take(TokenType.R_BRACKET):
             found.append(element())
             while self.take(TokenType.COMMA):
@@ -106,20 +106,20 @@ class CallRules(RuleParser):
             self.need(TokenType.R_BRACKET, "]")
         return tuple(found)
 
-    def _number(self) -> Placed[int]:
+    def _number(self) -> PlacedArgument[int]:
         token = self._curr
         if token is None or token.token_type is not TokenType.NUMBER:
             self.fail("a partition's number")
         if not token.text.isdigit() or len(token.text) > DIGITS_MAX:
             self.fail("a partition's number", "it has digits only")
         self._advance()
-        return Placed(int(token.text), self.place(token))
+        return PlacedArgument(int(token.text), self.place(token))
 
-    def _node(self) -> Placed[str]:
+    def _node(self) -> PlacedArgument[str]:
         return self._text("a node's name in single quotes")
 
-    def _text(self, what: str) -> Placed[str]:
+    def _text(self, what: str) -> PlacedArgument[str]:
         token = self.take(TokenType.STRING)
         if token is None:
             self.fail(what)
-        return Placed(token.text, self.place(token))
+        return PlacedArgument(token.text, self.place(token))

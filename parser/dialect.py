@@ -50,7 +50,7 @@ class CommandNode(exp.Expression):
     arg_types: ClassVar[dict[str, bool]] = {"this": True}
 
 
-class ZoneRules(TableRules):
+class DialectRules(TableRules):
     """The statements. A rule starts behind the statement's first word."""
 
     STATEMENT_PARSERS: ClassVar[dict[TokenType, Callable[[Any], exp.Expr]]] = {
@@ -166,4 +166,4 @@ class ZoneDdl(Dialect):
     """Registered with sqlglot under its own name; used through ``parser.to_command`` only, on the tokens of
     ``parser.script``."""
 
-    Parser = ZoneRules
+    Parser = DialectRules

@@ -40,7 +40,7 @@ class ShowKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Name:
+class QueryName:
     """A name in parts, each upper-cased unless it was quoted: ``("SYSTEM", "ZONES")``."""
 
     parts: tuple[str, ...]
@@ -73,19 +73,19 @@ class Show:
     """``name`` is what FROM or CREATE ZONE names; ``like`` a LIKE pattern with ``escape``."""
 
     kind: ShowKind
-    name: Name | None = None
+    name: QueryName | None = None
     like: str | None = None
     escape: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeZone:
-    name: Name
+    name: QueryName
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeTable:
-    name: Name
+    name: QueryName
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class ExplainDdl:
 
 @dataclass(frozen=True, slots=True)
 class ExplainPartition:
-    zone: Name
+    zone: QueryName
     partition: int
     position: Position
 
@@ -106,7 +106,7 @@ Statement = Ddl | Query | Show | DescribeZone | DescribeTable | ExplainDdl | Exp
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class QueryPiece:
     """One statement of a script, as written, and where it begins."""
 
     n: int
@@ -129,7 +129,7 @@ class ReadPiece:
     lines: Lines
 
 
-def parse_statement(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> Piece:
+def parse_statement(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> QueryPiece:
     """The one statement of ``text``. Raises ParseError, MULTIPLE_STATEMENTS when there are more."""
     pieces = cut_script(text, limits, stop)
     if not pieces:
@@ -140,16 +140,18 @@ def parse_statement(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: Stop
     return pieces[0]
 
 
-def cut_script(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> tuple[Piece, ...]:
+def cut_script(
+    text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER
+) -> tuple[QueryPiece, ...]:
     """The statements in order, each understood; none for a text that holds none. A query is not read yet.
 
     Raises ParseError for the first that is not understood, with its number in the script.
     """
-    pieces: list[Piece] = []
+    pieces: list[QueryPiece] = []
     for read in read_each(text, limits, stop):
         if isinstance(read.statement, ParseError):
             raise read.statement
-        pieces.append(Piece(len(pieces) + 1, read.cut.text, read.cut.offset, read.statement))
+        pieces.append(QueryPiece(len(pieces) + 1, read.cut.text, read.cut.offset, read.statement))
     return tuple(pieces)
 
 
@@ -292,7 +294,7 @@ class QuestionRules(CallRules):
             self.fail(what)
         return token.text
 
-    def name(self, what: str, *, number_follows: bool = False) -> Name:
+    def name(self, what: str, *, number_follows: bool = False) -> QueryName:
         """``a.b.c``; with ``number_follows`` a dot before a number ends it."""
         position = self.place(self._curr)
         parts = [self._part(what).text]
@@ -300,7 +302,7 @@ class QuestionRules(CallRules):
             if number_follows and self._at_number():
                 break
             parts.append(self._part(what).text)
-        return Name(tuple(parts), position)
+        return QueryName(tuple(parts), position)
 
     def _at_number(self) -> bool:
         return bool(self._curr) and self._curr.token_type == TokenType.NUMBER

@@ -22,7 +22,7 @@ from sqlglot.tokenizer_core import Token
 from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Position, shortened
 from parser.errors import SourceMap, check_characters
-from parser.queries import Name
+from parser.queries import QueryName
 from parser.query_values import exact, is_not_finite
 from parser.script import unclosed
 
@@ -114,7 +114,7 @@ class PreparedQuery:
     text: str = ""
 
 
-Resolve = Callable[[Name], str]
+Resolve = Callable[[QueryName], str]
 """From a table's name to the name under which the engine will find it. Raises a coded error."""
 
 
@@ -257,7 +257,7 @@ class _Rewriter:
         names = tuple(str(part.this) for part in parts)
         if len(names) == 1 and names[0] in _visible_ctes(node):
             return
-        relation = self._resolve(Name(names, self._place(parts[0])))
+        relation = self._resolve(QueryName(names, self._place(parts[0])))
         self.relations.add(relation)
         if not node.alias:
             node.set("alias", exp.TableAlias(this=exp.to_identifier(names[-1], quoted=True)))

@@ -9,7 +9,7 @@ from sqlglot.errors import SqlglotError
 
 from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Command
-from parser.dialect import STATEMENTS, CommandNode, ZoneDdl, ZoneRules
+from parser.dialect import STATEMENTS, CommandNode, DialectRules, ZoneDdl
 from parser.errors import Lines, SourceMap, check_characters
 from parser.limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 from parser.script import Piece, split_script
@@ -91,7 +91,7 @@ def read_command(piece: Piece, lines: Lines, stop: StopFlag = NEVER) -> Command:
     if not piece.text:
         raise source.fail(0, f"expected {STATEMENTS}, found ;")
     check_closed(piece, source)
-    rules = ZoneRules(dialect=_DIALECT)
+    rules = DialectRules(dialect=_DIALECT)
     rules.source, rules.stop = source, stop
     try:
         (node,) = rules.parse(piece.tokens, piece.text)

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from spark.frames import Kind
+from spark.frames import FrameKind
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class Analysis(Generic[T]):
     """``table`` is what the job of ``kind`` takes, ``compute`` does the same here, ``decode`` reads the answer
     of either. All plain computation, run in a thread."""
 
-    kind: Kind
+    kind: FrameKind
     table: pa.Table
     compute: Callable[[pa.Table], pa.Table]
     decode: Callable[[pa.Table], T]

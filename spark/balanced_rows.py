@@ -12,10 +12,10 @@ import numpy as np
 from spark.arrays import pack, unpack
 
 if TYPE_CHECKING:
-    from rebalance.kernels.balanced import Problem
+    from rebalance.kernels.balanced import PlacementProblem
 
 
-def encode_problem(problem: Problem) -> bytes:
+def encode_problem(problem: PlacementProblem) -> bytes:
     arrays = {
         "nodes": np.array(problem.nodes, dtype=np.str_),
         "sizes": np.array([problem.partitions, problem.replicas, problem.voters], dtype=np.int64),
@@ -31,8 +31,8 @@ def encode_problem(problem: Problem) -> bytes:
     return pack(arrays)
 
 
-def decode_problem(blob: bytes) -> Problem:
-    from rebalance.kernels.balanced import Placed, Problem
+def decode_problem(blob: bytes) -> PlacementProblem:
+    from rebalance.kernels.balanced import Placed, PlacementProblem
 
     arrays = unpack(blob)
     partitions, replicas, voters = arrays["sizes"].tolist()
@@ -40,7 +40,7 @@ def decode_problem(blob: bytes) -> Problem:
     if "previous_matrix" in arrays:
         nodes = tuple(arrays["previous_nodes"].tolist())
         previous = Placed(nodes, arrays["previous_matrix"], int(arrays["previous_voters"]))
-    return Problem(
+    return PlacementProblem(
         tuple(arrays["nodes"].tolist()),
         partitions,
         replicas,

@@ -27,7 +27,7 @@ from spark.errors import JobFailedError, PlacementError
 from spark.placement_job import ZONES_SCHEMA
 
 if TYPE_CHECKING:
-    from rebalance.kernels.balanced import Plan
+    from rebalance.kernels.balanced import BalancedPlan
 
 RENDEZVOUS, BALANCED = "rendezvous", "balanced"
 ALGORITHMS = (RENDEZVOUS, BALANCED)
@@ -90,14 +90,14 @@ def place_locally(batch: Sequence[PlacementRequest]) -> list[PlacementResult]:
     return results
 
 
-def balanced_plans(batch: Sequence[PlacementRequest]) -> list[Plan | None]:
+def balanced_plans(batch: Sequence[PlacementRequest]) -> list[BalancedPlan | None]:
     """The plans of the balanced zones, None for others: one after the other, for each takes the ceilings of the
     others into account. Raises PlacementError."""
-    plans: list[Plan | None] = [None] * len(batch)
+    plans: list[BalancedPlan | None] = [None] * len(batch)
     if all(request.algorithm != BALANCED for request in batch):
         return plans
     # Compiled kernels are loaded where somebody asks for them.
-    from rebalance.kernels.balanced import Placed, Problem, plan
+    from rebalance.kernels.balanced import Placed, PlacementProblem, plan
 
     surplus: dict[str, npt.NDArray[np.float64]] = {}
     for at, request in enumerate(batch):
@@ -107,7 +107,7 @@ def balanced_plans(batch: Sequence[PlacementRequest]) -> list[Plan | None]:
         elsewhere = np.zeros((3, len(request.nodes))) if request.elsewhere is None else request.elsewhere.copy()
         for column, node in enumerate(request.nodes):
             elsewhere[:, column] += surplus.get(node, 0.0)
-        problem = Problem(
+        problem = PlacementProblem(
             request.nodes,
             request.partitions,
             request.replicas,

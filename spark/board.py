@@ -17,7 +17,7 @@ class DriverState(Enum):
     FAILED = "failed"
 
 
-class ExitCode(IntEnum):
+class JobExitCode(IntEnum):
     """Of the driver process. NOT_STARTED: it posted why. JVM_LOST: the JVM ended, however. CONTEXT_STOPPED:
     Spark shut down by itself, as it does when its master has been gone for a while."""
 
@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class JobReport:
     state: DriverState
     message: str
 
@@ -36,27 +36,27 @@ class Board:
     """The state with waiting for a change of it, and for somebody having read the last one."""
 
     def __init__(self) -> None:
-        self._report = Report(DriverState.STARTING, "Spark's JVM is starting")
+        self._report = JobReport(DriverState.STARTING, "Spark's JVM is starting")
         self._read = False
         self._changed = threading.Condition()
 
     @property
-    def report(self) -> Report:
+    def report(self) -> JobReport:
         return self._report
 
     def post(self, state: DriverState, message: str) -> None:
         with self._changed:
-            self._report = Report(state, message)
+            self._report = JobReport(state, message)
             self._read = False
             self._changed.notify_all()
 
-    def mark_read(self, report: Report) -> None:
+    def mark_read(self, report: JobReport) -> None:
         with self._changed:
             if report is self._report:
                 self._read = True
                 self._changed.notify_all()
 
-    def wait_changed(self, known: Report, timeout_s: float) -> Report:
+    def wait_changed(self, known: JobReport, timeout_s: float) -> JobReport:
         """The report once it is another than ``known``, or the same one after ``timeout_s``."""
         with self._changed:
             self._changed.wait_for(lambda: self._report is not known, timeout_s)

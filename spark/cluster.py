@@ -25,7 +25,7 @@ JOBS_MAX = 4
 """At a time; more wait for a thread."""
 
 
-class Cluster:
+class SparkCluster:
     """Owns the session from here on."""
 
     def __init__(self, session: SparkSession) -> None:

@@ -9,7 +9,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from spark.analysis import Analysis
-from spark.frames import Kind
+from spark.frames import FrameKind
 from spark.validation_job import COPIES_SCHEMA, computed
 
 
@@ -53,7 +53,7 @@ def analysis(copies: Sequence[Copy]) -> Analysis[list[Disagreement]]:
 
 def of_table(copies: pa.Table) -> Analysis[list[Disagreement]]:
     """``copies`` with the columns of ``validation_job``."""
-    return Analysis(Kind.VALIDATE, copies, computed, _decoded)
+    return Analysis(FrameKind.VALIDATE, copies, computed, _decoded)
 
 
 def _decoded(answer: pa.Table) -> list[Disagreement]:

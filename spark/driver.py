@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rebalance.hosting.heartbeat import dump_on_signal
-from spark.board import Board, DriverState, ExitCode
-from spark.cluster import Cluster
+from spark.board import Board, DriverState, JobExitCode
+from spark.cluster import SparkCluster
 from spark.errors import SessionError
 from spark.java import find_java
 from spark.serving import DriverServer
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         java = find_java()
         jvm = launch_jvm(config)
         board.post(DriverState.STARTING, f"Spark connects to {config.master}")
-        cluster = Cluster(open_session(config))
+        cluster = SparkCluster(open_session(config))
         board.post(
             DriverState.STARTING, f"Spark waits for its first job; are there executors at {config.master}?"
         )
@@ -50,12 +50,12 @@ def main(arguments: Sequence[str]) -> int:
         traceback.print_exc()
         board.post(DriverState.FAILED, _cause(error))
         board.wait_read(REPORT_LIMIT_S)
-        return ExitCode.NOT_STARTED
-    server.serve_placements(cluster, lambda: os._exit(ExitCode.CONTEXT_STOPPED))
+        return JobExitCode.NOT_STARTED
+    server.serve_placements(cluster, lambda: os._exit(JobExitCode.CONTEXT_STOPPED))
     board.post(DriverState.READY, f"{cluster.describe()} on Java {java.version}")
     code = jvm.wait()
     print(f"Spark's JVM ended with code {code}", file=sys.stderr, flush=True)
-    return ExitCode.JVM_LOST
+    return JobExitCode.JVM_LOST
 
 
 def _cause(error: Exception) -> str:

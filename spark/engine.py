@@ -31,7 +31,7 @@ from spark import batch as batches
 from spark import frames
 from spark.analysis import Analysis
 from spark.errors import DriverLostError, JobFailedError, SparkStalledError, SparkUnavailableError
-from spark.frames import Frame, Kind
+from spark.frames import Frame, FrameKind
 from spark.supervisor import DriverConfig, DriverSupervisor, Endpoint
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class SparkPlacementEngine:
             return []
         loop = asyncio.get_running_loop()
         zones = await loop.run_in_executor(self._threads, batches.encode, batch)
-        found = await self._tried(Kind.PLACE, zones, lambda cells: batches.decode(batch, cells))
+        found = await self._tried(FrameKind.PLACE, zones, lambda cells: batches.decode(batch, cells))
         if found is not None:
             return found
         _log.warning("placement.local", zones=len(batch), spark=self.status().message)
@@ -118,7 +118,7 @@ class SparkPlacementEngine:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, analysis.here), Engine.LOCAL
 
-    async def _tried(self, kind: Kind, table: pa.Table, decode: Callable[[pa.Table], T]) -> T | None:
+    async def _tried(self, kind: FrameKind, table: pa.Table, decode: Callable[[pa.Table], T]) -> T | None:
         """The decoded answer of one job; None when Spark cannot be had within the limits."""
         loop = asyncio.get_running_loop()
         for attempt in range(1, ATTEMPTS_MAX + 1):
@@ -138,7 +138,7 @@ class SparkPlacementEngine:
                     self._supervisor.distrust(endpoint.generation, str(error))
         return None
 
-    async def _on_spark(self, endpoint: Endpoint, kind: Kind, table: pa.Table) -> pa.Table:
+    async def _on_spark(self, endpoint: Endpoint, kind: FrameKind, table: pa.Table) -> pa.Table:
         """The answer of one job. Raises SparkUnavailableError; being cancelled cancels the job."""
         loop = asyncio.get_running_loop()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -153,7 +153,7 @@ class SparkPlacementEngine:
                 raise DriverLostError(f"the driver was lost: {error}") from error
         if frame is None:
             raise DriverLostError("the driver ended before it answered")
-        if frame.kind is not Kind.RESULT or frame.body is None:
+        if frame.kind is not FrameKind.RESULT or frame.body is None:
             raise JobFailedError(frame.fields.get("message", f"an answer of kind {frame.kind.value}"))
         return frame.body
 
@@ -164,7 +164,7 @@ class SparkPlacementEngine:
         while True:
             async with asyncio.timeout(self._silence_limit_s):
                 frame = await frames.receive_async(connection)
-            if frame is None or frame.kind is not Kind.PROGRESS:
+            if frame is None or frame.kind is not FrameKind.PROGRESS:
                 return frame
             now = time.monotonic()
             if frame.fields["moving"]:

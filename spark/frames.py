@@ -27,7 +27,7 @@ HEADER_BYTES_MAX = 1 << 20
 BODY_BYTES_MAX = 1 << 34
 
 
-class Kind(Enum):
+class FrameKind(Enum):
     """Engine to driver: WATCH, and the questions PLACE to VALIDATE. Driver to engine: the rest."""
 
     WATCH = "watch"
@@ -45,7 +45,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    kind: Kind
+    kind: FrameKind
     fields: dict[str, Any] = field(default_factory=dict)
     body: pa.Table | None = None
 
@@ -146,7 +146,7 @@ def _checked(prefix: memoryview) -> tuple[int, int]:
 
 def _decode(header: memoryview, body: memoryview) -> Frame:
     fields = json.loads(bytes(header))
-    kind = Kind(fields.pop("kind"))
+    kind = FrameKind(fields.pop("kind"))
     table = None
     if body.nbytes:
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:

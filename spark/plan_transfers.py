@@ -13,7 +13,7 @@ from rebalance.kernels.transfers import Sizes, Totals, Transfers, named_twice, t
 from rebalance.ports.placement import PreviousPlacement
 from spark.analysis import Analysis
 from spark.arrays import pack
-from spark.frames import Kind
+from spark.frames import FrameKind
 from spark.plan_job import PIECES_SCHEMA, TRANSFERS_SCHEMA, transfer_batches
 
 PARTITIONS_PER_PIECE = 1 << 16
@@ -63,7 +63,7 @@ def analysis(
         for at in starts
     ]
     table = pa.Table.from_batches(pieces, PIECES_SCHEMA)
-    return Analysis(Kind.PLAN, table, _computed, lambda answer: _decoded(nodes, answer))
+    return Analysis(FrameKind.PLAN, table, _computed, lambda answer: _decoded(nodes, answer))
 
 
 def _numbered(placed: PreviousPlacement, nodes: tuple[str, ...]) -> npt.NDArray[np.int32]:

@@ -14,18 +14,18 @@ from pathlib import Path
 
 from spark import frames, placement_job, plan_job, skew_job, validation_job, what_if_job
 from spark.board import Board, DriverState
-from spark.cluster import Cluster, Job, PlacementJob
-from spark.frames import Frame, Kind
+from spark.cluster import Job, PlacementJob, SparkCluster
+from spark.frames import Frame, FrameKind
 
 HEARTBEAT_S = 1.0
 PROGRESS_S = 0.5
 QUESTION_LIMIT_S = 5.0
-JOBS: dict[Kind, Job] = {
-    Kind.PLACE: placement_job.run,
-    Kind.WHAT_IF: what_if_job.run,
-    Kind.PLAN: plan_job.run,
-    Kind.SKEW: skew_job.run,
-    Kind.VALIDATE: validation_job.run,
+JOBS: dict[FrameKind, Job] = {
+    FrameKind.PLACE: placement_job.run,
+    FrameKind.WHAT_IF: what_if_job.run,
+    FrameKind.PLAN: plan_job.run,
+    FrameKind.SKEW: skew_job.run,
+    FrameKind.VALIDATE: validation_job.run,
 }
 """What each request asks the cluster to do with its table."""
 
@@ -35,7 +35,7 @@ class DriverServer:
 
     def __init__(self, path: Path, board: Board) -> None:
         self._board = board
-        self._cluster: Cluster | None = None
+        self._cluster: SparkCluster | None = None
         self._stopped: Callable[[], None] = lambda: None
         path.unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -48,7 +48,7 @@ class DriverServer:
     def start(self) -> None:
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
 
-    def serve_placements(self, cluster: Cluster, stopped: Callable[[], None]) -> None:
+    def serve_placements(self, cluster: SparkCluster, stopped: Callable[[], None]) -> None:
         """``stopped`` is called, from a thread of the server, when Spark has shut its context down."""
         self._stopped = stopped
         self._cluster = cluster
@@ -62,7 +62,7 @@ class DriverServer:
         with connection:
             try:
                 while (frame := frames.receive(connection)) is not None:
-                    if frame.kind is Kind.WATCH:
+                    if frame.kind is FrameKind.WATCH:
                         self._watched(connection)
                     else:
                         frames.send(connection, self._placed(connection, frame))
@@ -76,7 +76,9 @@ class DriverServer:
         while True:
             if report.state is DriverState.READY:
                 self._check_context()
-            frames.send(connection, Frame(Kind.STATE, {"state": report.state.value, "message": report.message}))
+            frames.send(
+                connection, Frame(FrameKind.STATE, {"state": report.state.value, "message": report.message})
+            )
             self._board.mark_read(report)
             report = self._board.wait_changed(report, HEARTBEAT_S)
 
@@ -94,7 +96,7 @@ class DriverServer:
         """Run one placement and answer it; in between, progress frames. Raises OSError when the engine is gone,
         after cancelling the job."""
         if self._cluster is None or frame.kind not in JOBS or frame.body is None:
-            return Frame(Kind.REFUSED, {"message": f"{frame.kind.value}: {self._board.report.message}"})
+            return Frame(FrameKind.REFUSED, {"message": f"{frame.kind.value}: {self._board.report.message}"})
         job = self._cluster.submit(frame.body, JOBS[frame.kind])
         try:
             self._follow(connection, self._cluster, job)
@@ -102,17 +104,17 @@ class DriverServer:
             self._cluster.cancel(job)
             raise
         try:
-            return Frame(Kind.RESULT, {}, job.result.result())
+            return Frame(FrameKind.RESULT, {}, job.result.result())
         except Exception as error:
             traceback.print_exc()
             self._check_context()
-            return Frame(Kind.FAILED, {"message": str(error).strip().split("\n", 1)[0]})
+            return Frame(FrameKind.FAILED, {"message": str(error).strip().split("\n", 1)[0]})
 
-    def _follow(self, connection: socket.socket, cluster: Cluster, job: PlacementJob) -> None:
+    def _follow(self, connection: socket.socket, cluster: SparkCluster, job: PlacementJob) -> None:
         """Progress frames until the job is done. Raises OSError when the engine is gone."""
         while wait([job.result], PROGRESS_S).not_done:
             if select.select([connection], [], [], 0)[0]:
                 # A request is one frame; whatever can be read now is the engine's end of the connection.
                 raise ConnectionAbortedError("the engine went away")
             moving = cluster.is_moving(QUESTION_LIMIT_S)
-            frames.send(connection, Frame(Kind.PROGRESS, {"moving": moving}))
+            frames.send(connection, Frame(FrameKind.PROGRESS, {"moving": moving}))

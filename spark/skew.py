@@ -15,7 +15,7 @@ from rebalance.kernels.transfers import Sizes
 from rebalance.ports.placement import PreviousPlacement
 from spark.analysis import Analysis
 from spark.arrays import pack
-from spark.frames import Kind
+from spark.frames import FrameKind
 from spark.skew_job import CELLS, KEYS, PIECES_SCHEMA, computed, summed
 
 KEYS_PER_PIECE = 1 << 19
@@ -54,7 +54,7 @@ def analysis(placed: PreviousPlacement, keys: int = 0, sizes: Sizes | None = Non
             arrays["bytes"] = sizes[first : first + PARTITIONS_PER_PIECE]
         pieces.append(_piece(CELLS, arrays))
     table = pa.Table.from_batches(pieces, PIECES_SCHEMA)
-    return Analysis(Kind.SKEW, table, computed, lambda answer: Skew(placed.nodes, summed(answer)))
+    return Analysis(FrameKind.SKEW, table, computed, lambda answer: Skew(placed.nodes, summed(answer)))
 
 
 def _piece(kind: str, arrays: dict[str, npt.NDArray[Any]]) -> pa.RecordBatch:

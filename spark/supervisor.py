@@ -29,8 +29,8 @@ from rebalance.hosting.child import MissingToolError, spawn
 from rebalance.hosting.environment import SPARK
 from rebalance.ports.placement import EngineState, EngineStatus
 from spark import frames
-from spark.board import DriverState, ExitCode
-from spark.frames import Frame, Kind
+from spark.board import DriverState, JobExitCode
+from spark.frames import Frame, FrameKind
 
 WARM_UP_LIMIT_S = 300.0
 STEADY_S = 20.0
@@ -49,8 +49,8 @@ CODE_ROOT = Path(__file__).parent.parent
 
 _CAUSES: dict[int | None, str] = {
     -signal.SIGKILL: "the Spark driver was killed",
-    ExitCode.JVM_LOST: "Spark's JVM ended",
-    ExitCode.CONTEXT_STOPPED: "Spark shut its context down: its master is lost or refused us",
+    JobExitCode.JVM_LOST: "Spark's JVM ended",
+    JobExitCode.CONTEXT_STOPPED: "Spark shut its context down: its master is lost or refused us",
 }
 
 _log = structlog.get_logger(__name__)
@@ -202,7 +202,7 @@ class DriverSupervisor:
             try:
                 if not await self._connect(connection, process):
                     return self._end_of(process)
-                await frames.send_async(connection, Frame(Kind.WATCH))
+                await frames.send_async(connection, Frame(FrameKind.WATCH))
                 while (frame := await self._next_frame(connection)) is not None:
                     state = DriverState(frame.fields["state"])
                     if state is DriverState.FAILED:

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rebalance.kernels.assessment import Assessment, Spread
-from rebalance.kernels.balanced import Placed, Problem
+from rebalance.kernels.balanced import Placed, PlacementProblem
 from rebalance.ports.placement import PlacementRequest, PreviousPlacement
 from spark.analysis import Analysis
 from spark.balanced_rows import encode_problem
 from spark.errors import JobFailedError
-from spark.frames import Kind
+from spark.frames import FrameKind
 from spark.what_if_job import BEFORE, CANDIDATES_SCHEMA, assessed
 
 
@@ -44,17 +44,19 @@ class Verdict:
 def analysis(before: PreviousPlacement, candidates: Sequence[Candidate]) -> Analysis[list[Verdict]]:
     """The candidates, the best first."""
     table = encode(before, candidates)
-    return Analysis(Kind.WHAT_IF, table, assess_locally, lambda assessments: verdicts(candidates, assessments))
+    return Analysis(
+        FrameKind.WHAT_IF, table, assess_locally, lambda assessments: verdicts(candidates, assessments)
+    )
 
 
 def encode(before: PreviousPlacement, candidates: Sequence[Candidate]) -> pa.Table:
     """The *candidates* table of the job."""
     placed = Placed(before.nodes, before.matrix, before.consensus)
     partitions, width = before.matrix.shape
-    rows = [(BEFORE, "", Problem(before.nodes, partitions, width, before.consensus, placed))]
+    rows = [(BEFORE, "", PlacementProblem(before.nodes, partitions, width, before.consensus, placed))]
     for number, candidate in enumerate(candidates):
         asked = candidate.request
-        problem = Problem(
+        problem = PlacementProblem(
             asked.nodes,
             asked.partitions,
             asked.replicas,

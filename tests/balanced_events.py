@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_flow
 
-from rebalance.kernels.balanced import Placed, Problem, balance, moved_replicas
+from rebalance.kernels.balanced import Placed, PlacementProblem, balance, moved_replicas
 
 REPLICAS = (1, 2, 3, 4, 5, 7)
 WEIGHTS = (0.5, 1.0, 1.0, 1.0, 2.0)
@@ -53,7 +53,7 @@ class Step:
     """One event and its outcome. ``bound``: fewer moves are impossible for these targets."""
 
     event: str
-    problem: Problem
+    problem: PlacementProblem
     placed: Placed
     moved: int = 0
     bound: int = 0
@@ -74,7 +74,7 @@ class Zone:
     def steps(self, events: int) -> Iterator[Step]:
         shape = self.shape
         names = tuple(self._name() for _ in range(shape.nodes))
-        problem = Problem(names, shape.partitions, shape.replicas, shape.voters)
+        problem = PlacementProblem(names, shape.partitions, shape.replicas, shape.voters)
         if shape.weighted:
             problem = replace(problem, weights=(1.0,) * shape.nodes)
         if shape.domains:
@@ -90,7 +90,7 @@ class Zone:
         self.born += 1
         return f"node-{self.born}"
 
-    def _changed(self, event: str, problem: Problem) -> Problem:
+    def _changed(self, event: str, problem: PlacementProblem) -> PlacementProblem:
         choose = self.random
         if event == "replicas":
             replicas = choose.choice(REPLICAS)
@@ -118,7 +118,7 @@ class Zone:
         )
 
 
-def _step(event: str, problem: Problem) -> Step:
+def _step(event: str, problem: PlacementProblem) -> Step:
     matrix = balance(problem)
     placed = Placed(problem.nodes, matrix, min(max(problem.voters, 1), matrix.shape[1]))
     if problem.previous is None:

@@ -21,7 +21,7 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import MemberRole, Stage
 from rebalance.groups.key_hash import partition_of
 from rebalance.metastore.etcd import EtcdMetastore
-from rebalance.nodes.partition_view import Mirrors, PartitionView
+from rebalance.nodes.partition_view import Mirrors, NodePartitionView
 from tests.cut_installation import CONTROLLER, NODES, SERVER, SITES, STORES, CutInstallation
 from tests.cut_judgement import CONVERGENCE_S, Judgement, Look, issues
 from tests.cut_kinds import Kind, Moment, Role
@@ -226,7 +226,7 @@ class CutRun:
         assert not broken, "\n".join(map(str, broken[:3]))
 
 
-def _place(moment: Moment, view: PartitionView, locked: bool, moved: str) -> Place | None:
+def _place(moment: Moment, view: NodePartitionView, locked: bool, moved: str) -> Place | None:
     """None: ``view`` is not of that moment of a move of ``moved``."""
     if view.stable is None or view.pending is None or view.configuration is None:
         return None

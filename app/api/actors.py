@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.actor import acting
 from app.api.problems import problem_response
+from app.edge.fields import SQL_USER
 from catalog.core.audit import NAME_MAX, Actor, Channel
 from catalog.core.errors import ErrorKind, RefusedError
 
@@ -18,7 +19,6 @@ WHY = "Zonekeeper-Reason"
 """And why, percent-encoded: for requests whose body has no place for it."""
 VIA = "Zonekeeper-Via"
 """``cli`` or ``console``; without it, REST."""
-SQL_USER = "X-Trino-User"
 
 
 class ActorMiddleware:

@@ -90,7 +90,7 @@ class BatchBody(BaseModel):
     partitions: list[int]
 
 
-class PlanBody(BaseModel):
+class OperationPlanBody(BaseModel):
     units: list[UnitBody]
     batch_size: int | None = Field(description="of the limits now; null: no batches")
     batches: int
@@ -122,7 +122,7 @@ class PartitionsCancelled(CancelledBody):
 class OperationDetail(OperationBody):
     history: list[NoteBody] = Field(description="since it began, the oldest first; the last 20")
     waiting: list[WaitingBody] = Field(description="what does not move, and why, the most frequent cause first")
-    plan: PlanBody | None = Field(None, description="null: a target of it is not stored any more")
+    plan: OperationPlanBody | None = Field(None, description="null: a target of it is not stored any more")
     cancelled: CancelledBody | None = Field(
         None, description="what a cancel has come to for each partition; only in its own answer"
     )

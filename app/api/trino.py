@@ -12,7 +12,7 @@ from app.api.statement_bodies import read_body, while_connected
 from app.services import ServicesOf
 from app.sql.script_reader import ScriptReader
 from app.sql.trino_front import Page, TrinoFront
-from app.sql.trino_pages import Addresses
+from app.sql.trino_pages import PageAddresses
 from app.sql.trino_session import TrinoSession, read_session
 from catalog.core.errors import ErrorKind, ParseError
 
@@ -29,9 +29,9 @@ async def _front(services: ServicesOf) -> TrinoFront:
     )
 
 
-async def _addresses(request: Request) -> Addresses:
+async def _addresses(request: Request) -> PageAddresses:
     """As the client sees them; the edge has put in what a listed proxy in between said of that."""
-    return Addresses(f"{request.url.scheme}://{request.url.netloc}")
+    return PageAddresses(f"{request.url.scheme}://{request.url.netloc}")
 
 
 async def _session(request: Request) -> TrinoSession:
@@ -44,7 +44,7 @@ async def _reader(services: ServicesOf) -> ScriptReader:
 
 ReaderOf = Annotated[ScriptReader, Depends(_reader)]
 FrontOf = Annotated[TrinoFront, Depends(_front)]
-AddressesOf = Annotated[Addresses, Depends(_addresses)]
+AddressesOf = Annotated[PageAddresses, Depends(_addresses)]
 SessionOf = Annotated[TrinoSession, Depends(_session)]
 
 

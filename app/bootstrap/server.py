@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 
-from app.api.application import build_app
+from app.application import build_app
 from app.bootstrap.stores import open_metastore
 from app.configuration.settings import Settings
 from app.console.mount import Console
@@ -21,12 +21,12 @@ from app.sql.executor import CatalogExecutor
 from app.sql.jobs import StatementJobs
 from app.sql.member_counts import MemberCounts
 from app.sql.metadata_views import registry_with_metadata
+from app.sql.operation_reverse import OperationReverse
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.script_reader import ScriptReader
 from app.sql.trino_names import LowerCaseNames
 from app.views.keyspace_views import KeyspaceViews
-from app.views.operation_reverse import OperationReverse
-from app.views.readiness_probe import Readiness
+from app.views.readiness_probe import ReadinessProbe
 from app.views.routing_view import RoutingView
 from app.views.zone_directory import ZoneDirectory
 from catalog.core.snapshot import ZoneDefaults
@@ -108,7 +108,9 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
             change_plan=engine.change_plan,
             check_plan=engine.check_plan,
             snapshot=catalog.snapshot,
-            readiness=Readiness(catalog.snapshot, metastore, mirror, keyspace, guard, relay, background).report,
+            readiness=ReadinessProbe(
+                catalog.snapshot, metastore, mirror, keyspace, guard, relay, background
+            ).report,
             zones=ZoneDirectory(mirror, keyspace, catalog.snapshot),
             views=views,
             mirror=mirror,

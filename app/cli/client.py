@@ -17,7 +17,7 @@ import httpx
 
 from app.cli.address import Address
 from app.cli.exits import CliError, ExitCode
-from app.client.problem import JsonObject, Problem, json_object
+from app.client.problem import JsonObject, ProblemDocument, json_object
 from app.client.resources import key_path, segment
 
 CONNECT_TIMEOUT_S = 5.0
@@ -47,7 +47,7 @@ class NoAnswerError(RequestError):
 
 
 class ProblemError(RequestError):
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ProblemDocument) -> None:
         code = ExitCode.TIMED_OUT if problem.status == httpx.codes.GATEWAY_TIMEOUT else ExitCode.FAILED
         super().__init__(code, problem.headline())
         self.problem = problem
@@ -207,7 +207,7 @@ class ApiClient:
             raise UnreachableError(self.address, f"HTTP {response.status_code} without a JSON object")
         if response.is_success:
             return body
-        raise ProblemError(Problem.from_body(response.status_code, body))
+        raise ProblemError(ProblemDocument.from_body(response.status_code, body))
 
     def _send(
         self,

@@ -14,7 +14,8 @@ from app.cli.client import ApiClient, NoAnswerError, ProblemError, UnreachableEr
 from app.cli.demo_script import DemoScript
 from app.cli.demo_writer import Writer
 from app.cli.exits import CliError, ExitCode
-from app.cli.follow import Progress, follow
+from app.cli.follow import follow
+from app.cli.followed import FollowProgress
 from app.cli.output import print_rows
 from app.cli.sql_run import touched_zones
 from app.client.problem import JsonObject
@@ -38,7 +39,7 @@ class DemoZone:
     partitions: int
 
 
-class Clock:
+class DemoClock:
     """Prints lines with the seconds since the demo's start."""
 
     def __init__(self) -> None:
@@ -54,7 +55,7 @@ class Clock:
 
 def run_demo(address: Address, script: DemoScript, *, keys: int, timeout_s: float) -> int:
     """The exit code: 0 only if everything was as said. Raises CliError where it cannot go on."""
-    clock = Clock()
+    clock = DemoClock()
     with ApiClient(address) as client:
         _await_ready(client, clock)
         _await_nodes(client, clock, script.replicas)
@@ -93,7 +94,7 @@ def run_demo(address: Address, script: DemoScript, *, keys: int, timeout_s: floa
     return ExitCode.FAILED if complaints else ExitCode.OK
 
 
-def _await_ready(client: ApiClient, clock: Clock) -> None:
+def _await_ready(client: ApiClient, clock: DemoClock) -> None:
     """Catalog and metastore must answer; Spark gets a minute, and placement runs without it after that."""
     ready = client.readiness()
     while not ready["ready"]:
@@ -120,14 +121,14 @@ def _await_ready(client: ApiClient, clock: Clock) -> None:
     clock.say(f"Spark is {ready.get('spark')}{reason}; placement will run locally")
 
 
-def _drop_leftover(client: ApiClient, clock: Clock, zone: str, timeout_s: float) -> None:
+def _drop_leftover(client: ApiClient, clock: DemoClock, zone: str, timeout_s: float) -> None:
     results = client.execute(f"DROP ZONE IF EXISTS {zone}")
     if any(result.get("applied") for result in results):
         clock.say("dropped the zone of an earlier demo; waiting until its members are gone")
         _converge(client, results, timeout_s)
 
 
-def _create(client: ApiClient, clock: Clock, script: DemoScript, timeout_s: float) -> DemoZone:
+def _create(client: ApiClient, clock: DemoClock, script: DemoScript, timeout_s: float) -> DemoZone:
     clock.say(_one_line(script.create))
     results = client.execute(script.create)
     progress = _converge(client, results, timeout_s)
@@ -136,7 +137,7 @@ def _create(client: ApiClient, clock: Clock, script: DemoScript, timeout_s: floa
     return DemoZone(effect["zone"], progress.total)
 
 
-def _await_nodes(client: ApiClient, clock: Clock, wanted: int) -> None:
+def _await_nodes(client: ApiClient, clock: DemoClock, wanted: int) -> None:
     """More replicas than nodes would converge on fewer: not what is to be shown. Raises CliError (1)."""
     deadline = time.monotonic() + NODES_WAIT_S
     while True:
@@ -149,7 +150,7 @@ def _await_nodes(client: ApiClient, clock: Clock, wanted: int) -> None:
         time.sleep(POLL_S)
 
 
-def _converge(client: ApiClient, results: Sequence[JsonObject], timeout_s: float) -> Progress:
+def _converge(client: ApiClient, results: Sequence[JsonObject], timeout_s: float) -> FollowProgress:
     """Progress of the last zone. Raises CliError (4) when time runs out."""
     changes = touched_zones(results)
     outcome = follow(client, changes, timeout_s=timeout_s)

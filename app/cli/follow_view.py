@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
-from app.cli.follow import Change, Progress, ProgressView
+from app.cli.followed import FollowedChange, FollowProgress, ProgressView
 from app.cli.say import say
 from catalog.core.visible import visible
 
@@ -34,7 +34,7 @@ class LineView:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def update(self, change: Change, progress: Progress) -> None:
+    def update(self, change: FollowedChange, progress: FollowProgress) -> None:
         reasons = f": {progress.reasons()}" if progress.causes else ""
         state = "converged" if progress.converged else "moving"
         line = f"{change.zone}: {state}, {progress.counts()}{reasons}"
@@ -67,7 +67,7 @@ class BarView:
     def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
-    def update(self, change: Change, progress: Progress) -> None:
+    def update(self, change: FollowedChange, progress: FollowProgress) -> None:
         if change.zone_id not in self._tasks:
             self._tasks[change.zone_id] = self._bars.add_task(
                 escape(visible(change.zone)), start=True, total=1, state=""

@@ -10,7 +10,8 @@ from app.cli.address import find_address
 from app.cli.client import ApiClient, NoAnswerError, ProblemError, UnreachableError
 from app.cli.connection import connected
 from app.cli.exits import CliError, ExitCode, UsageError
-from app.cli.follow import Change, Progress, ProgressView, brief, may_pass
+from app.cli.follow import brief, may_pass
+from app.cli.followed import FollowedChange, FollowProgress, ProgressView
 from app.cli.names import fold_name
 from app.cli.operations_view import (
     print_cancelled_partitions,
@@ -147,14 +148,14 @@ def _until_over(
             return found
 
 
-def _change(found: JsonObject) -> Change:
-    return Change(found["zone_id"], _title(found), found["catalog_version"])
+def _change(found: JsonObject) -> FollowedChange:
+    return FollowedChange(found["zone_id"], _title(found), found["catalog_version"])
 
 
-def _progress(found: JsonObject) -> Progress:
+def _progress(found: JsonObject) -> FollowProgress:
     counts = found["progress"]["partitions"]
     waiting = found.get("waiting") or ()
-    return Progress(
+    return FollowProgress(
         zone=_title(found),
         converged=bool(found["over"]),
         total=counts["total"],

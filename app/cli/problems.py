@@ -8,7 +8,7 @@ import unicodedata
 from app.cli.options import OutputFormat
 from app.cli.say import json_text
 from app.cli.sql_source import Script
-from app.client.problem import Problem
+from app.client.problem import ProblemDocument
 from catalog.core.visible import hidden_character
 
 _WORD = re.compile(r"\w+|\"[^\"]*\"|'[^']*'")
@@ -16,7 +16,7 @@ TAB_STOP = 8
 HIDDEN_MARK = "\ufffd"
 
 
-def render_problem(problem: Problem, form: OutputFormat, script: Script | None = None) -> str:
+def render_problem(problem: ProblemDocument, form: OutputFormat, script: Script | None = None) -> str:
     """``script`` is the text that ``line`` and ``column`` of the problem point into."""
     if form in (OutputFormat.JSON, OutputFormat.JSONL):
         file = {} if script is None else {"file": script.name}
@@ -24,7 +24,7 @@ def render_problem(problem: Problem, form: OutputFormat, script: Script | None =
     return problem.headline() if script is None else describe_problem(script, problem)
 
 
-def describe_problem(script: Script, problem: Problem) -> str:
+def describe_problem(script: Script, problem: ProblemDocument) -> str:
     """``FILE:line:column: NAME (code, SQLSTATE): message``, the line itself, and a caret below the spot."""
     if problem.line is None:
         return f"{script.name}: {problem.headline()}"

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from app.cli.client import ProblemError
 from app.cli.exits import CliError, ExitCode
 from app.cli.sql_source import Script
-from app.client.problem import Problem
+from app.client.problem import ProblemDocument
 
 SMALL_CHARS = 8_000
 """No script of so few characters is too large; larger ones are looked at, which takes the parser."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ScriptPart:
     """A part of a script: what is before it in the whole."""
 
     text: str
@@ -27,7 +27,7 @@ class Part:
     lines_before: int = 0
     columns_before: int = 0
 
-    def in_script(self, problem: Problem) -> Problem:
+    def in_script(self, problem: ProblemDocument) -> ProblemDocument:
         """The problem with the places and numbers of the whole script."""
         line, column, statement = problem.line, problem.column, problem.statement
         if line is not None and column is not None:
@@ -38,13 +38,13 @@ class Part:
         return replace(problem, line=line, column=column, statement=statement)
 
 
-def parts_of(script: Script) -> Sequence[Part]:
+def parts_of(script: Script) -> Sequence[ScriptPart]:
     """One part for a script that can be sent as it is.
 
     Raises ProblemError for one that is wrong and too large to be sent, CliError for one that cannot be cut.
     """
     if len(script.text) < SMALL_CHARS:
-        return (Part(script.text),)
+        return (ScriptPart(script.text),)
     from parser.limits import DEFAULT_LIMITS as LIMITS
 
     statements, has_query = _read(script)
@@ -55,7 +55,7 @@ def parts_of(script: Script) -> Sequence[Part]:
         and len(statements) <= LIMITS.statements_max
         and tokens <= LIMITS.tokens_max
     ):
-        return (Part(script.text),)
+        return (ScriptPart(script.text),)
     most = (
         f"a server reads {LIMITS.text_bytes_max} bytes, {LIMITS.statements_max} statements and "
         f"{LIMITS.tokens_max} tokens at once, the script has {size}, {len(statements)} and {tokens}"
@@ -93,11 +93,11 @@ def _read(script: Script) -> tuple[list[_Statement], bool]:
             place = read.lines.position(start)
             statements.append(_Statement(start, end, len(read.cut.tokens), place.line, place.column))
     except ParseError as error:
-        raise ProblemError(Problem.from_body(error.kind.http_status, problem(error))) from error
+        raise ProblemError(ProblemDocument.from_body(error.kind.http_status, problem(error))) from error
     return statements, has_query
 
 
-def _cut(script: Script, statements: Sequence[_Statement], most: str) -> Sequence[Part]:
+def _cut(script: Script, statements: Sequence[_Statement], most: str) -> Sequence[ScriptPart]:
     from parser.limits import DEFAULT_LIMITS as LIMITS
 
     groups: list[list[_Statement]] = []
@@ -113,11 +113,11 @@ def _cut(script: Script, statements: Sequence[_Statement], most: str) -> Sequenc
             groups.append([])
             tokens, size = each.tokens, its_size
         groups[-1].append(each)
-    parts: list[Part] = []
+    parts: list[ScriptPart] = []
     before = 0
     for group in groups:
         first = group[0]
         text = script.text[first.start : group[-1].end]
-        parts.append(Part(text, before, first.line - 1, first.column - 1))
+        parts.append(ScriptPart(text, before, first.line - 1, first.column - 1))
         before += len(group)
     return parts

@@ -6,7 +6,7 @@ from typing import Any
 
 from app.cli.exits import CliError, ExitCode
 from app.cli.say import say_json
-from rebalance.simulation.run import Report, Simulation, simulate
+from rebalance.simulation.run import Simulation, SimulationReport, simulate
 
 
 def simulate_and_print(simulation: Simulation, *, as_json: bool) -> int:
@@ -32,7 +32,7 @@ def command_of(simulation: Simulation) -> str:
     )
 
 
-def _broken(report: Report) -> str:
+def _broken(report: SimulationReport) -> str:
     broken = report.broken
     if broken is None:
         return ""
@@ -43,7 +43,7 @@ def _broken(report: Report) -> str:
     )
 
 
-def _print_text(report: Report) -> None:
+def _print_text(report: SimulationReport) -> None:
     for at_s, line in report.lines:
         print(f"{at_s:10.3f} s  {line}")
     for partition, cause in report.held.items():
@@ -56,7 +56,7 @@ def _print_text(report: Report) -> None:
     print(f"took {report.elapsed_s:.1f} s and at most {report.memory_mb:.0f} MB")
 
 
-def _document(report: Report) -> dict[str, Any]:
+def _document(report: SimulationReport) -> dict[str, Any]:
     simulation, broken = report.simulation, report.broken
     return {
         "seed": simulation.seed,

@@ -7,13 +7,13 @@ import json
 from app.cli.exits import CliError, ExitCode
 from rebalance.stealing.simulation.controller import Result
 from rebalance.stealing.simulation.history import History
-from rebalance.stealing.simulation.steal_run import SeededRun
+from rebalance.stealing.simulation.steal_run import StealRun
 from rebalance.stealing.simulation.steal_world import World
 
 
 def simulate_stealing(seed: int, *, as_json: bool) -> int:
     """Raises CliError for a broken rule, after what happened was printed."""
-    run, broken = SeededRun(seed), None
+    run, broken = StealRun(seed), None
     try:
         run.run()
     except AssertionError as error:

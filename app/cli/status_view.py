@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.cli.client import ApiClient, ProblemError
-from app.cli.follow import Progress
+from app.cli.followed import FollowProgress
 from app.cli.options import OutputFormat
 from app.cli.output import describe_params, print_rows
 from app.cli.rebalance_view import summary
@@ -111,4 +111,4 @@ def _zone_row(zone: JsonObject) -> tuple[str, ...]:
     params = zone.get("params") or zone
     name = str(zone.get("name") or zone.get("zone"))
     told = describe_params({name: params[name] for name in ZONE_COLUMNS if name in params})
-    return name, told, Progress.from_body(name, zone["progress"]).reasons() if "progress" in zone else ""
+    return name, told, FollowProgress.from_body(name, zone["progress"]).reasons() if "progress" in zone else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.client.problem import Problem
+from app.client.problem import ProblemDocument
 
 ZONE_NOT_FOUND = "ZONE_NOT_FOUND"
 
@@ -22,7 +22,7 @@ class ServersUnavailableError(ClientError):
 class RefusedByServerError(ClientError):
     """Repeating the same request does not help."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ProblemDocument) -> None:
         super().__init__(problem.headline())
         self.problem = problem
 
@@ -31,6 +31,6 @@ class ZoneNotFoundError(RefusedByServerError):
     """There is no zone of this name."""
 
 
-def refusal(problem: Problem) -> RefusedByServerError:
+def refusal(problem: ProblemDocument) -> RefusedByServerError:
     """The error that a server's refusal becomes."""
     return ZoneNotFoundError(problem) if problem.name == ZONE_NOT_FOUND else RefusedByServerError(problem)

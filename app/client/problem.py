@@ -14,7 +14,7 @@ JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProblemDocument:
     """A problem+json body; ``results`` are those of the statements before the refused one."""
 
     status: int
@@ -30,7 +30,7 @@ class Problem:
     """Of several files that were sent, the one that is wrong."""
 
     @classmethod
-    def from_body(cls, status: int, body: Mapping[str, Any]) -> Problem:
+    def from_body(cls, status: int, body: Mapping[str, Any]) -> ProblemDocument:
         return cls(
             status=status,
             name=str(body.get("name") or body.get("title") or "ERROR"),

@@ -31,7 +31,7 @@ VERSION_HEADER = "Zonekeeper-Map-Version"
 
 
 @dataclass(slots=True)
-class _Zone:
+class _RoutedZone:
     """``fetch``: the only one under way. ``answered`` is set, and replaced, when it ends. ``not_before``: the
     earliest start of the next one, a ``pause`` after the last."""
 
@@ -51,13 +51,13 @@ class RoutingMaps:
     def __init__(self, servers: Servers, time_limit_s: float) -> None:
         self._servers = servers
         self._time_limit_s = time_limit_s
-        self._zones: dict[str, _Zone] = {}
-        self._by_id: dict[ZoneId, tuple[_Zone, RoutingMap]] = {}
+        self._zones: dict[str, _RoutedZone] = {}
+        self._by_id: dict[ZoneId, tuple[_RoutedZone, RoutingMap]] = {}
         self._random = random.Random()
 
     async def of(self, zone: str) -> RoutingMap:
         """The map that is held, or a new one. Raises ServersUnavailableError, RefusedByServerError."""
-        found = self._zones.setdefault(zone, _Zone(zone))
+        found = self._zones.setdefault(zone, _RoutedZone(zone))
         if found.map is None:
             # Shielded: others wait for the same fetch.
             await asyncio.shield(self._fetching(found))
@@ -96,13 +96,13 @@ class RoutingMaps:
             fetch.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
 
-    def _fetching(self, zone: _Zone) -> asyncio.Task[None]:
+    def _fetching(self, zone: _RoutedZone) -> asyncio.Task[None]:
         if zone.fetch is None or zone.fetch.done():
             zone.fetch = asyncio.create_task(self._fetch(zone), name=f"routing map of {zone.name}")
             zone.fetch.add_done_callback(lambda ended: _note_end(zone, ended))
         return zone.fetch
 
-    async def _fetch(self, zone: _Zone) -> None:
+    async def _fetch(self, zone: _RoutedZone) -> None:
         clock = asyncio.get_running_loop().time
         await asyncio.sleep(max(zone.not_before - clock(), 0.0))
         attempts = AsyncRetrying(
@@ -131,7 +131,7 @@ class RoutingMaps:
         zone.pause = (PAUSE if is_new else zone.pause).failed()
         zone.not_before = clock() + zone.pause.delay_s(self._random.random())
 
-    def _take(self, zone: _Zone, response: httpx.Response) -> bool:
+    def _take(self, zone: _RoutedZone, response: httpx.Response) -> bool:
         """True for another map. An answer of a server whose view is older than the one held is left aside."""
         held = zone.map
         if response.status_code == httpx.codes.NOT_MODIFIED and held is not None:
@@ -148,12 +148,12 @@ class RoutingMaps:
         log.debug("routing map of zone %s, version %d", zone.name, fetched.version)
         return held is None or held.tag != fetched.tag
 
-    def _hold(self, zone: _Zone, fetched: RoutingMap) -> None:
+    def _hold(self, zone: _RoutedZone, fetched: RoutingMap) -> None:
         zone.map = fetched
         self._by_id[fetched.zone_id] = zone, fetched
 
 
-def _note_end(zone: _Zone, ended: asyncio.Task[None]) -> None:
+def _note_end(zone: _RoutedZone, ended: asyncio.Task[None]) -> None:
     zone.answered.set()
     zone.answered = asyncio.Event()
     if not ended.cancelled() and ended.exception() is not None:

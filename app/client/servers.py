@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import httpx
 
 from app.client.errors import ClientError, refusal
-from app.client.problem import JsonObject, Problem, json_object
+from app.client.problem import JsonObject, ProblemDocument, json_object
 
 CONNECT_LIMIT_S = 2.0
 HUNG_AFTER_S = 5.0
@@ -66,7 +66,7 @@ class Servers:
             raise ServerFailedError(f"{url}: {error!r}") from error
         if response.is_success or response.status_code == httpx.codes.NOT_MODIFIED:
             return response
-        problem = Problem.from_body(response.status_code, json_object(response) or {})
+        problem = ProblemDocument.from_body(response.status_code, json_object(response) or {})
         if response.is_server_error:
             self._turn_away(turn)
             raise ServerFailedError(f"{url}: {problem.headline()}")

@@ -30,7 +30,7 @@ class Role(IntEnum):
     LEADER = 3
 
 
-class Copy(IntEnum):
+class CopyCell(IntEnum):
     """How a copy is; the higher, the more it wants attention (UNREAD aside)."""
 
     NONE = 0
@@ -43,7 +43,7 @@ class Copy(IntEnum):
     DOWN = 7
 
 
-class Move(IntEnum):
+class MoveCell(IntEnum):
     """``MoveState`` as a byte."""
 
     UNREAD = 0
@@ -52,7 +52,7 @@ class Move(IntEnum):
     WAITING = 3
 
 
-class Health(IntEnum):
+class HealthCell(IntEnum):
     """``GlobalState`` as a byte."""
 
     UNREAD = 0
@@ -63,15 +63,15 @@ class Health(IntEnum):
 
 
 _COPY_OF = {
-    LocalState.HEALTHY: Copy.HEALTHY,
-    LocalState.INITIALIZING: Copy.JOINING,
-    LocalState.INSTALLING_SNAPSHOT: Copy.JOINING,
-    LocalState.CATCHING_UP: Copy.JOINING,
-    LocalState.BROKEN: Copy.BROKEN,
-    LocalState.UNAVAILABLE: Copy.DOWN,
+    LocalState.HEALTHY: CopyCell.HEALTHY,
+    LocalState.INITIALIZING: CopyCell.JOINING,
+    LocalState.INSTALLING_SNAPSHOT: CopyCell.JOINING,
+    LocalState.CATCHING_UP: CopyCell.JOINING,
+    LocalState.BROKEN: CopyCell.BROKEN,
+    LocalState.UNAVAILABLE: CopyCell.DOWN,
 }
-_MOVE_OF = {state: Move[state.name] for state in MoveState}
-_HEALTH_OF = {state: Health[state.name] for state in GlobalState}
+_MOVE_OF = {state: MoveCell[state.name] for state in MoveState}
+_HEALTH_OF = {state: HealthCell[state.name] for state in GlobalState}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,14 @@ class PartitionReading:
     founded group without a majority of its voters, which only a reset or returning nodes can help."""
 
     cells: tuple[tuple[str, int], ...]
-    move: Move
-    health: Health
+    move: MoveCell
+    health: HealthCell
     cause: str = ""
     arrived: bool = False
     lost: bool = False
 
 
-def cell(role: Role, copy: Copy) -> int:
+def cell(role: Role, copy: CopyCell) -> int:
     return role * COPIES + copy
 
 
@@ -135,10 +135,10 @@ def _wanted_role(known: tuple[Assignments | None, ...], node: str) -> Role:
     return Role.NONE
 
 
-def _copy(view: PartitionView, node: str, wanted: frozenset[str], alive: frozenset[str]) -> Copy:
+def _copy(view: PartitionView, node: str, wanted: frozenset[str], alive: frozenset[str]) -> CopyCell:
     if node not in view.members:
-        return Copy.WANTED if node in alive else Copy.DOWN
+        return CopyCell.WANTED if node in alive else CopyCell.DOWN
     found = _COPY_OF[local_state(view, node, alive)]
-    if node not in wanted and found in (Copy.HEALTHY, Copy.JOINING):
-        return Copy.LEAVING
+    if node not in wanted and found in (CopyCell.HEALTHY, CopyCell.JOINING):
+        return CopyCell.LEAVING
     return found

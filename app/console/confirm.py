@@ -9,9 +9,9 @@ from nicegui import ui
 
 from app.actor import acting
 from app.console.browser import html
-from app.console.controls import Kind, button
+from app.console.controls import ButtonKind, button
 from app.console.fragments import render
-from app.console.frame import Frame, remember_name
+from app.console.frame import PageFrame, remember_name
 from catalog.core.errors import StatementError
 
 log = structlog.get_logger(__name__)
@@ -21,7 +21,7 @@ Act = Callable[[str, str], Awaitable[str]]
 
 
 def confirm(
-    frame: Frame,
+    frame: PageFrame,
     title: str,
     consequence: str,
     action: str,
@@ -73,8 +73,8 @@ def confirm(
             await frame.redraw()
 
         with ui.row().classes("buttons"):
-            button("Cancel", dialog.close, Kind.QUIET)
-            sure = button(action, go_on, Kind.DANGER if danger else Kind.PRIMARY)
+            button("Cancel", dialog.close, ButtonKind.QUIET)
+            sure = button(action, go_on, ButtonKind.DANGER if danger else ButtonKind.PRIMARY)
         reason.on("keydown.enter", go_on)
     dialog.on("hide", dialog.delete)
     dialog.open()

@@ -11,7 +11,7 @@ from app.console.browser import html
 from app.console.fragments import render
 
 
-class Kind(StrEnum):
+class ButtonKind(StrEnum):
     """PRIMARY: what the page is for; DANGER: what is hard to take back."""
 
     PRIMARY = "primary"
@@ -26,8 +26,8 @@ def action_link(text: str, url: str) -> None:
 
 
 def button(
-    text: str, act: Callable[[], Awaitable[None]] | Callable[[], None], kind: Kind = Kind.PLAIN
+    text: str, act: Callable[[], Awaitable[None]] | Callable[[], None], kind: ButtonKind = ButtonKind.PLAIN
 ) -> ui.button:
     """Without the framework's colours, which are too pale to be read on all of ours."""
     made = ui.button(text, on_click=act, color=None).props("no-caps").classes(kind.value)
-    return made.props("flat" if kind in (Kind.QUIET, Kind.PLAIN) else "unelevated")
+    return made.props("flat" if kind in (ButtonKind.QUIET, ButtonKind.PLAIN) else "unelevated")

@@ -19,7 +19,7 @@ import numpy as np
 import structlog
 from sortedcontainers import SortedList
 
-from app.console.cells import Health, Move, PartitionReading, read_partition
+from app.console.cells import HealthCell, MoveCell, PartitionReading, read_partition
 from app.console.recount import Recount
 from app.console.zone_grid import ZoneGrid
 from app.views.keyspace_views import KeyspaceViews, PlacedZone
@@ -155,7 +155,7 @@ class PartitionFeed:
             log.warning(
                 "the console cannot read a partition", zone=batch.zone_id, partition=number, error=str(error)
             )
-            return PartitionReading((), Move.WAITING, Health.UNREAD, f"{UNREADABLE}: {error}")
+            return PartitionReading((), MoveCell.WAITING, HealthCell.UNREAD, f"{UNREADABLE}: {error}")
 
     def _placed_zone(self, batch: Batch) -> PlacedZone | None:
         """The newest target, decoded once; only one batch is read at a time."""
@@ -240,7 +240,7 @@ class PartitionFeed:
 
     def _note_waiting(self) -> None:
         for zone_id, grid in self.grids.items():
-            self._note(zone_id, np.flatnonzero(grid.moves == Move.WAITING).tolist())
+            self._note(zone_id, np.flatnonzero(grid.moves == MoveCell.WAITING).tolist())
 
     def _note(self, zone_id: ZoneId, numbers: Iterable[int]) -> None:
         if zone_id in self.grids:

@@ -17,7 +17,7 @@ from nicegui import ui
 from app.actor import current_actor
 from app.console.browser import EMPTY, call, fill, html
 from app.console.fragments import link, render, style_sheet
-from app.console.mount import PATH
+from app.console.paths import PATH
 from app.console.shared import Site
 from catalog.core.audit import Actor, Channel
 from catalog.core.errors import StatementError
@@ -56,7 +56,7 @@ _TOGGLE_THEME = f"""() => {{
 
 
 @dataclass
-class Frame:
+class PageFrame:
     """A page under construction. ``draw`` redraws what changes; it may raise StatementError."""
 
     site: Site
@@ -148,7 +148,7 @@ def _lasting(readiness: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 @contextmanager
-def page_frame(site: Site, request: Request, title: str, active: str) -> Iterator[Frame]:
+def page_frame(site: Site, request: Request, title: str, active: str) -> Iterator[PageFrame]:
     """``active``: the page's step in NAVIGATION. What is built inside stands in the page's main part."""
     ui.page_title(f"{title} · Zonekeeper")
     ui.add_css(style_sheet())
@@ -165,7 +165,7 @@ def page_frame(site: Site, request: Request, title: str, active: str) -> Iterato
     with ui.element("div").classes("page") as main:
         ui.skip_link("Skip to the page", target=main)
         problem = html().props('role="alert"').classes("problem-place")
-        frame = Frame(site, _actor_of(request), status, problem)
+        frame = PageFrame(site, _actor_of(request), status, problem)
         try:
             yield frame
         except StatementError as error:

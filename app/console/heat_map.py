@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from app.console.cells import CODES, Copy, Health, Move, Role
+from app.console.cells import CODES, CopyCell, HealthCell, MoveCell, Role
 from app.console.charts import css
 from app.console.fragments import natural
 from app.console.zone_grid import COPY_OF, ROLE_OF, Numbers, ZoneGrid
@@ -95,10 +95,10 @@ def chosen(grid: ZoneGrid, shown: Shown, first: int = 0, last: int | None = None
     last = grid.partitions - 1 if last is None else min(last, grid.partitions - 1)
     asked = {
         Shown.EVERY: np.ones(grid.partitions, dtype=np.bool_),
-        Shown.UNSETTLED: grid.moves > Move.DONE,
-        Shown.MOVING: grid.moves == Move.MOVING,
-        Shown.WAITING: grid.moves == Move.WAITING,
-        Shown.UNHEALTHY: grid.health > Health.AVAILABLE,
+        Shown.UNSETTLED: grid.moves > MoveCell.DONE,
+        Shown.MOVING: grid.moves == MoveCell.MOVING,
+        Shown.WAITING: grid.moves == MoveCell.WAITING,
+        Shown.UNHEALTHY: grid.health > HealthCell.AVAILABLE,
     }[shown]
     numbers = np.arange(max(first, 0), last + 1, dtype=np.int64)
     found: Numbers = numbers[asked[numbers]]
@@ -188,10 +188,10 @@ def _counted(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         present,
         ROLE_OF == Role.LEADER,
         ROLE_OF == Role.LEARNER,
-        COPY_OF == Copy.LEAVING,
-        (COPY_OF == Copy.JOINING) | (COPY_OF == Copy.WANTED),
-        COPY_OF >= Copy.BROKEN,
-        COPY_OF == Copy.UNREAD,
+        COPY_OF == CopyCell.LEAVING,
+        (COPY_OF == CopyCell.JOINING) | (COPY_OF == CopyCell.WANTED),
+        COPY_OF >= CopyCell.BROKEN,
+        COPY_OF == CopyCell.UNREAD,
     )
     return np.stack([table[:, :, kind & present].sum(axis=2) for kind in kinds])
 

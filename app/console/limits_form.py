@@ -9,9 +9,9 @@ from nicegui import ui
 from app.console import actions
 from app.console.browser import html
 from app.console.confirm import confirm
-from app.console.controls import Kind, button
+from app.console.controls import ButtonKind, button
 from app.console.fragments import render
-from app.console.frame import Frame
+from app.console.frame import PageFrame
 from app.console.shared import Site
 from rebalance.core.admission import CAPS, COPY_RULES, RATES, RESET_RULES
 
@@ -62,7 +62,7 @@ def _told(value: Value) -> str:
 class LimitsForm:
     """Keeps what is being typed; what others change is shown above it."""
 
-    def __init__(self, site: Site, frame: Frame) -> None:
+    def __init__(self, site: Site, frame: PageFrame) -> None:
         self._site, self._frame = site, frame
         self._limits: dict[str, Any] = {}
         self._tag = ""
@@ -76,8 +76,8 @@ class LimitsForm:
                 self._windows.props["hint"] = hint
             self._switches = {name: ui.checkbox(", ".join(WORDS[name])) for name in SWITCHES}
             with ui.row().classes("buttons start"):
-                button("Set limits", self._ask, Kind.PRIMARY)
-                button("Undo", self._fill, Kind.QUIET)
+                button("Set limits", self._ask, ButtonKind.PRIMARY)
+                button("Undo", self._fill, ButtonKind.QUIET)
 
     def _number(self, name: str) -> ui.number:
         title, hint = WORDS[name]

@@ -11,7 +11,7 @@ from fastapi import Request
 from nicegui import events, ui
 
 from app.console.browser import EMPTY, Fragment, html, set_height
-from app.console.cells import Move
+from app.console.cells import MoveCell
 from app.console.controls import button
 from app.console.feed import Topic
 from app.console.fragments import link, render
@@ -55,9 +55,9 @@ class Listed:
 
 def unsettled_partitions(grid: ZoneGrid, numbers: Numbers) -> tuple[list[Listed], int]:
     """Those of ``numbers`` that are not done, the first of them, and how many there are."""
-    found = numbers[grid.moves[numbers] > Move.DONE]
+    found = numbers[grid.moves[numbers] > MoveCell.DONE]
     listed = [
-        Listed(number, Move(int(grid.moves[number])).name.lower(), grid.causes[number])
+        Listed(number, MoveCell(int(grid.moves[number])).name.lower(), grid.causes[number])
         for number in found[:LISTED_MAX].tolist()
     ]
     return listed, len(found)
@@ -151,7 +151,7 @@ class _Map:
                 self._found = found
                 self._show(found)
         listed, count = unsettled_partitions(grid, numbers)
-        unread = int(np.count_nonzero(grid.moves[numbers] == Move.UNREAD))
+        unread = int(np.count_nonzero(grid.moves[numbers] == MoveCell.UNREAD))
         self._list.show(render("map_list", listed=listed, count=count, zone=self._zone.name, unread=unread))
 
     async def _show_changed(

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     Serving = Callable[[Services, Background], AbstractAsyncContextManager[ASGIApp]]
 
-PATH = "/console"
 START_S = 20.0
 REST_S = 3.0
 """After the server's start: first everything else is there, then the pages."""

@@ -15,7 +15,7 @@ from app.console.confirm import confirm
 from app.console.controls import button
 from app.console.feed import Topic
 from app.console.fragments import link, render
-from app.console.frame import Frame, console_page, go, page_frame
+from app.console.frame import PageFrame, console_page, go, page_frame
 from app.console.grids import COLUMN, live_grid, number_column, show_chart, show_rows
 from app.console.nodes_model import node_rows
 from app.console.plan import Wish
@@ -50,7 +50,7 @@ async def _rows(site: Site) -> list[dict[str, Any]]:
 class _NodePanel:
     """One node: what would be lost if it stopped, and its drain."""
 
-    def __init__(self, site: Site, frame: Frame, name: str) -> None:
+    def __init__(self, site: Site, frame: PageFrame, name: str) -> None:
         self._site, self._frame, self._name = site, frame, name
         self._is_leaving = False
         self._panel = Fragment("panel")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from app.console.cells import Move
+from app.console.cells import MoveCell
 from app.console.shared import Site
 from app.console.zone_grid import Numbers, ZoneGrid
 from app.views.keyspace_views import KeyspaceViews
@@ -56,7 +56,7 @@ def with_counts(told: Json, grid: ZoneGrid) -> Json:
     partitions = {
         "total": max(progress["partitions"]["total"], grid.partitions),
         "done": max(progress["partitions"]["done"], int(np.count_nonzero(grid.arrived))),
-        "moving": int(np.count_nonzero(~grid.arrived & (grid.moves == Move.MOVING))),
+        "moving": int(np.count_nonzero(~grid.arrived & (grid.moves == MoveCell.MOVING))),
         "waiting": len(_waiting(grid)),
     }
     return {**told, "progress": {**progress, "partitions": partitions}, "waiting": waiting_of(grid)}
@@ -72,7 +72,9 @@ def waiting_of(grid: ZoneGrid) -> list[Json]:
 
 
 def _waiting(grid: ZoneGrid) -> Numbers:
-    found: Numbers = np.flatnonzero(~grid.arrived & ((grid.moves == Move.WAITING) | (grid.moves == Move.DONE)))
+    found: Numbers = np.flatnonzero(
+        ~grid.arrived & ((grid.moves == MoveCell.WAITING) | (grid.moves == MoveCell.DONE))
+    )
     return found
 
 

@@ -16,7 +16,7 @@ from app.console.confirm import confirm
 from app.console.controls import button
 from app.console.feed import Topic
 from app.console.fragments import link, render
-from app.console.frame import Frame, console_page, go, page_frame
+from app.console.frame import PageFrame, console_page, go, page_frame
 from app.console.operation_model import grid_of, plan_of, told_by
 from app.console.shared import Site
 from rebalance.controllers.operation_control import not_found
@@ -67,7 +67,7 @@ def possible(operation: dict[str, Any]) -> tuple[str, ...]:
 
 
 class _Detail:
-    def __init__(self, site: Site, frame: Frame, name: str) -> None:
+    def __init__(self, site: Site, frame: PageFrame, name: str) -> None:
         self._site, self._frame, self._name = site, frame, name
         self._head = Fragment()
         with ui.row().classes("tools"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.console.cells import Health
+from app.console.cells import HealthCell
 from app.console.zone_states import ZoneState
 
 CAUSES_MAX = 8
@@ -52,7 +52,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class OverviewCause:
     """Why partitions are not where they should be; ``zones`` are those that have such partitions, ``lost``
     those of them with partitions without a majority, if that may be the cause's doing."""
 
@@ -94,9 +94,9 @@ def _store(name: str, state: str) -> Tile:
     return Tile(name, "answers" if state == "ok" else "in trouble", "ok" if state == "ok" else "bad", state)
 
 
-def health_bar(states: Sequence[ZoneState]) -> list[tuple[Health, int]]:
+def health_bar(states: Sequence[ZoneState]) -> list[tuple[HealthCell, int]]:
     """Partitions of all zones by health, in the order of ``Health``."""
-    counts = dict.fromkeys(Health, 0)
+    counts = dict.fromkeys(HealthCell, 0)
     for state in states:
         for health, count in state.health:
             counts[health] += count
@@ -108,7 +108,7 @@ def unsettled(states: Sequence[ZoneState]) -> list[ZoneState]:
     return sorted((each for each in states if not each.is_settled), key=lambda each: each.percent)[:ZONES_MAX]
 
 
-def stuck(states: Sequence[ZoneState]) -> list[Cause]:
+def stuck(states: Sequence[ZoneState]) -> list[OverviewCause]:
     """By the cause's first word, the commonest first; the detail is that of most partitions."""
     partitions: dict[str, int] = {}
     zones: dict[str, dict[str, None]] = {}
@@ -122,7 +122,7 @@ def stuck(states: Sequence[ZoneState]) -> list[Cause]:
     lost = {state.zone.name for state in states if state.lost}
     order = sorted(partitions, key=lambda word: (-partitions[word], word))[:CAUSES_MAX]
     return [
-        Cause(
+        OverviewCause(
             word,
             details[word][1],
             partitions[word],

@@ -60,7 +60,7 @@ class ZonePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PlanPage:
     """``zones`` are those in which something moves. ``statement`` makes the change; empty: it is one of nodes.
 
     ``stamp`` is another one when the plan would have to be made anew."""
@@ -119,7 +119,7 @@ def stamp_of(snapshot: SystemSnapshot) -> Hashable:
     return snapshot.catalog.version, tuple(revisions)
 
 
-def make_plan(asked: Asked, snapshot: SystemSnapshot) -> Plan:
+def make_plan(asked: Asked, snapshot: SystemSnapshot) -> PlanPage:
     """Takes as long as the zones' placements: call it in a thread. Raises RefusedError, as the change would."""
     statement = statement_of(asked)
     zones = [_changed(statement, snapshot)] if statement else [ZoneChange(z, z) for z in snapshot.catalog.zones]
@@ -127,7 +127,7 @@ def make_plan(asked: Asked, snapshot: SystemSnapshot) -> Plan:
     found = forecast(Outlook(snapshot), zones, _presence(asked, snapshot))
     made = (_zone_plan(each, snapshot, batch_size) for each in found)
     plans = tuple(each for each in made if each is not None)
-    return Plan(asked, statement, snapshot.catalog.version, plans, batch_size, stamp_of(snapshot))
+    return PlanPage(asked, statement, snapshot.catalog.version, plans, batch_size, stamp_of(snapshot))
 
 
 def _changed(statement: str, snapshot: SystemSnapshot) -> ZoneChange:

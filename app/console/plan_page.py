@@ -9,11 +9,11 @@ from nicegui import ui
 
 from app.console.browser import EMPTY, Fragment, html
 from app.console.confirm import confirm
-from app.console.controls import Kind, button
+from app.console.controls import ButtonKind, button
 from app.console.feed import Topic
 from app.console.fragments import link, render
-from app.console.frame import Frame, console_page, go, page_frame
-from app.console.plan import Asked, Plan, Wish, make_plan
+from app.console.frame import PageFrame, console_page, go, page_frame
+from app.console.plan import Asked, PlanPage, Wish, make_plan
 from app.console.plan_run import run_plan
 from app.console.shared import Site
 from app.console.what_if import read_names
@@ -49,7 +49,7 @@ class _Form:
             self._replicas.props("outlined dense").classes("number")
             self._nodes = ui.input("Nodes", value=" ".join(asked.nodes), placeholder="n1, n2")
             self._nodes.props("outlined dense").classes("choice")
-            button("Make the plan", self.ask, Kind.PRIMARY)
+            button("Make the plan", self.ask, ButtonKind.PRIMARY)
         self._hint = ui.label("").classes("note")
         for field in (self._replicas, self._nodes):
             field.on("keydown.enter", self.ask)
@@ -79,12 +79,12 @@ class _Form:
 class _Shown:
     """The newest plan, made anew while the page is open whenever zones or nodes have changed."""
 
-    def __init__(self, site: Site, frame: Frame, asked: Asked) -> None:
+    def __init__(self, site: Site, frame: PageFrame, asked: Asked) -> None:
         self._site, self._frame, self._asked = site, frame, asked
-        self._plan: Plan | None = None
+        self._plan: PlanPage | None = None
         self._told = Fragment()
         with ui.row().classes("tools") as self._tools:
-            button("Run the plan", self._ask, Kind.PRIMARY)
+            button("Run the plan", self._ask, ButtonKind.PRIMARY)
         self._tools.visible = False
         self._units = Fragment("stacked")
         making = render("loading", what="Making the plan.")
@@ -99,7 +99,7 @@ class _Shown:
         self._units.show(render("plan_units", plan=plan))
         self._tools.visible = bool(plan.zones)
 
-    async def _make(self) -> Plan:
+    async def _make(self) -> PlanPage:
         snapshot = await self._site.snapshot()
         try:
             return await asyncio.to_thread(make_plan, self._asked, snapshot)

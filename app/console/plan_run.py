@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from app.console import actions, begun_page
 from app.console.fragments import link
-from app.console.plan import Plan, Wish, stamp_of
+from app.console.plan import PlanPage, Wish, stamp_of
 from app.console.shared import Site
 from catalog.core.errors import ErrorKind, RefusedError
 
 
-async def run_plan(site: Site, plan: Plan, by: str, reason: str) -> str:
+async def run_plan(site: Site, plan: PlanPage, by: str, reason: str) -> str:
     """The address to follow it at. Raises StatementError; nothing is run when the plan would be another now."""
     snapshot = await site.snapshot()
     if stamp_of(snapshot) != plan.stamp:

@@ -13,7 +13,7 @@ from app.console.confirm import confirm
 from app.console.controls import button
 from app.console.feed import Topic
 from app.console.fragments import render
-from app.console.frame import Frame, console_page, page_frame
+from app.console.frame import PageFrame, console_page, page_frame
 from app.console.limits_form import LimitsForm
 from app.console.overview import stuck, unsettled
 from app.console.shared import Site
@@ -25,7 +25,7 @@ MINUTES_MAX = 366 * 24 * 60
 class _Pause:
     """Of the whole cluster."""
 
-    def __init__(self, site: Site, frame: Frame) -> None:
+    def __init__(self, site: Site, frame: PageFrame) -> None:
         self._site, self._frame, self._is_paused = site, frame, False
         with ui.element("section").classes("panel"):
             self._told = Fragment()

@@ -25,7 +25,7 @@ _NUMBERS = re.compile(r"(\d{1,6})(?:\s*-\s*(\d{1,6}))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class RecoveryCopy:
     """A copy of a partition on a living node, in words where a word says it. ``revision`` of its data and the
     group's ``generation``: None is not known. ``reason``: why a reset does not choose it."""
 
@@ -52,7 +52,7 @@ class LostPartition:
     voters_alive: int
     dead: tuple[str, ...]
     founding_on: str
-    copies: tuple[Copy, ...]
+    copies: tuple[RecoveryCopy, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class ResetRow:
     lost: str
     note: str
     refusal: str
-    copies: tuple[Copy, ...]
+    copies: tuple[RecoveryCopy, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def lost_partition(state: Json, cause: str) -> LostPartition:
         ),
         state["recovering_on"] or "",
         tuple(
-            Copy(
+            RecoveryCopy(
                 replica["node"],
                 "voter" if replica["voter"] else "not voting",
                 replica["state"],
@@ -256,11 +256,11 @@ def _entries(count: int) -> str:
     return f"{count:,} entr{'y' if count == 1 else 'ies'}"
 
 
-def candidates_of(reset: Json) -> tuple[Copy, ...]:
+def candidates_of(reset: Json) -> tuple[RecoveryCopy, ...]:
     """Every copy on a living node, the best first."""
     survivor = None if reset["empty"] else reset["survivor"]
     return tuple(
-        Copy(
+        RecoveryCopy(
             candidate["node"],
             candidate["kind"].lower(),
             candidate["state"],

@@ -13,10 +13,10 @@ from nicegui import ui
 from app.console import actions
 from app.console.browser import EMPTY, Fragment, html
 from app.console.confirm import confirm
-from app.console.controls import Kind, button
+from app.console.controls import ButtonKind, button
 from app.console.feed import Topic
 from app.console.fragments import render
-from app.console.frame import Frame, console_page, page_frame
+from app.console.frame import PageFrame, console_page, page_frame
 from app.console.recovery_model import (
     DryRun,
     ZoneLoss,
@@ -54,7 +54,7 @@ async def loss_of(site: Site, zone: Zone) -> ZoneLoss | None:
 class _Reset:
     """The two steps: a dry run, and the reset that does what it has shown."""
 
-    def __init__(self, site: Site, frame: Frame, zone: Zone, partitions: str) -> None:
+    def __init__(self, site: Site, frame: PageFrame, zone: Zone, partitions: str) -> None:
         self._site, self._frame, self._zone = site, frame, zone
         self._loss: ZoneLoss | None = None
         self._run: DryRun | None = None
@@ -70,13 +70,13 @@ class _Reset:
                 self._discarded = ui.input("Copies that may go", placeholder="n1, n2")
                 self._discarded.props('outlined dense clearable hint="nodes whose copies are given up"')
                 self._discarded.classes("choice wide")
-                self._button = button("Dry run", self.make, Kind.PRIMARY)
+                self._button = button("Dry run", self.make, ButtonKind.PRIMARY)
         for field in (self._partitions, self._source, self._discarded):
             field.on("keydown.enter", self.make)
         self._fit()
         self._shown = Fragment("stacked")
         with ui.row().classes("tools") as self._tools:
-            button("Reset the partitions", self._ask, Kind.DANGER)
+            button("Reset the partitions", self._ask, ButtonKind.DANGER)
         self._tools.visible = False
         self._copies = Fragment("stacked")
 
@@ -186,7 +186,7 @@ class _Reset:
 class _ZoneRecovery:
     """The page of one zone: what is lost, the two steps, and the resets that were asked for."""
 
-    def __init__(self, site: Site, frame: Frame, zone: Zone, partitions: str) -> None:
+    def __init__(self, site: Site, frame: PageFrame, zone: Zone, partitions: str) -> None:
         self._site, self._zone = site, zone
         self._lost = Fragment("panel")
         self._reset = _Reset(site, frame, zone, partitions)

@@ -30,7 +30,7 @@ HISTORY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ConsoleEvent:
     """A statement that made a catalog version; ``at`` in UTC."""
 
     version: int
@@ -48,7 +48,7 @@ class Site:
     _readiness_at: float = -READINESS_S
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
     _catalog_version: int = -1
-    _history: tuple[int, tuple[Event, ...] | None] = (-1, None)
+    _history: tuple[int, tuple[ConsoleEvent, ...] | None] = (-1, None)
     _reading: asyncio.Task[None] | None = None
 
     @property
@@ -83,7 +83,7 @@ class Site:
         """Raises StoreError."""
         return await self.services.snapshot()
 
-    def history(self, version: int) -> tuple[Event, ...] | None:
+    def history(self, version: int) -> tuple[ConsoleEvent, ...] | None:
         """The last statements, the newest first; None while those up to ``version`` are being read for the
         first time. A query takes longer than a page should wait for, so a later drawing has the new ones."""
         known, events = self._history
@@ -99,7 +99,9 @@ class Site:
             await asyncio.sleep(READINESS_S)
             return
         rows = answer.rows
-        events = tuple(Event(int(n), str(at)[:19], str(sql), by or "", why) for n, at, sql, by, why in rows)
+        events = tuple(
+            ConsoleEvent(int(n), str(at)[:19], str(sql), by or "", why) for n, at, sql, by, why in rows
+        )
         self._history = version, events
 
     async def ask(self, sql: str) -> ResultSet:

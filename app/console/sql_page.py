@@ -11,13 +11,13 @@ from nicegui import ui
 
 from app.console.browser import EMPTY, call, fill, html, set_height
 from app.console.confirm import confirm
-from app.console.controls import Kind, button
+from app.console.controls import ButtonKind, button
 from app.console.fragments import link, render
-from app.console.frame import Frame, console_page, page_frame
+from app.console.frame import PageFrame, console_page, page_frame
 from app.console.shared import Site
 from app.console.sql_script import (
     ROWS_SHOWN_MAX,
-    Failure,
+    ScriptFailure,
     Sent,
     as_csv,
     as_json,
@@ -54,7 +54,7 @@ _LABEL_EDITOR = """function label() {
 
 
 class _Editor:
-    def __init__(self, site: Site, frame: Frame, text: str) -> None:
+    def __init__(self, site: Site, frame: PageFrame, text: str) -> None:
         self._site, self._frame = site, frame
         self._results: list[Mapping[str, Any]] = []
         with ui.element("section").classes("panel editor"):
@@ -69,7 +69,7 @@ class _Editor:
             ).classes("code")
             self._refusal = html().props('role="alert"')
             with ui.row().classes("tools"):
-                run = button("Run", self.run, Kind.PRIMARY)
+                run = button("Run", self.run, ButtonKind.PRIMARY)
                 run.tooltip("Ctrl+Enter")
                 button("Explain", self.explain)
                 html(render("sql_examples", examples=EXAMPLES))
@@ -136,7 +136,7 @@ class _Editor:
         if len(text) <= ADDRESS_MAX:
             ui.navigate.history.replace(link("sql", text=text))
 
-    def _refuse(self, found: Failure) -> None:
+    def _refuse(self, found: ScriptFailure) -> None:
         fill(self._refusal, render("sql_refusal", failure=found))
         text = self._text
         if found.line is None or found.column is None or not text:
@@ -160,7 +160,7 @@ class _Editor:
         with self._answers:
             if len(self._results) > 1:
                 with ui.row().classes("tools"):
-                    button("All as JSON", self._download_json, Kind.QUIET)
+                    button("All as JSON", self._download_json, ButtonKind.QUIET)
             for result in self._results:
                 self._show_one(result)
 

@@ -22,7 +22,7 @@ ROWS_SHOWN_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ScriptFailure:
     """A refused script: ``line`` and ``column`` from 1 in the text of the editor; None: nowhere in it."""
 
     name: str
@@ -68,12 +68,12 @@ class Sent:
         return head.count("\n") + 1, len(head) - (head.rfind("\n") + 1) + 1
 
 
-def failure(error: StatementError, sent: Sent | None = None) -> Failure:
+def failure(error: StatementError, sent: Sent | None = None) -> ScriptFailure:
     """``sent``: what was sent in place of the editor's text."""
     line, column = error.line, error.column
     if sent is not None and line is not None and column is not None:
         line, column = sent.written_place(line, column)
-    return Failure(error.kind.name, error.message, error.kind.value.action, line, column, error.statement)
+    return ScriptFailure(error.kind.name, error.message, error.kind.value.action, line, column, error.statement)
 
 
 def changes_something(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag = NEVER) -> bool:

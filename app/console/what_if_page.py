@@ -9,7 +9,7 @@ from nicegui import ui
 
 from app.console.browser import Fragment, html
 from app.console.charts import Bars, bar_options
-from app.console.controls import Kind, button
+from app.console.controls import ButtonKind, button
 from app.console.feed import Topic
 from app.console.fragments import link, render
 from app.console.frame import console_page, go, page_frame
@@ -59,7 +59,7 @@ def register(site: Site) -> None:
                     wanted = int(count.value) if count.value else None
                     go(link("what-if", zone=which.value, add=more.value, remove=less.value, replicas=wanted))
 
-                button("Compare", ask, Kind.PRIMARY)
+                button("Compare", ask, ButtonKind.PRIMARY)
                 for field in (more, less, count):
                     field.on("keydown.enter", ask)
             question = Question(read_names(add), read_names(remove), replicas)

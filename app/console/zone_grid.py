@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from app.console.cells import CODES, COPIES, Copy, Health, Move, PartitionReading, Role, cell
+from app.console.cells import CODES, COPIES, CopyCell, HealthCell, MoveCell, PartitionReading, Role, cell
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -118,7 +118,7 @@ class ZoneGrid:
         rows = np.arange(len(matrix))
         for place in range(matrix.shape[1]):
             role = Role.VOTER if place < max(voters, 1) else Role.LEARNER
-            self._cells[rows, columns[matrix[:, place]]] = cell(role, Copy.UNREAD)
+            self._cells[rows, columns[matrix[:, place]]] = cell(role, CopyCell.UNREAD)
         self._table = self._counted(self._cells)
 
     def place(self, numbers: Sequence[int], readings: Iterable[PartitionReading]) -> None:
@@ -159,12 +159,14 @@ class ZoneGrid:
         return np.bincount(key, minlength=columns * CODES).reshape(columns, CODES)
 
     def move_counts(self) -> MoveCounts:
-        counts = np.bincount(self.moves, minlength=len(Move))
-        return MoveCounts(*(int(counts[each]) for each in (Move.DONE, Move.MOVING, Move.WAITING, Move.UNREAD)))
+        counts = np.bincount(self.moves, minlength=len(MoveCell))
+        return MoveCounts(
+            *(int(counts[each]) for each in (MoveCell.DONE, MoveCell.MOVING, MoveCell.WAITING, MoveCell.UNREAD))
+        )
 
-    def health_counts(self) -> dict[Health, int]:
-        counts = np.bincount(self.health, minlength=len(Health))
-        return {each: int(counts[each]) for each in Health}
+    def health_counts(self) -> dict[HealthCell, int]:
+        counts = np.bincount(self.health, minlength=len(HealthCell))
+        return {each: int(counts[each]) for each in HealthCell}
 
     def cause_counts(self) -> Counter[str]:
         """Partitions by cause."""
@@ -186,7 +188,7 @@ class ZoneGrid:
         if not self.nodes:
             return {}
         table = self._table[: len(self.nodes)]
-        held = COPY_OF != Copy.WANTED
+        held = COPY_OF != CopyCell.WANTED
 
         def total(which: npt.NDArray[np.bool_]) -> list[int]:
             found: list[int] = table[:, which].sum(axis=1).tolist()
@@ -198,8 +200,8 @@ class ZoneGrid:
             total(held & (leads | (ROLE_OF == Role.VOTER))),
             total(held & leads),
             total(held & (ROLE_OF == Role.LEARNER)),
-            total(COPY_OF == Copy.JOINING),
-            total(COPY_OF >= Copy.BROKEN),
+            total(COPY_OF == CopyCell.JOINING),
+            total(COPY_OF >= CopyCell.BROKEN),
         )
         return {node: NodeLoad(*counts) for node, *counts in zip(self.nodes, *levels, strict=True)}
 

@@ -16,10 +16,10 @@ from app.console.confirm import confirm
 from app.console.controls import action_link, button
 from app.console.feed import Topic
 from app.console.fragments import link, natural, render
-from app.console.frame import Frame, console_page, page_frame
+from app.console.frame import PageFrame, console_page, page_frame
 from app.console.grids import show_chart
 from app.console.plan import quoted
-from app.console.shared import Event, Site
+from app.console.shared import ConsoleEvent, Site
 from app.console.zone_grid import NodeLoad
 from app.console.zone_states import ZoneState, skew_of, zone_state
 from app.sql.explain import parameters_of
@@ -29,7 +29,7 @@ from parser.render import render_zone
 HISTORY_SHOWN = 20
 
 
-def named_in(events: tuple[Event, ...], zone: str) -> list[Event]:
+def named_in(events: tuple[ConsoleEvent, ...], zone: str) -> list[ConsoleEvent]:
     """Statements that name the zone, the newest first."""
     word = re.compile(rf"(?<![\w]){re.escape(zone)}(?![\w])", re.IGNORECASE)
     return [each for each in events if word.search(each.statement)][:HISTORY_SHOWN]
@@ -38,7 +38,7 @@ def named_in(events: tuple[Event, ...], zone: str) -> list[Event]:
 class _ZoneView:
     """The page of one zone, by the name that it was asked for."""
 
-    def __init__(self, site: Site, frame: Frame, zone: Zone) -> None:
+    def __init__(self, site: Site, frame: PageFrame, zone: Zone) -> None:
         self._site, self._frame, self._zone_id = site, frame, zone.zone_id
         self._name = name = zone.name
         self._head = Fragment()

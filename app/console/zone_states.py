@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.console.cells import Health
+from app.console.cells import HealthCell
 from app.console.feed import PartitionFeed
 from app.console.zone_grid import MoveCounts, NodeLoad, ZoneGrid
 from app.views.keyspace_views import KeyspaceViews
@@ -23,7 +23,7 @@ class ZoneState:
 
     zone: Zone
     moves: MoveCounts
-    health: tuple[tuple[Health, int], ...]
+    health: tuple[tuple[HealthCell, int], ...]
     causes: tuple[tuple[str, int], ...]
     lost: int = 0
 

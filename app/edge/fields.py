@@ -7,6 +7,8 @@ from typing import Self
 
 from starlette.types import Scope
 
+SQL_USER = "X-Trino-User"
+
 
 @dataclass(frozen=True, slots=True)
 class Fields:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.console.mount import PATH as CONSOLE
+from app.console.paths import PATH as CONSOLE
 
 DOCS = "/docs"
 

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 
 from starlette.types import Scope
 
-from app.api.actors import SQL_USER
-from app.edge.fields import Fields
+from app.edge.fields import SQL_USER, Fields
 from app.edge.limits import HEADER_BYTES_MAX, HttpLimits
-from app.edge.trust import PORTS, Origin, Trust
+from app.edge.trust import PORTS, RequestOrigin, Trust
 from catalog.core.errors import ErrorKind, RefusedError
 
 SQL_PROTOCOL = "/v1/"
@@ -63,7 +62,7 @@ def _of_hosts(hosts: Sequence[str], trust: Trust) -> RefusedError | None:
 def _of_origins(scope: Scope, fields: Fields, trust: Trust) -> RefusedError | None:
     for text in fields.all(b"origin"):
         try:
-            origin = Origin.parse(text)
+            origin = RequestOrigin.parse(text)
         except ValueError:
             # `null` is what pages in sandboxes, files and redirected requests say.
             pass
@@ -105,9 +104,9 @@ def _of_statement(scope: Scope, fields: Fields) -> RefusedError | None:
     return RefusedError(ErrorKind.USER_REQUIRED, f"the request has no header {SQL_USER}")
 
 
-def _own(scope: Scope, fields: Fields) -> Origin | None:
+def _own(scope: Scope, fields: Fields) -> RequestOrigin | None:
     try:
-        return Origin.parse(_address(scope, fields))
+        return RequestOrigin.parse(_address(scope, fields))
     except ValueError:
         return None
 

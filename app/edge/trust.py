@@ -21,7 +21,7 @@ FORWARDING = (b"forwarded", b"x-real-ip")
 FORWARDED = b"x-forwarded-"
 
 
-class Origin(NamedTuple):
+class RequestOrigin(NamedTuple):
     """As browsers compare them. ``parse`` raises ValueError for what is none, as ``null``."""
 
     scheme: str
@@ -45,7 +45,7 @@ class Trust:
     ``identity_header`` are believed; those of anybody else are taken off the request."""
 
     hosts: frozenset[str] = frozenset()
-    origins: frozenset[Origin] = frozenset()
+    origins: frozenset[RequestOrigin] = frozenset()
     proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     identity_header: str = ""
 
@@ -64,7 +64,7 @@ class Trust:
             raise ValueError("an identity header is believed from listed proxies only, and none is listed")
         return cls(
             frozenset(map(_name, names)),
-            frozenset(map(Origin.parse, _parts(origins))),
+            frozenset(map(RequestOrigin.parse, _parts(origins))),
             networks,
             identity_header,
         )

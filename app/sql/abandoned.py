@@ -11,7 +11,7 @@ from typing import Any
 
 from app.errors import problem
 from catalog.core.errors import ErrorKind, StoreError
-from catalog.core.statement_log import CommittedStatement, StatementOutcome, StatementRow, StatementState
+from catalog.core.statement_log import CommittedStatement, LoggedOutcome, StatementRow, StatementState
 from catalog.store.statement_log import pack
 from parser.limits import OWN_TEXT
 from parser.script import first_words, split_script
@@ -27,23 +27,23 @@ NOT_APPLIED_PAGE = (1, 0, pack([[False]]))
 
 def outcome_of_abandoned(
     row: StatementRow, committed: Sequence[CommittedStatement], in_catalog: int
-) -> StatementOutcome:
+) -> LoggedOutcome:
     """``in_catalog`` is the catalog's newest version: what a statement that changed nothing saw.
 
     A single DDL statement that is in the history has succeeded, and so has one whose results were reported
     before its server died (it only waited for data to arrive). Anything else has an unknown outcome.
     """
     if row.heads:
-        return StatementOutcome(
+        return LoggedOutcome(
             StatementState.SUCCEEDED, row.heads, _pages_of_reported(row), warnings=(*row.warnings, _stopped())
         )
     texts = _statements(row.sql)
     if committed and len(texts) == len(committed):
         if row.protocol == TRINO:
             heads: tuple[dict[str, Any], ...] = (done_head(row.sql, committed[-1].version),)
-            return StatementOutcome(StatementState.SUCCEEDED, heads, (DONE_PAGE,))
+            return LoggedOutcome(StatementState.SUCCEEDED, heads, (DONE_PAGE,))
         results = tuple(_result(each, texts[each.n - 1]) for each in committed)
-        return StatementOutcome(StatementState.SUCCEEDED, results)
+        return LoggedOutcome(StatementState.SUCCEEDED, results)
     if committed:
         done = ", ".join(f"{each.n} (version {each.version})" for each in committed)
         happened = f"of its statements these are in the catalog's history: {done}"
@@ -52,7 +52,7 @@ def outcome_of_abandoned(
     error = StoreError(
         ErrorKind.OUTCOME_UNKNOWN, f"the server that ran the statement stopped answering; {happened}"
     )
-    return StatementOutcome(StatementState.FAILED, error=problem(error))
+    return LoggedOutcome(StatementState.FAILED, error=problem(error))
 
 
 def done_head(sql: str, catalog_version: int | None, update_type: str | None = None) -> dict[str, Any]:

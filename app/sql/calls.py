@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.actor import current_origin
-from app.sql.results import ColumnType, ResultSet
+from app.sql.results import ResultSet, ResultType
 from app.sql.show import result
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.messages import Position
@@ -16,14 +16,14 @@ from rebalance.core.recovery import ResetTerms
 from rebalance.ports.metastore import MetastoreError
 
 RESET_COLUMNS = {
-    "PARTITION_ID": ColumnType.INTEGER,
-    "OUTCOME": ColumnType.VARCHAR,
-    "SURVIVOR": ColumnType.VARCHAR,
-    "PLANNED": ColumnType.VARCHAR,
-    "POSSIBLY_LOST_ENTRIES": ColumnType.BIGINT,
-    "DETAIL": ColumnType.VARCHAR,
+    "PARTITION_ID": ResultType.INTEGER,
+    "OUTCOME": ResultType.VARCHAR,
+    "SURVIVOR": ResultType.VARCHAR,
+    "PLANNED": ResultType.VARCHAR,
+    "POSSIBLY_LOST_ENTRIES": ResultType.BIGINT,
+    "DETAIL": ResultType.VARCHAR,
 }
-RESTART_COLUMNS = {"PARTITION_ID": ColumnType.INTEGER, "NODE_NAME": ColumnType.VARCHAR}
+RESTART_COLUMNS = {"PARTITION_ID": ResultType.INTEGER, "NODE_NAME": ResultType.VARCHAR}
 
 
 async def run_call(call: Call, catalog: CatalogSnapshot, recovery: PartitionRecovery) -> ResultSet:

@@ -43,14 +43,14 @@ QuorumOf = Callable[[Zone], int]
 """The quorum that a zone's declaration comes to on the nodes that live."""
 
 
-class Action(Enum):
+class DesiredAction(Enum):
     CREATE = "create"
     CHANGE = "change"
     DROP = "drop"
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ZoneDifference:
     property: str
     before: str
     after: str
@@ -60,11 +60,11 @@ class Difference:
 class PlannedChange:
     """One statement of a plan; ``kind`` is ``zone`` or ``table``."""
 
-    action: Action
+    action: DesiredAction
     kind: str
     name: str
     sql: str
-    differences: tuple[Difference, ...] = ()
+    differences: tuple[ZoneDifference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Conflict:
 
     kind: str
     name: str
-    difference: Difference
+    difference: ZoneDifference
     reason: str
 
 
@@ -87,7 +87,7 @@ class CatalogPlan:
     unmanaged: tuple[tuple[str, str], ...]
 
     def to_json(self) -> dict[str, Any]:
-        def told(difference: Difference) -> dict[str, str]:
+        def told(difference: ZoneDifference) -> dict[str, str]:
             return {
                 "property": difference.property,
                 "before": difference.before,
@@ -164,14 +164,14 @@ def plan_changes(
         _plan_zone(live.zone(zone.name), zone, quorum_of, changes, conflicts)
     before = live.default_zone
     if default is not None and (before is None or before.name != default.name):
-        difference = Difference("DEFAULT ZONE", before.name if before else "", default.name)
+        difference = ZoneDifference("DEFAULT ZONE", before.name if before else "", default.name)
         sql = render(SetDefaultZone(Name(default.name)))
-        changes.append(PlannedChange(Action.CHANGE, "zone", default.name, sql, (difference,)))
+        changes.append(PlannedChange(DesiredAction.CHANGE, "zone", default.name, sql, (difference,)))
     for table in desired.tables:
         _plan_table(live, desired, table, changes, conflicts)
     if prune:
         changes += [
-            PlannedChange(Action.DROP, "zone", zone.name, render(DropZone(Name(zone.name))))
+            PlannedChange(DesiredAction.DROP, "zone", zone.name, render(DropZone(Name(zone.name))))
             for zone in doomed_zones
         ]
     unmanaged = (
@@ -182,7 +182,7 @@ def plan_changes(
 
 
 def _drop_table(table: Table) -> PlannedChange:
-    return PlannedChange(Action.DROP, "table", table.name, render(DropTable(Name(table.name))))
+    return PlannedChange(DesiredAction.DROP, "table", table.name, render(DropTable(Name(table.name))))
 
 
 def _plan_zone(
@@ -193,7 +193,7 @@ def _plan_zone(
     conflicts: list[Conflict],
 ) -> None:
     if before is None:
-        changes.append(PlannedChange(Action.CREATE, "zone", after.name, render_zone(after)))
+        changes.append(PlannedChange(DesiredAction.CREATE, "zone", after.name, render_zone(after)))
         return
     fixed = (
         ("PARTITIONS", str(before.partitions), str(after.partitions)),
@@ -204,14 +204,14 @@ def _plan_zone(
     for name, old, new in fixed:
         if old != new:
             reason = f"{name} of a zone cannot be altered; say {old}, or use another zone"
-            conflicts.append(Conflict("zone", after.name, Difference(name, old, new), reason))
+            conflicts.append(Conflict("zone", after.name, ZoneDifference(name, old, new), reason))
     differences, clauses = [], []
     for option, old_value, new_value in _alterable(before, after, quorum_of):
-        differences.append(Difference(option.value, _text(option, old_value), _text(option, new_value)))
+        differences.append(ZoneDifference(option.value, _text(option, old_value), _text(option, new_value)))
         clauses.append(OptionClause(option, new_value))
     if clauses:
         sql = render(AlterZone(Name(after.name), tuple(clauses)))
-        changes.append(PlannedChange(Action.CHANGE, "zone", after.name, sql, tuple(differences)))
+        changes.append(PlannedChange(DesiredAction.CHANGE, "zone", after.name, sql, tuple(differences)))
 
 
 def _alterable(
@@ -261,7 +261,7 @@ def _plan_table(
     zone = desired.zone_of(after).name
     before = live.table(after.name)
     if before is None:
-        changes.append(PlannedChange(Action.CREATE, "table", after.name, render_table(after, zone)))
+        changes.append(PlannedChange(DesiredAction.CREATE, "table", after.name, render_table(after, zone)))
         return
     old_columns = {column.name: column for column in before.columns}
     new_columns = {column.name: column for column in after.columns}
@@ -277,17 +277,17 @@ def _plan_table(
     for name, old_text, new_text in sorted(fixed):
         if old_text != new_text:
             reason = f"{name} of a table cannot be altered; drop the table, or say {old_text}"
-            conflicts.append(Conflict("table", after.name, Difference(name, old_text, new_text), reason))
+            conflicts.append(Conflict("table", after.name, ZoneDifference(name, old_text, new_text), reason))
     dropped = [column for column in before.columns if column.name not in new_columns]
     added = [column for column in after.columns if column.name not in old_columns]
     if added:
         sql = render_added_columns(after.name, added)
-        told = tuple(Difference(f"COLUMN {column.name}", "", _described(column)) for column in added)
-        changes.append(PlannedChange(Action.CHANGE, "table", after.name, sql, told))
+        told = tuple(ZoneDifference(f"COLUMN {column.name}", "", _described(column)) for column in added)
+        changes.append(PlannedChange(DesiredAction.CHANGE, "table", after.name, sql, told))
     if dropped:
         sql = render(DropColumns(Name(after.name), tuple(Name(column.name) for column in dropped)))
-        told = tuple(Difference(f"COLUMN {column.name}", _described(column), "") for column in dropped)
-        changes.append(PlannedChange(Action.CHANGE, "table", after.name, sql, told))
+        told = tuple(ZoneDifference(f"COLUMN {column.name}", _described(column), "") for column in dropped)
+        changes.append(PlannedChange(DesiredAction.CHANGE, "table", after.name, sql, told))
 
 
 def _described(column: Column) -> str:

@@ -54,8 +54,8 @@ from parser.queries import (
     DescribeZone,
     ExplainDdl,
     ExplainPartition,
-    Piece,
     Query,
+    QueryPiece,
     Show,
     Statement,
 )
@@ -223,7 +223,7 @@ class SqlEngine:
             return await to_the_end(asyncio.ensure_future(self._run_pieces(pieces)))
         return await self._run_pieces(pieces)
 
-    async def _run_pieces(self, pieces: Sequence[Piece]) -> Sequence[StatementResult | QueryResult]:
+    async def _run_pieces(self, pieces: Sequence[QueryPiece]) -> Sequence[StatementResult | QueryResult]:
         results: list[StatementResult | QueryResult] = []
         for piece in pieces:
             try:
@@ -233,7 +233,7 @@ class SqlEngine:
                 raise ScriptError(error, results) from error
         return results
 
-    async def _check(self, pieces: Sequence[Piece]) -> None:
+    async def _check(self, pieces: Sequence[QueryPiece]) -> None:
         for piece in pieces:
             try:
                 if isinstance(piece.statement, Query):
@@ -242,7 +242,7 @@ class SqlEngine:
                 error.statement = piece.n
                 raise
 
-    async def _run_piece(self, piece: Piece) -> StatementResult | QueryResult:
+    async def _run_piece(self, piece: QueryPiece) -> StatementResult | QueryResult:
         if isinstance(piece.statement, Ddl):
             (done,) = await self._run_ddl((piece.statement.command,))
             return replace(done, n=piece.n)

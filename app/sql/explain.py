@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from app.sql.forecast import NOWHERE, Forecast, Placement, changed_zone
-from app.sql.results import ColumnType, ResultSet
+from app.sql.results import ResultSet, ResultType
 from app.sql.show import replicas_text, result
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.snapshot import Change
@@ -28,13 +28,13 @@ LEARNER, VOTER = "LEARNER", "VOTER"
 ROLE_NOTE = "replicas that change their role; each is a new copy on its node"
 
 COLUMNS = {
-    "SECTION": ColumnType.VARCHAR,
-    "NAME": ColumnType.VARCHAR,
-    "BEFORE": ColumnType.VARCHAR,
-    "AFTER": ColumnType.VARCHAR,
-    "REPLICAS": ColumnType.BIGINT,
-    "BYTES": ColumnType.BIGINT,
-    "NOTE": ColumnType.VARCHAR,
+    "SECTION": ResultType.VARCHAR,
+    "NAME": ResultType.VARCHAR,
+    "BEFORE": ResultType.VARCHAR,
+    "AFTER": ResultType.VARCHAR,
+    "REPLICAS": ResultType.BIGINT,
+    "BYTES": ResultType.BIGINT,
+    "NOTE": ResultType.VARCHAR,
 }
 
 Row = tuple[Any, ...]

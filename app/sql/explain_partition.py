@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from app.sql.results import ColumnType, ResultSet
+from app.sql.results import ResultSet, ResultType
 from app.sql.show import find_zone, result
 from app.sql.view_snapshot import SystemSnapshot, ZoneSizes
 from catalog.core.errors import ErrorKind, RefusedError
@@ -19,14 +19,14 @@ from rebalance.core.partition_state import local_state
 from rebalance.kernels.rendezvous import place
 
 COLUMNS = {
-    "NODE_NAME": ColumnType.VARCHAR,
-    "VERDICT": ColumnType.VARCHAR,
-    "RANK": ColumnType.INTEGER,
-    "HOLDS": ColumnType.VARCHAR,
-    "IS_DATA_NODE": ColumnType.BOOLEAN,
-    "IS_ALIVE": ColumnType.BOOLEAN,
-    "STATE": ColumnType.VARCHAR,
-    "REASON": ColumnType.VARCHAR,
+    "NODE_NAME": ResultType.VARCHAR,
+    "VERDICT": ResultType.VARCHAR,
+    "RANK": ResultType.INTEGER,
+    "HOLDS": ResultType.VARCHAR,
+    "IS_DATA_NODE": ResultType.BOOLEAN,
+    "IS_ALIVE": ResultType.BOOLEAN,
+    "STATE": ResultType.VARCHAR,
+    "REASON": ResultType.VARCHAR,
 }
 
 

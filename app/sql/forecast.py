@@ -51,7 +51,7 @@ NOWHERE = Placement((), np.zeros((0, 0), dtype=np.int32), 0)
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneState:
+class ForecastZone:
     """What the controllers have made of a zone: its data nodes, and its newest target with its pointer."""
 
     data_nodes: DataNodes | None = None
@@ -59,7 +59,7 @@ class ZoneState:
     placement: Placement = NOWHERE
 
 
-NOTHING_YET = ZoneState()
+NOTHING_YET = ForecastZone()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class Outlook:
     made of their zones."""
 
     snapshot: SystemSnapshot
-    made: Mapping[ZoneId, ZoneState] = field(default_factory=dict)
+    made: Mapping[ZoneId, ForecastZone] = field(default_factory=dict)
 
-    def of(self, zone: Zone) -> ZoneState:
+    def of(self, zone: Zone) -> ForecastZone:
         known = self.made.get(zone.zone_id)
         return known if known is not None else stored_state(zone, self.snapshot)
 
@@ -111,8 +111,8 @@ class Forecast:
     """What becomes of a zone. ``note``: why it is not placed as the change asks for; empty: it is."""
 
     zone: Zone
-    before: ZoneState
-    after: ZoneState
+    before: ForecastZone
+    after: ForecastZone
     note: str = ""
 
     @property
@@ -168,7 +168,7 @@ def forecast(
 
 
 def _event(
-    before: Outlook, zone: Zone, state: ZoneState, supposed: DataNodes | None, presence: Topology
+    before: Outlook, zone: Zone, state: ForecastZone, supposed: DataNodes | None, presence: Topology
 ) -> Event:
     """As the zone's controller would read it once the change was published."""
     snapshot = before.snapshot
@@ -203,7 +203,7 @@ def _placed(before: Outlook, batch: Sequence[tuple[Event, Forecast]]) -> list[Fo
     ]
 
 
-def _request(event: Event, state: ZoneState, others: Sequence[TargetPointer]) -> PlacementRequest:
+def _request(event: Event, state: ForecastZone, others: Sequence[TargetPointer]) -> PlacementRequest:
     request = event.request()
     if not event.is_stateful:
         return request
@@ -213,23 +213,23 @@ def _request(event: Event, state: ZoneState, others: Sequence[TargetPointer]) ->
     return replace(request, previous=previous, elsewhere=elsewhere)
 
 
-def _state(event: Event, result: PlacementResult) -> ZoneState:
+def _state(event: Event, result: PlacementResult) -> ForecastZone:
     pointer = pointer_of(result, event.intent, event.data_nodes, event.revision)
     placement = Placement(result.nodes, result.matrix, result.consensus)
-    return ZoneState(event.data_nodes, pointer, placement)
+    return ForecastZone(event.data_nodes, pointer, placement)
 
 
-def stored_state(zone: Zone, snapshot: SystemSnapshot) -> ZoneState:
+def stored_state(zone: Zone, snapshot: SystemSnapshot) -> ForecastZone:
     """From the zone's data nodes and its newest stored target, each as far as there is one. Raises
     RecordNotReadableError."""
     keys, keyspace = snapshot.keys, snapshot.keyspace
     data_nodes = snapshot.data_nodes(zone.zone_id)
     pointer = readable(keys.get(keyspace.target_pointer(zone.zone_id)), TargetPointer.decode)
     if pointer is None:
-        return ZoneState(data_nodes)
+        return ForecastZone(data_nodes)
     below = keys.below(keyspace.target(zone.zone_id, pointer.event_revision))
     try:
         matrix = matrix_of(StoredTarget(pointer, tuple(item.value for item in below)))
     except TargetIncompleteError:
-        return ZoneState(data_nodes)
-    return ZoneState(data_nodes, pointer, Placement(pointer.nodes, matrix, pointer.consensus))
+        return ForecastZone(data_nodes)
+    return ForecastZone(data_nodes, pointer, Placement(pointer.nodes, matrix, pointer.consensus))

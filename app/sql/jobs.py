@@ -29,8 +29,8 @@ from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.statement_log import (
     CommittedStatement,
     Json,
+    LoggedOutcome,
     NewStatement,
-    StatementOutcome,
     StatementProgress,
     StatementRow,
     StatementState,
@@ -83,7 +83,7 @@ class RunningJob:
     """The catalog versions that the work has made so far."""
 
 
-Work = Callable[[RunningJob], Awaitable[StatementOutcome]]
+Work = Callable[[RunningJob], Awaitable[LoggedOutcome]]
 """Does what the statement says; watches ``cancel`` itself. Raises StatementError."""
 
 
@@ -238,19 +238,19 @@ class StatementJobs:
             del self._jobs[job.statement_id], self._tasks[job.statement_id]
 
     @staticmethod
-    async def _outcome(job: RunningJob, work: Work) -> StatementOutcome:
+    async def _outcome(job: RunningJob, work: Work) -> LoggedOutcome:
         try:
             with numbered(job.statement_id):
                 return await work(job)
         except StatementError as error:
             canceled = error.kind is ErrorKind.STATEMENT_CANCELED
             state = StatementState.CANCELED if canceled else StatementState.FAILED
-            return StatementOutcome(state, error=problem(error))
+            return LoggedOutcome(state, error=problem(error))
         except Exception as error:
             log.exception("statement failed", id=job.statement_id, exc_info=error)
-            return StatementOutcome(StatementState.FAILED, error=problem(error))
+            return LoggedOutcome(StatementState.FAILED, error=problem(error))
 
-    async def _finish(self, statement_id: str, outcome: StatementOutcome) -> None:
+    async def _finish(self, statement_id: str, outcome: LoggedOutcome) -> None:
         """Repeated while the database is away; given up, the statement is left to whoever asks for it."""
         retry = FINISH_RETRY
         for _ in range(FINISH_ATTEMPTS_MAX):

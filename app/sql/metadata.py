@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.sql.results import Column, ColumnType
+from app.sql.results import ResultColumn, ResultType
 
 CATALOG = "zonekeeper"
 SYSTEM_SCHEMA = "system"
 INFORMATION_SCHEMA = "information_schema"
 
 Rows = Sequence[tuple[Any, ...]]
-Relation = tuple[tuple[Column, ...], Rows]
+Relation = tuple[tuple[ResultColumn, ...], Rows]
 
 # java.sql.Types, which the JDBC driver expects in its metadata relations, and the size of a column.
 _JDBC_TYPES: dict[str, tuple[int, int | None]] = {
@@ -51,7 +51,7 @@ class SystemTable:
     """A table that can be queried; ``is_view`` tells clients that nobody can write to it."""
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[ResultColumn, ...]
     schema: str = SYSTEM_SCHEMA
     comment: str | None = None
     is_view: bool = False
@@ -140,15 +140,15 @@ def _jdbc_types() -> Iterable[tuple[Any, ...]]:
         )
 
 
-def _text(*names: str) -> tuple[Column, ...]:
-    return tuple(Column(name, ColumnType.VARCHAR) for name in names)
+def _text(*names: str) -> tuple[ResultColumn, ...]:
+    return tuple(ResultColumn(name, ResultType.VARCHAR) for name in names)
 
 
-def _mixed(text: str) -> tuple[Column, ...]:
+def _mixed(text: str) -> tuple[ResultColumn, ...]:
     """Columns from ``name`` (varchar), ``name:b`` (bigint) and ``name:?`` (boolean)."""
-    kinds = {"": ColumnType.VARCHAR, "b": ColumnType.BIGINT, "?": ColumnType.BOOLEAN}
+    kinds = {"": ResultType.VARCHAR, "b": ResultType.BIGINT, "?": ResultType.BOOLEAN}
     parts = [word.partition(":") for word in text.split()]
-    return tuple(Column(name, kinds[kind]) for name, _, kind in parts)
+    return tuple(ResultColumn(name, kinds[kind]) for name, _, kind in parts)
 
 
 _SCHEMATA = _text("catalog_name", "schema_name")

@@ -27,7 +27,7 @@ class LineLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class QueryClient:
     address: str = ""
     user: str = ""
 
@@ -37,7 +37,7 @@ class Ticket:
     """A query in line, or running. ``is_cheap``: it reads no table, or a short one, and may use any place."""
 
     number: int
-    client: Client
+    client: QueryClient
     is_cheap: bool
 
 
@@ -48,7 +48,7 @@ class QueryEntry:
 
     statement_id: str
     position: int
-    client: Client
+    client: QueryClient
     is_cheap: bool
     waited_ms: int
     ran_ms: int
@@ -63,10 +63,10 @@ class QueryLine:
         self._numbers = 0
         self._served = 0
         # Whoever has no query here is forgotten: the dictionary is no longer than the line.
-        self._served_at: dict[Client | str, int] = {}
+        self._served_at: dict[QueryClient | str, int] = {}
         self._order: tuple[Ticket, ...] | None = None
 
-    def arrive(self, client: Client, *, is_cheap: bool) -> Ticket:
+    def arrive(self, client: QueryClient, *, is_cheap: bool) -> Ticket:
         """Puts a query at the end. Raises RefusedError: TOO_MANY_STATEMENTS, CLIENT_STATEMENT_LIMIT."""
         limits = self._limits
         waiting = self._waiting.values()

@@ -11,35 +11,35 @@ from catalog.core.zone import ZoneId
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnType:
+class ResultType:
     """``value`` is the type as SQL clients write it: ``bigint``, ``decimal(38,0)``, ``array(date)``. Below are
     the types of our own views; those of a query's columns are any. A view's timestamps are milliseconds, in
     UTC."""
 
     value: str
 
-    BIGINT: ClassVar[ColumnType]
-    INTEGER: ClassVar[ColumnType]
-    DOUBLE: ClassVar[ColumnType]
-    BOOLEAN: ClassVar[ColumnType]
-    VARCHAR: ClassVar[ColumnType]
-    TIMESTAMP: ClassVar[ColumnType]
-    JSON: ClassVar[ColumnType]
+    BIGINT: ClassVar[ResultType]
+    INTEGER: ClassVar[ResultType]
+    DOUBLE: ClassVar[ResultType]
+    BOOLEAN: ClassVar[ResultType]
+    VARCHAR: ClassVar[ResultType]
+    TIMESTAMP: ClassVar[ResultType]
+    JSON: ClassVar[ResultType]
 
 
-ColumnType.BIGINT = ColumnType("bigint")
-ColumnType.INTEGER = ColumnType("integer")
-ColumnType.DOUBLE = ColumnType("double")
-ColumnType.BOOLEAN = ColumnType("boolean")
-ColumnType.VARCHAR = ColumnType("varchar")
-ColumnType.TIMESTAMP = ColumnType("timestamp(3)")
-ColumnType.JSON = ColumnType("json")
+ResultType.BIGINT = ResultType("bigint")
+ResultType.INTEGER = ResultType("integer")
+ResultType.DOUBLE = ResultType("double")
+ResultType.BOOLEAN = ResultType("boolean")
+ResultType.VARCHAR = ResultType("varchar")
+ResultType.TIMESTAMP = ResultType("timestamp(3)")
+ResultType.JSON = ResultType("json")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ResultColumn:
     name: str
-    type: ColumnType
+    type: ResultType
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ResultSet:
     """``rows`` hold JSON-ready values in column order. For DDL: no columns, ``update_type`` (CREATE ZONE, ...),
     ``applied``, ``effect``, the zone and the catalog version after it."""
 
-    columns: tuple[Column, ...] = ()
+    columns: tuple[ResultColumn, ...] = ()
     rows: Sequence[tuple[Any, ...]] = ()
     update_type: str | None = None
     applied: bool | None = None

@@ -22,8 +22,8 @@ from typing import Any
 import structlog
 
 from app.actor import current_actor
-from app.sql.query_line import Client, LineLimits, QueryEntry, QueryLine, Ticket
-from app.sql.results import Column, ColumnType, ResultSet
+from app.sql.query_line import LineLimits, QueryClient, QueryEntry, QueryLine, Ticket
+from app.sql.results import ResultColumn, ResultSet, ResultType
 from app.sql.sandbox import UTC, read_frame, write_frame
 from app.sql.statement_ids import current_statement_id
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
@@ -140,7 +140,7 @@ class SandboxPool:
     @asynccontextmanager
     async def _turn(self, query: PreparedQuery, is_cheap: bool) -> AsyncIterator[_Turn]:
         actor = current_actor()
-        ticket = self._line.arrive(Client(actor.address, actor.name), is_cheap=is_cheap)
+        ticket = self._line.arrive(QueryClient(actor.address, actor.name), is_cheap=is_cheap)
         shown = " ".join(query.text.split())[:SHOWN_CHARS_MAX]
         turn = _Turn(ticket, current_statement_id(), shown, time.monotonic())
         self._turns[ticket.number] = turn
@@ -200,7 +200,7 @@ class SandboxPool:
             self._idle.append(sandbox)
         if "error" in answer:
             raise _refusal(answer, query)
-        columns = tuple(Column(name, ColumnType(kind)) for name, kind in answer["columns"])
+        columns = tuple(ResultColumn(name, ResultType(kind)) for name, kind in answer["columns"])
         return ResultSet(columns=columns, rows=rows)
 
     async def _asked(

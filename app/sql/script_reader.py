@@ -13,7 +13,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from catalog.core.messages import Command
 from parser.limits import DEFAULT_LIMITS, ScriptLimits, StopFlag
-from parser.queries import Piece, cut_script, parse_statement
+from parser.queries import QueryPiece, cut_script, parse_statement
 from parser.script import check_size
 from parser.to_command import parse_ddl
 
@@ -36,11 +36,11 @@ class ScriptReader:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="parser")
         self._long = asyncio.Lock()
 
-    async def script(self, sql: str) -> tuple[Piece, ...]:
+    async def script(self, sql: str) -> tuple[QueryPiece, ...]:
         """The statements of a script of any kind. Raises ParseError."""
         return await self._read(sql, partial(cut_script, sql, self.limits))
 
-    async def statement(self, sql: str) -> Piece:
+    async def statement(self, sql: str) -> QueryPiece:
         """The one statement of a text. Raises ParseError."""
         return await self._read(sql, partial(parse_statement, sql, self.limits))
 

@@ -9,7 +9,7 @@ from typing import Any
 from app.errors import problem
 from app.sql.jobs import RunningJob, Work, canceled
 from app.sql.statements import ScriptError, ShownResult
-from catalog.core.statement_log import Json, StatementOutcome, StatementState
+from catalog.core.statement_log import Json, LoggedOutcome, StatementState
 from catalog.store.statement_log import pack
 
 ROWS_IN_PAGE = 1000
@@ -21,7 +21,7 @@ def script_work(sql: str, run_script: RunScript) -> Work:
     """When it is canceled, it ends while it is being read, and when it only asks; changes that have begun are
     never cut short."""
 
-    async def work(job: RunningJob) -> StatementOutcome:
+    async def work(job: RunningJob) -> LoggedOutcome:
         running = asyncio.ensure_future(run_script(sql))
         unwanted = asyncio.create_task(job.cancel.wait())
         try:
@@ -34,12 +34,12 @@ def script_work(sql: str, run_script: RunScript) -> Work:
             results = running.result()
         except ScriptError as failed:
             heads, pages = _kept([each.to_json() for each in failed.results])
-            return StatementOutcome(StatementState.FAILED, heads, pages, error=problem(failed))
+            return LoggedOutcome(StatementState.FAILED, heads, pages, error=problem(failed))
         finally:
             unwanted.cancel()
             running.cancel()
         heads, pages = _kept([each.to_json() for each in results])
-        return StatementOutcome(StatementState.SUCCEEDED, heads, pages)
+        return LoggedOutcome(StatementState.SUCCEEDED, heads, pages)
 
     return work
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from app.sql.results import Column, ColumnType, ResultSet
+from app.sql.results import ResultColumn, ResultSet, ResultType
 from app.sql.system_views import CATALOG, SCHEMA, ViewRegistry
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
@@ -15,7 +15,7 @@ from catalog.core.table import Column as TableColumn
 from catalog.core.table import Table
 from catalog.core.zone import EVERY_NODE, TIMER_OFF, Zone
 from catalog.core.zone_options import strategy_text
-from parser.queries import Name, Show, ShowKind
+from parser.queries import QueryName, Show, ShowKind
 from parser.render import render_zone
 from rebalance.core.assignments import Assignments
 from rebalance.core.move_status import partition_status
@@ -26,7 +26,7 @@ Row = tuple[Any, ...]
 TABLES_SCHEMA = "PUBLIC"
 """Where the tables of the catalog stand, as SHOW TABLES tells them."""
 
-INTEGER, VARCHAR, BOOLEAN = ColumnType.INTEGER, ColumnType.VARCHAR, ColumnType.BOOLEAN
+INTEGER, VARCHAR, BOOLEAN = ResultType.INTEGER, ResultType.VARCHAR, ResultType.BOOLEAN
 
 
 def show(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
@@ -51,11 +51,11 @@ def show(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -> R
     return _like(statement, answers[statement.kind]())
 
 
-def result(columns: dict[str, ColumnType], rows: Iterable[Row]) -> ResultSet:
-    return ResultSet(columns=tuple(Column(name, kind) for name, kind in columns.items()), rows=list(rows))
+def result(columns: dict[str, ResultType], rows: Iterable[Row]) -> ResultSet:
+    return ResultSet(columns=tuple(ResultColumn(name, kind) for name, kind in columns.items()), rows=list(rows))
 
 
-def find_zone(snapshot: SystemSnapshot, name: Name) -> Zone:
+def find_zone(snapshot: SystemSnapshot, name: QueryName) -> Zone:
     """Raises RefusedError (ZONE_NOT_FOUND) with the name's place."""
     zone = snapshot.zone(name.last)
     if zone is None:
@@ -174,7 +174,7 @@ def assignments_text(assignments: Assignments | None) -> str | None:
     return ", ".join(assignments.peers) + learners
 
 
-def describe_zone(name: Name, snapshot: SystemSnapshot) -> ResultSet:
+def describe_zone(name: QueryName, snapshot: SystemSnapshot) -> ResultSet:
     """Everything that is known of a zone, declared and effective (IEP-011, IEP-015)."""
     zone = find_zone(snapshot, name)
     sizes = snapshot.sizes(zone)
@@ -212,7 +212,7 @@ def describe_zone(name: Name, snapshot: SystemSnapshot) -> ResultSet:
     return result(columns, ((name, str(value), note) for name, value, note in facts))
 
 
-def describe_table(name: Name, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
+def describe_table(name: QueryName, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
     """The columns of a system view, or of a table of the catalog. Raises RefusedError (VIEW_NOT_FOUND)."""
     columns = dict.fromkeys(("COLUMN", "TYPE", "EXTRA", "COMMENT"), VARCHAR)
     of_catalog = len(name.parts) == 1 or [part.upper() for part in name.parts[:-1]] == [TABLES_SCHEMA]

@@ -24,11 +24,11 @@ from app.sql.partition_views import (
     local_state_rows,
     partition_map_rows,
 )
-from app.sql.results import Column, ColumnType
+from app.sql.results import ResultColumn, ResultType
 from app.sql.view_snapshot import SystemSnapshot
 from app.views.view_bodies import drain_state
 from catalog.core.errors import ErrorKind, RefusedError
-from parser.queries import Name
+from parser.queries import QueryName
 
 CATALOG = "ZONEKEEPER"
 CLIENTS_CATALOG = "SYSTEM"
@@ -40,14 +40,14 @@ SQL_QUERIES = "SQL_QUERIES"
 
 Row = tuple[Any, ...]
 
-BIGINT, INTEGER, BOOLEAN = ColumnType.BIGINT, ColumnType.INTEGER, ColumnType.BOOLEAN
-VARCHAR, TIMESTAMP, JSON = ColumnType.VARCHAR, ColumnType.TIMESTAMP, ColumnType.JSON
+BIGINT, INTEGER, BOOLEAN = ResultType.BIGINT, ResultType.INTEGER, ResultType.BOOLEAN
+VARCHAR, TIMESTAMP, JSON = ResultType.VARCHAR, ResultType.TIMESTAMP, ResultType.JSON
 
 _ARROW = {
     BIGINT: pa.int64(),
     INTEGER: pa.int32(),
     BOOLEAN: pa.bool_(),
-    ColumnType.DOUBLE: pa.float64(),
+    ResultType.DOUBLE: pa.float64(),
     VARCHAR: pa.string(),
     JSON: pa.string(),
     TIMESTAMP: pa.timestamp("ms"),
@@ -59,7 +59,7 @@ class SystemView:
     """``rows`` is pure and may be slow: it runs in a worker thread. Timestamps are milliseconds in UTC."""
 
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[ResultColumn, ...]
     rows: Callable[[SystemSnapshot], Iterable[Row]]
     schema: str = SCHEMA
 
@@ -75,12 +75,12 @@ class SystemView:
 
 
 def view(
-    name: str, columns: Mapping[str, ColumnType], rows: Callable[[SystemSnapshot], Iterable[Row]]
+    name: str, columns: Mapping[str, ResultType], rows: Callable[[SystemSnapshot], Iterable[Row]]
 ) -> SystemView:
-    return SystemView(name, tuple(Column(each, kind) for each, kind in columns.items()), rows)
+    return SystemView(name, tuple(ResultColumn(each, kind) for each, kind in columns.items()), rows)
 
 
-def arrow_stream(columns: tuple[Column, ...], rows: Iterable[Row]) -> bytes:
+def arrow_stream(columns: tuple[ResultColumn, ...], rows: Iterable[Row]) -> bytes:
     """Rows as one Arrow IPC stream."""
     cells = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [pa.array(cell, _ARROW[column.type]) for column, cell in zip(columns, cells, strict=True)]
@@ -105,7 +105,7 @@ class ViewRegistry:
     def schemas(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(schema for schema, _ in self._views))
 
-    def find(self, name: Name, schema: str = SCHEMA) -> SystemView:
+    def find(self, name: QueryName, schema: str = SCHEMA) -> SystemView:
         """``view``, ``schema.view`` or ``catalog.schema.view``; ``schema`` is the session's.
 
         Raises RefusedError (VIEW_NOT_FOUND).
@@ -307,7 +307,7 @@ SYSTEM_VIEWS = (
             "ATTRIBUTES": JSON,
             "STORAGE_PROFILES": VARCHAR,
             "MEMBER_LIMIT": INTEGER,
-            "WEIGHT": ColumnType.DOUBLE,
+            "WEIGHT": ResultType.DOUBLE,
             "FAILURE_DOMAIN": VARCHAR,
             "MEMBERS": INTEGER,
             "PID": INTEGER,

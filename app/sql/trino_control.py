@@ -67,15 +67,15 @@ def parse_control(sql: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFla
     first = words[0].upper().rstrip(";") if words else ""
     second = words[1].upper().rstrip(";") if len(words) > 1 else ""
     if first in ("PREPARE", "EXECUTE", "DEALLOCATE", "USE"):
-        return _READERS[first](_Reader(sql, limits, stop))
+        return _READERS[first](_ControlReader(sql, limits, stop))
     if first in ("SET", "RESET") and second == "SESSION":
-        return _session(_Reader(sql, limits, stop), first)
+        return _session(_ControlReader(sql, limits, stop), first)
     if first == "START" and second == "TRANSACTION":
         return Control(ControlKind.START_TRANSACTION)
     if first in ("COMMIT", "ROLLBACK") and second in ("", "WORK"):
         return Control(ControlKind(first))
     if first == "DESCRIBE" and second in ("INPUT", "OUTPUT") and len(words) > 2:
-        return _describe(_Reader(sql, limits, stop), second)
+        return _describe(_ControlReader(sql, limits, stop), second)
     return None
 
 
@@ -169,7 +169,7 @@ def _expected(what: str, found: str) -> ParseError:
     return ParseError(ErrorKind.SYNTAX_ERROR, f"expected {what}, found {found[:60] or 'the end'}")
 
 
-class _Reader:
+class _ControlReader:
     """Takes a statement's tokens one after another."""
 
     def __init__(self, sql: str, limits: ScriptLimits, stop: StopFlag) -> None:
@@ -236,7 +236,7 @@ class _Reader:
         return tuple(self.sql[part[0].start : part[-1].end + 1] for part in parts)
 
 
-def _prepare(reader: _Reader) -> Control:
+def _prepare(reader: _ControlReader) -> Control:
     reader.take("PREPARE")
     name = reader.name()
     reader.take("FROM")
@@ -245,7 +245,7 @@ def _prepare(reader: _Reader) -> Control:
     return Control(ControlKind.PREPARE, name, reader.rest())
 
 
-def _execute(reader: _Reader) -> Control:
+def _execute(reader: _ControlReader) -> Control:
     reader.take("EXECUTE")
     immediate = reader.skip("IMMEDIATE")
     text = reader.string() if immediate else ""
@@ -258,14 +258,14 @@ def _execute(reader: _Reader) -> Control:
     return Control(ControlKind.EXECUTE, name, text, parameters=parameters)
 
 
-def _deallocate(reader: _Reader) -> Control:
+def _deallocate(reader: _ControlReader) -> Control:
     reader.take("DEALLOCATE", "PREPARE")
     control = Control(ControlKind.DEALLOCATE, reader.name())
     reader.finish()
     return control
 
 
-def _use(reader: _Reader) -> Control:
+def _use(reader: _ControlReader) -> Control:
     reader.take("USE")
     name, catalog = reader.name(), ""
     if reader.skip("."):
@@ -274,14 +274,14 @@ def _use(reader: _Reader) -> Control:
     return Control(ControlKind.USE, name, catalog=catalog)
 
 
-def _describe(reader: _Reader, what: str) -> Control:
+def _describe(reader: _ControlReader, what: str) -> Control:
     reader.take("DESCRIBE", what)
     control = Control(ControlKind(f"DESCRIBE {what}"), reader.name())
     reader.finish()
     return control
 
 
-def _session(reader: _Reader, first: str) -> Control:
+def _session(reader: _ControlReader, first: str) -> Control:
     reader.take(first, "SESSION")
     name = reader.name()
     if reader.skip("."):

@@ -19,7 +19,7 @@ from app.sql.results import StatementEngine
 from app.sql.script_reader import ScriptReader
 from app.sql.trino_control import Control, ControlKind, bind, literal, parse_control, plain
 from app.sql.trino_describe import PreparedDescriber
-from app.sql.trino_pages import Addresses, page_body, page_count
+from app.sql.trino_pages import PageAddresses, page_body, page_count
 from app.sql.trino_session import TrinoSession, check_property
 from app.sql.trino_work import Progress, is_ddl, statement_work
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
@@ -77,7 +77,7 @@ class TrinoFront:
         self._require_ready = require_ready
 
     async def post(
-        self, sql: str, session: TrinoSession, key: str | None, origin: str, addresses: Addresses
+        self, sql: str, session: TrinoSession, key: str | None, origin: str, addresses: PageAddresses
     ) -> Page:
         """The first page. Refusals are pages too; nothing is raised but what is broken inside."""
         try:
@@ -97,7 +97,7 @@ class TrinoFront:
         except StatementError as error:
             return Page(_refused(error, addresses))
 
-    def _understood(self, stop: StopFlag, sql: str, session: TrinoSession, addresses: Addresses) -> _Asked:
+    def _understood(self, stop: StopFlag, sql: str, session: TrinoSession, addresses: PageAddresses) -> _Asked:
         """Runs in a reader's thread. Raises StatementError."""
         control = parse_control(sql, self._reader.limits, stop)
         if control is None:
@@ -112,7 +112,7 @@ class TrinoFront:
             return _Asked(f"{sql} /* {prepared} */", describer)
         return _Asked(sql, page=_controlled(control, session, addresses))
 
-    async def get(self, statement_id: str, token: int, addresses: Addresses) -> Page:
+    async def get(self, statement_id: str, token: int, addresses: PageAddresses) -> Page:
         """The page of a token. Raises RefusedError: STATEMENT_NOT_FOUND, STATEMENT_RESULT_GONE."""
         row = await self._row(statement_id)
         if token < 1 or token > row.token + 1:
@@ -150,7 +150,7 @@ class TrinoFront:
         session: TrinoSession,
         key: str | None,
         origin: str,
-        addresses: Addresses,
+        addresses: PageAddresses,
         engine: StatementEngine | None = None,
     ) -> Page:
         digest = hashlib.sha256(sql.encode()).hexdigest()
@@ -171,7 +171,7 @@ class TrinoFront:
         queued = self._jobs.position(row.statement_id)
         return Page(page_body(row, addresses, progress, None if ended else 1, queued=queued))
 
-    async def _again(self, row: StatementRow, token: int, addresses: Addresses) -> Page:
+    async def _again(self, row: StatementRow, token: int, addresses: PageAddresses) -> Page:
         """The page of the newest token: the same each time."""
         answer = row.token_answer or {"page": 0}
         page = answer["page"]
@@ -218,7 +218,7 @@ def _prepared(name: str, session: TrinoSession) -> str:
     return session.prepared[name]
 
 
-def _controlled(control: Control, session: TrinoSession, addresses: Addresses) -> Page:
+def _controlled(control: Control, session: TrinoSession, addresses: PageAddresses) -> Page:
     """Everything about the session happens in the client: the answer's headers tell it what."""
     kind, headers = control.kind, {}
     if kind is ControlKind.PREPARE:
@@ -247,7 +247,7 @@ def _controlled(control: Control, session: TrinoSession, addresses: Addresses) -
     return Page(page_body(row, addresses, None, None), headers)
 
 
-def _refused(error: StatementError, addresses: Addresses) -> dict[str, Any]:
+def _refused(error: StatementError, addresses: PageAddresses) -> dict[str, Any]:
     row = replace(_unlogged(StatementState.FAILED, {}), error=problem(error))
     return page_body(row, addresses, None, None)
 

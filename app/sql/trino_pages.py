@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from app.sql.results import Column, ColumnType
+from app.sql.results import ResultColumn, ResultType
 from app.sql.type_signature import type_signature
 from catalog.core.errors import ErrorKind
 from catalog.core.statement_log import StatementProgress, StatementRow, StatementState
@@ -23,7 +23,7 @@ ROWS_IN_PAGE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Addresses:
+class PageAddresses:
     """Where clients find this server: ``http://host:port``."""
 
     base: str
@@ -37,7 +37,7 @@ class Addresses:
 
 def page_body(
     row: StatementRow,
-    addresses: Addresses,
+    addresses: PageAddresses,
     progress: StatementProgress | None,
     next_token: int | None,
     rows: list[list[Any]] | None = None,
@@ -69,13 +69,13 @@ def page_count(row: StatementRow) -> int:
     return -(-int(row.heads[0].get("row_count", 0)) // ROWS_IN_PAGE)
 
 
-def wire_value(value: Any, column: Column) -> Any:
+def wire_value(value: Any, column: ResultColumn) -> Any:
     """A JSON-ready value as the protocol writes its type: JSON and timestamps are strings."""
     if value is None:
         return None
-    if column.type == ColumnType.JSON and not isinstance(value, str):
+    if column.type == ResultType.JSON and not isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
-    if column.type == ColumnType.TIMESTAMP and isinstance(value, int):
+    if column.type == ResultType.TIMESTAMP and isinstance(value, int):
         moment = datetime.fromtimestamp(value // 1000, UTC)
         return f"{moment:%Y-%m-%d %H:%M:%S}.{value % 1000:03d}"
     return value

@@ -13,7 +13,7 @@ from app.sql.results import ResultSet, StatementEngine
 from app.sql.trino_pages import ROWS_IN_PAGE, wire_value
 from app.sql.trino_session import TrinoSession
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.statement_log import StatementOutcome, StatementProgress, StatementState
+from catalog.core.statement_log import LoggedOutcome, StatementProgress, StatementState
 from catalog.core.zone import ZoneId
 from catalog.store.statement_log import pack
 from parser.script import first_words
@@ -38,7 +38,7 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
     """
     ddl = is_ddl(sql)
 
-    async def work(job: RunningJob) -> StatementOutcome:
+    async def work(job: RunningJob) -> LoggedOutcome:
         timeout_s = session.timeout_s
         deadline = time.monotonic() + timeout_s if timeout_s is not None else None
         result = await _execute(job, engine, sql, session, None if ddl else deadline)
@@ -48,7 +48,7 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
                 "columns": [[column.name, column.type.value] for column in result.columns],
                 "row_count": len(result.rows),
             }
-            return StatementOutcome(StatementState.SUCCEEDED, (head,), _pages(result), warnings=warnings)
+            return LoggedOutcome(StatementState.SUCCEEDED, (head,), _pages(result), warnings=warnings)
         head = done_head(sql, result.catalog_version, result.update_type)
         if session.wait and result.applied and result.zone_id is not None:
             # A change that asked for what was there made no version: its zone need not reach the newest.
@@ -59,7 +59,7 @@ def statement_work(sql: str, session: TrinoSession, engine: StatementEngine, pro
             await job.report((head,), warnings)
             await _converged(job, told, result.zone_id, version, deadline)
         page = NOT_APPLIED_PAGE if result.applied is False else DONE_PAGE
-        return StatementOutcome(
+        return LoggedOutcome(
             StatementState.SUCCEEDED, (head,), (page,), warnings=warnings, progress=job.progress
         )
 

@@ -14,10 +14,10 @@ _NESTED = frozenset({"array", "map", "row"})
 
 def type_signature(name: str) -> Json:
     """``name`` is a type of ours: ``decimal(38,0)``, ``row("a b" date, map(varchar, timestamp(6)))``."""
-    return _Reader(_TOKEN.findall(name)).read()
+    return _SignatureReader(_TOKEN.findall(name)).read()
 
 
-class _Reader:
+class _SignatureReader:
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens
         self._next = 0

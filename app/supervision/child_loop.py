@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from app.supervision.child_plan import ChildSpec
-from app.supervision.hang_watch import Action, HangWatch, Sight, Step
+from app.supervision.hang_watch import HangAction, HangStep, HangWatch, Sight
 from rebalance.core.backoff import Backoff
 from rebalance.hosting.child import spawn
 from rebalance.hosting.heartbeat import DUMP_SIGNAL, Pulse
@@ -214,11 +214,11 @@ class Supervisor:
         if action is not None:
             self._act(action, watched.get(action.child))
 
-    def _act(self, action: Action, child: Child | None) -> None:
-        if child is not None and action.step is Step.DUMP:
+    def _act(self, action: HangAction, child: Child | None) -> None:
+        if child is not None and action.step is HangStep.DUMP:
             self._say(f"{action.reason}: restarting it; its stack goes to {child.spec.log}")
             child.dump()
-        elif child is not None and action.step is Step.KILL:
+        elif child is not None and action.step is HangStep.KILL:
             child.kill()
         else:
             self._say(action.reason)

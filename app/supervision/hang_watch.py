@@ -21,7 +21,7 @@ LATE_PART = 0.25
 """Of a child's limit: a supervisor that missed this much of it has not observed the child."""
 
 
-class Step(Enum):
+class HangStep(Enum):
     DUMP = "dump"
     """Ask for a stack dump; the child may be stopped, and has to go on for that."""
     KILL = "kill"
@@ -32,10 +32,10 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class HangAction:
     """``child`` empty: of all children."""
 
-    step: Step
+    step: HangStep
     child: str
     reason: str
 
@@ -50,7 +50,7 @@ class Sight:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedChild:
     """``since``: its start, its newest beat, or the end of the supervisor's own absence. ``restarts``: when
     this watch began each of them. ``awaited``: restarted, and not heard of since then."""
 
@@ -81,9 +81,9 @@ class HangWatch:
     """``turn_at``: the supervisor's turn before; None: there was none."""
 
     turn_at: float | None = None
-    children: Mapping[str, Watched] = field(default_factory=dict)
+    children: Mapping[str, WatchedChild] = field(default_factory=dict)
 
-    def turn(self, now: float, sights: Mapping[str, Sight]) -> tuple[HangWatch, Action | None]:
+    def turn(self, now: float, sights: Mapping[str, Sight]) -> tuple[HangWatch, HangAction | None]:
         """The watch after a turn at ``now`` (monotonic seconds), and what is to be done, at most one thing.
 
         Invariants: of all children at most one is between its dump and its first beat; a child is killed only
@@ -97,15 +97,15 @@ class HangWatch:
         watch = HangWatch(now, children)
         if any(absent_s > LATE_PART * sight.limit_s for sight in sights.values()):
             reason = f"the supervisor stood still for {absent_s:.0f} s: no child is judged by that time"
-            return watch, Action(Step.EXCUSE, "", reason)
+            return watch, HangAction(HangStep.EXCUSE, "", reason)
         return watch._killed(now) or watch._next(now, sights)
 
-    def _observed(self, before: Watched | None, sight: Sight, now: float, absent_s: float) -> Watched:
+    def _observed(self, before: WatchedChild | None, sight: Sight, now: float, absent_s: float) -> WatchedChild:
         if before is None:
-            return Watched(sight.pid, now, has_beaten=sight.beat)
+            return WatchedChild(sight.pid, now, has_beaten=sight.beat)
         if before.pid != sight.pid:
             # Whatever ended it, a new one begins anew; how often it was restarted is not forgotten.
-            after = Watched(sight.pid, now, sight.beat, restarts=before.recent(now))
+            after = WatchedChild(sight.pid, now, sight.beat, restarts=before.recent(now))
             return replace(after, awaited=before.awaited and not sight.beat)
         if absent_s > LATE_PART * sight.limit_s:
             return replace(before, since=now, dumped_at=None, awaited=before.awaited and not sight.beat)
@@ -113,15 +113,15 @@ class HangWatch:
             return replace(before, since=now, has_beaten=True, awaited=False, left=False)
         return before
 
-    def _killed(self, now: float) -> tuple[HangWatch, Action] | None:
+    def _killed(self, now: float) -> tuple[HangWatch, HangAction] | None:
         for name, child in self.children.items():
             if child.dumped_at is not None and child.pid and now - child.dumped_at >= DUMP_S:
                 # Until its death is seen it is asked once only: its pid changes then.
                 after = replace(child, dumped_at=None, since=now, has_beaten=False)
-                return self._with(name, after), Action(Step.KILL, name, "it was asked for its stack")
+                return self._with(name, after), HangAction(HangStep.KILL, name, "it was asked for its stack")
         return None
 
-    def _next(self, now: float, sights: Mapping[str, Sight]) -> tuple[HangWatch, Action | None]:
+    def _next(self, now: float, sights: Mapping[str, Sight]) -> tuple[HangWatch, HangAction | None]:
         """The child that is silent for longest, unless another one is being restarted."""
         if any(child.dumped_at is not None or child.is_awaited(now) for child in self.children.values()):
             return self, None
@@ -140,11 +140,11 @@ class HangWatch:
                 f"{name} has not answered for {silent_s:.0f} s; it is left alone, as {count} restarts "
                 f"within {WINDOW_S / 60:.0f} min did not help"
             )
-            return self._with(name, replace(child, left=True)), Action(Step.LEAVE, name, reason)
+            return self._with(name, replace(child, left=True)), HangAction(HangStep.LEAVE, name, reason)
         reason = f"{name} has not answered for {silent_s:.0f} s (limit {child.limit_s(sights[name]):g} s)"
         restarts = (*child.recent(now), now)
         after = replace(child, dumped_at=now, awaited=True, restarts=restarts)
-        return self._with(name, after), Action(Step.DUMP, name, reason)
+        return self._with(name, after), HangAction(HangStep.DUMP, name, reason)
 
-    def _with(self, name: str, child: Watched) -> HangWatch:
+    def _with(self, name: str, child: WatchedChild) -> HangWatch:
         return replace(self, children={**self.children, name: child})

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
-from rebalance.core.drain import Loss, losses
+from rebalance.core.drain import DrainLoss, losses
 
 SHOWN_MAX = 1_000
 
@@ -28,7 +28,7 @@ def can_stop(node: str, views: KeyspaceViews, zones: Mapping[ZoneId, str]) -> di
             if len(shown) < SHOWN_MAX:
                 where = {"zone": zone, "zone_id": partition.zone_id, "partition": partition.partition}
                 shown.append({**where, "loss": loss.value, "detail": detail})
-    hinders = any(counts[loss.value] for loss in Loss if loss.hinders)
+    hinders = any(counts[loss.value] for loss in DrainLoss if loss.hinders)
     return {
         "node": node,
         "can_stop": not hinders,

@@ -11,7 +11,7 @@ LATE_S = 30.0
 """What has waited this long is told: a placement on Spark takes seconds, its start up to twenty."""
 
 
-class Part(Enum):
+class InstallationPart(Enum):
     CATALOG = "catalog"
     METASTORE = "metastore"
     CONTROLLER = "controller"
@@ -22,15 +22,15 @@ class Part(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class DegradedCause:
     """``cause``: a word, and after a colon what is known of it."""
 
-    part: Part
+    part: InstallationPart
     cause: str
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedParts:
     """``catalog`` and ``metastore``: "ok" or what is wrong. ``tasks``: process, task and cause of each
     background task that is in trouble. ``unreadable``: causes of keys that cannot be read."""
 
@@ -70,30 +70,35 @@ class Observed:
         )
 
 
-def judge(observed: Observed) -> tuple[Cause, ...]:
+def judge(observed: ObservedParts) -> tuple[DegradedCause, ...]:
     """Empty: all is well. A part that cannot be seen because the metastore is silent is not named beside it."""
     return tuple(_causes(observed))
 
 
-def _causes(observed: Observed) -> Iterator[Cause]:
+def _causes(observed: ObservedParts) -> Iterator[DegradedCause]:
     if observed.catalog != "ok":
-        yield Cause(Part.CATALOG, f"CATALOG_UNAVAILABLE: {observed.catalog}")
+        yield DegradedCause(InstallationPart.CATALOG, f"CATALOG_UNAVAILABLE: {observed.catalog}")
     if observed.metastore != "ok":
-        yield Cause(Part.METASTORE, f"METASTORE_UNAVAILABLE: {observed.metastore}")
+        yield DegradedCause(InstallationPart.METASTORE, f"METASTORE_UNAVAILABLE: {observed.metastore}")
     else:
         if observed.controller is None:
-            yield Cause(Part.CONTROLLER, "NO_LEADER: no controller leads, so nothing is placed or moved")
+            yield DegradedCause(
+                InstallationPart.CONTROLLER, "NO_LEADER: no controller leads, so nothing is placed or moved"
+            )
         elif observed.spark == "down":
             message = f"SPARK_DOWN: {observed.spark_message}; placements are computed without it"
-            yield Cause(Part.SPARK, message)
+            yield DegradedCause(InstallationPart.SPARK, message)
         if not observed.nodes:
-            yield Cause(Part.NODES, "NO_NODE: no node is alive")
+            yield DegradedCause(InstallationPart.NODES, "NO_NODE: no node is alive")
         for unreadable in observed.unreadable:
-            yield Cause(Part.METASTORE, unreadable)
+            yield DegradedCause(InstallationPart.METASTORE, unreadable)
     if observed.outbox_s >= LATE_S:
-        yield Cause(Part.QUEUE, f"OUTBOX_LATE: a version has not been published for {observed.outbox_s:.0f} s")
+        yield DegradedCause(
+            InstallationPart.QUEUE,
+            f"OUTBOX_LATE: a version has not been published for {observed.outbox_s:.0f} s",
+        )
     if observed.zone_s >= LATE_S:
         waits = f"zone {observed.zone_id} has waited for its placement for {observed.zone_s:.0f} s"
-        yield Cause(Part.QUEUE, f"ZONE_LATE: {waits}")
+        yield DegradedCause(InstallationPart.QUEUE, f"ZONE_LATE: {waits}")
     for process, task, cause in observed.tasks:
-        yield Cause(Part.BACKGROUND, f"TASK_ENDED: {process}, {task}: {cause}")
+        yield DegradedCause(InstallationPart.BACKGROUND, f"TASK_ENDED: {process}, {task}: {cause}")

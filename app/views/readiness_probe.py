@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from app.views.keyspace_views import KeyspaceViews
-from app.views.readiness_judge import Observed, judge
+from app.views.readiness_judge import ObservedParts, judge
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import ZoneId
 from rebalance.controllers.outbox_relay import OutboxRelay
@@ -35,7 +35,7 @@ def controller_name() -> str:
     return f"{platform.node()}/{os.getpid()}"
 
 
-class Readiness:
+class ReadinessProbe:
     """``snapshot`` reads the catalog."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Readiness:
             },
             "background": {"tasks": self._background.tasks, "processes": processes},
         }
-        causes = judge(Observed.of(body))
+        causes = judge(ObservedParts.of(body))
         degraded = [{"part": each.part.value, "cause": each.cause} for each in causes]
         state = "not ready" if not takes_statements else "degraded" if degraded else "ready"
         return {"state": state, **body, "degraded": degraded}

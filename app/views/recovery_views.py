@@ -15,7 +15,7 @@ from rebalance.core.move_status import PartitionView
 from rebalance.core.partition_state import global_state, local_state
 from rebalance.core.records import LogPosition
 from rebalance.core.recovery import silent_of
-from rebalance.core.recovery_candidates import Candidate, Use, living_voters, possible_voters
+from rebalance.core.recovery_candidates import ResetCandidate, Use, living_voters, possible_voters
 
 Json = dict[str, Any]
 
@@ -69,7 +69,7 @@ def reset_body(reset: PartitionReset) -> Json:
     }
 
 
-def candidate_body(candidate: Candidate) -> Json:
+def candidate_body(candidate: ResetCandidate) -> Json:
     return {
         "node": candidate.node,
         "kind": candidate.kind.value,

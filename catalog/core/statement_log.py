@@ -61,7 +61,7 @@ class StatementProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class StatementOutcome:
+class LoggedOutcome:
     """How a statement ended. ``heads`` are its results without rows; ``pages`` the rows, by result (from 1)
     and page (from 0), as compressed JSON. ``error`` is a problem document."""
 

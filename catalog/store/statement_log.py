@@ -19,8 +19,8 @@ from catalog.core.statement_log import (
     REPEAT_PREFIX,
     CommittedStatement,
     Json,
+    LoggedOutcome,
     NewStatement,
-    StatementOutcome,
     StatementProgress,
     StatementRow,
     StatementState,
@@ -142,7 +142,7 @@ class SqlStatementLog:
             progress=_progress_text(progress),
         )
 
-    def finish(self, statement_id: str, owner: str, outcome: StatementOutcome, ttl_s: float) -> bool:
+    def finish(self, statement_id: str, owner: str, outcome: LoggedOutcome, ttl_s: float) -> bool:
         """False when the statement is not this server's any more: then its outcome is what the log says."""
         now = self.now_us()
         with self._writing() as connection:

@@ -16,7 +16,7 @@ log = structlog.get_logger(__name__)
 RETRY_S = 0.5
 
 
-class Leadership:
+class ControllerLeadership:
     """Campaigns for ``leader/controller`` as ``name``; while it holds the lease, ``lead`` runs."""
 
     def __init__(self, metastore: Metastore, keyspace: Keyspace, name: str, lease_s: int) -> None:

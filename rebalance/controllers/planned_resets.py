@@ -11,7 +11,7 @@ from rebalance.controllers.zone_reading import ZoneReading
 from rebalance.core.etcd_versions import broken_versions
 from rebalance.core.keys import PartitionId
 from rebalance.core.recovery import ResetPlan, ResetTerms, plan_reset, unconfirmed_loss
-from rebalance.core.recovery_candidates import Candidate, candidates_of
+from rebalance.core.recovery_candidates import ResetCandidate, candidates_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class PartitionReset:
     plan: ResetPlan | None = None
     refusal: RefusedError | None = None
     written: bool = False
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[ResetCandidate, ...] = ()
     to_confirm: tuple[str, ...] = ()
     unproven: tuple[tuple[str, str], ...] = ()
 

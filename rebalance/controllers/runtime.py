@@ -16,7 +16,7 @@ from rebalance.controllers.contact import Contact
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.joiners import JoinersAgain
-from rebalance.controllers.leadership import Leadership
+from rebalance.controllers.leadership import ControllerLeadership
 from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.controllers.partitions import StaleTargetError
@@ -109,7 +109,7 @@ class ControllerRuntime:
         self._waits_for_servers = False
         self._seen_revision = 0
         self._queue = KeyedQueue[ZoneId](RETRY, random.Random(name))
-        self._leadership = Leadership(metastore, keyspace, name, lease_s)
+        self._leadership = ControllerLeadership(metastore, keyspace, name, lease_s)
         self._report = TroubleReport(
             metastore, keyspace.process(name), "controller", lambda: self._leadership.lease, self._background
         )

@@ -21,7 +21,7 @@ class CopyState(Enum):
     LOST = "LOST"
 
 
-class Strategy(Enum):
+class PrimaryStrategy(Enum):
     """How a temporary primary is found. AVAILABILITY: at activation, after a change of the baseline, and when a
     node left. JOIN: when nodes joined, whose first role is that of a backup."""
 
@@ -32,7 +32,7 @@ class Strategy(Enum):
 def effective(
     ideal: Sequence[str],
     states: Mapping[str, CopyState],
-    strategy: Strategy = Strategy.AVAILABILITY,
+    strategy: PrimaryStrategy = PrimaryStrategy.AVAILABILITY,
     joined: Collection[str] = (),
 ) -> tuple[str, ...]:
     """The assignment that holds: ``ideal`` with an owner of the partition in front.
@@ -41,7 +41,7 @@ def effective(
     while another owner is there. An owner outside of ``ideal`` leads only when none in it
     owns a copy, in name order; without any owner nobody may lead, and the answer is empty.
     """
-    late = frozenset(joined) if strategy is Strategy.JOIN else frozenset()
+    late = frozenset(joined) if strategy is PrimaryStrategy.JOIN else frozenset()
     owners = [node for node in ideal if states.get(node) is CopyState.OWNING]
     others = sorted(node for node, state in states.items() if state is CopyState.OWNING and node not in ideal)
     if not owners and not others:

@@ -34,7 +34,7 @@ class Drain:
 _DRAIN = Codec(Drain)
 
 
-class Loss(Enum):
+class DrainLoss(Enum):
     """What a partition loses when a node stops. LEADER alone is no loss of data or service: another member
     leads within seconds."""
 
@@ -44,10 +44,10 @@ class Loss(Enum):
 
     @property
     def hinders(self) -> bool:
-        return self is not Loss.LEADER
+        return self is not DrainLoss.LEADER
 
 
-def losses(view: PartitionView, node: str, alive: frozenset[str]) -> Iterator[tuple[Loss, str]]:
+def losses(view: PartitionView, node: str, alive: frozenset[str]) -> Iterator[tuple[DrainLoss, str]]:
     """What the partition would lose if ``node`` stopped now, explained; nothing if it does not matter.
 
     Voters are those of the committed configuration, before there is one those of stable. A member counts while
@@ -55,7 +55,7 @@ def losses(view: PartitionView, node: str, alive: frozenset[str]) -> Iterator[tu
     cannot be read nobody can tell, so it is taken to lose its majority.
     """
     if view.unreadable:
-        yield Loss.MAJORITY, view.unreadable
+        yield DrainLoss.MAJORITY, view.unreadable
         return
     configuration = view.configuration
     if configuration is not None and configuration.members:
@@ -73,14 +73,14 @@ def losses(view: PartitionView, node: str, alive: frozenset[str]) -> Iterator[tu
     )
     others = running - {node}
     if not others:
-        yield Loss.LAST_COPY, f"no other copy runs; the group has {_told(listed)}"
+        yield DrainLoss.LAST_COPY, f"no other copy runs; the group has {_told(listed)}"
     elif node in voters and len(others & voters) < majority(len(voters)):
         told = (
             f"{_told(others & voters)} of {_told(voters)} would be left, a majority is {majority(len(voters))}"
         )
-        yield Loss.MAJORITY, told
+        yield DrainLoss.MAJORITY, told
     if configuration is not None and configuration.leader == node and others:
-        yield Loss.LEADER, f"it leads the group; one of {_told(others)} takes over"
+        yield DrainLoss.LEADER, f"it leads the group; one of {_told(others)} takes over"
 
 
 def left_without(

@@ -19,7 +19,7 @@ from catalog.core.quorum import majority
 from rebalance.core.assignments import Assignments
 from rebalance.core.move_status import PartitionView
 from rebalance.core.recovery_candidates import (
-    Candidate,
+    ResetCandidate,
     Use,
     absent_holders,
     best_known_revision,
@@ -56,8 +56,8 @@ class ResetPlan:
 
     survivor: str
     then: Assignments | None
-    copy: Candidate | None
-    candidates: tuple[Candidate, ...] = ()
+    copy: ResetCandidate | None
+    candidates: tuple[ResetCandidate, ...] = ()
     dead: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     missed_revisions: int = 0
@@ -132,7 +132,7 @@ def plan_reset(
     )
 
 
-def silent_of(candidates: Iterable[Candidate]) -> tuple[str, ...]:
+def silent_of(candidates: Iterable[ResetCandidate]) -> tuple[str, ...]:
     """Nodes with a copy that may still tell how far it goes, by name."""
     return tuple(sorted(each.node for each in candidates if each.is_silent))
 
@@ -157,11 +157,11 @@ def unconfirmed_loss(
 def _copy_of(
     view: PartitionView,
     alive: frozenset[str],
-    candidates: Sequence[Candidate],
+    candidates: Sequence[ResetCandidate],
     terms: ResetTerms,
     *,
     has_waited: bool,
-) -> Candidate:
+) -> ResetCandidate:
     if terms.source:
         return _named(candidates, terms.source)
     silent = silent_of(candidates)
@@ -185,7 +185,7 @@ def _copy_of(
     raise RefusedError(ErrorKind.NOT_ENOUGH_ALIVE_NODES, message)
 
 
-def _named(candidates: Sequence[Candidate], source: str) -> Candidate:
+def _named(candidates: Sequence[ResetCandidate], source: str) -> ResetCandidate:
     copy = next((each for each in candidates if each.node == source), None)
     if copy is None:
         holders = ", ".join(sorted(each.node for each in candidates)) or "no living node"
@@ -197,7 +197,9 @@ def _named(candidates: Sequence[Candidate], source: str) -> Candidate:
     return copy
 
 
-def _first_node(candidates: Sequence[Candidate], full: Assignments | None, terms: ResetTerms) -> Assignments:
+def _first_node(
+    candidates: Sequence[ResetCandidate], full: Assignments | None, terms: ResetTerms
+) -> Assignments:
     """The set that a partition without data begins with."""
     whole = sorted(each.node for each in candidates if each.is_whole)
     if not terms.discarded.issuperset(whole):

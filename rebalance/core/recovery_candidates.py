@@ -43,7 +43,7 @@ class Use(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ResetCandidate:
     """One copy. ``revision``: of its data, ``generation``: of the group that it belongs to; None where nobody
     can tell. ``state``: of the member or mirror, as its node says. ``position``: of a member's log.
     ``is_whole``: everything up to some revision is there, so that data is lost when it is discarded.
@@ -74,7 +74,7 @@ class Candidate:
         return self.kind in (CandidateKind.VOTER, CandidateKind.JOINER)
 
 
-def candidates_of(view: PartitionView, alive: frozenset[str]) -> tuple[Candidate, ...]:
+def candidates_of(view: PartitionView, alive: frozenset[str]) -> tuple[ResetCandidate, ...]:
     """The copies on living nodes: what is chosen first comes first, what is not usable last. Of a node that has
     a member and a mirror the member counts, unless that is not whole; kept copies are shown beside it."""
     copies = {each.node: each for each in _mirrors(view, alive)}
@@ -144,7 +144,7 @@ def _is_running_member(view: PartitionView, node: str) -> bool:
     return member is not None and member.state is not MemberState.FAILED
 
 
-def _members(view: PartitionView, alive: frozenset[str]) -> Iterator[Candidate]:
+def _members(view: PartitionView, alive: frozenset[str]) -> Iterator[ResetCandidate]:
     configuration = view.configuration
     for node in sorted(configuration.members.keys() & alive) if configuration is not None else ():
         assert configuration is not None
@@ -153,11 +153,13 @@ def _members(view: PartitionView, alive: frozenset[str]) -> Iterator[Candidate]:
             continue
         is_voter = configuration.members[node].role is MemberRole.VOTER
         kind = CandidateKind.VOTER if is_voter else CandidateKind.JOINER
-        copy = Candidate(node, kind, member.state.value, configuration.generation, position=member.position)
+        copy = ResetCandidate(
+            node, kind, member.state.value, configuration.generation, position=member.position
+        )
         yield _judged_voter(copy, member) if is_voter else _judged_joiner(copy, member)
 
 
-def _judged_voter(copy: Candidate, member: MemberRecord) -> Candidate:
+def _judged_voter(copy: ResetCandidate, member: MemberRecord) -> ResetCandidate:
     if member.reason.startswith(DATA_LOST):
         return replace(copy, use=Use.NONE, is_whole=False, reason=member.reason)
     if member.position is None:
@@ -165,7 +167,7 @@ def _judged_voter(copy: Candidate, member: MemberRecord) -> Candidate:
     return replace(copy, revision=member.position.revision or None)
 
 
-def _judged_joiner(copy: Candidate, member: MemberRecord) -> Candidate:
+def _judged_joiner(copy: ResetCandidate, member: MemberRecord) -> ResetCandidate:
     if member.reason.startswith(DATA_LOST) or not member.started:
         reason = member.reason or "it has received nothing yet"
         return replace(copy, use=Use.NONE, is_whole=False, reason=reason)
@@ -178,7 +180,7 @@ def _judged_joiner(copy: Candidate, member: MemberRecord) -> Candidate:
     return replace(copy, revision=revision)
 
 
-def _mirrors(view: PartitionView, alive: frozenset[str]) -> Iterator[Candidate]:
+def _mirrors(view: PartitionView, alive: frozenset[str]) -> Iterator[ResetCandidate]:
     for node in sorted(view.members.keys() & alive):
         member = view.members[node]
         if member.mirror is not None:
@@ -190,8 +192,8 @@ def _mirrors(view: PartitionView, alive: frozenset[str]) -> Iterator[Candidate]:
             yield copy
 
 
-def _judged_mirror(node: str, mirror: MirrorRecord) -> Candidate:
-    copy = Candidate(node, CandidateKind.LEARNER, mirror.state.value, mirror.generation)
+def _judged_mirror(node: str, mirror: MirrorRecord) -> ResetCandidate:
+    copy = ResetCandidate(node, CandidateKind.LEARNER, mirror.state.value, mirror.generation)
     if mirror.complete_revision:
         return replace(copy, revision=mirror.complete_revision)
     if mirror.state is MemberState.RUNNING:
@@ -202,21 +204,21 @@ def _judged_mirror(node: str, mirror: MirrorRecord) -> Candidate:
     return replace(copy, use=Use.NONE, is_whole=False, reason="its first copy is not finished")
 
 
-def _kept(view: PartitionView, alive: frozenset[str]) -> Iterator[Candidate]:
+def _kept(view: PartitionView, alive: frozenset[str]) -> Iterator[ResetCandidate]:
     for name, record in sorted(view.kept.items()):
         node, generation = kept_by(name)
         if node in alive and not record.discard:
             # Its node would discard it: nothing founds a group on it yet.
             reason = "a kept copy of a member that has left: no group can be founded on it"
-            yield Candidate(node, CandidateKind.KEPT, "KEPT", generation, use=Use.NONE, reason=reason)
+            yield ResetCandidate(node, CandidateKind.KEPT, "KEPT", generation, use=Use.NONE, reason=reason)
 
 
-def _silent(copy: Candidate) -> Candidate:
+def _silent(copy: ResetCandidate) -> ResetCandidate:
     reason = "it has not told yet how far it goes"
     return replace(copy, use=Use.NONE, is_silent=True, reason=reason)
 
 
-def _of_newest_generation(view: PartitionView, copies: Iterable[Candidate]) -> list[Candidate]:
+def _of_newest_generation(view: PartitionView, copies: Iterable[ResetCandidate]) -> list[ResetCandidate]:
     copies = list(copies)
     current = view.configuration.generation if view.configuration is not None else 0
     serving = (each for each in copies if each.is_whole and each.kind is not CandidateKind.KEPT)
@@ -225,7 +227,7 @@ def _of_newest_generation(view: PartitionView, copies: Iterable[Candidate]) -> l
     return [_as_of(each, newest) for each in copies]
 
 
-def _as_of(copy: Candidate, newest: int) -> Candidate:
+def _as_of(copy: ResetCandidate, newest: int) -> ResetCandidate:
     if copy.generation in (None, newest) or not copy.is_whole or copy.kind is CandidateKind.KEPT:
         return copy
     use = Use.BY_NAME if copy.usable else Use.NONE
@@ -237,7 +239,7 @@ _ORDER = {kind: place for place, kind in enumerate(CandidateKind)}
 _USES = {use: place for place, use in enumerate(Use)}
 
 
-def _ranked(copies: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def _ranked(copies: Sequence[ResetCandidate]) -> tuple[ResetCandidate, ...]:
     """By data revision. Where a voter's is not known (its node runs an older build), only logs of voters can be
     compared: by what they know to be decided, which their data follow."""
     unknown = sorted(each.node for each in copies if each.usable and each.revision is None)
@@ -252,10 +254,10 @@ def _ranked(copies: Sequence[Candidate]) -> tuple[Candidate, ...]:
     return tuple(sorted(compared, key=_by_log))
 
 
-def _by_revision(copy: Candidate) -> tuple[int, int, int, str]:
+def _by_revision(copy: ResetCandidate) -> tuple[int, int, int, str]:
     return _USES[copy.use], -(copy.revision or 0), _ORDER[copy.kind], copy.node
 
 
-def _by_log(copy: Candidate) -> tuple[int, int, int, str]:
+def _by_log(copy: ResetCandidate) -> tuple[int, int, int, str]:
     position = copy.position or LogPosition(0, 0, False)
     return _USES[copy.use], -position.committed, -position.last, copy.node

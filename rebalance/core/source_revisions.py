@@ -14,7 +14,7 @@ CHANGE_OVERHEAD_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RevisionChange:
     """One key of a revision; ``value`` is None when it was deleted."""
 
     key: bytes
@@ -30,7 +30,7 @@ class SourceRevision:
     """All that a group's store changed at ``revision``, in its order; a key occurs once."""
 
     revision: int
-    changes: tuple[Change, ...]
+    changes: tuple[RevisionChange, ...]
 
     @property
     def size_bytes(self) -> int:
@@ -48,7 +48,7 @@ def still_to_repeat(position: int, revisions: Sequence[SourceRevision]) -> tuple
 
 
 def join_events(
-    begun: SourceRevision | None, events: Sequence[tuple[int, Change]], *, continued: bool
+    begun: SourceRevision | None, events: Sequence[tuple[int, RevisionChange]], *, continued: bool
 ) -> tuple[tuple[SourceRevision, ...], SourceRevision | None]:
     """The revisions that an answer completes, and the one that it has only begun.
 

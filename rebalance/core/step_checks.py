@@ -29,7 +29,7 @@ SENT_S = 0.8
 CheckedStep = AddLearner | Promote | Remove
 
 
-class Condition(Enum):
+class StepCondition(Enum):
     """What a step waits for."""
 
     KNOWN_OUTCOME = "KNOWN_OUTCOME"  # of the call before: a list behind a write of the leader's own
@@ -97,7 +97,7 @@ class MaySend:
 class NotYet:
     """``silent``: peer URLs of the members whose answers are missing."""
 
-    condition: Condition
+    condition: StepCondition
     silent: tuple[str, ...] = ()
 
 
@@ -105,16 +105,16 @@ def check_step(step: CheckedStep, evidence: StepEvidence, now_s: float) -> MaySe
     """Whether ``step`` may be sent at ``now_s``; a step of unknown outcome is checked anew before a repeat."""
     own = next((each for each in evidence.members if each.member_id == evidence.leader.member_id), None)
     if not evidence.outcome_known:
-        return NotYet(Condition.KNOWN_OUTCOME)
+        return NotYet(StepCondition.KNOWN_OUTCOME)
     if not leads(evidence.leader, evidence.term) or own is None:
-        return NotYet(Condition.SAME_TERM)
+        return NotYet(StepCondition.SAME_TERM)
     if own.answer is None or own.answer.asked_s < evidence.listed_s:
-        return NotYet(Condition.LEADER_ANSWER, (own.peer_url,))
+        return NotYet(StepCondition.LEADER_ANSWER, (own.peer_url,))
     if not leads(own.answer, evidence.term):
-        return NotYet(Condition.SAME_TERM)
+        return NotYet(StepCondition.SAME_TERM)
     send_by_s = evidence.listed_s + SENT_S
     if now_s > send_by_s:
-        return NotYet(Condition.FRESH_LIST)
+        return NotYet(StepCondition.FRESH_LIST)
     obstacle = _obstacle(step, evidence)
     if obstacle is not None:
         return obstacle
@@ -129,43 +129,43 @@ def _obstacle(step: CheckedStep, evidence: StepEvidence) -> NotYet | None:
     voters = [each for each in evidence.members if not each.is_learner]
     if isinstance(step, AddLearner):
         if any(each.is_learner for each in evidence.members):
-            return NotYet(Condition.FREE_SLOT)
+            return NotYet(StepCondition.FREE_SLOT)
         if any(each.peer_url == step.peer_url for each in evidence.members):
-            return NotYet(Condition.OTHER_LIST)
-        return _without_majority(Condition.MAJORITY, voters, evidence)
+            return NotYet(StepCondition.OTHER_LIST)
+        return _without_majority(StepCondition.MAJORITY, voters, evidence)
     member = next((each for each in evidence.members if each.peer_url == step.peer_url), None)
     if member is None:
-        return NotYet(Condition.OTHER_LIST)
+        return NotYet(StepCondition.OTHER_LIST)
     if isinstance(step, Promote):
         return _promotion(member, voters, evidence)
     if member.is_learner:
-        return _without_majority(Condition.MAJORITY, voters, evidence)
+        return _without_majority(StepCondition.MAJORITY, voters, evidence)
     return _removal(member, voters, evidence)
 
 
 def _promotion(joiner: CheckedMember, voters: list[CheckedMember], evidence: StepEvidence) -> NotYet | None:
     if not joiner.is_learner:
-        return NotYet(Condition.OTHER_LIST)
+        return NotYet(StepCondition.OTHER_LIST)
     awaited = evidence.awaited_index.get(joiner.member_id)
     applied = joiner.answer.applied_index if joiner.answer is not None else 0
     if awaited is None or not has_answered(joiner, evidence) or applied < awaited:
-        return NotYet(Condition.IN_SYNC, (joiner.peer_url,))
-    return _without_majority(Condition.NEXT_MAJORITY, [*voters, joiner], evidence)
+        return NotYet(StepCondition.IN_SYNC, (joiner.peer_url,))
+    return _without_majority(StepCondition.NEXT_MAJORITY, [*voters, joiner], evidence)
 
 
 def _removal(leaving: CheckedMember, voters: list[CheckedMember], evidence: StepEvidence) -> NotYet | None:
     if leaving.member_id == evidence.leader.member_id:
-        return NotYet(Condition.OTHER_LEADER)
+        return NotYet(StepCondition.OTHER_LEADER)
     if not leaving.announced:
-        return NotYet(Condition.ANNOUNCED)
+        return NotYet(StepCondition.ANNOUNCED)
     remaining = [each for each in voters if each is not leaving]
-    return _without_majority(Condition.MAJORITY, voters, evidence) or _without_majority(
-        Condition.NEXT_MAJORITY, remaining, evidence
+    return _without_majority(StepCondition.MAJORITY, voters, evidence) or _without_majority(
+        StepCondition.NEXT_MAJORITY, remaining, evidence
     )
 
 
 def _without_majority(
-    condition: Condition, voters: Iterable[CheckedMember], evidence: StepEvidence
+    condition: StepCondition, voters: Iterable[CheckedMember], evidence: StepEvidence
 ) -> NotYet | None:
     answering = {each.peer_url: has_answered(each, evidence) for each in voters}
     if sum(answering.values()) >= majority(len(answering)):

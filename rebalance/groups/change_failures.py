@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rebalance.core.step_checks import CheckedStep, Condition, NotYet
+from rebalance.core.step_checks import CheckedStep, NotYet, StepCondition
 from rebalance.groups.etcd_api import CallFailedError, FailureKind
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 
@@ -34,7 +34,7 @@ class Blocked:
     @property
     def failure(self) -> ReconfigurationFailure:
         """As it is published, with the first member whose answer is missing."""
-        lacks_votes = self.by.condition in (Condition.MAJORITY, Condition.NEXT_MAJORITY)
+        lacks_votes = self.by.condition in (StepCondition.MAJORITY, StepCondition.NEXT_MAJORITY)
         code = FailureCode.NO_MAJORITY if lacks_votes else FailureCode.TIMED_OUT
         return ReconfigurationFailure(code, self.by.condition.value, next(iter(self.by.silent), ""))
 

@@ -37,7 +37,7 @@ from rebalance.core.group_steps import (
 )
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole
-from rebalance.core.step_checks import CheckedStep, Condition, NotYet
+from rebalance.core.step_checks import CheckedStep, NotYet, StepCondition
 from rebalance.groups.change_failures import AttemptEndedError, Blocked, failure_of
 from rebalance.groups.etcd_api import (
     UNANSWERED,
@@ -49,7 +49,7 @@ from rebalance.groups.etcd_api import (
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupMemberCalls
 from rebalance.groups.member_list import group_identity, group_members
-from rebalance.groups.step_gate import CallsAt, CheckTooOldError, Outcome, StepGate
+from rebalance.groups.step_gate import CallsAt, CheckTooOldError, StepGate, StepOutcome
 from rebalance.ports.groups import (
     FailureCode,
     GroupListener,
@@ -82,14 +82,14 @@ class ChangeRequest:
 
 
 @dataclass(slots=True)
-class Progress:
+class StepProgress:
     """Survives attempts, not leaders, and of targets ``outcome`` only. ``announced_at``: when each leaving
     member was published; ``awaited_index``: what each joining member, by its id, has to have applied before it
     may vote."""
 
     announced_at: dict[str, float] = field(default_factory=dict)
     awaited_index: dict[int, int] = field(default_factory=dict)
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: StepOutcome = field(default_factory=StepOutcome)
 
 
 class EtcdChange:
@@ -101,7 +101,7 @@ class EtcdChange:
         partition: PartitionId,
         member: GroupMemberCalls,
         request: ChangeRequest,
-        progress: Progress,
+        progress: StepProgress,
         listener: GroupListener,
         tuning: EtcdTuning,
         calls_at: CallsAt,
@@ -185,7 +185,7 @@ class EtcdChange:
                     raise
                 if self._progress.outcome.known or failed.kind not in UNANSWERED:
                     raise
-                await self._wait_for_check(step, NotYet(Condition.KNOWN_OUTCOME))
+                await self._wait_for_check(step, NotYet(StepCondition.KNOWN_OUTCOME))
 
     async def _store_list(self, view: GroupView) -> None:
         """A group of one has nobody to learn its list from. A member's disk may hold a removal before it holds
@@ -262,7 +262,7 @@ class EtcdChange:
         return is_same and await self._obstacle(step, view) is None
 
     async def _wait_for_check(self, step: CheckedStep, obstacle: NotYet) -> None:
-        if obstacle.condition is Condition.SAME_TERM:
+        if obstacle.condition is StepCondition.SAME_TERM:
             detail = f"term {self.request.term} is over"
             raise AttemptEndedError(ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, detail))
         blocked = Blocked(step, obstacle)

@@ -25,7 +25,7 @@ from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdStatus
 from rebalance.groups.etcd_change import (
     ChangeRequest,
     EtcdChange,
-    Progress,
+    StepProgress,
 )
 from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.etcd_tuning import EtcdTuning
@@ -59,7 +59,7 @@ class _Led:
     term: int = 0
     """Term in which this member was last seen leading and announced as leader; 0 when it does not lead."""
     token: int = 0
-    progress: Progress = field(default_factory=Progress)
+    progress: StepProgress = field(default_factory=StepProgress)
     change: EtcdChange | None = None
     task: asyncio.Task[None] | None = None
 
@@ -255,7 +255,7 @@ class SteppedGroupHost(ABC):
             await self._end_change(partition)
         if token != led.token:
             # A newer target: what was announced as leaving may stay after all.
-            led.progress = Progress(outcome=led.progress.outcome)
+            led.progress = StepProgress(outcome=led.progress.outcome)
         led.token = token
         member = self._member(partition)
         led.change = EtcdChange(
@@ -283,7 +283,7 @@ class SteppedGroupHost(ABC):
         except CallFailedError as failed:
             raise MemberUnavailableError(str(failed)) from failed
         # Whoever was announced as leaving stays.
-        led.progress = Progress(outcome=led.progress.outcome)
+        led.progress = StepProgress(outcome=led.progress.outcome)
         return CancelAnswer.CANCELLED
 
     async def transfer_leadership(self, partition: PartitionId, node: str) -> bool:
@@ -353,7 +353,7 @@ class SteppedGroupHost(ABC):
             led.term = 0
             return
         led.term = answer.term
-        led.progress = Progress()
+        led.progress = StepProgress()
         log.info("leader elected", partition=str(partition), term=answer.term)
         await self._listening.on_leader_elected(partition, answer.term)
 

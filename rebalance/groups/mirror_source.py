@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from aetcd import rpc
 
-from rebalance.core.source_revisions import Change, SourceRevision, join_events
+from rebalance.core.source_revisions import RevisionChange, SourceRevision, join_events
 from rebalance.groups.etcd_api import (
     GENERATION_KEY,
     IDENTITY_KEY,
@@ -220,5 +220,5 @@ def _created(path: Path) -> BinaryIO:
     return path.open("wb")
 
 
-def _change(event: Any) -> Change:
-    return Change(event.kv.key, None if event.type == event.DELETE else event.kv.value)
+def _change(event: Any) -> RevisionChange:
+    return RevisionChange(event.kv.key, None if event.type == event.DELETE else event.kv.value)

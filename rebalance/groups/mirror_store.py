@@ -16,7 +16,7 @@ import structlog
 from aetcd import rpc
 
 from rebalance.core.safe_time import Beat, decode_time
-from rebalance.core.source_revisions import Change, SourceRevision
+from rebalance.core.source_revisions import RevisionChange, SourceRevision
 from rebalance.groups.data_client import MARKER_PREFIX, SAFE_TIME_KEY, marked_revision
 from rebalance.groups.etcd_api import CallFailedError, FailureKind, answer, open_channel
 from rebalance.groups.raft_proposals import ProposalsFailedError, RaftProposals
@@ -43,7 +43,7 @@ class CopyUselessError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class MirrorPosition:
     """``revision``: of the last repeated revision, or of the copy; ``marked``: the marker's, 0 without one."""
 
     revision: int
@@ -83,7 +83,7 @@ class MirrorStore:
         )
         await end_alarms(self._channel)
 
-    async def position(self) -> Position:
+    async def position(self) -> MirrorPosition:
         """Where the store stands. Raises CallFailedError; CopyUselessError when something else has written."""
         request = rpc.TxnRequest(success=[_read(self._marker), _read(SAFE_TIME_KEY)])
         reply = await answer(self._kv.Txn(request, timeout=READ_TIMEOUT_S))
@@ -95,7 +95,7 @@ class MirrorStore:
             message = f"the store is at revision {revision}, but {repeated} was the last repeated"
             raise CopyUselessError(message, repeated)
         beat = Beat(decode_time(beats[0].value), beats[0].mod_revision) if beats else Beat()
-        return Position(revision, self._marked, beat)
+        return MirrorPosition(revision, self._marked, beat)
 
     async def holds(self, last: SourceRevision) -> bool:
         """True when the store's newest revision, ``last``, is the group's: same keys, same values."""
@@ -197,7 +197,7 @@ async def _keep_alive(leases: Any, lease: int) -> None:
         return
 
 
-def _of_group(revision: SourceRevision) -> tuple[Change, ...]:
+def _of_group(revision: SourceRevision) -> tuple[RevisionChange, ...]:
     """Without the marks of another mirror: its store was what the group was founded anew on."""
     return tuple(each for each in revision.changes if not each.key.startswith(MARKER_PREFIX))
 

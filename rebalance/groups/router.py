@@ -48,7 +48,7 @@ AVOIDED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class PutResult:
+class RoutedPut:
     """``repeated``: an earlier attempt, or an earlier call with this operation id, had applied it already."""
 
     attempts: int
@@ -78,7 +78,7 @@ class Router:
         operation_id: str,
         *,
         limit_s: float | None = None,
-    ) -> PutResult:
+    ) -> RoutedPut:
         """Store ``value``; applied exactly once for one ``operation_id``. ``limit_s`` instead of the router's.
 
         Raises OutcomeUnknownError or GenerationRefusedError after the time limit, ValueRefusedError for a value
@@ -92,7 +92,7 @@ class Router:
             limit_s,
             lambda url, each_s, generation: client.put(url, raw, value, operation_id, each_s, generation),
         )
-        return PutResult(attempts, not written, time.monotonic() - started)
+        return RoutedPut(attempts, not written, time.monotonic() - started)
 
     async def get(self, partition: PartitionId, key: str, *, limit_s: float | None = None) -> Datum:
         """Linearizable. Raises OutcomeUnknownError or GenerationRefusedError after the time limit."""
@@ -123,7 +123,7 @@ class Router:
 
     async def put_key(
         self, zone_id: ZoneId, partitions: int, key: str, value: bytes, operation_id: str
-    ) -> PutResult:
+    ) -> RoutedPut:
         """``put`` into the partition of a zone that ``key`` belongs to (``murmur3-32``)."""
         return await self.put(PartitionId(zone_id, partition_of(key, partitions)), key, value, operation_id)
 

@@ -45,7 +45,7 @@ class CheckTooOldError(Exception):
 
 
 @dataclass(slots=True)
-class Outcome:
+class StepOutcome:
     """Of the last membership call that this host has sent as leader of the present term."""
 
     known: bool = True
@@ -69,7 +69,7 @@ class StepGate:
         partition: PartitionId,
         member: GroupMemberCalls,
         term: int,
-        outcome: Outcome,
+        outcome: StepOutcome,
         calls_at: CallsAt,
         *,
         strict: bool,
@@ -127,7 +127,7 @@ class StepGate:
     async def send(self, step: CheckedStep, call: Callable[[float], Awaitable[None]]) -> None:
         """``call`` gets its time limit in seconds. That its effect is there already is a success: the list
         tells. A check allows one call. Raises CheckTooOldError or CallFailedError; after one that may have been
-        done all the same its ``Outcome`` is not known."""
+        done all the same its ``StepOutcome`` is not known."""
         timeout_s = MEMBERSHIP_TIMEOUT_S
         if not self._strict:
             if self._allowed is None or self._allowed[0] != step or not self.is_fresh:

@@ -64,7 +64,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PlacementProblem:
     """What is asked for. ``nodes``: N data nodes. ``weights`` (N positive numbers, empty: all equal),
     ``domains`` (N names of failure domains, empty: none). ``elsewhere`` float64 [3, N]: the sum of other zones'
     ``surplus``. ``previous`` None: the zone is new."""
@@ -80,14 +80,14 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BalancedPlan:
     """A problem made ready: ``levels`` are the targets of replicas, voters and primaries.
 
     Cheap to make, so that the zones of a batch can take each other's targets into account before their cells
     are settled side by side.
     """
 
-    problem: Problem
+    problem: PlacementProblem
     start: Cells
     """int32 [P, W]: the candidates for each partition in order of preference, -1 for who left."""
     voters_before: int
@@ -102,13 +102,13 @@ class Plan:
         return np.subtract(wanted, quotas)
 
 
-def balance(problem: Problem) -> Matrix:
+def balance(problem: PlacementProblem) -> Matrix:
     """int32 [P, min(replicas, N)] in preference order. Raises ValueError as ``rendezvous.place`` does, and for
     weights that are not positive or lists that are not as long as ``nodes``."""
     return settle(plan(problem))
 
 
-def plan(problem: Problem) -> Plan:
+def plan(problem: PlacementProblem) -> BalancedPlan:
     """The targets. Raises ValueError as ``balance``."""
     nodes, partitions = problem.nodes, problem.partitions
     for name, given in (("weights", problem.weights), ("domains", problem.domains)):
@@ -127,7 +127,7 @@ def plan(problem: Problem) -> Plan:
         start, before, fresh = renumbered(previous.nodes, previous.matrix, nodes), previous.voters, False
     if not len(nodes):
         none = np.zeros(0, dtype=np.int64)
-        return Plan(problem, start, before, (Level(none, none, none),) * 3, Quotas((), (), ()))
+        return BalancedPlan(problem, start, before, (Level(none, none, none),) * 3, Quotas((), (), ()))
     weights = problem.weights or (1.0,) * len(nodes)
     quotas = zone_quotas(weights, _domain_numbers(problem.domains), partitions, width, votes)
     elsewhere = problem.elsewhere
@@ -136,10 +136,10 @@ def plan(problem: Problem) -> Plan:
     holding = [_counted(start[:, :columns], len(nodes)) for columns in (start.shape[1], before, 1)]
     standing = [Standing(each, other, fresh) for each, other in zip(holding, elsewhere, strict=True)]
     replicas, voters, primaries = nested_targets(quotas, partitions, (width, votes), standing)
-    return Plan(problem, start, before, (replicas, voters, primaries), quotas)
+    return BalancedPlan(problem, start, before, (replicas, voters, primaries), quotas)
 
 
-def settle(made: Plan) -> Matrix:
+def settle(made: BalancedPlan) -> Matrix:
     """The cells of a plan: int32 [P, min(replicas, N)]. What is even already is returned as it is."""
     problem, previous = made.problem, made.problem.previous
     width = effective_replicas(len(problem.nodes), problem.replicas)
@@ -164,7 +164,7 @@ def settle(made: Plan) -> Matrix:
     return cells
 
 
-def _settled(plan: Plan) -> Matrix:
+def _settled(plan: BalancedPlan) -> Matrix:
     problem = plan.problem
     nodes, partitions = len(problem.nodes), problem.partitions
     width = effective_replicas(nodes, problem.replicas)
@@ -193,7 +193,7 @@ def surplus_of(placed: Placed, weights: Sequence[float] = (), domains: Sequence[
     return np.subtract(placed.totals(), shares)
 
 
-def _excess(cells: Cells, made: Plan, votes: int) -> int:
+def _excess(cells: Cells, made: BalancedPlan, votes: int) -> int:
     """How far the levels are outside their bounds, and how many voters share a domain that should not."""
     nodes = len(made.problem.nodes)
     far = 0
@@ -218,7 +218,7 @@ def moved_replicas(previous: Placed, nodes: Sequence[str], matrix: Matrix) -> in
 class _Stage:
     """Settles columns of a matrix by counts; holds what all columns of a problem share."""
 
-    def __init__(self, problem: Problem, start: Cells, targets: Counts) -> None:
+    def __init__(self, problem: PlacementProblem, start: Cells, targets: Counts) -> None:
         nodes = len(problem.nodes)
         self._terms = _terms(problem.nodes)
         # Another order for other nodes or other targets: see ``row_order``.

@@ -47,7 +47,7 @@ from rebalance.nodes.no_mirrors import NoMirrors
 from rebalance.nodes.node_fence import NodeFence
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.pace import Pace
-from rebalance.nodes.partition_view import Mirrors, PartitionView
+from rebalance.nodes.partition_view import Mirrors, NodePartitionView
 from rebalance.nodes.registration import NodeNameTakenError, Registration
 from rebalance.nodes.removal import RemovalJudge
 from rebalance.ports.groups import (
@@ -378,7 +378,7 @@ class NodeAgent:
         due = (await self._tend_member(view), await self._learner.tend(view))
         return min((each for each in due if each is not None), default=None)
 
-    async def _tend_member(self, view: PartitionView) -> float | None:
+    async def _tend_member(self, view: NodePartitionView) -> float | None:
         status, delay_s = await self._members.tend(view)
         if self._maps is not None:
             self._maps.note(view, status)
@@ -405,12 +405,12 @@ class NodeAgent:
         await self._learner.keep(view)
         return HALTED_S
 
-    def _is_fenced(self, view: PartitionView, status: MemberStatus) -> bool:
+    def _is_fenced(self, view: NodePartitionView, status: MemberStatus) -> bool:
         pending = view.pending.value if view.pending is not None else None
         group = view.group.value if view.group is not None else None
         return bool(why_fenced(self.node.name, status.generation, pending, group))
 
-    async def _beside_running_member(self, view: PartitionView, status: MemberStatus) -> float:
+    async def _beside_running_member(self, view: NodePartitionView, status: MemberStatus) -> float:
         if not status.is_leader:
             self._note_failing(view.partition, None)
             again_s = await self._leader.follow(view, status)

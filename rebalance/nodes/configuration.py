@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from rebalance.core.group_steps import stage_of
 from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole
-from rebalance.nodes.partition_view import PartitionView
+from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import GroupMember
 
 
 def configuration_of(
-    view: PartitionView, leader: str, term: int, members: tuple[GroupMember, ...], reason: str
+    view: NodePartitionView, leader: str, term: int, members: tuple[GroupMember, ...], reason: str
 ) -> ConfigurationRecord:
     stable = view.stable.value.peers if view.stable else ()
     pending = view.pending.value.peers if view.pending else None

@@ -8,7 +8,7 @@ import asyncio
 from rebalance.core.keys import PartitionId
 from rebalance.core.readable import Unreadable
 from rebalance.core.records import MemberRole, MemberState
-from rebalance.nodes.partition_view import Mirrors, PartitionView
+from rebalance.nodes.partition_view import Mirrors, NodePartitionView
 from rebalance.ports.groups import Route
 
 
@@ -88,7 +88,7 @@ class MirroredEndpoints:
                 woken.set_result(None)
 
 
-def client_urls(view: PartitionView) -> tuple[str, ...]:
+def client_urls(view: NodePartitionView) -> tuple[str, ...]:
     """Empty while the group has published nothing. A leaving member is left out before it is removed."""
     if view.configuration is None:
         return ()
@@ -107,7 +107,7 @@ def client_urls(view: PartitionView) -> tuple[str, ...]:
     return tuple(url for *_, url in sorted(ranked))
 
 
-def generation_of(view: PartitionView) -> int | None:
+def generation_of(view: NodePartitionView) -> int | None:
     """Of the group that clients are to reach: a founding changes the ``group`` key in one revision with the
     members that clients are sent to. None while neither key tells."""
     if view.group is not None:
@@ -115,14 +115,14 @@ def generation_of(view: PartitionView) -> int | None:
     return view.configuration.value.generation if view.configuration is not None else None
 
 
-def started_urls(view: PartitionView) -> tuple[str, ...]:
+def started_urls(view: NodePartitionView) -> tuple[str, ...]:
     """Where the group's configuration cannot be read: members of the voters that stable names."""
     peers = view.stable.value.peers if view.stable is not None else ()
     found = (view.records[name].value for name in peers if name in view.records and name in view.living)
     return tuple(each.client_url for each in found if each.started and each.client_url)
 
 
-def learner_urls(view: PartitionView) -> tuple[str, ...]:
+def learner_urls(view: NodePartitionView) -> tuple[str, ...]:
     """Mirrors that run on living nodes and are not about to go, in the order of the nodes' names. One of an
     earlier life of the group may have what this one never had."""
     generation = view.group.value.generation if view.group is not None else 0

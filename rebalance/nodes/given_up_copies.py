@@ -13,8 +13,8 @@ from rebalance.core.records import KeptRecord
 from rebalance.core.txn import Compare, Delete, Put, Txn, unchanged
 from rebalance.nodes.fences import is_given_up
 from rebalance.nodes.own_records import OwnRecords
-from rebalance.nodes.partition_view import PartitionView
-from rebalance.nodes.removal import RemovalJudge, Verdict
+from rebalance.nodes.partition_view import NodePartitionView
+from rebalance.nodes.removal import RemovalJudge, RemovalVerdict
 from rebalance.ports.groups import GroupHost, MemberLife, MemberStatus
 from rebalance.ports.metastore import Metastore
 
@@ -42,7 +42,7 @@ class GivenUpCopies:
         self._records = records
         self._removals = removals
 
-    async def has_more(self, view: PartitionView, status: MemberStatus) -> bool:
+    async def has_more(self, view: NodePartitionView, status: MemberStatus) -> bool:
         """Whether the member's data is of an earlier life of the group, and may have something that this one
         did not begin with: changes beyond the founding, or log entries whose fate nobody knows."""
         group = view.group.value if view.group is not None else None
@@ -57,7 +57,7 @@ class GivenUpCopies:
         return not 0 < position.revision <= shared or position.undecided > 0
 
     async def set_aside(
-        self, view: PartitionView, status: MemberStatus, guards: tuple[Compare, ...] = ()
+        self, view: NodePartitionView, status: MemberStatus, guards: tuple[Compare, ...] = ()
     ) -> bool:
         """False: a guard failed. The key comes first: whoever dies in between does the rest again."""
         partition, group = view.partition, view.group
@@ -72,7 +72,7 @@ class GivenUpCopies:
         log.warning("copy of an earlier life kept", partition=str(partition), generation=status.generation)
         return True
 
-    async def tidy(self, view: PartitionView) -> None:
+    async def tidy(self, view: NodePartitionView) -> None:
         """Delete what was finalised; and, once the partition is dropped, what no key speaks of any more."""
         partition, own = view.partition, f"{self._node}@"
         for name, kept in view.kept.items():
@@ -90,4 +90,4 @@ class GivenUpCopies:
 
     async def _stays(self, partition: PartitionId) -> bool:
         removal = await self._removals.judge(partition, lambda _: True, "")
-        return removal.verdict is not Verdict.MAY_GO
+        return removal.verdict is not RemovalVerdict.MAY_GO

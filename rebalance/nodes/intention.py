@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rebalance.core.assignments import Assignments
-from rebalance.nodes.partition_view import PartitionView
+from rebalance.nodes.partition_view import NodePartitionView
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +17,12 @@ class DesiredPeers:
     urls: dict[str, str]
 
 
-def pending_revision(view: PartitionView) -> int:
+def pending_revision(view: NodePartitionView) -> int:
     """0: there is no pending."""
     return view.pending.mod_revision if view.pending is not None else 0
 
 
-def desired_peers(view: PartitionView) -> DesiredPeers | None:
+def desired_peers(view: NodePartitionView) -> DesiredPeers | None:
     """What the mirror shows as wanted now."""
     if view.pending is not None:
         target = view.pending.value
@@ -30,7 +30,7 @@ def desired_peers(view: PartitionView) -> DesiredPeers | None:
     return DesiredPeers(view.stable.value, 0, peer_urls(view, view.stable.value)) if view.stable else None
 
 
-def peer_urls(view: PartitionView, target: Assignments) -> dict[str, str]:
+def peer_urls(view: NodePartitionView, target: Assignments) -> dict[str, str]:
     """Peer URLs of the target's nodes, as far as they have reserved a member."""
     return {
         name: view.records[name].value.peer_url

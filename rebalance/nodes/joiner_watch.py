@@ -19,7 +19,7 @@ from rebalance.core.records import MemberRecord, MemberRole, MemberState, NodeRe
 from rebalance.core.txn import Compare, Get, KeyValue, Txn, unchanged
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.heard_time import HeardTime
-from rebalance.nodes.partition_view import PartitionView
+from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import GroupMember
 from rebalance.ports.metastore import KeysUnreadableError, Metastore
 
@@ -48,7 +48,7 @@ class JoinerWatch:
         times = self._times.get(partition, {})
         return tuple(name for name, each in times.items() if each.is_stalled(now_s, timeout_s))
 
-    async def look(self, view: PartitionView, members: Sequence[GroupMember]) -> bool:
+    async def look(self, view: NodePartitionView, members: Sequence[GroupMember]) -> bool:
         """Call it in each round while something is pending. True: pending is another one now. Raises
         MetastoreError."""
         if view.stable is None or view.pending is None or view.pending.value.forced:

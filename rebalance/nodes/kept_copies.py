@@ -13,7 +13,7 @@ from rebalance.core.operation import operation_id
 from rebalance.core.records import KeptRecord
 from rebalance.core.txn import Delete, Put, Txn, unchanged
 from rebalance.nodes.own_records import OwnRecords
-from rebalance.nodes.partition_view import PartitionView
+from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.nodes.removal import Removal
 from rebalance.ports.groups import GroupHost, MemberLife, MemberStatus
 from rebalance.ports.metastore import Metastore
@@ -55,7 +55,7 @@ class KeptCopies:
         if status is not None and status.life in RUNS:
             await self._host.stop(partition, destroy=False)
 
-    async def discard(self, view: PartitionView) -> None:
+    async def discard(self, view: NodePartitionView) -> None:
         """The copy goes, and then the key: a node that dies in between does it again."""
         partition, kept = view.partition, view.kept[self._node]
         await self._records.write_member(partition, None)

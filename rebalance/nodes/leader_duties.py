@@ -38,7 +38,7 @@ from rebalance.nodes.joiner_watch import JoinerWatch
 from rebalance.nodes.leadership import Leadership
 from rebalance.nodes.obstacles import explained, obstacle
 from rebalance.nodes.pace import Pace
-from rebalance.nodes.partition_view import Mirrors, PartitionView
+from rebalance.nodes.partition_view import Mirrors, NodePartitionView
 from rebalance.nodes.recent_writes import RecentWrites
 from rebalance.nodes.strategy_duties import MOVED_ON, StrategyDuties, read_assignments
 from rebalance.ports.groups import (
@@ -122,12 +122,12 @@ class LeaderDuties:
         self._joiners.forget(partition)
         self._leadership.stirred(partition)
 
-    async def follow(self, view: PartitionView, status: MemberStatus) -> float | None:
+    async def follow(self, view: NodePartitionView, status: MemberStatus) -> float | None:
         """One round beside a member that does not lead; returns when it wants the next one, None: whenever."""
         self.forget(view.partition)
         return await self._leadership.beside_follower(view, status)
 
-    async def lead(self, view: PartitionView, status: MemberStatus) -> float | None:
+    async def lead(self, view: NodePartitionView, status: MemberStatus) -> float | None:
         """One round beside the leader; returns when the next one is due, None when the group is at rest and
         stays so."""
         if view.stable is None:
@@ -168,7 +168,7 @@ class LeaderDuties:
         pause_s = drive.attempts.not_before_s - _now_s()
         return min(max(pause_s, ACTIVE_S), self._pace.blocked_s(partition))
 
-    def failing(self, view: PartitionView) -> Failing | None:
+    def failing(self, view: NodePartitionView) -> Failing | None:
         """What the change that is wanted does not get past; None: nothing, as far as attempts have shown."""
         drive = self._drives.get(view.partition, _Drive())
         if drive.obstacle:
@@ -283,7 +283,7 @@ class LeaderDuties:
             self._failure_handler(partition, failure)
         self._wake(partition)
 
-    async def _drive(self, view: PartitionView, status: MemberStatus, drive: _Drive) -> None:
+    async def _drive(self, view: NodePartitionView, status: MemberStatus, drive: _Drive) -> None:
         """Bring the group to pending, or back to stable when nothing is pending."""
         if _now_s() < drive.attempts.not_before_s:
             return
@@ -342,7 +342,7 @@ class LeaderDuties:
             )
             self._note_answer(partition, drive, answer)
 
-    async def _unlocked(self, view: PartitionView, status: MemberStatus) -> bool:
+    async def _unlocked(self, view: NodePartitionView, status: MemberStatus) -> bool:
         """Whether another target took pending's place because no voter is touched under the lock now. A change
         that runs sees to its own lock, not to what a deposed leader has left."""
         lock = read(self._mirrors.partitions.get(view.keys.lock), decode_lock)
@@ -351,7 +351,7 @@ class LeaderDuties:
         outcome = await self._strategy.unlock(view.partition, status.term, of_earlier_terms=status.changing)
         return outcome in MOVED_ON
 
-    async def _cancelled(self, view: PartitionView, term: int) -> bool:
+    async def _cancelled(self, view: NodePartitionView, term: int) -> bool:
         """Whether a planned target took the running one's place."""
         if view.pending is None or self._mirrors.partitions.get(view.keys.planned) is None:
             return False
@@ -392,7 +392,7 @@ class LeaderDuties:
 
     async def _publish(
         self,
-        view: PartitionView,
+        view: NodePartitionView,
         term: int,
         members: tuple[GroupMember, ...],
         reason: str | None,
@@ -430,7 +430,7 @@ class LeaderDuties:
             self._written.forget(key)
         return result.succeeded
 
-    def _reason(self, view: PartitionView, status: MemberStatus, drive: _Drive) -> str:
+    def _reason(self, view: NodePartitionView, status: MemberStatus, drive: _Drive) -> str:
         if drive.obstacle:
             return drive.obstacle
         # A failure stays the reason until the member list changes, so that attempts do not make it flicker.

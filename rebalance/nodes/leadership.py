@@ -19,7 +19,7 @@ import structlog
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole, MemberState
-from rebalance.nodes.partition_view import PartitionView
+from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import GroupHost, MemberStatus
 
 log = structlog.get_logger(__name__)
@@ -31,7 +31,7 @@ AGAIN = Backoff(30.0, 600.0)
 TAKE_AGAIN_S = 2.0
 
 
-def preferred_successor(view: PartitionView, leader: str) -> str:
+def preferred_successor(view: NodePartitionView, leader: str) -> str:
     """The preferred primary when it could lead and ``leader`` is another node; else empty."""
     if view.stable is None or view.pending is not None:
         return ""
@@ -39,7 +39,7 @@ def preferred_successor(view: PartitionView, leader: str) -> str:
     return preferred if preferred != leader and _could_lead(view, preferred) else ""
 
 
-def heir(view: PartitionView, leader: str) -> str:
+def heir(view: NodePartitionView, leader: str) -> str:
     """Who takes the lead from ``leader`` because that node is not registered; empty when it is, or when nobody
     could lead. A voter that stays comes before one that is to leave."""
     if view.stable is None or not leader or leader in view.living:
@@ -49,7 +49,7 @@ def heir(view: PartitionView, leader: str) -> str:
     return min(able, key=lambda name: name not in staying, default="")
 
 
-def _could_lead(view: PartitionView, node: str) -> bool:
+def _could_lead(view: NodePartitionView, node: str) -> bool:
     record = view.records.get(node)
     if node not in view.living or record is None:
         return False
@@ -80,7 +80,7 @@ class Leadership:
         if watched is not None:
             watched.rests_since = None
 
-    async def at_rest(self, view: PartitionView) -> float | None:
+    async def at_rest(self, view: NodePartitionView) -> float | None:
         """Hands over when it is time; call it each time that the led group is seen at rest. Returns in how many
         seconds it may be time, None: not before something changes."""
         now = asyncio.get_running_loop().time()
@@ -100,7 +100,7 @@ class Leadership:
             log.info("leadership handed over", partition=str(view.partition), to=successor)
         return REST_S
 
-    async def beside_follower(self, view: PartitionView, status: MemberStatus) -> float | None:
+    async def beside_follower(self, view: NodePartitionView, status: MemberStatus) -> float | None:
         """Takes the lead when this node is the heir; call it each time that the own member follows. Returns in
         how many seconds it tries again, None: it is not the heir."""
         if heir(view, status.leader) != self._node:

@@ -20,7 +20,7 @@ from rebalance.core.records import rounded_size
 from rebalance.core.txn import Put, Txn
 from rebalance.kernels.partition_map import STATE_NAMES, SingleArrays, merge
 from rebalance.kernels.partition_map_codec import MapHeader, encode_map, join_maps
-from rebalance.nodes.partition_view import PartitionView
+from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import MemberStatus
 from rebalance.ports.metastore import Metastore, MetastoreError
 
@@ -45,7 +45,7 @@ class MapReporter:
         self._written: dict[PartitionId, CopyReport] | None = None
         self._periods = 0
 
-    def note(self, view: PartitionView, status: MemberStatus | None) -> None:
+    def note(self, view: NodePartitionView, status: MemberStatus | None) -> None:
         """One member as its own node sees it; without a status there is none that could be told of."""
         if status is None:
             self._copies.pop(view.partition, None)
@@ -111,7 +111,7 @@ def _routes(copies: dict[PartitionId, CopyReport]) -> dict[PartitionId, tuple[Co
     return {partition: (each.state, each.term, each.leads) for partition, each in copies.items()}
 
 
-def _state(view: PartitionView, node: str) -> CopyState:
+def _state(view: NodePartitionView, node: str) -> CopyState:
     """A member that has no record yet is being made."""
     seen = CoreView(
         target=None,

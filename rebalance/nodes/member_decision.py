@@ -8,7 +8,7 @@ from enum import Enum
 from rebalance.core.assignments import Assignments
 from rebalance.core.records import GroupRecord, KeptRecord, MemberRole
 from rebalance.nodes.fences import is_given_up, why_fenced
-from rebalance.nodes.partition_view import PartitionView
+from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import MemberLife, MemberStatus
 
 
@@ -40,7 +40,7 @@ class MemberDecision:
 
 
 def decide_member(
-    view: PartitionView, node: str, status: MemberStatus | None, *, has_mirror: bool = False
+    view: NodePartitionView, node: str, status: MemberStatus | None, *, has_mirror: bool = False
 ) -> MemberDecision:
     """The duty of ``node`` for its member, told from ``view`` and ``status`` alone (I3-027, I3-040, I3-049).
 
@@ -98,12 +98,12 @@ def is_kept(kept: KeptRecord, status: MemberStatus) -> bool:
     return status.life is not MemberLife.RESERVED and status.endpoints.peer_url == kept.peer_url
 
 
-def _group(view: PartitionView) -> GroupRecord | None:
+def _group(view: NodePartitionView) -> GroupRecord | None:
     return view.group.value if view.group is not None else None
 
 
 def _recovering(
-    view: PartitionView, node: str, status: MemberStatus | None, *, has_mirror: bool
+    view: NodePartitionView, node: str, status: MemberStatus | None, *, has_mirror: bool
 ) -> MemberDecision | None:
     """The duty while pending is forced, until its group is founded; None: as ever.
 
@@ -140,12 +140,12 @@ def _is_of_no_use(status: MemberStatus, group: GroupRecord | None) -> bool:
     return status.life in (MemberLife.REMOVED, MemberLife.DATA_LOST) or is_given_up(status.generation, group)
 
 
-def _is_out(view: PartitionView, peer_url: str) -> bool:
+def _is_out(view: NodePartitionView, peer_url: str) -> bool:
     """The group runs without this member: what it may have voted for no longer counts."""
     return view.configuration is not None and view.listed(peer_url) is None
 
 
-def _is_removed_joiner(view: PartitionView, node: str, status: MemberStatus) -> bool:
+def _is_removed_joiner(view: NodePartitionView, node: str, status: MemberStatus) -> bool:
     """A member that was restarted before it had its copy knows no peer, and nobody tells it that it is out.
 
     It was started by a list that had it, so that a list without it is a later one. A voter may be in neither
@@ -155,7 +155,7 @@ def _is_removed_joiner(view: PartitionView, node: str, status: MemberStatus) -> 
     return status.received > 0 and not votes and _is_out(view, status.endpoints.peer_url)
 
 
-def _not_assigned(view: PartitionView, node: str, status: MemberStatus | None) -> MemberDecision:
+def _not_assigned(view: NodePartitionView, node: str, status: MemberStatus | None) -> MemberDecision:
     own = view.records.get(node)
     if status is None and (own is None or not own.value.has_member):
         return MemberDecision(Duty.NOTHING)
@@ -170,7 +170,7 @@ def _not_assigned(view: PartitionView, node: str, status: MemberStatus | None) -
     return MemberDecision(Duty.CLEAN_UP)
 
 
-def _first_start(view: PartitionView, node: str, status: MemberStatus) -> MemberDecision:
+def _first_start(view: NodePartitionView, node: str, status: MemberStatus) -> MemberDecision:
     peer_url = status.endpoints.peer_url
     if view.configuration is not None:
         if view.listed(peer_url):
@@ -188,7 +188,7 @@ def _first_start(view: PartitionView, node: str, status: MemberStatus) -> Member
     return MemberDecision(Duty.FREEZE_GROUP)
 
 
-def _without_reservation(view: PartitionView, assignments: Assignments) -> list[str]:
+def _without_reservation(view: NodePartitionView, assignments: Assignments) -> list[str]:
     return [
         name for name in assignments.peers if name not in view.records or not view.records[name].value.peer_url
     ]

@@ -17,9 +17,9 @@ from rebalance.nodes.given_up_copies import GivenUpCopies
 from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.member_decision import Duty, MemberDecision, decide_member
 from rebalance.nodes.own_records import OwnRecords
-from rebalance.nodes.partition_view import PartitionView
+from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.nodes.recovery_duties import RecoveryDuties
-from rebalance.nodes.removal import RemovalJudge, Verdict
+from rebalance.nodes.removal import RemovalJudge, RemovalVerdict
 from rebalance.ports.groups import GroupHost, MemberEndpoints, MemberLife, MemberStatus, NoPlaceError
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.mirrors import MirrorHost
@@ -73,7 +73,7 @@ class MemberDuties:
         self._given_up = GivenUpCopies(node, metastore, keyspace, host, records, removals)
         self._removed_since: dict[PartitionId, float] = {}
 
-    async def tend(self, view: PartitionView) -> tuple[MemberStatus | None, float | None]:
+    async def tend(self, view: NodePartitionView) -> tuple[MemberStatus | None, float | None]:
         """The member's status after one duty, and when to look again at the latest (None: nothing is left)."""
         partition = view.partition
         await self._given_up.tidy(view)
@@ -153,7 +153,7 @@ class MemberDuties:
         )
         return 0.0
 
-    def _with_engine(self, view: PartitionView, decision: MemberDecision) -> MemberDecision:
+    def _with_engine(self, view: NodePartitionView, decision: MemberDecision) -> MemberDecision:
         """A member of another engine could never join the group."""
         ours, theirs = self._host.engine(view.partition), view.group.value.engine if view.group else ""
         if not theirs or ours == theirs:
@@ -162,7 +162,7 @@ class MemberDuties:
             Duty.NOTHING, f"ENGINES_DIFFER: the group is kept by {theirs}, this node by {ours}"
         )
 
-    async def _freeze_group(self, view: PartitionView) -> None:
+    async def _freeze_group(self, view: NodePartitionView) -> None:
         """Put-if-absent, guarded by all that was read: stable and the records of all its members."""
         if view.stable is None:
             return
@@ -180,7 +180,7 @@ class MemberDuties:
         if result.succeeded:
             log.info("group founded", partition=str(view.partition), token=group.token)
 
-    async def _start(self, view: PartitionView, duty: Duty, endpoints: MemberEndpoints) -> None:
+    async def _start(self, view: NodePartitionView, duty: Duty, endpoints: MemberEndpoints) -> None:
         """Recorded as started before it is: an empty directory is a loss from then on."""
         record = MemberRecord(
             MemberState.STARTING, endpoints.peer_url, endpoints.client_url, started=True, reason=""
@@ -194,7 +194,7 @@ class MemberDuties:
             generation = view.group.value.generation if view.group is not None else 0
             await self._host.join(view.partition, peers, generation)
 
-    async def _reincarnate(self, view: PartitionView, status: MemberStatus | None) -> float:
+    async def _reincarnate(self, view: NodePartitionView, status: MemberStatus | None) -> float:
         """The record goes first: data that is gone under a record that says "started" would count as lost."""
         partition = view.partition
         if status is not None and await self._given_up.has_more(view, status):
@@ -212,10 +212,10 @@ class MemberDuties:
         if now_s - self._removed_since.setdefault(partition, now_s) < REMOVED_S:
             return False
         removal = await self._removals.judge(partition, lambda _: False, status.endpoints.peer_url)
-        return removal.verdict is Verdict.MAY_GO
+        return removal.verdict is RemovalVerdict.MAY_GO
 
     async def _clean_up(
-        self, view: PartitionView, status: MemberStatus | None
+        self, view: NodePartitionView, status: MemberStatus | None
     ) -> tuple[MemberStatus | None, float | None]:
         """Destroys only what both keys, read at one revision, do not ask for (I3-049)."""
         partition = view.partition
@@ -226,11 +226,11 @@ class MemberDuties:
             status.endpoints.peer_url if status is not None and has_data else None,
         )
         match removal.verdict:
-            case Verdict.WANTED:
+            case RemovalVerdict.WANTED:
                 return None, ACTED_S
-            case Verdict.STORE_IS_BEHIND:
+            case RemovalVerdict.STORE_IS_BEHIND:
                 return None, PAUSE_S * 10
-            case Verdict.KEPT if status is not None:
+            case RemovalVerdict.KEPT if status is not None:
                 return await self._keep(partition, status, removal.why)
         if status is not None and await self._given_up.has_more(view, status):
             set_aside = await self._given_up.set_aside(view, status, removal.guards)
@@ -257,7 +257,7 @@ class MemberDuties:
         return None, PAUSE_S * 4
 
 
-def has_copy(view: PartitionView, node: str, status: MemberStatus) -> bool:
+def has_copy(view: NodePartitionView, node: str, status: MemberStatus) -> bool:
     """Whether what is to be cleaned up is a copy that may be kept: of a partition that is there, on a node that
     is not to have another one, with data of the group's present life."""
     if status.life in (MemberLife.RESERVED, MemberLife.DATA_LOST):
@@ -267,7 +267,7 @@ def has_copy(view: PartitionView, node: str, status: MemberStatus) -> bool:
 
 
 def _record(
-    view: PartitionView, node: str, status: MemberStatus | None, decision: MemberDecision
+    view: NodePartitionView, node: str, status: MemberStatus | None, decision: MemberDecision
 ) -> MemberRecord:
     own = view.records.get(node)
     if decision.duty is Duty.REPORT_DATA_LOST and own is not None:

@@ -7,7 +7,7 @@ from enum import Enum
 
 from rebalance.core.records import MemberState, MirrorRecord, rounded_revision
 from rebalance.nodes.endpoints import client_urls
-from rebalance.nodes.partition_view import PartitionView
+from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import MemberLife
 from rebalance.ports.mirrors import MirrorStatus
 
@@ -38,7 +38,7 @@ class MirrorDecision:
     shared_revision: int = 0
 
 
-def decide_mirror(view: PartitionView, node: str, status: MirrorStatus | None) -> MirrorDecision:
+def decide_mirror(view: NodePartitionView, node: str, status: MirrorStatus | None) -> MirrorDecision:
     """The duty of ``node`` for its mirror, told from ``view`` and ``status`` alone (IEP-043).
 
     Invariant: while stable or pending names the node as a learner its mirror stays. So a learner that is

@@ -12,8 +12,8 @@ from rebalance.core.records import MemberState, MirrorRecord
 from rebalance.nodes.mirror_decision import MirrorDecision, MirrorDuty, decide_mirror, mirror_record
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.pace import Pace
-from rebalance.nodes.partition_view import PartitionView
-from rebalance.nodes.removal import RemovalJudge, Verdict
+from rebalance.nodes.partition_view import NodePartitionView
+from rebalance.nodes.removal import RemovalJudge, RemovalVerdict
 from rebalance.ports.groups import MemberLife, NoPlaceError
 from rebalance.ports.mirrors import MirrorHost
 
@@ -43,7 +43,7 @@ class MirrorDuties:
         self._full = full
         self._pace = pace or Pace(random.Random(node))
 
-    async def tend(self, view: PartitionView) -> float | None:
+    async def tend(self, view: NodePartitionView) -> float | None:
         """One duty; returns when to look again at the latest, None when there is nothing to look after."""
         partition = view.partition
         status = await self._host.status(partition)
@@ -59,7 +59,7 @@ class MirrorDuties:
             case MirrorDuty.FOLLOW:
                 return await self._follow(partition, decision)
 
-    async def keep(self, view: PartitionView) -> None:
+    async def keep(self, view: NodePartitionView) -> None:
         """No assignment counts now, but what this node has goes on."""
         status = await self._host.status(view.partition)
         if status is None or status.life is MemberLife.RUNNING:
@@ -96,11 +96,11 @@ class MirrorDuties:
             partition, lambda assignments: self._node in assignments.learners, "" if has_data else None
         )
         match removal.verdict:
-            case Verdict.WANTED:
+            case RemovalVerdict.WANTED:
                 return AGAIN_S
-            case Verdict.STORE_IS_BEHIND:
+            case RemovalVerdict.STORE_IS_BEHIND:
                 return PAUSE_S
-            case Verdict.KEPT:
+            case RemovalVerdict.KEPT:
                 log.info("mirror kept", partition=str(partition), reason=removal.why)
                 return PAUSE_S
         if not await self._records.write_mirror(partition, None, removal.guards):

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from rebalance.core.assignments import Assignments
 from rebalance.core.records import MemberState
-from rebalance.nodes.partition_view import PartitionView
+from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import FailureCode, GroupMember, ReconfigurationFailure
 
 
 def obstacle(
-    view: PartitionView, target: Assignments, urls: Mapping[str, str], members: tuple[GroupMember, ...]
+    view: NodePartitionView, target: Assignments, urls: Mapping[str, str], members: tuple[GroupMember, ...]
 ) -> str:
     """Why a change to ``target`` is not asked for yet; empty when it can be (I3-028: not before every new
     member is reserved on a living node). Standing learners are not waited for (S241)."""
@@ -31,7 +31,7 @@ def obstacle(
     return ""
 
 
-def explained(view: PartitionView, issue: ReconfigurationFailure) -> str:
+def explained(view: NodePartitionView, issue: ReconfigurationFailure) -> str:
     """``CODE: node``, with the node's own state where that is the cause."""
     for name, found in view.records.items():
         if issue.peer_url and found.value.peer_url == issue.peer_url:

@@ -39,7 +39,7 @@ class Recorded(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionView:
+class NodePartitionView:
     partition: PartitionId
     keys: PartitionKeys
     stable: Recorded[Assignments] | None
@@ -107,13 +107,13 @@ class Mirrors:
         for mirror in (self.partitions, self.members, self.nodes):
             await mirror.loaded()
 
-    def view(self, partition: PartitionId) -> PartitionView | Unreadable:
+    def view(self, partition: PartitionId) -> NodePartitionView | Unreadable:
         """Unreadable: one of its keys cannot be read. Nothing is decided about the partition then; what runs of
         it runs on."""
         view, unreadable = self._known(partition)
         return unreadable[0] if unreadable else view
 
-    def shown(self, partition: PartitionId) -> PartitionView:
+    def shown(self, partition: PartitionId) -> NodePartitionView:
         """For those who only look, and decide nothing: what cannot be read is left out."""
         return self._known(partition)[0]
 
@@ -132,7 +132,7 @@ class Mirrors:
         view = self._known(partition)[0]
         return not nodes.isdisjoint(view.records) or not nodes.isdisjoint(view.assigned)
 
-    def _known(self, partition: PartitionId) -> tuple[PartitionView, list[Unreadable]]:
+    def _known(self, partition: PartitionId) -> tuple[NodePartitionView, list[Unreadable]]:
         """Partitions are looked at in round after round, and most have not changed since the last one."""
         known = self._views.by_partition.get(partition) if self._views is not None else None
         if known is None:
@@ -142,7 +142,7 @@ class Mirrors:
                 self._views.remember(partition, known)
         return known
 
-    def _read(self, partition: PartitionId, unreadable: list[Unreadable]) -> PartitionView:
+    def _read(self, partition: PartitionId, unreadable: list[Unreadable]) -> NodePartitionView:
         keys, reader = self.keyspace.partition(partition), _Reader(unreadable)
         get = self.partitions.get
         stable = reader.recorded(get(keys.stable), Assignments.decode)
@@ -154,7 +154,7 @@ class Mirrors:
         living = frozenset(name for name in names if self.nodes.get(self.keyspace.node(name)))
         restarts = reader.below(self.partitions, self.keyspace.restarts(partition), RestartRecord.decode)
         kept = reader.below(self.partitions, self.keyspace.kept_copies(partition), KeptRecord.decode)
-        return PartitionView(
+        return NodePartitionView(
             *(partition, keys, stable, pending, group, configuration, records, living), restarts, kept
         )
 
@@ -164,9 +164,9 @@ class _Views:
 
     def __init__(self, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
-        self.by_partition: dict[PartitionId, tuple[PartitionView, list[Unreadable]]] = {}
+        self.by_partition: dict[PartitionId, tuple[NodePartitionView, list[Unreadable]]] = {}
 
-    def remember(self, partition: PartitionId, known: tuple[PartitionView, list[Unreadable]]) -> None:
+    def remember(self, partition: PartitionId, known: tuple[NodePartitionView, list[Unreadable]]) -> None:
         if len(self.by_partition) >= VIEWS_MAX:
             self.by_partition.clear()
         self.by_partition[partition] = known

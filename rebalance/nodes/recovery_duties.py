@@ -16,7 +16,7 @@ from rebalance.core.records import (
     Stage,
 )
 from rebalance.core.txn import Compare, Delete, Operation, Put, Txn, absent, unchanged
-from rebalance.nodes.partition_view import PartitionView, Recorded
+from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.ports.groups import GroupHost, MemberLife, MemberStatus, MemberUnavailableError
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.mirrors import MirrorHost
@@ -44,7 +44,7 @@ class RecoveryDuties:
         self._restarted: dict[PartitionId, int] = {}
         self._looked: dict[PartitionId, tuple[float, LogPosition | None]] = {}
 
-    async def found_alone(self, view: PartitionView, *, on_mirror: bool = False) -> bool:
+    async def found_alone(self, view: NodePartitionView, *, on_mirror: bool = False) -> bool:
         """Pending's generation, on the data of the own member (``GroupHost.found_alone``) or ``on_mirror``.
         Repeated after a crash anywhere it comes to the same: the member's own files say whether it is founded
         already."""
@@ -88,7 +88,7 @@ class RecoveryDuties:
             partition, generation, mirror.client_url, mirror.complete_revision
         )
 
-    async def found_empty(self, view: PartitionView, status: MemberStatus) -> bool:
+    async def found_empty(self, view: NodePartitionView, status: MemberStatus) -> bool:
         """Nobody has a copy: the reserved member is named as the group's first one, and starts as such. Not
         while a node is back that was not there when that was decided: it may have a copy."""
         gone = view.pending.value.absent if view.pending is not None else ()
@@ -100,7 +100,7 @@ class RecoveryDuties:
             log.info("group not founded empty", partition=str(view.partition), unless_back=gone)
         return written
 
-    async def noted_again(self, view: PartitionView, status: MemberStatus) -> bool:
+    async def noted_again(self, view: NodePartitionView, status: MemberStatus) -> bool:
         """Whether the ``group`` key was brought up to the generation that the own member leads. A metastore
         that was restored from before a reset names an earlier one: clients that go by it are refused, and
         members of the life that was given up would start. Not while a recovery founds another group."""
@@ -124,7 +124,7 @@ class RecoveryDuties:
         return result.succeeded
 
     def _record_of(
-        self, view: PartitionView, peer_url: str, generation: int, founding_revision: int
+        self, view: NodePartitionView, peer_url: str, generation: int, founding_revision: int
     ) -> GroupRecord:
         token = f"{view.partition.zone_id}-{view.partition.partition}-{generation}"
         engine = self._host.engine(view.partition)
@@ -146,7 +146,7 @@ class RecoveryDuties:
             self._looked[partition] = now, position
         return position
 
-    async def restarted(self, view: PartitionView, asked: Recorded[RestartRecord]) -> bool:
+    async def restarted(self, view: NodePartitionView, asked: Recorded[RestartRecord]) -> bool:
         """Stops the member, with clean-up its data too; rounds that follow start it as ever. The key goes last,
         so that a node which dies on the way does it again. False: it was done a moment ago."""
         partition = view.partition
@@ -165,7 +165,7 @@ class RecoveryDuties:
 
     async def _write(
         self,
-        view: PartitionView,
+        view: NodePartitionView,
         peer_url: str,
         configuration: Operation,
         founding_revision: int,

@@ -23,7 +23,7 @@ from rebalance.ports.metastore import Metastore
 log = structlog.get_logger(__name__)
 
 
-class Verdict(Enum):
+class RemovalVerdict(Enum):
     MAY_GO = "MAY_GO"
     WANTED = "WANTED"  # a key names this node after all: look again
     STORE_IS_BEHIND = "STORE_IS_BEHIND"  # nothing goes on the word of a metastore that went back in time
@@ -35,7 +35,7 @@ class Removal:
     """``guards``: for the write after which the data goes; they fail if stable or pending was written since.
     ``keeps``: the limits ask for copies to be kept; ``event``: the newest that the partition has taken up."""
 
-    verdict: Verdict
+    verdict: RemovalVerdict
     guards: tuple[Compare, ...] = ()
     why: str = ""
     keeps: bool = False
@@ -67,7 +67,7 @@ class RemovalJudge:
             return self._judged(keys, result, names, peer_url)
         except RecordNotReadableError as error:
             # What the key says may be that the data is needed.
-            return Removal(Verdict.KEPT, why=str(error))
+            return Removal(RemovalVerdict.KEPT, why=str(error))
 
     def _judged(
         self,
@@ -83,7 +83,7 @@ class RemovalJudge:
         self._registration.adopted(recorded.epoch, result.revision)
         seen = self._registration.revision_floor
         if any(names(each) for item in found if (each := readable(item, Assignments.decode)) is not None):
-            return Removal(Verdict.WANTED)
+            return Removal(RemovalVerdict.WANTED)
         readable(result.only(4), ZoneIntent.decode)
         if result.revision < seen:
             log.error(
@@ -92,18 +92,18 @@ class RemovalJudge:
                 revision=result.revision,
                 seen=seen,
             )
-            return Removal(Verdict.STORE_IS_BEHIND)
+            return Removal(RemovalVerdict.STORE_IS_BEHIND)
         if peer_url is not None:
             why = why_kept(peer_url, epoch, result.only(3), result.only(4))
             if why:
-                return Removal(Verdict.KEPT, why=why)
+                return Removal(RemovalVerdict.KEPT, why=why)
         guards = tuple(
             unchanged(key, item.mod_revision if item else 0)
             for key, item in zip((keys.stable, keys.pending), found, strict=True)
         )
         trigger, limits = result.only(5), result.only(6)
         return Removal(
-            Verdict.MAY_GO,
+            RemovalVerdict.MAY_GO,
             guards,
             keeps=Limits.of(limits).keep_copies,
             event=readable(trigger, decode_trigger) or 0,

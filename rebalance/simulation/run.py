@@ -86,7 +86,7 @@ class Simulation:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class SimulationReport:
     """What happened. ``moves_begun`` is counted with ``cluster_moves`` only. ``virtual_s`` is the simulation's
     time; ``elapsed_s`` and ``memory_mb`` (the most that the process ever used) are real, everything else is the
     same in each run of the seed."""
@@ -114,7 +114,7 @@ class Report:
     """What each of them lacked last before it rested."""
 
 
-def simulate(simulation: Simulation) -> Report:
+def simulate(simulation: Simulation) -> SimulationReport:
     """Run it to its end or to the first broken invariant. Raises ValueError for what cannot be simulated."""
     if simulation.nodes < 3 or simulation.partitions < 1 or simulation.events < 0:
         raise ValueError("a simulation needs at least 3 nodes, 1 partition and no negative number of events")
@@ -134,7 +134,7 @@ def simulate(simulation: Simulation) -> Report:
     ):
         world, broken, virtual_s = run_virtually(_run(simulation, Path(directory)))
     environment, auditor = world.environment, world.auditor
-    return Report(
+    return SimulationReport(
         simulation,
         environment.trace.digest,
         environment.trace.steps,

@@ -116,7 +116,7 @@ class SimulatedMirror:
     exit_reason: str = ""
 
 
-class Surroundings(Protocol):
+class RaftSurroundings(Protocol):
     """What a group knows of the machines that its members run on."""
 
     rates: GroupRates
@@ -148,7 +148,7 @@ class SimulatedGroup:
     partition: PartitionId
     token: str
     rng: random.Random
-    cluster: Surroundings
+    cluster: RaftSurroundings
     entries: dict[int, EtcdMemberEntry] = field(default_factory=dict)
     replicas: dict[int, SimulatedReplica] = field(default_factory=dict)
     """Members that have a process or had one; a learner that never started has none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from rebalance.kernels import rendezvous
-from rebalance.kernels.balanced import Placed, Problem, balance, moved_replicas
+from rebalance.kernels.balanced import Placed, PlacementProblem, balance, moved_replicas
 from rebalance.kernels.compiled import compiled
 from rebalance.kernels.rendezvous import node_dictionary, node_terms_of, place_hashed
 from rebalance.kernels.rendezvous_compiled import BLOCK, Keys, mix, partition_term
@@ -58,12 +58,12 @@ def test_balanced() -> None:
         "rendezvous, 1M partitions, 100 nodes, R=3",
         timed(lambda: place_hashed(node_dictionary(NAMES), range(PARTITIONS), REPLICAS), 9),
     )
-    problem = Problem(NAMES, PARTITIONS, REPLICAS, REPLICAS)
+    problem = PlacementProblem(NAMES, PARTITIONS, REPLICAS, REPLICAS)
     created = report("balanced: creation", timed(lambda: balance(problem), 9))
     print(f"{'balanced creation against rendezvous':<62} {created / plain:.2f} times its time")
     before = Placed(NAMES, balance(problem), REPLICAS)
     for name, nodes in (("a node joins", (*NAMES, "joined")), ("a node leaves", NAMES[1:])):
-        changed = Problem(nodes, PARTITIONS, REPLICAS, REPLICAS, before)
+        changed = PlacementProblem(nodes, PARTITIONS, REPLICAS, REPLICAS, before)
         seconds = report(f"balanced: {name}", timed(lambda p=changed: balance(p), 9))
         ratio(f"balanced: {name}, against creation", seconds, created)
         moved = moved_replicas(before, nodes, balance(changed))

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from aetcd import rpc
 
-from rebalance.core.source_revisions import Change, SourceRevision
+from rebalance.core.source_revisions import RevisionChange, SourceRevision
 from rebalance.groups.mirror_source import MirrorSource
 from rebalance.groups.mirror_store import MirrorStore
 from rebalance.groups.safe_time import SafeTimeWriter
@@ -94,7 +94,7 @@ async def test_one_by_one_and_in_batches(rig: MirrorRig) -> None:
     for size in (1, 10, 100, 500):
         count = max(1_000, 10 * size)
         first = (await store.position()).revision + 1
-        changes = [Change(b"d/%d" % (number % 500), b"v" * 100) for number in range(count)]
+        changes = [RevisionChange(b"d/%d" % (number % 500), b"v" * 100) for number in range(count)]
         revisions = [SourceRevision(first + number, (each,)) for number, each in enumerate(changes)]
         begun = time.perf_counter()
         for start in range(0, count, size):

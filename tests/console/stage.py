@@ -18,16 +18,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from app.api.application import build_app
+from app.application import build_app
 from app.console.mount import Console
 from app.edge.uvicorn_server import listen, serve_http
 from app.request_audit import Audit
 from app.services import Services
 from app.sql.jobs import StatementJobs
+from app.sql.operation_reverse import OperationReverse
 from app.sql.trino_names import LowerCaseNames
 from app.views.keyspace_views import KeyspaceViews
-from app.views.operation_reverse import OperationReverse
-from app.views.readiness_probe import Readiness
+from app.views.readiness_probe import ReadinessProbe
 from app.views.routing_view import RoutingView
 from app.views.zone_directory import ZoneDirectory
 from rebalance.controllers.clock import WallClock
@@ -67,7 +67,7 @@ async def services_of(world: World) -> AsyncIterator[Services]:
             change_plan=world.engine.change_plan,
             check_plan=world.engine.check_plan,
             snapshot=world.catalog.snapshot,
-            readiness=Readiness(
+            readiness=ReadinessProbe(
                 world.catalog.snapshot,
                 world.metastore,
                 world.mirror,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.sql.abandoned import TRINO, outcome_of_abandoned
-from catalog.core.statement_log import REPEAT_PREFIX, NewStatement, StatementOutcome, StatementState
+from catalog.core.statement_log import REPEAT_PREFIX, LoggedOutcome, NewStatement, StatementState
 from catalog.core.zone import Node
 from catalog.service import CatalogService
 from catalog.store import CatalogStore
@@ -54,7 +54,7 @@ def submit(log: SqlStatementLog, statement: NewStatement, owner: str = "me") -> 
     return row.statement_id, created
 
 
-DONE = StatementOutcome(
+DONE = LoggedOutcome(
     StatementState.SUCCEEDED,
     ({"columns": [["a", "bigint"]], "row_count": 1},),
     ((1, 0, pack([[7]])),),
@@ -136,7 +136,7 @@ def test_a_made_up_key_is_given_up_when_read_refused_or_old(log: SqlStatementLog
     assert submit(log, new("two", key)) == ("one", False)
     log.advance("one", 1, {"page": 0})
     assert submit(log, new("three", key)) == ("three", True)
-    log.finish("three", "me", StatementOutcome(StatementState.FAILED, error={}), KEPT_S)
+    log.finish("three", "me", LoggedOutcome(StatementState.FAILED, error={}), KEPT_S)
     assert submit(log, new("four", key)) == ("four", True)
     log.release(TRINO, key, 60)
     assert submit(log, new("five", key)) == ("four", False)

@@ -10,37 +10,37 @@ import threading
 import time
 
 from spark import frames
-from spark.frames import Frame, Kind
+from spark.frames import Frame, FrameKind
 
 
 def watched(connection: socket.socket, behaviour: str) -> None:
     if behaviour == "broken":
-        frames.send(connection, Frame(Kind.STATE, {"state": "failed", "message": "install Java 99"}))
+        frames.send(connection, Frame(FrameKind.STATE, {"state": "failed", "message": "install Java 99"}))
         time.sleep(0.1)
         os._exit(3)
     if behaviour == "babbles":
-        frames.send(connection, Frame(Kind.STATE, {"state": "of a later build", "message": ""}))
+        frames.send(connection, Frame(FrameKind.STATE, {"state": "of a later build", "message": ""}))
     while True:
-        frames.send(connection, Frame(Kind.STATE, {"state": "ready", "message": behaviour}))
+        frames.send(connection, Frame(FrameKind.STATE, {"state": "ready", "message": behaviour}))
         time.sleep(0.1 if behaviour != "silent" else 600)
 
 
 def placed(connection: socket.socket, behaviour: str) -> None:
     while behaviour == "stalled":
-        frames.send(connection, Frame(Kind.PROGRESS, {"moving": False}))
+        frames.send(connection, Frame(FrameKind.PROGRESS, {"moving": False}))
         time.sleep(0.05)
     if behaviour == "silent":
         time.sleep(600)
     if behaviour == "dies":
         os._exit(4)
-    frames.send(connection, Frame(Kind.FAILED, {"message": "out of memory"}))
+    frames.send(connection, Frame(FrameKind.FAILED, {"message": "out of memory"}))
 
 
 def serve(connection: socket.socket, behaviour: str) -> None:
     with connection:
         frame = frames.receive(connection)
         try:
-            if frame is not None and frame.kind is Kind.WATCH:
+            if frame is not None and frame.kind is FrameKind.WATCH:
                 watched(connection, behaviour)
             elif frame is not None:
                 placed(connection, behaviour)

@@ -5,7 +5,7 @@ Queries are named by their numbers. ``who`` is ``address/user``; ``cheap=1`` for
 
 from __future__ import annotations
 
-from app.sql.query_line import Client, LineLimits, QueryLine, Ticket
+from app.sql.query_line import LineLimits, QueryClient, QueryLine, Ticket
 from catalog.core.errors import RefusedError
 from tests.datadriven.runner import Block, run_script
 
@@ -40,7 +40,7 @@ class Script:
     def arrived(self, arguments: dict[str, str]) -> list[str]:
         address, _, user = arguments["who"].partition("/")
         try:
-            self.line.arrive(Client(address, user), is_cheap=arguments.get("cheap") == "1")
+            self.line.arrive(QueryClient(address, user), is_cheap=arguments.get("cheap") == "1")
         except RefusedError as refused:
             return [f"{refused.kind.name}: {refused.message}"]
         return self.begun()

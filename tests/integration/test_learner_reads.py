@@ -12,7 +12,7 @@ import httpx
 import pytest
 from aetcd import rpc
 
-from app.api.application import build_app
+from app.application import build_app
 from app.services import Services
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import ReadPoint

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from aetcd import rpc
 
-from rebalance.core.source_revisions import Change, SourceRevision
+from rebalance.core.source_revisions import RevisionChange, SourceRevision
 from rebalance.groups.data_client import Connections, PartitionClient
 from rebalance.groups.etcd_api import CallFailedError
 from rebalance.groups.mirror_store import CopyUselessError, MirrorStore
@@ -37,7 +37,10 @@ class Standing:
     def next(self, count: int, value: bytes = b"v") -> list[SourceRevision]:
         """Revisions that follow the store's first one: a key is put, and every third time deleted."""
         numbers = range(self.revision + 1, self.revision + 1 + count)
-        return [SourceRevision(n, (Change(b"d/%d" % (n % 7), None if n % 3 == 0 else value),)) for n in numbers]
+        return [
+            SourceRevision(n, (RevisionChange(b"d/%d" % (n % 7), None if n % 3 == 0 else value),))
+            for n in numbers
+        ]
 
     async def another(self, *, prepared: bool = True) -> MirrorStore:
         """Another user of the same store, who knows where it stands now."""
@@ -149,12 +152,22 @@ async def test_a_store_that_takes_no_proposals_is_fed_one_by_one(standing: Stand
 async def test_another_history_is_noticed(standing: Standing) -> None:
     """Where copy and group meet: another value, another key, a key that should be gone."""
     number = standing.revision + 1
-    await standing.store.apply([SourceRevision(number, (Change(b"d/0", None), Change(b"d/1", b"v")))])
-    for right in ((Change(b"d/1", b"v"),), (Change(b"d/0", None), Change(b"d/1", b"v"))):
+    await standing.store.apply(
+        [SourceRevision(number, (RevisionChange(b"d/0", None), RevisionChange(b"d/1", b"v")))]
+    )
+    for right in (
+        (RevisionChange(b"d/1", b"v"),),
+        (RevisionChange(b"d/0", None), RevisionChange(b"d/1", b"v")),
+    ):
         assert await standing.store.holds(SourceRevision(number, right))
-    for wrong in (Change(b"d/1", b"another"), Change(b"d/0", b"v"), Change(b"d/1", None), Change(b"g", None)):
+    for wrong in (
+        RevisionChange(b"d/1", b"another"),
+        RevisionChange(b"d/0", b"v"),
+        RevisionChange(b"d/1", None),
+        RevisionChange(b"g", None),
+    ):
         assert not await standing.store.holds(SourceRevision(number, (wrong,)))
-    assert not await standing.store.holds(SourceRevision(number + 1, (Change(b"d/1", b"v"),)))
+    assert not await standing.store.holds(SourceRevision(number + 1, (RevisionChange(b"d/1", b"v"),)))
 
 
 async def test_a_foreign_write_is_noticed(standing: Standing) -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import httpx
 
-from app.api.application import build_app
+from app.application import build_app
 from app.services import Services
 from app.views.keyspace_views import KeyspaceViews
 from app.views.published_map import MAP_MEDIA_TYPE, published_map

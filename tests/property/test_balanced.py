@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalance.kernels.balanced import Placed, Problem, balance, plan, settle
+from rebalance.kernels.balanced import Placed, PlacementProblem, balance, plan, settle
 from tests.balanced_events import DOMAIN_SHAPES, SHAPES, Shape, Zone, assert_valid, spreads
 
 EVENTS = 12
@@ -62,12 +62,14 @@ NAMES = st.lists(st.sampled_from([f"n{number}" for number in range(9)]), min_siz
 
 
 @st.composite
-def problems(draw: st.DrawFn, previous: Placed | None = None, partitions: int | None = None) -> Problem:
+def problems(
+    draw: st.DrawFn, previous: Placed | None = None, partitions: int | None = None
+) -> PlacementProblem:
     nodes = tuple(draw(NAMES))
     replicas = draw(st.integers(1, 6))
     weights = draw(st.just(()) | st.tuples(*[st.sampled_from([0.5, 1.0, 2.0])] * len(nodes)))
     domains = draw(st.just(()) | st.tuples(*[st.sampled_from("abc")] * len(nodes)))
-    return Problem(
+    return PlacementProblem(
         nodes,
         draw(st.integers(0, 40)) if partitions is None else partitions,
         replicas,
@@ -99,7 +101,7 @@ def test_small_zones_stay_valid_and_even(data: st.DataObject) -> None:
 def test_ceilings_of_many_zones_do_not_pile_up() -> None:
     """Twenty zones on the same nodes, placed one after another, through joins and leaves."""
     nodes = tuple(f"n{number}" for number in range(7))
-    zones: dict[int, tuple[Problem, np.ndarray]] = {}
+    zones: dict[int, tuple[PlacementProblem, np.ndarray]] = {}
     placed: dict[int, Placed] = {}
     for event in range(12):
         if event % 3 == 1:
@@ -114,7 +116,9 @@ def test_ceilings_of_many_zones_do_not_pile_up() -> None:
                         elsewhere[:, nodes.index(name)] += surplus[:, at]
             replicas = (1, 2, 3, 5)[number % 4]
             partitions = (25, 64, 100, 1000)[number // 4 % 4]
-            wanted = Problem(nodes, partitions, replicas, replicas, placed.get(number), elsewhere=elsewhere)
+            wanted = PlacementProblem(
+                nodes, partitions, replicas, replicas, placed.get(number), elsewhere=elsewhere
+            )
             made = plan(wanted)
             placed[number] = Placed(nodes, settle(made), replicas)
             zones[number] = (wanted, made.surplus())
@@ -127,14 +131,17 @@ def test_ceilings_of_many_zones_do_not_pile_up() -> None:
 @pytest.mark.parametrize(
     ("problem", "message"),
     [
-        (Problem(("a", "b"), 4, 1, 1, weights=(1.0,)), "1 weights for 2 nodes"),
-        (Problem(("a", "b"), 4, 1, 1, weights=(1.0, 0.0)), "weights must be positive"),
-        (Problem(("a", "b"), 4, 1, 1, domains=("x",)), "1 domains for 2 nodes"),
-        (Problem(("a", "a"), 4, 1, 1), "named twice"),
-        (Problem(("a", "b"), 4, 0, 1), "at least 1"),
-        (Problem(("a",), 4, 1, 1, Placed(("a",), np.zeros((3, 1), np.int32), 1)), "3 partitions, not 4"),
+        (PlacementProblem(("a", "b"), 4, 1, 1, weights=(1.0,)), "1 weights for 2 nodes"),
+        (PlacementProblem(("a", "b"), 4, 1, 1, weights=(1.0, 0.0)), "weights must be positive"),
+        (PlacementProblem(("a", "b"), 4, 1, 1, domains=("x",)), "1 domains for 2 nodes"),
+        (PlacementProblem(("a", "a"), 4, 1, 1), "named twice"),
+        (PlacementProblem(("a", "b"), 4, 0, 1), "at least 1"),
+        (
+            PlacementProblem(("a",), 4, 1, 1, Placed(("a",), np.zeros((3, 1), np.int32), 1)),
+            "3 partitions, not 4",
+        ),
     ],
 )
-def test_what_cannot_be_placed_is_said(problem: Problem, message: str) -> None:
+def test_what_cannot_be_placed_is_said(problem: PlacementProblem, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         balance(problem)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from app.sql.ddl_files import DdlFile, DdlFileError, read_files
 from app.sql.desired_state import (
-    Action,
     CatalogPlan,
+    DesiredAction,
     desired_catalog,
     plan_changes,
 )
@@ -143,7 +143,7 @@ def test_a_plan_leads_to_what_the_files_say(live_texts: list[str], texts: list[s
         assert {zone.name for zone in after.zones} == keeps
         assert {table.name for table in after.tables} == {table.name for table in desired.tables}
     else:
-        assert not [change for change in plan.changes if change.action is Action.DROP]
+        assert not [change for change in plan.changes if change.action is DesiredAction.DROP]
         assert {zone.name for zone in live.zones} <= {zone.name for zone in after.zones}
 
 
@@ -179,7 +179,7 @@ def test_files_have_no_order(texts: list[str], handed: list[int], prune: bool) -
 def test_a_zone_of_the_catalog_is_used_and_one_of_nowhere_is_refused() -> None:
     live, _ = ran(CatalogSnapshot(), ["CREATE ZONE events"])
     plan, _ = planned(live, [DdlFile("t.sql", "CREATE TABLE t (id INT PRIMARY KEY) ZONE events")], prune=True)
-    assert [(change.action, change.name) for change in plan.changes] == [(Action.CREATE, "T")]
+    assert [(change.action, change.name) for change in plan.changes] == [(DesiredAction.CREATE, "T")]
     with pytest.raises(DdlFileError) as refused:
         planned(live, [DdlFile("t.sql", "CREATE TABLE t (id INT PRIMARY KEY)\n ZONE nowhere")], prune=False)
     assert (refused.value.file.name, refused.value.cause.kind) == ("t.sql", ErrorKind.ZONE_NOT_FOUND)

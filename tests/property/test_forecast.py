@@ -15,7 +15,7 @@ from itertools import zip_longest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.console.plan import Asked, Plan, Wish, make_plan
+from app.console.plan import Asked, PlanPage, Wish, make_plan
 from app.sql.change_plan import ChangePlan, PlannedStatement, plan_of
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import StatementError
@@ -133,7 +133,7 @@ class PlannedWorld:
     async def check_nodes(self, asked: Asked, write: Put | Delete) -> None:
         """A drain, or its end, does to every zone what the console's plan said."""
         try:
-            plan: Plan | None = make_plan(asked, await self.snapshot())
+            plan: PlanPage | None = make_plan(asked, await self.snapshot())
         except StatementError:
             plan = None
         before = await self.targets()

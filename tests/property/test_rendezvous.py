@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.core.quorum import ALL_REPLICAS, consensus_size, effective_replicas, quorum_bounds
-from rebalance.kernels.balanced import Placed, Problem, balance
+from rebalance.kernels.balanced import Placed, PlacementProblem, balance
 from rebalance.kernels.rendezvous import place, voters
 from tests.kernels import only
 
@@ -93,7 +93,7 @@ def test_a_joined_node_votes_in_some_partitions_and_learns_in_others() -> None:
     """IEP-041: by the new assignments, whichever algorithm makes them."""
     before, after = [f"n{number}" for number in range(7)], [f"n{number}" for number in range(8)]
     placed = place(before, range(512), 5)
-    grown = balance(Problem(tuple(after), 512, 5, 3, Placed(tuple(before), placed, 3)))
+    grown = balance(PlacementProblem(tuple(after), 512, 5, 3, Placed(tuple(before), placed, 3)))
     for matrix in (place(after, range(512), 5), grown):
         joined = matrix == 7
         assert joined[:, :3].any()

@@ -9,14 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalance.core.source_revisions import (
-    Change,
+    RevisionChange,
     SourceRevision,
     batches,
     join_events,
     still_to_repeat,
 )
 
-changes = st.builds(Change, st.sampled_from([b"a", b"b", b"c"]), st.sampled_from([None, b"", b"x", b"y" * 200]))
+changes = st.builds(
+    RevisionChange, st.sampled_from([b"a", b"b", b"c"]), st.sampled_from([None, b"", b"x", b"y" * 200])
+)
 histories = st.lists(st.lists(changes, min_size=1, max_size=4), max_size=12).map(
     lambda found: tuple(SourceRevision(5 + n, tuple(each)) for n, each in enumerate(found))
 )
@@ -24,7 +26,7 @@ histories = st.lists(st.lists(changes, min_size=1, max_size=4), max_size=12).map
 
 def answers(
     history: Sequence[SourceRevision], cuts: Sequence[int]
-) -> list[tuple[list[tuple[int, Change]], bool]]:
+) -> list[tuple[list[tuple[int, RevisionChange]], bool]]:
     """The events in pieces, cut after the given numbers of events. A piece is continued when its last revision
     goes on in the next one: an answer may be cut between revisions, a revision only into fragments."""
     events = [(each.revision, change) for each in history for change in each.changes]
@@ -64,7 +66,7 @@ def test_fragments_of_one_answer_are_told_early(history: tuple[SourceRevision, .
 
 def test_a_progress_answer_completes_nothing() -> None:
     """An answer without events says nothing of what was delivered."""
-    half = SourceRevision(7, (Change(b"a", b"1"),))
+    half = SourceRevision(7, (RevisionChange(b"a", b"1"),))
     assert join_events(None, [], continued=False) == ((), None)
     assert join_events(half, [], continued=True) == ((), half)
     assert join_events(half, [], continued=False) == ((half,), None)

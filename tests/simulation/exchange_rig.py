@@ -9,10 +9,10 @@ from rebalance.core.affinity import CopyState
 from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import FullMessage, Lists, SingleMessage
-from rebalance.exchange.core.exchange_states import Phase
-from rebalance.exchange.simulation.exchange_node import SimulatedNode, Traced
-from rebalance.exchange.simulation.exchange_operations import ENDED, Operation, Stage
-from rebalance.exchange.simulation.exchange_rules import Rules
+from rebalance.exchange.core.exchange_states import ExchangePhase
+from rebalance.exchange.simulation.exchange_node import ExchangeTrace, SimulatedNode
+from rebalance.exchange.simulation.exchange_operations import ENDED, ExchangeOperation, ExchangeStage
+from rebalance.exchange.simulation.exchange_rules import ExchangeRules
 from rebalance.exchange.simulation.exchange_run import settle
 from rebalance.exchange.simulation.exchange_world import ExchangeWorld, rendezvous_lists
 
@@ -42,7 +42,7 @@ class Rig:
         affinity = {"affinity": self._affinity} if lists is not None else {}
         active = active and base is None
         self.world = ExchangeWorld([self.zone], baseline=base, persistent=persistent, active=active, **affinity)
-        self.rules = Rules()
+        self.rules = ExchangeRules()
         self.world.watchers.append(self.rules)
         for name in names:
             self.join(name)
@@ -94,17 +94,17 @@ class Rig:
     def settle(self) -> None:
         settle(self.world)
 
-    def update(self, near: str, partition: int = 0, **more: Any) -> Operation:
+    def update(self, near: str, partition: int = 0, **more: Any) -> ExchangeOperation:
         """Begun, and led as far as it goes by itself."""
         operation = self.world.workload.begin(near, (ZONE, partition), **more)
         self.lead(operation)
         return operation
 
-    def lead(self, operation: Operation, until: Stage = Stage.COMMITTING) -> None:
+    def lead(self, operation: ExchangeOperation, until: ExchangeStage = ExchangeStage.COMMITTING) -> None:
         while operation.stage not in (until, *ENDED) and self.world.advance(operation):
             pass
 
-    def finish(self, operation: Operation) -> None:
+    def finish(self, operation: ExchangeOperation) -> None:
         self.lead(operation)
         for backup in sorted(operation.commits):
             assert self.world.commit(operation, backup)
@@ -121,7 +121,7 @@ class Rig:
     def version(self, name: str) -> str:
         return str(self.node(name).worker.held.version)
 
-    def phase(self, name: str) -> Phase | None:
+    def phase(self, name: str) -> ExchangePhase | None:
         running = self.node(name).worker.running
         return running.phase if running is not None else None
 
@@ -148,7 +148,7 @@ class Rig:
         """As the node itself has it."""
         return self.node(name).store.state((ZONE, partition))
 
-    def traced(self, kind: str, node: str | None = None, version: str | None = None) -> list[Traced]:
+    def traced(self, kind: str, node: str | None = None, version: str | None = None) -> list[ExchangeTrace]:
         return [
             each
             for each in self.world.trace

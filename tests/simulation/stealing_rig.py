@@ -14,10 +14,10 @@ from rebalance.stealing.core.steal_checks import RebalanceOptions, ServerOptions
 from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind
 from rebalance.stealing.core.steal_plan import StealUnit
 from rebalance.stealing.simulation.controller import Controller, Result
-from rebalance.stealing.simulation.steal_client import Client
-from rebalance.stealing.simulation.steal_rules import Rules
+from rebalance.stealing.simulation.steal_client import StealClient
+from rebalance.stealing.simulation.steal_rules import StealRules
 from rebalance.stealing.simulation.steal_server import Server
-from rebalance.stealing.simulation.steal_world import Fault, Traced, World
+from rebalance.stealing.simulation.steal_world import Fault, StealTrace, World
 
 USERS = StoreDefinition("users", 1)
 CARTS = StoreDefinition("carts", 1)
@@ -56,9 +56,9 @@ class NodeState:
 class Snapshots:
     """A ``Watcher``: the state of every node at each line of the trace."""
 
-    taken: list[tuple[Traced, Mapping[int, NodeState]]] = field(default_factory=list)
+    taken: list[tuple[StealTrace, Mapping[int, NodeState]]] = field(default_factory=list)
 
-    def noted(self, world: World, line: Traced) -> None:
+    def noted(self, world: World, line: StealTrace) -> None:
         self.taken.append((line, {node: state_of(each) for node, each in world.servers.items()}))
 
     def at(self, kind: str, detail: str = "") -> Mapping[int, NodeState]:
@@ -94,10 +94,10 @@ class Rig:
         for node in set(target.nodes) - set(start.nodes):
             self.world.add_server(node, self.options)
         self.controller = Controller(self.world, "run", options or RebalanceOptions(batch_size=9))
-        self.rules = Rules(self.controller)
+        self.rules = StealRules(self.controller)
         self.seen = Snapshots()
         self.world.watchers += [self.rules, self.seen]
-        self.client = Client(self.world, start.nodes)
+        self.client = StealClient(self.world, start.nodes)
         self._runs = 0
 
     @classmethod

@@ -8,8 +8,8 @@ from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import SingleMessage
-from rebalance.exchange.core.exchange_states import Phase
-from rebalance.exchange.simulation.exchange_operations import Stage
+from rebalance.exchange.core.exchange_states import ExchangePhase
+from rebalance.exchange.simulation.exchange_operations import ExchangeStage
 from tests.simulation.exchange_rig import ZONE, Rig
 
 OTHER = ZoneSpec(ZoneId(2), 3, 2)
@@ -54,7 +54,7 @@ def test_a_client_joins() -> None:
     rig.discover("a", "b", "k")
     update = rig.update("a")
     rig.finish(update)
-    assert update.stage is Stage.DONE
+    assert update.stage is ExchangeStage.DONE
     assert rig.node("a").worker.held.maps is before.maps
     assert {rig.version(name) for name in "abk"} == {"4.0"}
     for name in "abk":
@@ -78,20 +78,20 @@ def test_a_client_follows_the_exchanges_of_servers() -> None:
     rig.announce("c")
     rig.discover("k")
     rig.world.deliver(next(i for i, each in enumerate(rig.world.network) if each.sender == "k"))
-    assert rig.phase("k") is Phase.SENT
+    assert rig.phase("k") is ExchangePhase.SENT
     assert not [each for each in rig.world.network if each.to == "k"]
     rig.settle()
     assert rig.node("k").worker.held.affinities == rig.node("a").worker.held.affinities
     update = rig.update("k")
     rig.finish(update)
-    assert update.stage is Stage.DONE
+    assert update.stage is ExchangeStage.DONE
 
 
 def test_a_node_of_the_baseline_leaves_in_order() -> None:
     """PME-005: no message, no waiting: an open update goes on, and the next owner leads at once."""
     rig = Rig("abc", baseline="abc", lists={"abc": ("ab", "bc", "ca", "cb")})
     open_update = rig.update("b", 1)
-    rig.lead(open_update, Stage.ENLISTED)
+    rig.lead(open_update, ExchangeStage.ENLISTED)
     assert rig.primaries("b") == ["a", "b", "c", "c"]
     rig.world.stop("c")
     sent = len(rig.world.sent)
@@ -104,7 +104,7 @@ def test_a_node_of_the_baseline_leaves_in_order() -> None:
     rig.settle()
     rig.all_equal()
     assert not rig.singles("4.0")
-    assert open_update.stage is Stage.DONE
+    assert open_update.stage is ExchangeStage.DONE
 
 
 @pytest.mark.parametrize(("baseline", "reason"), [(None, "no baseline"), ("ab", "not in it")])
@@ -170,7 +170,7 @@ def test_activation_and_deactivation() -> None:
     rig.world.custom(Trigger.DEACTIVATE)
     rig.settle()
     assert not rig.node("b").worker.held.maps
-    assert rig.update("a").stage is Stage.REFUSED
+    assert rig.update("a").stage is ExchangeStage.REFUSED
 
 
 def test_a_new_baseline() -> None:
@@ -205,12 +205,12 @@ def test_a_zone_starts_and_stops() -> None:
     refused = rig.world.workload.begin("a", (OTHER.zone_id, 0))
     rig.lead(refused)
     waiting = rig.update("a")
-    assert refused.stage is Stage.REFUSED
+    assert refused.stage is ExchangeStage.REFUSED
     assert "zone 2 is not open" in refused.reason
-    assert waiting.stage is Stage.WAITING
+    assert waiting.stage is ExchangeStage.WAITING
     rig.settle()
     assert OTHER.zone_id not in rig.node("b").worker.held.maps
-    assert waiting.stage is Stage.DONE
+    assert waiting.stage is ExchangeStage.DONE
 
 
 def test_one_single_message_from_each_and_one_full_message_to_each() -> None:
@@ -254,9 +254,9 @@ def test_nobody_finishes_before_the_full_message() -> None:
             withheld.append(rig.world.network.pop(0))
             continue
         rig.world.deliver(index)
-    assert rig.phase("a") is Phase.COLLECT
+    assert rig.phase("a") is ExchangePhase.COLLECT
     assert rig.node("a").worker.awaited == {"c"}
-    assert rig.phase("b") is Phase.SENT
+    assert rig.phase("b") is ExchangePhase.SENT
     lists = [each.detail for each in rig.traced("Entered", "a", version) if "COLLECT" in each.detail]
     assert lists == ["ALL COLLECT b,c", "ALL COLLECT c"]
     rig.world.network.extend(withheld)
@@ -271,7 +271,7 @@ def test_a_failed_node_is_not_waited_for() -> None:
     rig.discover("a", "b")
     rig.world.kill("c")
     rig.exchange()
-    assert rig.phase("a") is Phase.LATCH
+    assert rig.phase("a") is ExchangePhase.LATCH
     rig.world.detect("c")
     rig.settle()
     assert rig.version("a") == rig.version("b")
@@ -362,11 +362,11 @@ def test_the_exchange_becomes_the_topology_future() -> None:
     rig = Rig("abc")
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     before = rig.update("b")
-    assert before.stage is Stage.COMMITTING
+    assert before.stage is ExchangeStage.COMMITTING
     rig.discover("b")
     assert rig.traced("TopologyFuture", "b", "3.2")
     after = rig.update("b")
-    assert after.stage is Stage.WAITING
+    assert after.stage is ExchangeStage.WAITING
     rig.settle()
     assert str(before.version) == "3.1"
     assert str(after.version) == "3.2"

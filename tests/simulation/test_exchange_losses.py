@@ -5,7 +5,7 @@ from __future__ import annotations
 from rebalance.core.affinity import CopyState
 from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import Trigger
-from rebalance.exchange.simulation.exchange_operations import Stage
+from rebalance.exchange.simulation.exchange_operations import ExchangeStage
 from tests.simulation.exchange_rig import ZONE, Rig
 
 LISTS = {"abc": ("c", "a", "b", "a"), "ab": ("a", "a", "b", "a")}
@@ -21,15 +21,15 @@ def test_all_owners_die() -> None:
     assert rig.own("a", 0) is CopyState.LOST
     assert rig.node("b").worker.held.lost == {ZONE: {0}}
     refused = rig.update("b", 0)
-    assert refused.stage is Stage.REFUSED
+    assert refused.stage is ExchangeStage.REFUSED
     assert "partition 0 is lost" in refused.reason
     rig.finish(other := rig.update("b", 1))
-    assert other.stage is Stage.DONE
+    assert other.stage is ExchangeStage.DONE
     rig.world.custom(Trigger.LOSS_RESET, (rig.zone,))
     rig.settle()
     assert rig.own("a", 0) is CopyState.OWNING
     rig.finish(again := rig.update("b", 0))
-    assert again.stage is Stage.DONE
+    assert again.stage is ExchangeStage.DONE
 
 
 def test_a_loss_that_is_ignored() -> None:
@@ -42,4 +42,4 @@ def test_a_loss_that_is_ignored() -> None:
     assert not rig.node("a").store.copies[ZONE, 0].rows
     assert not rig.node("a").worker.held.lost
     rig.finish(update := rig.update("b", 0))
-    assert update.stage is Stage.DONE
+    assert update.stage is ExchangeStage.DONE

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger
-from rebalance.exchange.core.exchange_states import Phase
-from rebalance.exchange.simulation.exchange_operations import Operation, Stage, SyncMode
+from rebalance.exchange.core.exchange_states import ExchangePhase
+from rebalance.exchange.simulation.exchange_operations import ExchangeOperation, ExchangeStage, SyncMode
 from rebalance.exchange.simulation.topology_lock import TopologyLock
 from tests.simulation.exchange_rig import ZONE, Rig
 
@@ -23,7 +23,7 @@ def rig_of_three() -> Rig:
     return Rig("abc", lists=LISTS)
 
 
-def at(rig: Rig, near: str, partition: int, stage: Stage, **more: Any) -> Operation:
+def at(rig: Rig, near: str, partition: int, stage: ExchangeStage, **more: Any) -> ExchangeOperation:
     operation = rig.world.workload.begin(near, (ZONE, partition), **more)
     rig.lead(operation, stage)
     assert operation.stage is stage
@@ -48,10 +48,10 @@ def test_an_update_that_comes_during_an_exchange() -> None:
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     rig.discover("b")
     update = rig.update("b")
-    assert update.stage is Stage.WAITING
+    assert update.stage is ExchangeStage.WAITING
     assert not rig.node("b").lock.readers
     rig.settle()
-    assert update.stage is Stage.DONE
+    assert update.stage is ExchangeStage.DONE
     assert [str(each) for each in update.versions] == ["3.2"]
 
 
@@ -59,14 +59,18 @@ def test_updates_of_the_version_before_end_first() -> None:
     """PME-041: none of them completes after the full map was sent. PME-043: an update that is held delays the
     exchange on every server."""
     rig = rig_of_three()
-    update = at(rig, "b", 0, Stage.ENLISTED, held_open=True)
+    update = at(rig, "b", 0, ExchangeStage.ENLISTED, held_open=True)
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     rig.exchange()
-    assert [rig.phase(name) for name in "abc"] == [Phase.RELEASE, Phase.RELEASE, Phase.LATCH]
+    assert [rig.phase(name) for name in "abc"] == [
+        ExchangePhase.RELEASE,
+        ExchangePhase.RELEASE,
+        ExchangePhase.LATCH,
+    ]
     assert not rig.fulls("3.2")
     update.held_open = False
     rig.finish(update)
-    assert update.stage is Stage.DONE
+    assert update.stage is ExchangeStage.DONE
     assert not rig.fulls("3.2")
     rig.exchange()
     assert rig.fulls("3.2")
@@ -77,10 +81,14 @@ def test_the_latch() -> None:
     """PME-047: a node with an open update does not count down until that ended, one without counts down at
     once. PME-048: the latch opens when all servers have."""
     rig = rig_of_three()
-    update = at(rig, "b", 1, Stage.ENLISTED, held_open=True)
+    update = at(rig, "b", 1, ExchangeStage.ENLISTED, held_open=True)
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     rig.exchange()
-    assert [rig.phase(name) for name in "abc"] == [Phase.LATCH, Phase.RELEASE, Phase.LATCH]
+    assert [rig.phase(name) for name in "abc"] == [
+        ExchangePhase.LATCH,
+        ExchangePhase.RELEASE,
+        ExchangePhase.LATCH,
+    ]
     running = rig.node("a").worker.running
     assert running is not None
     assert running.counted == {"a", "c"}
@@ -98,33 +106,33 @@ def test_a_transaction_that_a_client_began() -> None:
     rig = rig_of_three()
     rig.world.start("k", client=True)
     rig.settle()
-    enlisted = at(rig, "k", 0, Stage.ENLISTED, held_open=True)
-    mapped = at(rig, "k", 1, Stage.MAPPED)
+    enlisted = at(rig, "k", 0, ExchangeStage.ENLISTED, held_open=True)
+    mapped = at(rig, "k", 1, ExchangeStage.MAPPED)
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     rig.exchange()
-    assert rig.phase("a") is Phase.RELEASE
-    assert rig.phase("b") is Phase.LATCH
-    rig.lead(mapped, Stage.WAITING)
-    assert mapped.stage is Stage.WAITING
+    assert rig.phase("a") is ExchangePhase.RELEASE
+    assert rig.phase("b") is ExchangePhase.LATCH
+    rig.lead(mapped, ExchangeStage.WAITING)
+    assert mapped.stage is ExchangeStage.WAITING
     enlisted.held_open = False
     rig.finish(enlisted)
     rig.settle()
     assert str(enlisted.version) == "4.0"
     assert [str(each) for each in mapped.versions] == ["4.0", "4.1"]
-    assert mapped.stage is Stage.DONE
+    assert mapped.stage is ExchangeStage.DONE
 
 
 @pytest.mark.parametrize("mode", SyncMode, ids=lambda each: each.value)
 def test_commits_to_backups_are_waited_for(mode: SyncMode) -> None:
     """PME-045: also where the update was acknowledged before (PRIMARY_SYNC)."""
     rig = rig_of_three()
-    update = at(rig, "a", 0, Stage.COMMITTING, mode=mode)
+    update = at(rig, "a", 0, ExchangeStage.COMMITTING, mode=mode)
     assert update.commits == {"b"}
     acknowledged = rig.world.workload.acknowledged.get((ZONE, 0))
     assert bool(acknowledged) is (mode is SyncMode.PRIMARY_SYNC)
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     rig.exchange()
-    assert rig.phase("b") is Phase.RELEASE
+    assert rig.phase("b") is ExchangePhase.RELEASE
     assert rig.world.commit(update, "b")
     rig.exchange()
     assert rig.version("b") == "3.2"
@@ -134,14 +142,14 @@ def test_an_idle_transaction_is_rolled_back() -> None:
     """PME-046: it does not block the exchange for ever. PME-051: the one that is too old is rolled back while
     updates are released, and the client is told why."""
     rig = rig_of_three()
-    idle = at(rig, "b", 0, Stage.ENLISTED, held_open=True)
+    idle = at(rig, "b", 0, ExchangeStage.ENLISTED, held_open=True)
     assert not rig.world.time_out("a")
-    assert idle.stage is Stage.ENLISTED
+    assert idle.stage is ExchangeStage.ENLISTED
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     rig.exchange()
-    assert rig.phase("a") is Phase.RELEASE
+    assert rig.phase("a") is ExchangePhase.RELEASE
     assert rig.world.time_out("a") == [idle]
-    assert idle.stage is Stage.ROLLED_BACK
+    assert idle.stage is ExchangeStage.ROLLED_BACK
     assert "rolled back by a" in idle.reason
     rig.exchange()
     assert rig.version("a") == "3.2"
@@ -153,7 +161,7 @@ def test_a_commit_that_appears_after_the_latch() -> None:
     rig = rig_of_three()
     # An acknowledged update is nowhere for a while, which no rule would let pass.
     rig.rules_off()
-    update = at(rig, "a", 0, Stage.COMMITTING, mode=SyncMode.PRIMARY_SYNC)
+    update = at(rig, "a", 0, ExchangeStage.COMMITTING, mode=SyncMode.PRIMARY_SYNC)
     (backup,) = update.commits
     update.commits.clear()
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
@@ -165,7 +173,7 @@ def test_a_commit_that_appears_after_the_latch() -> None:
         rig.world.deliver(0)
     update.commits.add(backup)
     rig.exchange()
-    assert rig.phase("b") is Phase.COMMITS
+    assert rig.phase("b") is ExchangePhase.COMMITS
     assert not rig.singles("3.2", "b")
     latches = [each for each in rig.traced("Entered", "b", "3.2") if "LATCH" in each.detail]
     assert rig.world.commit(update, "b")
@@ -193,7 +201,7 @@ def test_after_the_latch_only_commits_appear(seed: int) -> None:
             rig,
             rng.choice("abck"),
             rng.randrange(4),
-            rng.choice((Stage.MAPPED, Stage.ENLISTED, Stage.COMMITTING)),
+            rng.choice((ExchangeStage.MAPPED, ExchangeStage.ENLISTED, ExchangeStage.COMMITTING)),
         )
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     version = rig.world.ring.cluster.version
@@ -220,7 +228,7 @@ def test_after_the_latch_only_commits_appear(seed: int) -> None:
                     and each.version < version
                     and each.is_open_on(name, is_server=True)
                 ):
-                    assert each.stage is Stage.COMMITTING
+                    assert each.stage is ExchangeStage.COMMITTING
                     assert name in each.commits or each.commits
 
 
@@ -249,11 +257,11 @@ def test_an_exchange_waits_for_readers_of_the_lock() -> None:
     """PME-129, PME-130: two operations hold the lock for reading: the exchange gets it for writing after
     both."""
     rig = rig_of_three()
-    readers = [at(rig, "b", number, Stage.LOCKED) for number in (0, 1)]
+    readers = [at(rig, "b", number, ExchangeStage.LOCKED) for number in (0, 1)]
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     rig.discover("b")
     for reader in readers:
-        assert rig.phase("b") is Phase.TOPOLOGY
+        assert rig.phase("b") is ExchangePhase.TOPOLOGY
         assert not rig.traced("TopologyFuture", "b", "3.2")
         rig.world.advance(reader)
     assert rig.traced("TopologyFuture", "b", "3.2")
@@ -267,7 +275,7 @@ def test_exchanges_that_wait_and_notifications_that_do_not(kind: str) -> None:
     PME-126: a notification of states does, and blocks nobody. PME-122: the one has an exchange id, the other
     has not."""
     rig = rig_of_three()
-    held_open = at(rig, "b", 0, Stage.ENLISTED, held_open=True)
+    held_open = at(rig, "b", 0, ExchangeStage.ENLISTED, held_open=True)
     sent = len(rig.singles(None, "c"))
     rig.node("c").store.set_state((ZONE, 0), CopyState.LOST)
     rig.world.notify("c")
@@ -276,7 +284,7 @@ def test_exchanges_that_wait_and_notifications_that_do_not(kind: str) -> None:
     assert rig.states("b")["c"] is CopyState.LOST
     other = rig.update("b", 1)
     rig.finish(other)
-    assert other.stage is Stage.DONE
+    assert other.stage is ExchangeStage.DONE
     if kind == "join":
         rig.announce("d")
     elif kind == "leave":
@@ -286,7 +294,7 @@ def test_exchanges_that_wait_and_notifications_that_do_not(kind: str) -> None:
     version = str(rig.world.ring.cluster.version)
     rig.exchange()
     assert not rig.fulls(version)
-    assert rig.phase("a") is Phase.RELEASE
+    assert rig.phase("a") is ExchangePhase.RELEASE
     held_open.held_open = False
     rig.finish(held_open)
     rig.exchange()

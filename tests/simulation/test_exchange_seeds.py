@@ -15,17 +15,17 @@ from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.running_exchange import RunningExchange
 from rebalance.exchange.simulation.exchange_operations import SyncMode
-from rebalance.exchange.simulation.exchange_rules import RuleBrokenError, Rules
-from rebalance.exchange.simulation.exchange_run import NoRestError, SeededRun, Shape, settle
+from rebalance.exchange.simulation.exchange_rules import ExchangeRules, RuleBrokenError
+from rebalance.exchange.simulation.exchange_run import ExchangeRun, ExchangeShape, NoRestError, settle
 from rebalance.exchange.simulation.exchange_workload import Workload
 from rebalance.exchange.simulation.exchange_world import ExchangeWorld
 
 POLICIES = tuple(LossPolicy)
 
 
-def shape(seed: int) -> Shape:
+def shape(seed: int) -> ExchangeShape:
     """Policies, copies, disks and baselines in turn; every fifth run without lost messages."""
-    return Shape(
+    return ExchangeShape(
         copies=1 + seed % 3,
         policy=POLICIES[seed % 5],
         persistent=seed % 2 == 0,
@@ -61,25 +61,25 @@ def checked(world: ExchangeWorld) -> None:
 def test_seeds(seed: int) -> None:
     """PME-001, PME-123, PME-128: messages lost, repeated and overtaken, servers and coordinators killed: never
     two primaries, no acknowledged update lost while an owner lives, one map for all in the end."""
-    checked(SeededRun(seed, shape(seed)).run())
+    checked(ExchangeRun(seed, shape(seed)).run())
 
 
 @pytest.mark.soak
 def test_many_seeds() -> None:
     """PME-128."""
     for seed in range(20_000):
-        checked(SeededRun(seed, shape(seed)).run())
+        checked(ExchangeRun(seed, shape(seed)).run())
 
 
 def test_a_seed_happens_again() -> None:
-    one, other = (SeededRun(7, shape(7)).run() for _ in range(2))
+    one, other = (ExchangeRun(7, shape(7)).run() for _ in range(2))
     assert one.trace == other.trace
-    assert one.trace != SeededRun(8, shape(7)).run().trace
+    assert one.trace != ExchangeRun(8, shape(7)).run().trace
 
 
 def first_broken(seeds: int) -> None:
     for seed in range(seeds):
-        SeededRun(seed, shape(seed)).run()
+        ExchangeRun(seed, shape(seed)).run()
 
 
 def _no_latch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ class ExchangeMachine(RuleBasedStateMachine):
     def begin(self, persistent: bool, policy: LossPolicy) -> None:
         self.zone = ZoneSpec(ZoneId(1), 2, 2, policy)
         self.world = ExchangeWorld([self.zone], persistent=persistent)
-        self.world.watchers.append(Rules())
+        self.world.watchers.append(ExchangeRules())
         for name in "ab":
             self.world.start(name)
             settle(self.world)

@@ -15,8 +15,8 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRecord, MemberState
 from rebalance.core.txn import Put, Txn
 from rebalance.nodes.endpoints import client_urls, learner_urls
-from rebalance.nodes.partition_view import Mirrors, PartitionView
-from rebalance.nodes.removal import Removal, RemovalJudge, Verdict
+from rebalance.nodes.partition_view import Mirrors, NodePartitionView
+from rebalance.nodes.removal import Removal, RemovalJudge, RemovalVerdict
 from tests.simulation.learner_world import HEALTHY_S, P0, LearnerWorld, roles, virtually
 
 EITHER = pytest.mark.parametrize("algorithm", DistributionAlgorithm)
@@ -236,10 +236,10 @@ def test_a_mirror_that_goes_too_early_is_noticed(monkeypatch: pytest.MonkeyPatch
     """The simulator's invariant: a node that does not ask before it destroys breaks it."""
 
     async def always(*_: object) -> Removal:
-        return Removal(Verdict.MAY_GO)
+        return Removal(RemovalVerdict.MAY_GO)
 
     monkeypatch.setattr(RemovalJudge, "judge", always)
-    monkeypatch.setattr(PartitionView, "learning", frozenset())
+    monkeypatch.setattr(NodePartitionView, "learning", frozenset())
 
     async def main(world: LearnerWorld) -> None:
         await world.write("ab+c")

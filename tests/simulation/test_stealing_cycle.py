@@ -10,7 +10,7 @@ import pytest
 
 from rebalance.stealing.core.steal_checks import RebalanceOptions, RefusalCode, ServerState
 from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition
-from rebalance.stealing.simulation.controller import Controller, Outcome
+from rebalance.stealing.simulation.controller import Controller, StealOutcome
 from rebalance.stealing.simulation.entropy import check_keys, save_keys
 from rebalance.stealing.simulation.steal_errors import InvalidMetadataError
 from rebalance.stealing.simulation.steal_metadata import CLUSTER_KEY, STATE_KEY, STEAL_INFO_KEY
@@ -37,7 +37,7 @@ async def test_a_rebalancing_returns_when_it_is_done() -> None:
     four."""
     rig = await Rig.loaded()
     result = await rig.rebalance()
-    assert (result.outcome, result.batches) == (Outcome.COMPLETED, 1)
+    assert (result.outcome, result.batches) == (StealOutcome.COMPLETED, 1)
     assert {each.metadata.cluster for each in rig.world.servers.values()} == {GROWN}
     assert {each.metadata.state for each in rig.world.servers.values()} == {NORMAL}
 
@@ -47,7 +47,7 @@ async def test_a_node_is_emptied() -> None:
     """VOL-003: after it nobody's key is on node 2, and every key is found."""
     target = ClusterMetadata.of({0: (0, 3, 2), 1: (1, 4, 5), 2: ()})
     rig = await Rig.loaded(target=target, options=RebalanceOptions(2, delete=True))
-    assert (await rig.rebalance()).outcome is Outcome.COMPLETED
+    assert (await rig.rebalance()).outcome is StealOutcome.COMPLETED
     for store in (rig.server(2).read_write["users"], rig.server(2).read_only["static"]):
         assert [key for partition in range(6) for key in store.keys(partition)] == []
     assert [(await rig.client.get("users", key))[0].value for key in KEYS] == ["first"] * len(KEYS)
@@ -58,7 +58,7 @@ async def test_load_is_balanced_among_the_nodes_there_are() -> None:
     """VOL-004."""
     target = ClusterMetadata.of({0: (0, 3, 4), 1: (1,), 2: (2, 5)})
     rig = await Rig.loaded(target=target)
-    assert (await rig.rebalance()).outcome is Outcome.COMPLETED
+    assert (await rig.rebalance()).outcome is StealOutcome.COMPLETED
     assert rig.server(0).metadata.cluster == target
 
 
@@ -101,10 +101,10 @@ async def test_a_second_rebalancing_is_refused() -> None:
     assert rig.server(3).metadata.get(STATE_KEY) == "REBALANCING_MASTER"
     assert '"donor": 1' in rig.server(3).metadata.get(STEAL_INFO_KEY)
     second = await Controller(rig.world, "second").rebalance(START.with_nodes([3]))
-    assert second.outcome is Outcome.REFUSED
+    assert second.outcome is StealOutcome.REFUSED
     codes = {each.code for each in second.refusals}
     assert {RefusalCode.NOT_NORMAL, RefusalCode.STEAL_INFO_NOT_EMPTY, RefusalCode.BATCH_UNFINISHED} <= codes
-    assert (await first).outcome is Outcome.COMPLETED
+    assert (await first).outcome is StealOutcome.COMPLETED
     assert rig.server(3).metadata.get(STATE_KEY) == "NORMAL_SERVER"
     assert rig.server(3).metadata.get(STEAL_INFO_KEY) == "[]"
     assert ClusterMetadata.decode(rig.server(3).metadata.get(CLUSTER_KEY)) == GROWN
@@ -174,7 +174,7 @@ async def test_only_read_only_stores() -> None:
     """VOL-034: all stealers rebalance before the first copy, others do not. VOL-040: then metadata and swap on
     all nodes, and no entry of a read-write store anywhere."""
     rig = await Rig.loaded((STATIC,))
-    assert (await rig.rebalance()).outcome is Outcome.COMPLETED
+    assert (await rig.rebalance()).outcome is StealOutcome.COMPLETED
     begun = rig.seen.at("UnitBegan")
     assert [begun[node].state for node in range(4)] == [NORMAL, NORMAL, NORMAL, STEALING]
     done = rig.seen.at("Committed")
@@ -212,7 +212,7 @@ async def test_read_only_migration_is_not_seen() -> None:
             await rig.server(3).get_static("static", key)
     assert rig.server(3).copying == 1
     assert rig.client.bootstraps == asked
-    assert (await running).outcome is Outcome.COMPLETED
+    assert (await running).outcome is StealOutcome.COMPLETED
     assert [await rig.client.get_static("static", key) for key in moving] == [f"static {key}" for key in moving]
 
 
@@ -240,7 +240,7 @@ async def test_units_at_once(store: StoreDefinition, parallel: int, peak: int) -
     of them overlap. VOL-091, VOL-092: one by default, more with the option."""
     options = RebalanceOptions(batch_size=6, max_parallel=parallel)
     rig = await Rig.loaded((store,), start=SIX, target=ROTATED, options=options, copy_rate=50.0)
-    assert (await rig.rebalance()).outcome is Outcome.COMPLETED
+    assert (await rig.rebalance()).outcome is StealOutcome.COMPLETED
     assert len(rig.seen.lines("UnitBegan")) == 6
     assert sum("COMPLETED" in line for line in rig.seen.lines("UnitEnded")) == 6
     assert rig.rules.peak == peak
@@ -314,7 +314,7 @@ async def test_replicas_that_exist_are_not_copied(optimization: bool) -> None:
     two = StoreDefinition("users", 2)
     target = start.with_owners({0: 1})
     rig = await Rig.loaded((two,), start=start, target=target, optimization=optimization)
-    assert (await rig.rebalance()).outcome is Outcome.COMPLETED
+    assert (await rig.rebalance()).outcome is StealOutcome.COMPLETED
     jobs = {each.description: each.copied for each in await rig.server(1).list_jobs()}
     had, new = (len([key for key in KEYS if rig.server(0).partition(key) == number]) for number in (0, 2))
     assert sum(jobs.values()) == new + (0 if optimization else had)

@@ -10,12 +10,12 @@ import pytest
 from rebalance.stealing.core.steal_checks import RebalanceOptions, RefusalCode
 from rebalance.stealing.core.steal_cluster import StoreDefinition
 from rebalance.stealing.core.steal_plan import StealUnit
-from rebalance.stealing.core.steal_state_change import Step
-from rebalance.stealing.simulation.controller import Controller, Outcome, Result
+from rebalance.stealing.core.steal_state_change import StealStep
+from rebalance.stealing.simulation.controller import Controller, Result, StealOutcome
 from rebalance.stealing.simulation.history import History
 from rebalance.stealing.simulation.steal_errors import OrderRefusedError
 from rebalance.stealing.simulation.steal_rules import check_rest
-from rebalance.stealing.simulation.unit_job import JobStatus
+from rebalance.stealing.simulation.unit_view import JobStatus
 from tests.simulation.stealing_rig import (
     BOTH,
     GROWN,
@@ -35,7 +35,7 @@ UNIT = StealUnit(3, 1, (("users", (1,)),))
 async def rolled_back(rig: Rig) -> Result:
     """The result of a rebalancing that fails; everything is as it was before, and every key is served."""
     result = await rig.rebalance()
-    assert result.outcome is Outcome.ROLLED_BACK
+    assert result.outcome is StealOutcome.ROLLED_BACK
     check_rest(rig.world, START, History())
     for store in rig.world.stores:
         for key in KEYS:
@@ -49,19 +49,21 @@ async def rolled_back(rig: Rig) -> Result:
 @pytest.mark.parametrize(
     ("stores", "node", "what", "step"),
     [
-        (BOTH, 3, "change REBALANCE", Step.CHANGE_RO),
-        (BOTH, 3, "copy static", Step.MIGRATE_RO),
-        (BOTH, 0, "change CLUSTER", Step.CHANGE_RW),
-        (BOTH, 3, "change SWAP", Step.CHANGE_RW),
-        (BOTH, 3, "copy users", Step.MIGRATE_RW),
-        ((STATIC,), 3, "copy static", Step.MIGRATE_RO),
-        ((STATIC,), 2, "change SWAP", Step.CHANGE_RW),
-        ((USERS,), 1, "change CLUSTER", Step.CHANGE_RW),
-        ((USERS,), 3, "copy users", Step.MIGRATE_RW),
+        (BOTH, 3, "change REBALANCE", StealStep.CHANGE_RO),
+        (BOTH, 3, "copy static", StealStep.MIGRATE_RO),
+        (BOTH, 0, "change CLUSTER", StealStep.CHANGE_RW),
+        (BOTH, 3, "change SWAP", StealStep.CHANGE_RW),
+        (BOTH, 3, "copy users", StealStep.MIGRATE_RW),
+        ((STATIC,), 3, "copy static", StealStep.MIGRATE_RO),
+        ((STATIC,), 2, "change SWAP", StealStep.CHANGE_RW),
+        ((USERS,), 1, "change CLUSTER", StealStep.CHANGE_RW),
+        ((USERS,), 3, "copy users", StealStep.MIGRATE_RW),
     ],
 )
 @virtually
-async def test_a_step_that_fails(stores: tuple[StoreDefinition, ...], node: int, what: str, step: Step) -> None:
+async def test_a_step_that_fails(
+    stores: tuple[StoreDefinition, ...], node: int, what: str, step: StealStep
+) -> None:
     """VOL-046, VOL-052, VOL-053, VOL-055, VOL-056: whichever step fails, with whichever stores: the old state,
     everywhere. VOL-093: and the next run succeeds."""
     rig = await Rig.loaded(stores)
@@ -69,7 +71,7 @@ async def test_a_step_that_fails(stores: tuple[StoreDefinition, ...], node: int,
     result = await rolled_back(rig)
     assert result.failed_step is step
     rig.world.faults.clear()
-    assert (await rig.rebalance()).outcome is Outcome.COMPLETED
+    assert (await rig.rebalance()).outcome is StealOutcome.COMPLETED
 
 
 @pytest.mark.parametrize("down_s", [0.3, 3.0])
@@ -83,7 +85,7 @@ async def test_a_node_that_dies_in_a_step(what: str, down_s: float) -> None:
     rig.crash_at(3, what, down_s)
     result = await rig.rebalance()
     await asyncio.sleep(down_s)
-    assert result.outcome is Outcome.ROLLED_BACK
+    assert result.outcome is StealOutcome.ROLLED_BACK
     check_rest(rig.world, START, History())
 
 
@@ -146,7 +148,7 @@ async def test_attempts(attempts: int) -> None:
     assert f"attempt {attempts} of {attempts}" in result.error
     assert len(rig.seen.lines("StoreBegan")) == attempts
     rig.fail(3, "copy users", attempts - 1)
-    assert (await rig.rebalance()).outcome is Outcome.COMPLETED
+    assert (await rig.rebalance()).outcome is StealOutcome.COMPLETED
 
 
 @virtually
@@ -197,7 +199,7 @@ async def test_jobs_are_stopped() -> None:
     assert [each.status for each in await rig.server(3).list_jobs()] == [JobStatus.RUNNING] * 2
     await rig.server(3).stop_jobs("1")
     assert [each.status for each in await rig.server(3).list_jobs()] == [JobStatus.STOPPED, JobStatus.RUNNING]
-    assert (await running).outcome is Outcome.ROLLED_BACK
+    assert (await running).outcome is StealOutcome.ROLLED_BACK
     check_rest(rig.world, START, History())
 
 
@@ -241,10 +243,10 @@ async def test_a_controller_that_dies(kind: str) -> None:
     refused = await Controller(rig.world, "new").rebalance(GROWN)
     assert RefusalCode.BATCH_UNFINISHED in {each.code for each in refused.refusals}
     recovered = await Controller(rig.world, "recovery").recover()
-    assert recovered.outcome is Outcome.COMPLETED
+    assert recovered.outcome is StealOutcome.COMPLETED
     wanted = GROWN if kind == "Committed" else START
     check_rest(rig.world, wanted.with_nodes([3]), History())
-    assert (await Controller(rig.world, "again").rebalance(GROWN)).outcome is Outcome.COMPLETED
+    assert (await Controller(rig.world, "again").rebalance(GROWN)).outcome is StealOutcome.COMPLETED
 
 
 @virtually
@@ -268,7 +270,7 @@ async def test_recovery_waits_for_every_node() -> None:
 @virtually
 async def test_recovery_of_nothing() -> None:
     rig = await Rig.loaded()
-    assert (await rig.controller.recover()).outcome is Outcome.COMPLETED
+    assert (await rig.controller.recover()).outcome is StealOutcome.COMPLETED
     check_rest(rig.world, START, History())
 
 
@@ -279,12 +281,12 @@ async def test_a_node_that_does_not_come_back() -> None:
     rig = await Rig.loaded((USERS,))
     rig.crash_at(3, "copy users", None)
     result = await rig.rebalance()
-    assert (result.outcome, result.left) == (Outcome.INCOMPLETE, (3,))
+    assert (result.outcome, result.left) == (StealOutcome.INCOMPLETE, (3,))
     key = keys_of(1)[0]
     await rig.client.put("users", key, "after")
     rig.server(3).restart()
     assert await rig.values(3, "users", key) == ["after"]
-    assert (await Controller(rig.world, "recovery").recover()).outcome is Outcome.COMPLETED
+    assert (await Controller(rig.world, "recovery").recover()).outcome is StealOutcome.COMPLETED
     check_rest(rig.world, START, History())
 
 
@@ -296,6 +298,6 @@ async def test_a_rollback_by_hand() -> None:
     assert rig.server(1).read_write["users"].keys(1) == tuple(sorted(keys_of(1)))
     await rig.client.put("users", keys_of(1)[0], "since")
     back = await Controller(rig.world, "back").roll_back(result)
-    assert back.outcome is Outcome.COMPLETED
+    assert back.outcome is StealOutcome.COMPLETED
     assert rig.server(1).metadata.cluster.owners == START.owners
     assert await rig.values(1, "users", keys_of(1)[0]) == ["since"]

@@ -10,8 +10,8 @@ import pytest
 from rebalance.stealing.core.steal_checks import RebalanceOptions, RefusalCode
 from rebalance.stealing.core.steal_cluster import ClusterMetadata
 from rebalance.stealing.core.steal_plan import StealUnit
-from rebalance.stealing.core.steal_state_change import BatchId, Change
-from rebalance.stealing.simulation.controller import Controller, Outcome
+from rebalance.stealing.core.steal_state_change import BatchId, StealStateChange
+from rebalance.stealing.simulation.controller import Controller, StealOutcome
 from rebalance.stealing.simulation.history import History
 from rebalance.stealing.simulation.steal_errors import InvalidMetadataError, NodeDownError, OrderRefusedError
 from rebalance.stealing.simulation.steal_metadata import ChangeOrder
@@ -58,10 +58,10 @@ async def test_nothing_is_deleted_by_a_run_that_fails() -> None:
     await rig.until("Batch", "2:")
     rig.fail(3, "copy users", ATTEMPTS)
     result = await running
-    assert (result.outcome, result.batches, result.deleted_at) == (Outcome.ROLLED_BACK, 1, set())
+    assert (result.outcome, result.batches, result.deleted_at) == (StealOutcome.ROLLED_BACK, 1, set())
     assert not rig.seen.lines("Deleted")
     assert rig.server(1).read_write["users"].keys(1) == tuple(sorted(keys_of(1)))
-    assert (await Controller(rig.world, "back").roll_back(result)).outcome is Outcome.COMPLETED
+    assert (await Controller(rig.world, "back").roll_back(result)).outcome is StealOutcome.COMPLETED
 
 
 @virtually
@@ -153,7 +153,9 @@ async def test_no_request_is_served_in_the_middle_of_a_change() -> None:
     running = rig.begin()
     await rig.until("StoreBegan")
     key = keys_of(1)[-1]
-    undo = asyncio.create_task(rig.server(3).undo(BatchId("run", 1), (Change.REBALANCE, Change.CLUSTER)))
+    undo = asyncio.create_task(
+        rig.server(3).undo(BatchId("run", 1), (StealStateChange.REBALANCE, StealStateChange.CLUSTER))
+    )
     await rig.until("TookBack", "REBALANCE")
     assert rig.server(3).metadata.cluster.owners[1] == 3
     with pytest.raises(InvalidMetadataError):
@@ -163,7 +165,7 @@ async def test_no_request_is_served_in_the_middle_of_a_change() -> None:
 
 
 def order_for(batch: str, before: ClusterMetadata = START) -> ChangeOrder:
-    return ChangeOrder(BatchId(batch, 1), before, GROWN, (Change.CLUSTER,))
+    return ChangeOrder(BatchId(batch, 1), before, GROWN, (StealStateChange.CLUSTER,))
 
 
 @virtually
@@ -184,7 +186,7 @@ async def test_a_state_change_that_a_crash_cuts_off() -> None:
     """VOL-046: the node is in the old state as soon as it is back, whoever comes to ask."""
     rig = await Rig.loaded((USERS,))
     rig.crash_at(1, "change SWAP", None)
-    parts = (Change.CLUSTER, Change.SWAP)
+    parts = (StealStateChange.CLUSTER, StealStateChange.SWAP)
     with pytest.raises(NodeDownError):
         await rig.world.order(1, lambda server: server.change_state(replace(order_for("a"), parts=parts)))
     assert rig.server(1).metadata.cluster == GROWN

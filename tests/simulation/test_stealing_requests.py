@@ -10,9 +10,9 @@ from rebalance.groups.key_hash import partition_of
 from rebalance.stealing.core.steal_checks import RebalanceOptions
 from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition
 from rebalance.stealing.core.vector_clock import ObsoleteVersionError, VectorClock, Versioned
-from rebalance.stealing.simulation.controller import Outcome
+from rebalance.stealing.simulation.controller import StealOutcome
 from rebalance.stealing.simulation.history import History
-from rebalance.stealing.simulation.steal_client import Client, RoutingServer
+from rebalance.stealing.simulation.steal_client import RoutingServer, StealClient
 from rebalance.stealing.simulation.steal_errors import InvalidMetadataError
 from rebalance.stealing.simulation.steal_workload import Visitor
 from tests.simulation.stealing_rig import CARTS, GROWN, KEYS, START, USERS, Rig, keys_of, virtually
@@ -172,7 +172,7 @@ async def test_the_donor_notices_nothing() -> None:
 async def test_metadata_are_read_once() -> None:
     """VOL-074: at the start; requests do not read them."""
     rig = await Rig.loaded((USERS,))
-    client = Client(rig.world, [0])
+    client = StealClient(rig.world, [0])
     for key in KEYS:
         await client.get("users", key)
     assert client.bootstraps == 1
@@ -195,7 +195,7 @@ async def test_a_node_that_does_not_own_the_partition() -> None:
 async def test_a_client_with_old_metadata() -> None:
     """VOL-006, VOL-075, VOL-077: one marked error, a bootstrap, and the same call of the program succeeds."""
     rig = await Rig.loaded((USERS,))
-    client = Client(rig.world, [0])
+    client = StealClient(rig.world, [0])
     key = keys_of(1)[0]
     await client.get("users", key)
     await rig.rebalance()
@@ -245,7 +245,7 @@ async def measured(rig: Rig, visitors: int = 4) -> tuple[History, float, float]:
     began_s = rig.world.now_s
     result = await rig.rebalance()
     ended_s = rig.world.now_s
-    assert result.outcome is Outcome.COMPLETED
+    assert result.outcome is StealOutcome.COMPLETED
     for each in visiting:
         each.stop()
     await asyncio.gather(*tasks)
@@ -310,7 +310,7 @@ async def test_a_client_that_gets_metadata_too_early() -> None:
         await rig.client.put("users", key, f"number {numbers}")
         assert [each.value for each in await rig.client.get("users", key)] == [f"number {numbers}"]
     assert numbers > 10
-    assert (await running).outcome is Outcome.COMPLETED
+    assert (await running).outcome is StealOutcome.COMPLETED
     assert GROWN.owners[1] == 3
 
 

@@ -12,8 +12,8 @@ from rebalance.stealing.simulation import controller
 from rebalance.stealing.simulation.gate import Gate
 from rebalance.stealing.simulation.history import HistoryError
 from rebalance.stealing.simulation.steal_metadata import ServerMetadata
-from rebalance.stealing.simulation.steal_rules import RuleBrokenError
-from rebalance.stealing.simulation.steal_run import SeededRun
+from rebalance.stealing.simulation.steal_rules import StealRuleBrokenError
+from rebalance.stealing.simulation.steal_run import StealRun
 from rebalance.stealing.simulation.steal_server import Server
 from rebalance.stealing.simulation.steal_stores import ReadOnlyStore
 from rebalance.stealing.simulation.unit_job import UnitJob
@@ -30,18 +30,18 @@ def test_seeds(block: int) -> None:
     at once than allowed, donors stay normal, progress never goes back; what fails is taken back, and the next
     run ends at the target."""
     for seed in range(block, SEEDS, BLOCKS):
-        SeededRun(seed).run()
+        StealRun(seed).run()
 
 
 @pytest.mark.soak
 def test_many_seeds() -> None:
     """VOL-007, VOL-046."""
     for seed in range(5_000):
-        SeededRun(seed).run()
+        StealRun(seed).run()
 
 
 def test_a_seed_happens_again() -> None:
-    one, other = SeededRun(7), SeededRun(7)
+    one, other = StealRun(7), StealRun(7)
     one.run()
     other.run()
     assert one.world.trace == other.world.trace
@@ -50,7 +50,7 @@ def test_a_seed_happens_again() -> None:
 
 def first_broken(first: int) -> None:
     for seed in range(first, first + MUTANT_SEEDS):
-        SeededRun(seed).run()
+        StealRun(seed).run()
 
 
 def _puts_do_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,5 +177,5 @@ def test_a_broken_protocol_is_found(
     """VOL-042, VOL-048, VOL-063, VOL-064, VOL-072: a rule of the protocol that is taken out is missed: a write
     is hidden or lost, or a limit is passed, within a few hundred seeds."""
     mutant(monkeypatch)
-    with pytest.raises((RuleBrokenError, HistoryError)):
+    with pytest.raises((StealRuleBrokenError, HistoryError)):
         first_broken(first)

@@ -11,13 +11,13 @@ from typing import Any
 
 import httpx
 
-from app.api.application import build_app
+from app.application import build_app
 from app.request_audit import Audit
 from app.services import Services
 from app.sql.jobs import StatementJobs
+from app.sql.operation_reverse import OperationReverse
 from app.sql.trino_names import LowerCaseNames
 from app.views.keyspace_views import KeyspaceViews
-from app.views.operation_reverse import OperationReverse
 from app.views.zone_directory import ZoneDirectory
 from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import WallClock

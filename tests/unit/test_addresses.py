@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from starlette.convertors import StringConvertor
 
 from app.api.addresses import one_spelling
-from app.api.application import build_app
 from app.api.bodies import check_json
+from app.application import build_app
 from app.client.resources import key_path, segment
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.snapshot import CatalogSnapshot

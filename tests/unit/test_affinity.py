@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from app.sql.results import SessionContext
 from catalog.core.zone import Node, ZoneId
-from rebalance.core.affinity import CopyState, Strategy, effective, preferred_primary, surplus_copies
+from rebalance.core.affinity import CopyState, PrimaryStrategy, effective, preferred_primary, surplus_copies
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import ConfigurationRecord
 from tests.unit.sql_world import World, opened
@@ -60,7 +60,7 @@ def test_a_joined_node_is_a_backup_first(
     ideal: str, reported: str, joined: Collection[str], holds: str
 ) -> None:
     """PME-086: where the ideal assignment says primary, for each of the nodes that joined together."""
-    assert "".join(effective(ideal, states(reported), Strategy.JOIN, joined)) == holds
+    assert "".join(effective(ideal, states(reported), PrimaryStrategy.JOIN, joined)) == holds
 
 
 def test_owners_outside_go_when_every_ideal_copy_is_there() -> None:
@@ -75,9 +75,9 @@ IDEALS = st.permutations(NAMES).flatmap(
 )
 
 
-@given(IDEALS, REPORTS, st.sampled_from(Strategy), st.frozensets(st.sampled_from(NAMES)))
+@given(IDEALS, REPORTS, st.sampled_from(PrimaryStrategy), st.frozensets(st.sampled_from(NAMES)))
 def test_invariants(
-    ideal: tuple[str, ...], reported: dict[str, CopyState], strategy: Strategy, joined: frozenset[str]
+    ideal: tuple[str, ...], reported: dict[str, CopyState], strategy: PrimaryStrategy, joined: frozenset[str]
 ) -> None:
     """PME-079: after every exchange the primary owns its copy. PME-080: all
     OWNING, nobody joined: real == ideal."""
@@ -89,7 +89,10 @@ def test_invariants(
         ]
     else:
         assert CopyState.OWNING not in reported.values()
-    if all(reported.get(node) is CopyState.OWNING for node in ideal) and strategy is Strategy.AVAILABILITY:
+    if (
+        all(reported.get(node) is CopyState.OWNING for node in ideal)
+        and strategy is PrimaryStrategy.AVAILABILITY
+    ):
         assert holds == ideal
 
 

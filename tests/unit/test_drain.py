@@ -11,7 +11,7 @@ from catalog.core.zone import TIMER_OFF, Node, Zone, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import compute_data_nodes, next_change_ms
-from rebalance.core.drain import Drain, Loss, left_without, losses
+from rebalance.core.drain import Drain, DrainLoss, left_without, losses
 from rebalance.core.move_status import PartitionView
 from rebalance.core.records import (
     ConfigurationRecord,
@@ -49,21 +49,25 @@ def view(
     ("seen", "alive", "expected"),
     [
         (view("abc", leader="b"), "abcd", []),
-        (view("abc", leader="a"), "abcd", [(Loss.LEADER, "it leads the group; one of b, c takes over")]),
-        (view("a", leader="a"), "abcd", [(Loss.LAST_COPY, "no other copy runs; the group has a")]),
-        (view("ab", leader="b"), "ab", [(Loss.MAJORITY, "b of a, b would be left, a majority is 2")]),
-        (view("abc"), "ab", [(Loss.MAJORITY, "b of a, b, c would be left, a majority is 2")]),
-        (view("abc", running="ab"), "abcd", [(Loss.MAJORITY, "b of a, b, c would be left, a majority is 2")]),
-        (view("abc"), "a", [(Loss.LAST_COPY, "no other copy runs; the group has a, b, c")]),
+        (view("abc", leader="a"), "abcd", [(DrainLoss.LEADER, "it leads the group; one of b, c takes over")]),
+        (view("a", leader="a"), "abcd", [(DrainLoss.LAST_COPY, "no other copy runs; the group has a")]),
+        (view("ab", leader="b"), "ab", [(DrainLoss.MAJORITY, "b of a, b would be left, a majority is 2")]),
+        (view("abc"), "ab", [(DrainLoss.MAJORITY, "b of a, b, c would be left, a majority is 2")]),
+        (
+            view("abc", running="ab"),
+            "abcd",
+            [(DrainLoss.MAJORITY, "b of a, b, c would be left, a majority is 2")],
+        ),
+        (view("abc"), "a", [(DrainLoss.LAST_COPY, "no other copy runs; the group has a, b, c")]),
         (view("bcd"), "abcd", []),
         (view("bcd", "a"), "abcd", []),
-        (view("b", "a"), "a", [(Loss.LAST_COPY, "no other copy runs; the group has a, b")]),
-        (view("a", "b"), "ab", [(Loss.MAJORITY, "none of a would be left, a majority is 1")]),
-        (view("", stable="ab"), "ab", [(Loss.MAJORITY, "b of a, b would be left, a majority is 2")]),
+        (view("b", "a"), "a", [(DrainLoss.LAST_COPY, "no other copy runs; the group has a, b")]),
+        (view("a", "b"), "ab", [(DrainLoss.MAJORITY, "none of a would be left, a majority is 1")]),
+        (view("", stable="ab"), "ab", [(DrainLoss.MAJORITY, "b of a, b would be left, a majority is 2")]),
         (view("", stable="bcd"), "abcd", []),
     ],
 )
-def test_what_is_lost_with_a(seen: PartitionView, alive: str, expected: list[tuple[Loss, str]]) -> None:
+def test_what_is_lost_with_a(seen: PartitionView, alive: str, expected: list[tuple[DrainLoss, str]]) -> None:
     assert list(losses(seen, "a", frozenset(alive))) == expected
 
 

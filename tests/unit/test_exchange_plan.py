@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import Strategy
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.affinity import PrimaryStrategy
+from rebalance.core.topology_version import DiscoveryEvent, ExchangeCluster, TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_states import (
     ExchangeType,
     affinity_strategy,
@@ -18,7 +18,9 @@ from rebalance.exchange.core.exchange_states import (
 )
 
 A, B, C = (ZoneSpec(ZoneId(number), 4, 2) for number in (1, 2, 3))
-CLUSTER = Cluster(TopologyVersion(5), {"a": 1, "b": 2}, {"k": 3}, zones={each.zone_id: each for each in (A, B)})
+CLUSTER = ExchangeCluster(
+    TopologyVersion(5), {"a": 1, "b": 2}, {"k": 3}, zones={each.zone_id: each for each in (A, B)}
+)
 
 
 def event(trigger: Trigger, node: str = "", **more: Any) -> DiscoveryEvent:
@@ -85,7 +87,7 @@ def test_a_node_of_the_baseline_leaves_in_order(
     """PME-005: nobody waits for anybody then. PME-004: a node outside of the baseline starts an exchange,
     PME-006 so does one that failed, and one that leaves while copies are missing."""
     nodes = frozenset(baseline) if baseline is not None else None
-    cluster = Cluster(TopologyVersion(5), {"a": 1, "b": 2}, baseline=nodes)
+    cluster = ExchangeCluster(TopologyVersion(5), {"a": 1, "b": 2}, baseline=nodes)
     plan = plan_exchange(event(trigger, "b"), cluster, "a", rebalanced)
     assert plan.type is ExchangeType.ALL
     assert plan.is_local is is_local
@@ -147,17 +149,17 @@ def test_steps_of_the_coordinator(trigger: Trigger) -> None:
 @pytest.mark.parametrize(
     ("triggers", "strategy", "keeps"),
     [
-        ([Trigger.ACTIVATE], Strategy.AVAILABILITY, False),
-        ([Trigger.BASELINE_SET], Strategy.AVAILABILITY, True),
-        ([Trigger.NODE_LEFT], Strategy.AVAILABILITY, False),
-        ([Trigger.NODE_FAILED], Strategy.AVAILABILITY, False),
-        ([Trigger.NODE_JOINED], Strategy.JOIN, True),
-        ([Trigger.NODE_JOINED, Trigger.NODE_JOINED], Strategy.JOIN, True),
-        ([Trigger.NODE_JOINED, Trigger.NODE_FAILED], Strategy.AVAILABILITY, False),
-        ([Trigger.AFFINITY_CHANGE], Strategy.AVAILABILITY, False),
+        ([Trigger.ACTIVATE], PrimaryStrategy.AVAILABILITY, False),
+        ([Trigger.BASELINE_SET], PrimaryStrategy.AVAILABILITY, True),
+        ([Trigger.NODE_LEFT], PrimaryStrategy.AVAILABILITY, False),
+        ([Trigger.NODE_FAILED], PrimaryStrategy.AVAILABILITY, False),
+        ([Trigger.NODE_JOINED], PrimaryStrategy.JOIN, True),
+        ([Trigger.NODE_JOINED, Trigger.NODE_JOINED], PrimaryStrategy.JOIN, True),
+        ([Trigger.NODE_JOINED, Trigger.NODE_FAILED], PrimaryStrategy.AVAILABILITY, False),
+        ([Trigger.AFFINITY_CHANGE], PrimaryStrategy.AVAILABILITY, False),
     ],
 )
-def test_strategies(triggers: list[Trigger], strategy: Strategy, keeps: bool) -> None:
+def test_strategies(triggers: list[Trigger], strategy: PrimaryStrategy, keeps: bool) -> None:
     """PME-085: by availability at activation, when the baseline changes, when a node leaves. PME-086: as
     backups when nodes only joined. PME-131, PME-136: whose primaries stay."""
     events = tuple(event(trigger, "b") for trigger in triggers)

@@ -20,7 +20,7 @@ from rebalance.groups.etcd_api import (
     EtcdStatus,
     FailureKind,
 )
-from rebalance.groups.etcd_change import ChangeRequest, EtcdChange, Progress
+from rebalance.groups.etcd_change import ChangeRequest, EtcdChange, StepProgress
 from rebalance.groups.etcd_group import SteppedGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupCalls, GroupMemberCalls, GroupMemberProcess, ReservationBook
@@ -142,7 +142,7 @@ class Group:
     async def change_to(self, *nodes: str, tuning: EtcdTuning = TUNING) -> list[str]:
         request = ChangeRequest(TERM, 9, Assignments(nodes), {node: node for node in nodes}, ("a",))
         member, listener = cast(GroupMemberCalls, Member(self)), cast(GroupListener, self)
-        change = EtcdChange(P0, member, request, Progress(), listener, tuning, self.calls_at)
+        change = EtcdChange(P0, member, request, StepProgress(), listener, tuning, self.calls_at)
         async with asyncio.timeout(60):
             await change.run()
         return self.told

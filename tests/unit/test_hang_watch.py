@@ -23,10 +23,10 @@ from app.supervision.hang_watch import (
     RESTARTS_MAX,
     START_LIMIT_S,
     WINDOW_S,
-    Action,
+    HangAction,
+    HangStep,
     HangWatch,
     Sight,
-    Step,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ class Machine:
     stuck: set[str] = field(default_factory=set)
     stuck_again: bool = False
     watch: HangWatch = field(default_factory=HangWatch)
-    done: list[tuple[float, Action]] = field(default_factory=list)
+    done: list[tuple[float, HangAction]] = field(default_factory=list)
     pids: dict[str, int] = field(default_factory=lambda: {name: n for n, name in enumerate(LIMITS, 100)})
     _started: dict[str, float] = field(default_factory=dict)
     _back: dict[str, float] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Machine:
         if action is None:
             return
         self.done.append((self.now, action))
-        if action.step is Step.KILL:
+        if action.step is HangStep.KILL:
             self.die(action.child)
 
     def die(self, name: str) -> None:
@@ -81,7 +81,7 @@ class Machine:
         warm = self.now - self._started.get(name, -math.inf) >= self.warm_s
         return self.pids[name] != 0 and warm and name not in self.stuck
 
-    def steps(self, *steps: Step) -> list[tuple[float, str]]:
+    def steps(self, *steps: HangStep) -> list[tuple[float, str]]:
         return [(at, action.child) for at, action in self.done if action.step in steps]
 
 
@@ -98,10 +98,10 @@ def test_who_is_silent_is_dumped_and_killed_after_its_limit(name: str, limit_s: 
     machine.stuck.add(name)
     silent_at = machine.now
     machine.run(600)
-    (dumped_at, _), (killed_at, _) = machine.steps(*Step)
+    (dumped_at, _), (killed_at, _) = machine.steps(*HangStep)
     assert limit_s < dumped_at - silent_at <= limit_s + 2 * TURN_S
     assert DUMP_S <= killed_at - dumped_at <= DUMP_S + TURN_S
-    assert [action.step for _, action in machine.done] == [Step.DUMP, Step.KILL]
+    assert [action.step for _, action in machine.done] == [HangStep.DUMP, HangStep.KILL]
     reason = machine.done[0][1].reason
     assert reason == f"{name} has not answered for {dumped_at - silent_at:.0f} s (limit {limit_s:g} s)"
 
@@ -122,7 +122,7 @@ def test_one_at_a_time() -> None:
     machine.run(30)
     machine.stuck |= set(LIMITS)
     machine.run(600)
-    dumps, kills = machine.steps(Step.DUMP), machine.steps(Step.KILL)
+    dumps, kills = machine.steps(HangStep.DUMP), machine.steps(HangStep.KILL)
     assert dumps[0][1] == "server"
     assert sorted(name for _, name in kills) == sorted(LIMITS)
     for (killed_at, _), (next_at, _) in zip(kills, dumps[1:], strict=False):
@@ -137,7 +137,7 @@ def test_one_that_does_not_come_back_holds_up_no_other_for_ever() -> None:
     machine.stuck |= {"server", "n1"}
     machine.stuck_again = True
     machine.run(60 + START_LIMIT_S + 10)
-    assert [name for _, name in machine.steps(Step.KILL)][:2] == ["server", "n1"]
+    assert [name for _, name in machine.steps(HangStep.KILL)][:2] == ["server", "n1"]
 
 
 def test_at_most_three_times_in_ten_minutes() -> None:
@@ -153,14 +153,14 @@ def test_at_most_three_times_in_ten_minutes() -> None:
         machine.run(2)
         machine.stuck.add("server")
         machine.run(28)
-    dumps = [at for at, _ in machine.steps(Step.DUMP)]
+    dumps = [at for at, _ in machine.steps(HangStep.DUMP)]
     assert len(dumps) > RESTARTS_MAX
     for first, fourth in zip(dumps, dumps[RESTARTS_MAX:], strict=False):
         assert fourth - first >= WINDOW_S
-    left = machine.steps(Step.LEAVE)
+    left = machine.steps(HangStep.LEAVE)
     assert left
     assert "3 restarts within 10 min did not help" in next(
-        action.reason for _, action in machine.done if action.step is Step.LEAVE
+        action.reason for _, action in machine.done if action.step is HangStep.LEAVE
     )
 
 
@@ -182,13 +182,13 @@ def test_a_supervisor_that_stood_still_restarts_nobody(absent_s: float) -> None:
     machine.run(15)
     machine.now += absent_s
     machine.turn()
-    assert [action.step for _, action in machine.done] == [Step.EXCUSE]
+    assert [action.step for _, action in machine.done] == [HangStep.EXCUSE]
     assert f"stood still for {absent_s:.0f} s" in machine.done[0][1].reason
     back_at = machine.now
     machine.run(19)
     machine.stuck.clear()
     machine.run(600)
-    assert [action.step for _, action in machine.done] == [Step.EXCUSE]
+    assert [action.step for _, action in machine.done] == [HangStep.EXCUSE]
     assert back_at < machine.now
 
 
@@ -201,7 +201,7 @@ def test_a_supervisor_that_stood_still_between_dump_and_kill_kills_nobody() -> N
     machine.now += 30
     machine.stuck.clear()
     machine.run(600)
-    assert [action.step for _, action in machine.done] == [Step.DUMP, Step.EXCUSE]
+    assert [action.step for _, action in machine.done] == [HangStep.DUMP, HangStep.EXCUSE]
 
 
 def test_a_child_that_dies_by_itself_begins_anew() -> None:
@@ -234,13 +234,13 @@ def test_what_always_holds(events: list[tuple[str, str, int]], stuck_again: bool
         machine.run(seconds)
     dumped = ""
     for _, action in machine.done:
-        if action.step is Step.DUMP:
+        if action.step is HangStep.DUMP:
             dumped = action.child
-        elif action.step is Step.KILL:
+        elif action.step is HangStep.KILL:
             assert action.child == dumped
             dumped = ""
     for name in LIMITS:
-        dumps = [at for at, child in machine.steps(Step.DUMP) if child == name]
+        dumps = [at for at, child in machine.steps(HangStep.DUMP) if child == name]
         for first, fourth in zip(dumps, dumps[RESTARTS_MAX:], strict=False):
             assert fourth - first >= WINDOW_S
 

@@ -15,7 +15,7 @@ from rebalance.core.txn import Delete, Put, Txn, TxnResult
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.heard_time import HeardTime
 from rebalance.nodes.joiner_watch import JoinerWatch
-from rebalance.nodes.partition_view import PartitionView, Recorded
+from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.ports.groups import GroupMember
 from rebalance.simulation.memory_metastore import MemoryMetastore
 
@@ -59,7 +59,7 @@ class World:
         self.members.append(GroupMember("d", "d", MemberRole.LEARNER, "http://d"))
         records = {name: Recorded(member(name), 1, 1) for name in "abcd"}
         stable, pending = Recorded(STABLE, 1, 1), Recorded(PENDING, 1, 1)
-        self.view = PartitionView(P0, KEYS, stable, pending, None, None, records, frozenset("abc"))
+        self.view = NodePartitionView(P0, KEYS, stable, pending, None, None, records, frozenset("abc"))
 
     async def put(self, key: str, value: bytes) -> None:
         await self.metastore.commit(Txn((), (Put(key, value),)))

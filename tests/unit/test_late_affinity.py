@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState, Strategy
+from rebalance.core.affinity import CopyState, PrimaryStrategy
 from rebalance.core.partition_map import CopyReport, FullMap, MapStamp
-from rebalance.core.topology_version import Cluster, TopologyVersion, ZoneSpec
+from rebalance.core.topology_version import ExchangeCluster, TopologyVersion, ZoneSpec
 from rebalance.exchange.core.late_affinity import (
     ZoneAffinity,
     can_switch,
@@ -50,26 +50,26 @@ def affinity(*pairs: str) -> ZoneAffinity:
     ("ideal", "reported", "previous", "strategy", "joined", "keeps", "expected"),
     [
         # PME-083, PME-084: by availability.
-        ("ab", "a:O b:M", "", Strategy.AVAILABILITY, "", False, "ab"),
-        ("ab", "a:M b:O", "", Strategy.AVAILABILITY, "", False, "ba"),
-        ("ab", "a:M b:M c:O", "", Strategy.AVAILABILITY, "", False, "cab"),
+        ("ab", "a:O b:M", "", PrimaryStrategy.AVAILABILITY, "", False, "ab"),
+        ("ab", "a:M b:O", "", PrimaryStrategy.AVAILABILITY, "", False, "ba"),
+        ("ab", "a:M b:M c:O", "", PrimaryStrategy.AVAILABILITY, "", False, "cab"),
         # PME-133: ideal [n4, n2], before [n2, n3]: n2 leads, n4 is a backup.
-        ("db", "d:M b:O c:O", "bc", Strategy.JOIN, "d", True, "bd"),
+        ("db", "d:M b:O c:O", "bc", PrimaryStrategy.JOIN, "d", True, "bd"),
         # PME-081: and still does when n4 owns its copy, until the switch ran.
-        ("db", "d:O b:O c:O", "bd", Strategy.JOIN, "", True, "bd"),
-        ("db", "d:O b:O c:O", "bd", Strategy.AVAILABILITY, "", False, "db"),
+        ("db", "d:O b:O c:O", "bd", PrimaryStrategy.JOIN, "", True, "bd"),
+        ("db", "d:O b:O c:O", "bd", PrimaryStrategy.AVAILABILITY, "", False, "db"),
         # The primary is in nobody's plan any more, and stays all the same.
-        ("db", "d:M b:O c:O", "cb", Strategy.JOIN, "d", True, "cdb"),
+        ("db", "d:M b:O c:O", "cb", PrimaryStrategy.JOIN, "d", True, "cdb"),
         # PME-136: the baseline changed: primaries keep their place.
-        ("ab", "a:O b:O", "ba", Strategy.AVAILABILITY, "", True, "ba"),
+        ("ab", "a:O b:O", "ba", PrimaryStrategy.AVAILABILITY, "", True, "ba"),
         # The primary's copy is outdated: it cannot stay.
-        ("ab", "a:O b:M", "ba", Strategy.AVAILABILITY, "", True, "ab"),
+        ("ab", "a:O b:M", "ba", PrimaryStrategy.AVAILABILITY, "", True, "ab"),
         # PME-086: a joiner is a backup, whoever led before.
-        ("db", "d:O b:O", "", Strategy.JOIN, "d", True, "bd"),
+        ("db", "d:O b:O", "", PrimaryStrategy.JOIN, "d", True, "bd"),
     ],
 )
 def test_the_effective_list(
-    ideal: str, reported: str, previous: str, strategy: Strategy, joined: str, keeps: bool, expected: str
+    ideal: str, reported: str, previous: str, strategy: PrimaryStrategy, joined: str, keeps: bool, expected: str
 ) -> None:
     """PME-081, PME-083, PME-084, PME-086, PME-131, PME-133, PME-136."""
     found = late_effective(ideal, states(reported), previous, strategy, joined, keeps)
@@ -79,7 +79,9 @@ def test_the_effective_list(
 def test_a_zone_of_several_partitions() -> None:
     """PME-105: what is not ideal is the difference that the full message carries; both ways give one result."""
     seen = full("a:O b:O", "a:M b:O", "b:O c:O")
-    found = zone_affinity(seen, (("a", "b"), ("a", "b"), ("b", "c")), (), Strategy.AVAILABILITY, (), False)
+    found = zone_affinity(
+        seen, (("a", "b"), ("a", "b"), ("b", "c")), (), PrimaryStrategy.AVAILABILITY, (), False
+    )
     assert found.diff == {1: ("b", "a")}
     assert ZoneAffinity.from_diff(found.ideal, found.diff) == found
     assert [found.primary(number) for number in range(3)] == ["a", "b", "b"]
@@ -169,9 +171,9 @@ def test_a_baseline_node_that_is_away_keeps_its_place() -> None:
         return (nodes[: zone.copies], nodes[-zone.copies :])
 
     zone, there = ZoneSpec(ZONE, 2, 2), {"a": 1, "b": 2, "c": 3}
-    assert ideal_lists(function, zone, Cluster(servers=there)) == (("a", "b"), ("b", "c"))
+    assert ideal_lists(function, zone, ExchangeCluster(servers=there)) == (("a", "b"), ("b", "c"))
     base = frozenset(("a", "b", "z"))
-    assert ideal_lists(function, zone, Cluster(servers=there, baseline=base)) == (("a", "b"), ("b",))
+    assert ideal_lists(function, zone, ExchangeCluster(servers=there, baseline=base)) == (("a", "b"), ("b",))
 
 
 NAMES = "abcd"
@@ -179,12 +181,19 @@ LISTS = st.permutations(NAMES).flatmap(lambda order: st.integers(1, 3).map(lambd
 REPORTED = st.dictionaries(st.sampled_from(NAMES), st.sampled_from(CopyState))
 
 
-@given(LISTS, REPORTED, LISTS, st.sampled_from(Strategy), st.frozensets(st.sampled_from(NAMES)), st.booleans())
+@given(
+    LISTS,
+    REPORTED,
+    LISTS,
+    st.sampled_from(PrimaryStrategy),
+    st.frozensets(st.sampled_from(NAMES)),
+    st.booleans(),
+)
 def test_what_holds_of_every_list(
     ideal: tuple[str, ...],
     reported: dict[str, CopyState],
     previous: tuple[str, ...],
-    strategy: Strategy,
+    strategy: PrimaryStrategy,
     joined: frozenset[str],
     keeps: bool,
 ) -> None:

@@ -16,7 +16,7 @@ from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberRole
 from rebalance.core.txn import Put, Txn
 from rebalance.nodes.copy_attempts import RETRY_MAX_S, CopyRules
 from rebalance.nodes.leader_duties import ACTIVE_S, LeaderDuties
-from rebalance.nodes.partition_view import Mirrors, PartitionView, Recorded
+from rebalance.nodes.partition_view import Mirrors, NodePartitionView, Recorded
 from rebalance.ports.groups import (
     ChangeAnswer,
     FailureCode,
@@ -91,7 +91,7 @@ class World:
         found = await self.metastore.get(getattr(KEYS, name))
         return Assignments.decode(found.value) if found else None
 
-    def seen(self, stable: str, pending: str = "") -> PartitionView:
+    def seen(self, stable: str, pending: str = "") -> NodePartitionView:
         def recorded(text: str) -> Recorded[Assignments] | None:
             return Recorded(Assignments(tuple(text)), 1, 1) if text else None
 
@@ -99,9 +99,9 @@ class World:
             name: Recorded(MemberRecord(MemberState.READY, f"http://{name}", "c"), 1, 1) for name in "abcd"
         }
         living = frozenset("abcd")
-        return PartitionView(P0, KEYS, recorded(stable), recorded(pending), None, None, records, living)
+        return NodePartitionView(P0, KEYS, recorded(stable), recorded(pending), None, None, records, living)
 
-    async def elected(self, seen: PartitionView) -> None:
+    async def elected(self, seen: NodePartitionView) -> None:
         await self.duties.on_leader_elected(P0, LEADING.term)
         await self.duties.lead(seen, LEADING)
 

@@ -19,7 +19,7 @@ from rebalance.core.records import (
     Stage,
 )
 from rebalance.nodes.leadership import Leadership, heir, preferred_successor
-from rebalance.nodes.partition_view import PartitionView, Recorded
+from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.ports.groups import GroupHost, MemberEndpoints, MemberLife, MemberStatus
 
 P0 = PartitionId(ZoneId(1), 0)
@@ -27,7 +27,7 @@ P0 = PartitionId(ZoneId(1), 0)
 
 def seen(
     stable: str, pending: str = "", living: str = "abcd", starting: str = "", joining: str = ""
-) -> PartitionView:
+) -> NodePartitionView:
     """A letter is a node. ``starting``: members whose process does not answer yet; ``joining``: learners."""
 
     def recorded(text: str) -> Recorded[Assignments] | None:
@@ -47,7 +47,7 @@ def seen(
     }
     configuration = Recorded(ConfigurationRecord(2, "b", Stage.NONE, members, ""), 1, 1)
     keys = Keyspace().partition(P0)
-    return PartitionView(
+    return NodePartitionView(
         P0, keys, recorded(stable), recorded(pending), None, configuration, records, frozenset(living)
     )
 
@@ -64,7 +64,7 @@ def seen(
         pytest.param(seen(""), "b", "", id="no stable"),
     ],
 )
-def test_leadership_goes_to_the_preferred_primary(view: PartitionView, leader: str, expected: str) -> None:
+def test_leadership_goes_to_the_preferred_primary(view: NodePartitionView, leader: str, expected: str) -> None:
     """PME-131: and only to one that could serve at once."""
     assert preferred_successor(view, leader) == expected
 
@@ -83,7 +83,9 @@ def test_leadership_goes_to_the_preferred_primary(view: PartitionView, leader: s
         pytest.param(seen(""), "b", "", id="no stable"),
     ],
 )
-def test_an_heir_takes_over_from_a_node_that_is_gone(view: PartitionView, leader: str, expected: str) -> None:
+def test_an_heir_takes_over_from_a_node_that_is_gone(
+    view: NodePartitionView, leader: str, expected: str
+) -> None:
     """I3-041: the group itself sees nothing wrong with a leader whose agent is frozen."""
     assert heir(view, leader) == expected
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rebalance.kernels.balanced import Placed, Problem, balance
+from rebalance.kernels.balanced import Placed, PlacementProblem, balance
 from rebalance.kernels.rendezvous import Matrix, place
 
 ROWS = [(7, 64, 5, 3), (7, 64, 4, 3), (7, 64, 7, 3), (20, 512, 5, 3), (12, 256, 8, 5)]
@@ -22,8 +22,8 @@ def without_the_first(
     names = tuple(f"n{number}" for number in range(nodes))
     left = names[1:]
     if balanced:
-        before = balance(Problem(names, partitions, replicas, voters))
-        after = balance(Problem(left, partitions, replicas, voters, Placed(names, before, voters)))
+        before = balance(PlacementProblem(names, partitions, replicas, voters))
+        after = balance(PlacementProblem(left, partitions, replicas, voters, Placed(names, before, voters)))
     else:
         before, after = (place(each, range(partitions), replicas) for each in (names, left))
     yield from zip(_named(before, names), _named(after, left), strict=True)

@@ -14,8 +14,8 @@ from rebalance.core.records import KeptRecord
 from rebalance.core.txn import Put, Txn, unchanged
 from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.own_records import OwnRecords
-from rebalance.nodes.partition_view import Mirrors, PartitionView, Recorded
-from rebalance.nodes.removal import Removal, Verdict
+from rebalance.nodes.partition_view import Mirrors, NodePartitionView, Recorded
+from rebalance.nodes.removal import Removal, RemovalVerdict
 from rebalance.ports.groups import GroupHost
 from rebalance.simulation.memory_metastore import MemoryMetastore
 
@@ -61,7 +61,9 @@ async def test_keeping_is_guarded_as_deleting_is(*, written_since: bool) -> None
     """VOL-093, I3-049: pending names the node again before the copy is written down: nothing happens to it."""
     world = World()
     revision = await world.put(KEYS.stable, Assignments(("n2",)).encode())
-    removal = Removal(Verdict.MAY_GO, (unchanged(KEYS.stable, revision), unchanged(KEYS.pending, 0)), event=7)
+    removal = Removal(
+        RemovalVerdict.MAY_GO, (unchanged(KEYS.stable, revision), unchanged(KEYS.pending, 0)), event=7
+    )
     if written_since:
         await world.put(KEYS.pending, Assignments(("n1", "n2")).encode())
     assert await world.copies.keep(P0, "http://n1:1", removal) is not written_since
@@ -76,7 +78,7 @@ async def test_a_copy_is_destroyed_before_its_key_goes() -> None:
     record = KeptRecord(7, "http://n1:1", discard=True)
     revision = await world.put(KEPT, record.encode())
     kept = {"n1": Recorded(record, revision, revision)}
-    view = PartitionView(P0, KEYS, None, None, None, None, {}, frozenset(), kept=kept)
+    view = NodePartitionView(P0, KEYS, None, None, None, None, {}, frozenset(), kept=kept)
     await world.copies.discard(view)
     assert (world.disk.stops, world.disk.key_at_stop) == ([True], [True])
     assert await world.kept() is None

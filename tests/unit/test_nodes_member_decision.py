@@ -18,7 +18,7 @@ from rebalance.core.records import (
     Stage,
 )
 from rebalance.nodes.member_decision import Duty, decide_member
-from rebalance.nodes.partition_view import PartitionView, Recorded
+from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
 
 P0 = PartitionId(ZoneId(1), 0)
@@ -42,7 +42,7 @@ def view(
     generation: int = 0,
     kept: str = "",
     discard: bool = False,
-) -> PartitionView:
+) -> NodePartitionView:
     """Each letter is a node, ``ab+c`` are two voters and a standing learner; ``listed`` are the members of the
     published configuration. ``forced`` and ``empty`` mark pending, ``generation`` is the group's.
     ``kept`` is the member whose copy ``a`` keeps, ``discard``: to be deleted."""
@@ -66,7 +66,7 @@ def view(
         name: Recorded(MemberRecord(MemberState.READY, url(name), f"{url(name)}2", name in started), 4, 4)
         for name in reserved + started
     }
-    return PartitionView(
+    return NodePartitionView(
         P0,
         Keyspace().partition(P0),
         assignments(stable),
@@ -138,7 +138,7 @@ RESERVED, RUNNING, STOPPED = MemberLife.RESERVED, MemberLife.RUNNING, MemberLife
         (view("b+a", "ab", started="ab", listed="b"), MemberLife.REMOVED, Duty.REINCARNATE),
     ],
 )
-def test_duty_of_node_a(seen: PartitionView, life: MemberLife | None, duty: Duty) -> None:
+def test_duty_of_node_a(seen: NodePartitionView, life: MemberLife | None, duty: Duty) -> None:
     """I3-027, I3-040, I3-049, IEP-043: members start exactly where a key asks for them, wait for the list that
     names them, and are destroyed only when no key and no group counts on them."""
     assert decide_member(seen, "a", member(life) if life else None).duty is duty
@@ -189,7 +189,7 @@ def test_the_record_of_a_member_that_left_does_not_hold_up_its_successor() -> No
     ],
 )
 def test_a_joiner_that_was_removed_before_it_ever_answered(
-    seen: PartitionView, received: int, duty: Duty
+    seen: NodePartitionView, received: int, duty: Duty
 ) -> None:
     """M1: restarted in mid-copy it knows no peer, and would wait for its group for ever."""
     status = MemberStatus(MemberLife.STARTING, MemberEndpoints(url("a"), "c"), received=received)
@@ -240,7 +240,7 @@ GROUP = {"started": "abc", "listed": "abc", "founded": "abc"}
         (view("b", "ab", generation=9, reserved="a", listed="ab", founded="b"), RESERVED, 0, Duty.JOIN),
     ],
 )
-def test_recovery(seen: PartitionView, life: MemberLife | None, generation: int, duty: Duty) -> None:
+def test_recovery(seen: NodePartitionView, life: MemberLife | None, generation: int, duty: Duty) -> None:
     """S194, IEP-051: a node of a stable set is no member while pending is forced to another, and members of an
     earlier generation never run again."""
     status = member(life, generation) if life else None
@@ -274,7 +274,7 @@ ON_A = view("bc+a", "a", forced=9, started="bc", listed="bc", founded="bc")
     ],
 )
 def test_recovery_on_a_mirror(
-    seen: PartitionView, life: MemberLife | None, generation: int, duty: Duty
+    seen: NodePartitionView, life: MemberLife | None, generation: int, duty: Duty
 ) -> None:
     """IEP-059: the node that recovery has chosen holds a learner's copy."""
     status = member(life, generation) if life else None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rebalance.core.records import MemberRecord, MemberState, MirrorRecord, rounded_revision
 from rebalance.nodes.endpoints import client_urls, learner_urls
 from rebalance.nodes.mirror_decision import MirrorDuty, decide_mirror, mirror_record
-from rebalance.nodes.partition_view import PartitionView, Recorded
+from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.ports.groups import MemberLife
 from rebalance.ports.mirrors import MirrorStatus
 from tests.unit.test_nodes_member_decision import url, view
@@ -23,7 +23,9 @@ def client(name: str) -> str:
     return f"{url(name)}2"
 
 
-def mirrored(seen: PartitionView, *names: str, state: MemberState = MemberState.RUNNING) -> PartitionView:
+def mirrored(
+    seen: NodePartitionView, *names: str, state: MemberState = MemberState.RUNNING
+) -> NodePartitionView:
     """``names`` have a mirror, beside the member that they may have."""
     records = dict(seen.records)
     for name in names:
@@ -56,7 +58,7 @@ RUNS = {"started": "bc", "founded": "bc", "listed": "bc"}
         (view(), HELD, MirrorDuty.CLEAN_UP),
     ],
 )
-def test_duty_of_node_a(seen: PartitionView, status: MirrorStatus | None, duty: MirrorDuty) -> None:
+def test_duty_of_node_a(seen: NodePartitionView, status: MirrorStatus | None, duty: MirrorDuty) -> None:
     """IEP-005, IEP-043, I3-049: a mirror is kept while stable or pending names the node as a learner."""
     assert decide_mirror(seen, "a", status).duty is duty
 

@@ -24,7 +24,7 @@ from rebalance.core.records import (
 from rebalance.core.txn import Delete, Put, Txn, TxnResult
 from rebalance.nodes.mirror_duties import MirrorDuties
 from rebalance.nodes.own_records import OwnRecords
-from rebalance.nodes.partition_view import Mirrors, PartitionView
+from rebalance.nodes.partition_view import Mirrors, NodePartitionView
 from rebalance.nodes.registration import Registration
 from rebalance.nodes.removal import RemovalJudge
 from rebalance.ports.groups import MemberLife
@@ -68,7 +68,7 @@ class Learner:
     async def put(self, key: str, value: bytes) -> None:
         await self.store.commit(Txn((), (Put(key, value),)))
 
-    async def view(self) -> PartitionView:
+    async def view(self) -> NodePartitionView:
         """Of everything that was written."""
         async with asyncio.timeout(60):
             for mirror in (self.mirrors.partitions, self.mirrors.members):

@@ -17,7 +17,7 @@ from rebalance.ports.placement import PlacementRequest
 from spark import batch as batches
 from spark import frames, placement_job
 from spark.errors import JavaMissingError, JobFailedError, PlacementError
-from spark.frames import Frame, Kind
+from spark.frames import Frame, FrameKind
 from spark.java import find_java
 from spark.session import build_code_zip
 
@@ -118,12 +118,12 @@ def test_frames_survive_the_socket_and_name_their_end() -> None:
     left, right = socket.socketpair()
     table = pa.table({"x": list(range(200_000))})
     with left, right:
-        sender = threading.Thread(target=frames.send, args=(left, Frame(Kind.RESULT, {"a": "ä"}, table)))
+        sender = threading.Thread(target=frames.send, args=(left, Frame(FrameKind.RESULT, {"a": "ä"}, table)))
         sender.start()
         received = frames.receive(right)
         sender.join()
         assert received is not None
-        assert (received.kind, received.fields) == (Kind.RESULT, {"a": "ä"})
+        assert (received.kind, received.fields) == (FrameKind.RESULT, {"a": "ä"})
         assert received.body is not None
         assert received.body.equals(table)
         left.sendall(b"\0\0")

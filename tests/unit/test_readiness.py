@@ -15,8 +15,8 @@ from fastapi.responses import JSONResponse
 from structlog.testing import capture_logs
 
 from app.api.models import Readiness as Body
-from app.views.readiness_judge import LATE_S, Observed, Part, judge
-from app.views.readiness_probe import Readiness
+from app.views.readiness_judge import LATE_S, InstallationPart, ObservedParts, judge
+from app.views.readiness_probe import ReadinessProbe
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import ZoneId
@@ -28,56 +28,60 @@ from rebalance.hosting.background import Background
 from rebalance.metastore.trouble_report import TroubleReport
 from tests.unit.sql_world import World, opened
 
-WELL = Observed("ok", "ok", "c1", "ready", "", 3, 0.0, 0.0, None, ())
+WELL = ObservedParts("ok", "ok", "c1", "ready", "", 3, 0.0, 0.0, None, ())
 
 
 @pytest.mark.parametrize(
     ("change", "part", "cause"),
     [
-        ({"catalog": "no answer within 1 s"}, Part.CATALOG, "CATALOG_UNAVAILABLE: no answer within 1 s"),
-        ({"metastore": "loading"}, Part.METASTORE, "METASTORE_UNAVAILABLE: loading"),
+        (
+            {"catalog": "no answer within 1 s"},
+            InstallationPart.CATALOG,
+            "CATALOG_UNAVAILABLE: no answer within 1 s",
+        ),
+        ({"metastore": "loading"}, InstallationPart.METASTORE, "METASTORE_UNAVAILABLE: loading"),
         (
             {"unreadable": ("RECORD_NOT_READABLE: topology: not an object",)},
-            Part.METASTORE,
+            InstallationPart.METASTORE,
             "RECORD_NOT_READABLE: topology: not an object",
         ),
         (
             {"controller": None},
-            Part.CONTROLLER,
+            InstallationPart.CONTROLLER,
             "NO_LEADER: no controller leads, so nothing is placed or moved",
         ),
         (
             {"spark": "down", "spark_message": "no Java"},
-            Part.SPARK,
+            InstallationPart.SPARK,
             "SPARK_DOWN: no Java; placements are computed without it",
         ),
-        ({"nodes": 0}, Part.NODES, "NO_NODE: no node is alive"),
+        ({"nodes": 0}, InstallationPart.NODES, "NO_NODE: no node is alive"),
         (
             {"outbox_s": LATE_S},
-            Part.QUEUE,
+            InstallationPart.QUEUE,
             "OUTBOX_LATE: a version has not been published for 30 s",
         ),
         (
             {"zone_s": 61.2, "zone_id": 7},
-            Part.QUEUE,
+            InstallationPart.QUEUE,
             "ZONE_LATE: zone 7 has waited for its placement for 61 s",
         ),
         (
             {"unreadable": ("RECORD_NOT_READABLE: z/topology: format 2",)},
-            Part.METASTORE,
+            InstallationPart.METASTORE,
             "RECORD_NOT_READABLE: z/topology: format 2",
         ),
         (
             {"tasks": (("n2", "mirrors", "ValueError: x"),)},
-            Part.BACKGROUND,
+            InstallationPart.BACKGROUND,
             "TASK_ENDED: n2, mirrors: ValueError: x",
         ),
     ],
 )
-def test_one_part_one_cause(change: dict[str, Any], part: Part, cause: str) -> None:
+def test_one_part_one_cause(change: dict[str, Any], part: InstallationPart, cause: str) -> None:
     assert judge(WELL) == ()
-    fields = {name: getattr(WELL, name) for name in Observed.__slots__}
-    (found,) = judge(Observed(**{**fields, **change}))
+    fields = {name: getattr(WELL, name) for name in ObservedParts.__slots__}
+    (found,) = judge(ObservedParts(**{**fields, **change}))
     assert (found.part, found.cause) == (part, cause)
 
 
@@ -85,14 +89,14 @@ def test_one_part_one_cause(change: dict[str, Any], part: Part, cause: str) -> N
     "change", [{"spark": "starting"}, {"outbox_s": LATE_S - 1}, {"zone_s": LATE_S - 1, "zone_id": 7}]
 )
 def test_what_is_ordinary_is_not_degraded(change: dict[str, Any]) -> None:
-    fields = {name: getattr(WELL, name) for name in Observed.__slots__}
-    assert judge(Observed(**{**fields, **change})) == ()
+    fields = {name: getattr(WELL, name) for name in ObservedParts.__slots__}
+    assert judge(ObservedParts(**{**fields, **change})) == ()
 
 
 def test_a_silent_metastore_is_one_cause() -> None:
     """Who leads and who lives cannot be seen then."""
-    seen = Observed("ok", "no answer", None, "unknown", "", 0, 0.0, 0.0, None, ())
-    assert [each.part for each in judge(seen)] == [Part.METASTORE]
+    seen = ObservedParts("ok", "no answer", None, "unknown", "", 0, 0.0, 0.0, None, ())
+    assert [each.part for each in judge(seen)] == [InstallationPart.METASTORE]
 
 
 class Reporting:
@@ -106,9 +110,9 @@ class Reporting:
         )
         self.readiness = self.over(world.relay)
 
-    def over(self, relay: OutboxRelay) -> Readiness:
+    def over(self, relay: OutboxRelay) -> ReadinessProbe:
         world = self.world
-        return Readiness(
+        return ReadinessProbe(
             self.snapshot,
             world.metastore,
             world.mirror,

@@ -26,7 +26,7 @@ from rebalance.core.records import (
     Stage,
 )
 from rebalance.core.recovery import BEST_COPY, ResetPlan, ResetTerms, plan_reset, unconfirmed_loss
-from rebalance.core.recovery_candidates import Candidate, CandidateKind, candidates_of
+from rebalance.core.recovery_candidates import CandidateKind, ResetCandidate, candidates_of
 
 RUNNING, STARTING, FAILED = MemberState.RUNNING, MemberState.STARTING, MemberState.FAILED
 
@@ -380,11 +380,11 @@ def _is_running_voter(copy: Copy) -> bool:
     return copy.kind is CandidateKind.VOTER and copy.state is not FAILED
 
 
-def _revision_of(candidate: Candidate) -> int:
+def _revision_of(candidate: ResetCandidate) -> int:
     return candidate.revision or 0
 
 
-def _log_of(candidate: Candidate) -> int:
+def _log_of(candidate: ResetCandidate) -> int:
     """Where a voter tells no revision only voters are usable."""
     assert candidate.kind is CandidateKind.VOTER
     assert candidate.position is not None

@@ -14,7 +14,7 @@ from rebalance.core.guarded_write import encode_trigger
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import Put, Txn
 from rebalance.nodes.registration import Registration
-from rebalance.nodes.removal import Removal, RemovalJudge, Verdict
+from rebalance.nodes.removal import Removal, RemovalJudge, RemovalVerdict
 from rebalance.simulation.memory_metastore import MemoryMetastore
 
 P0 = PartitionId(ZoneId(1), 0)
@@ -42,9 +42,9 @@ async def judged(
 async def test_what_is_assigned_to_others_may_go(tmp_path: Path) -> None:
     """So that what is kept below is kept for its garbage."""
     found = await judged(tmp_path)
-    assert (found.verdict, found.keeps, found.event) == (Verdict.MAY_GO, False, 7)
+    assert (found.verdict, found.keeps, found.event) == (RemovalVerdict.MAY_GO, False, 7)
     wanted = await judged(tmp_path, {KEYS.pending: Assignments(("n1", "n2")).encode()})
-    assert wanted.verdict is Verdict.WANTED
+    assert wanted.verdict is RemovalVerdict.WANTED
 
 
 @pytest.mark.parametrize("value", GARBAGE)
@@ -53,19 +53,19 @@ async def test_what_is_assigned_to_others_may_go(tmp_path: Path) -> None:
 )
 async def test_nothing_goes_beside_what_cannot_be_read(tmp_path: Path, key: str, value: bytes) -> None:
     found = await judged(tmp_path, {key: value})
-    assert found.verdict is Verdict.KEPT
+    assert found.verdict is RemovalVerdict.KEPT
     assert f"RECORD_NOT_READABLE: {key}" in found.why
 
 
 @pytest.mark.parametrize("value", GARBAGE)
 async def test_copies_are_kept_while_the_limits_cannot_be_read(tmp_path: Path, value: bytes) -> None:
     found = await judged(tmp_path, {KEYSPACE.limits: value})
-    assert (found.verdict, found.keeps) == (Verdict.MAY_GO, True)
+    assert (found.verdict, found.keeps) == (RemovalVerdict.MAY_GO, True)
 
 
 @pytest.mark.parametrize("value", GARBAGE)
 async def test_after_an_adoption_the_groups_own_word_must_be_readable(tmp_path: Path, value: bytes) -> None:
     adopted = {KEYSPACE.epoch: EpochRecord(2).encode()}
     found = await judged(tmp_path, {**adopted, KEYS.configuration: value}, peer_url="http://n1:1")
-    assert found.verdict is Verdict.KEPT
+    assert found.verdict is RemovalVerdict.KEPT
     assert f"RECORD_NOT_READABLE: {KEYS.configuration}" in found.why

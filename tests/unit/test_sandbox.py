@@ -14,7 +14,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from app.sql.results import ColumnType, ResultSet
+from app.sql.results import ResultSet, ResultType
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import Position
@@ -74,7 +74,7 @@ async def test_values_and_types(pool: SandboxPool) -> None:
         "TIMESTAMP '2024-02-03 04:05:06.789123' ts, DATE '2024-02-03' dt, [1, 2] l, NULL n, "
         "7 / 2 q, 'inf'::DOUBLE f FROM numbers",
     )
-    kinds = ColumnType
+    kinds = ResultType
     assert [(column.name, column.type) for column in result.columns] == [
         ("i", kinds.INTEGER),
         ("b", kinds.BIGINT),

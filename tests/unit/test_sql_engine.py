@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.sql.results import ColumnType, ResultSet, SessionContext
+from app.sql.results import ResultSet, ResultType, SessionContext
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from app.sql.statements import ScriptError
 from catalog.core.errors import ErrorKind, StatementError
@@ -73,7 +73,7 @@ async def test_zones_have_the_documented_columns(world: World) -> None:
         *("IS_DEFAULT_ZONE", "ZONE_CONSISTENCY_MODE", "ZONE_REBALANCE_STRATEGY"),
     ]
     assert result.rows == [(1, "ORDERS", 4, 3, 2, 0, 2147483647, "$..*", False, "STRONG_CONSISTENCY", None)]
-    assert result.columns[0].type == ColumnType.INTEGER
+    assert result.columns[0].type == ResultType.INTEGER
     assert result.catalog_version == 1
 
 

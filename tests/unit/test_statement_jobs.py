@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import pytest
 
 from app.sql.jobs import JobLimits, StatementJobs
-from app.sql.results import Column, ColumnType, ResultSet, SessionContext
+from app.sql.results import ResultColumn, ResultSet, ResultType, SessionContext
 from app.sql.script_reader import ScriptReader
 from app.sql.trino_front import TrinoFront
-from app.sql.trino_pages import Addresses
+from app.sql.trino_pages import PageAddresses
 from app.sql.trino_session import TrinoSession
 from catalog.core.errors import RefusedError
 from catalog.core.snapshot import CatalogSnapshot
@@ -24,7 +24,7 @@ from catalog.store.migrate import migrate
 from catalog.store.statement_log import SqlStatementLog
 
 T = TypeVar("T")
-HERE = Addresses("http://here")
+HERE = PageAddresses("http://here")
 WAITING = TrinoSession(properties={"wait": "true"})
 
 
@@ -54,7 +54,7 @@ class Engine:
         if sql.startswith("CREATE"):
             return ResultSet(update_type="CREATE ZONE", applied=True, zone_id=ZoneId(1), catalog_version=1)
         await self.go.wait()
-        return ResultSet((Column("n", ColumnType.BIGINT),), [(n,) for n in range(self.rows)])
+        return ResultSet((ResultColumn("n", ResultType.BIGINT),), [(n,) for n in range(self.rows)])
 
 
 class Moving:

@@ -7,11 +7,11 @@ import pytest
 from rebalance.stealing.core.steal_cluster import StoreKind
 from rebalance.stealing.core.steal_state_change import (
     BatchId,
-    Change,
     MigrationRollback,
     Recovery,
     StateChange,
-    Step,
+    StealStateChange,
+    StealStep,
     batch_steps,
     decide_on_recovery,
     rollback_after,
@@ -20,19 +20,19 @@ from rebalance.stealing.core.steal_state_change import (
     state_change,
 )
 
-REBALANCE, CLUSTER, SWAP = Change.REBALANCE, Change.CLUSTER, Change.SWAP
+REBALANCE, CLUSTER, SWAP = StealStateChange.REBALANCE, StealStateChange.CLUSTER, StealStateChange.SWAP
 RO, RW = StoreKind.READ_ONLY, StoreKind.READ_WRITE
 
 
 @pytest.mark.parametrize(
     ("has_ro", "has_rw", "steps"),
     [
-        (True, True, [Step.CHANGE_RO, Step.MIGRATE_RO, Step.CHANGE_RW, Step.MIGRATE_RW]),
-        (True, False, [Step.CHANGE_RO, Step.MIGRATE_RO, Step.CHANGE_RW]),
-        (False, True, [Step.CHANGE_RW, Step.MIGRATE_RW]),
+        (True, True, [StealStep.CHANGE_RO, StealStep.MIGRATE_RO, StealStep.CHANGE_RW, StealStep.MIGRATE_RW]),
+        (True, False, [StealStep.CHANGE_RO, StealStep.MIGRATE_RO, StealStep.CHANGE_RW]),
+        (False, True, [StealStep.CHANGE_RW, StealStep.MIGRATE_RW]),
     ],
 )
-def test_steps_of_a_batch(has_ro: bool, has_rw: bool, steps: list[Step]) -> None:
+def test_steps_of_a_batch(has_ro: bool, has_rw: bool, steps: list[StealStep]) -> None:
     """VOL-035, VOL-090: without read-only stores there is no step of theirs."""
     assert list(batch_steps(has_ro, has_rw)) == steps
 
@@ -45,21 +45,28 @@ def test_no_stores() -> None:
 @pytest.mark.parametrize(
     ("step", "has_ro", "has_rw", "change", "stealer", "other"),
     [
-        (Step.CHANGE_RO, True, True, StateChange(False, False, RO), (REBALANCE,), ()),
-        (Step.CHANGE_RO, True, False, StateChange(False, False, RO), (REBALANCE,), ()),
-        (Step.CHANGE_RW, True, True, StateChange(True, True, RW), (REBALANCE, CLUSTER, SWAP), (CLUSTER, SWAP)),
-        (Step.CHANGE_RW, True, False, StateChange(True, True, None), (CLUSTER, SWAP), (CLUSTER, SWAP)),
-        (Step.CHANGE_RW, False, True, StateChange(False, True, RW), (REBALANCE, CLUSTER), (CLUSTER,)),
+        (StealStep.CHANGE_RO, True, True, StateChange(False, False, RO), (REBALANCE,), ()),
+        (StealStep.CHANGE_RO, True, False, StateChange(False, False, RO), (REBALANCE,), ()),
+        (
+            StealStep.CHANGE_RW,
+            True,
+            True,
+            StateChange(True, True, RW),
+            (REBALANCE, CLUSTER, SWAP),
+            (CLUSTER, SWAP),
+        ),
+        (StealStep.CHANGE_RW, True, False, StateChange(True, True, None), (CLUSTER, SWAP), (CLUSTER, SWAP)),
+        (StealStep.CHANGE_RW, False, True, StateChange(False, True, RW), (REBALANCE, CLUSTER), (CLUSTER,)),
     ],
     ids=["VOL-033", "VOL-034", "VOL-039", "VOL-040", "VOL-041"],
 )
 def test_state_changes(
-    step: Step,
+    step: StealStep,
     has_ro: bool,
     has_rw: bool,
     change: StateChange,
-    stealer: tuple[Change, ...],
-    other: tuple[Change, ...],
+    stealer: tuple[StealStateChange, ...],
+    other: tuple[StealStateChange, ...],
 ) -> None:
     """VOL-033, VOL-034, VOL-039, VOL-040, VOL-041: what changes on stealers, and on all other nodes. The
     redirect is there before the stealer owns."""
@@ -68,8 +75,8 @@ def test_state_changes(
     assert change.on_node(is_stealer=False) == other
 
 
-@pytest.mark.parametrize("step", [Step.CHANGE_RO, Step.MIGRATE_RW])
-def test_steps_that_change_no_state(step: Step) -> None:
+@pytest.mark.parametrize("step", [StealStep.CHANGE_RO, StealStep.MIGRATE_RW])
+def test_steps_that_change_no_state(step: StealStep) -> None:
     """VOL-035."""
     with pytest.raises(ValueError, match="is no state change"):
         state_change(step, has_ro=False, has_rw=True)
@@ -86,7 +93,7 @@ def test_steps_that_change_no_state(step: Step) -> None:
     ids=["VOL-048", "VOL-049", "VOL-050", "VOL-051"],
 )
 def test_rollback_of_a_state_change(
-    swap: bool, cluster: bool, rebalance: bool, order: tuple[Change, ...]
+    swap: bool, cluster: bool, rebalance: bool, order: tuple[StealStateChange, ...]
 ) -> None:
     """VOL-048, VOL-049, VOL-050, VOL-051: row by row, in the order of the table."""
     assert rollback_of_state_change(swap, cluster, rebalance) == order
@@ -117,17 +124,19 @@ def test_rollback_of_a_migration(
 @pytest.mark.parametrize(
     ("step", "has_ro", "has_rw", "order"),
     [
-        (Step.CHANGE_RO, True, True, (REBALANCE,)),
-        (Step.MIGRATE_RO, True, True, (REBALANCE,)),
-        (Step.MIGRATE_RO, True, False, (REBALANCE,)),
-        (Step.CHANGE_RW, True, True, (REBALANCE, CLUSTER, SWAP)),
-        (Step.CHANGE_RW, True, False, (CLUSTER, SWAP)),
-        (Step.CHANGE_RW, False, True, (REBALANCE, CLUSTER)),
-        (Step.MIGRATE_RW, True, True, (REBALANCE, CLUSTER, SWAP)),
-        (Step.MIGRATE_RW, False, True, (REBALANCE, CLUSTER)),
+        (StealStep.CHANGE_RO, True, True, (REBALANCE,)),
+        (StealStep.MIGRATE_RO, True, True, (REBALANCE,)),
+        (StealStep.MIGRATE_RO, True, False, (REBALANCE,)),
+        (StealStep.CHANGE_RW, True, True, (REBALANCE, CLUSTER, SWAP)),
+        (StealStep.CHANGE_RW, True, False, (CLUSTER, SWAP)),
+        (StealStep.CHANGE_RW, False, True, (REBALANCE, CLUSTER)),
+        (StealStep.MIGRATE_RW, True, True, (REBALANCE, CLUSTER, SWAP)),
+        (StealStep.MIGRATE_RW, False, True, (REBALANCE, CLUSTER)),
     ],
 )
-def test_every_step_has_a_rollback(step: Step, has_ro: bool, has_rw: bool, order: tuple[Change, ...]) -> None:
+def test_every_step_has_a_rollback(
+    step: StealStep, has_ro: bool, has_rw: bool, order: tuple[StealStateChange, ...]
+) -> None:
     """VOL-046."""
     assert rollback_after(step, has_ro, has_rw) == order
 
@@ -142,7 +151,7 @@ def test_no_step_is_without_a_rollback(has_ro: bool, has_rw: bool) -> None:
 def test_a_migration_that_cannot_fail() -> None:
     """VOL-054: without RW stores there is no migration of theirs."""
     with pytest.raises(ValueError, match="cannot fail"):
-        rollback_after(Step.MIGRATE_RW, has_ro=True, has_rw=False)
+        rollback_after(StealStep.MIGRATE_RW, has_ro=True, has_rw=False)
 
 
 ONE, TWO = BatchId("a", 1), BatchId("a", 2)

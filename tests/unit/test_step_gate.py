@@ -14,10 +14,10 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.group_steps import AddLearner, Remove
 from rebalance.core.keys import PartitionId
-from rebalance.core.step_checks import SENT_S, VALID_S, Condition, NotYet
+from rebalance.core.step_checks import SENT_S, VALID_S, NotYet, StepCondition
 from rebalance.groups.etcd_api import CallFailedError, EtcdMemberEntry, EtcdStatus, FailureKind
 from rebalance.groups.member_calls import GroupCalls, GroupMemberCalls
-from rebalance.groups.step_gate import CheckTooOldError, Outcome, StepGate
+from rebalance.groups.step_gate import CheckTooOldError, StepGate, StepOutcome
 from rebalance.ports.groups import MemberUnavailableError
 from rebalance.simulation.virtual_time import run_virtually
 
@@ -56,9 +56,9 @@ class Group:
     async def calls_at(self, partition: PartitionId, client_url: str) -> AsyncIterator[GroupCalls]:
         yield cast(GroupCalls, Member(self, client_url.removeprefix("client-")))
 
-    def gate(self, outcome: Outcome | None = None, *, strict: bool = False) -> StepGate:
+    def gate(self, outcome: StepOutcome | None = None, *, strict: bool = False) -> StepGate:
         member = cast(GroupMemberCalls, self)
-        return StepGate(P0, member, TERM, outcome or Outcome(), self.calls_at, strict=strict)
+        return StepGate(P0, member, TERM, outcome or StepOutcome(), self.calls_at, strict=strict)
 
 
 @dataclass
@@ -135,7 +135,7 @@ def test_what_is_missing_is_named() -> None:
             obstacle = await gate.obstacle(Remove("c"), frozenset("c"), {})
         return obstacle, asyncio.get_running_loop().time()
 
-    assert run_virtually(main()) == (NotYet(Condition.NEXT_MAJORITY, ("b",)), pytest.approx(SENT_S))
+    assert run_virtually(main()) == (NotYet(StepCondition.NEXT_MAJORITY, ("b",)), pytest.approx(SENT_S))
 
 
 def test_a_check_allows_one_call_and_not_for_long() -> None:
@@ -170,7 +170,7 @@ def test_a_check_allows_one_call_and_not_for_long() -> None:
 )
 def test_after_an_unknown_outcome_the_list_is_read_behind_a_write(kind: FailureKind, *, settled: bool) -> None:
     """S2, M6: also by the next attempt, which has its own gate. A refusal is an outcome."""
-    group, outcome = Group(), Outcome()
+    group, outcome = Group(), StepOutcome()
 
     async def main() -> None:
         group.fails = kind
@@ -190,14 +190,14 @@ def test_after_an_unknown_outcome_the_list_is_read_behind_a_write(kind: FailureK
 
 
 def test_the_outcome_stays_unknown_to_who_leads_no_longer() -> None:
-    group, outcome = Group(term=TERM + 1), Outcome(known=False)
+    group, outcome = Group(term=TERM + 1), StepOutcome(known=False)
 
     async def main() -> NotYet | None:
         async with group.gate(outcome) as gate:
             await gate.look()
             return await gate.obstacle(Remove("c"), frozenset("c"), {})
 
-    assert run_virtually(main()) == NotYet(Condition.KNOWN_OUTCOME)
+    assert run_virtually(main()) == NotYet(StepCondition.KNOWN_OUTCOME)
 
 
 def test_learners_of_a_cancelled_change_go_by_a_check_of_their_own() -> None:
@@ -221,7 +221,7 @@ def test_members_that_check_steps_themselves_are_asked_nothing() -> None:
     group = Group()
 
     async def main() -> None:
-        async with group.gate(Outcome(known=False), strict=True) as gate:
+        async with group.gate(StepOutcome(known=False), strict=True) as gate:
             await removed(gate, group)
 
     run_virtually(main())

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import Strategy
-from rebalance.core.topology_version import Cluster, DiscoveryEvent, Trigger, ZoneSpec
+from rebalance.core.affinity import PrimaryStrategy
+from rebalance.core.topology_version import DiscoveryEvent, ExchangeCluster, Trigger, ZoneSpec
 
 
 class ExchangeType(Enum):
@@ -23,7 +23,7 @@ class ExchangeType(Enum):
     NONE = "NONE"
 
 
-class Phase(Enum):
+class ExchangePhase(Enum):
     """Where a node's running exchange is. A server passes them in this order, from LATCH on with the others."""
 
     INIT = "INIT"
@@ -54,7 +54,9 @@ class ExchangePlan:
         return self.type is ExchangeType.ALL and not self.is_local
 
 
-def plan_exchange(event: DiscoveryEvent, before: Cluster, viewer: str, rebalanced: bool) -> ExchangePlan:
+def plan_exchange(
+    event: DiscoveryEvent, before: ExchangeCluster, viewer: str, rebalanced: bool
+) -> ExchangePlan:
     """The plan of ``viewer`` for ``event``, ``before`` being the cluster until then.
 
     ``rebalanced``: the exchange before left every effective assignment ideal and every copy in place; all
@@ -92,7 +94,7 @@ def detects_lost(event: DiscoveryEvent) -> bool:
     return not event.is_client and event.trigger in (Trigger.NODE_LEFT, Trigger.NODE_FAILED)
 
 
-def is_mergeable(event: DiscoveryEvent, before: Cluster) -> bool:
+def is_mergeable(event: DiscoveryEvent, before: ExchangeCluster) -> bool:
     """Whether an exchange that was collected already may take this one along (PME-067, PME-070): members that
     come or go, but not one that brings a new zone, and no custom event."""
     return event.trigger.changes_members and not before.new_zones(event)
@@ -103,11 +105,11 @@ def needs_single_map(event: DiscoveryEvent) -> bool:
     return event.trigger is Trigger.NODE_JOINED and not event.is_client
 
 
-def affinity_strategy(events: tuple[DiscoveryEvent, ...]) -> Strategy:
+def affinity_strategy(events: tuple[DiscoveryEvent, ...]) -> PrimaryStrategy:
     """How temporary primaries are found (PME-085, PME-086): JOIN while nodes only joined."""
     servers = tuple(each for each in events if not each.is_client)
     joined_only = bool(servers) and all(each.trigger is Trigger.NODE_JOINED for each in servers)
-    return Strategy.JOIN if joined_only else Strategy.AVAILABILITY
+    return PrimaryStrategy.JOIN if joined_only else PrimaryStrategy.AVAILABILITY
 
 
 def keeps_primaries(events: tuple[DiscoveryEvent, ...]) -> bool:
@@ -120,7 +122,7 @@ def keeps_primaries(events: tuple[DiscoveryEvent, ...]) -> bool:
     )
 
 
-def _leaves_in_order(event: DiscoveryEvent, before: Cluster) -> bool:
+def _leaves_in_order(event: DiscoveryEvent, before: ExchangeCluster) -> bool:
     return (
         event.trigger is Trigger.NODE_LEFT
         and before.baseline is not None
@@ -129,7 +131,9 @@ def _leaves_in_order(event: DiscoveryEvent, before: Cluster) -> bool:
     )
 
 
-def _starts(event: DiscoveryEvent, before: Cluster, after: Cluster, viewer: str) -> tuple[ZoneSpec, ...]:
+def _starts(
+    event: DiscoveryEvent, before: ExchangeCluster, after: ExchangeCluster, viewer: str
+) -> tuple[ZoneSpec, ...]:
     """Zones to open before the affinity is computed (PME-029, PME-031, PME-032)."""
     if not after.active:
         return ()
@@ -140,7 +144,7 @@ def _starts(event: DiscoveryEvent, before: Cluster, after: Cluster, viewer: str)
     return before.new_zones(event) if event.trigger in (Trigger.NODE_JOINED, Trigger.ZONE_START) else ()
 
 
-def _stops(event: DiscoveryEvent, before: Cluster) -> tuple[ZoneId, ...]:
+def _stops(event: DiscoveryEvent, before: ExchangeCluster) -> tuple[ZoneId, ...]:
     """Zones whose public interface closes (PME-030)."""
     if event.trigger is Trigger.DEACTIVATE:
         return tuple(before.zones)

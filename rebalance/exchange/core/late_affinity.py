@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import CopyState, Strategy, effective, surplus_copies
+from rebalance.core.affinity import CopyState, PrimaryStrategy, effective, surplus_copies
 from rebalance.core.partition_map import FullMap
-from rebalance.core.topology_version import Cluster, ZoneSpec
+from rebalance.core.topology_version import ExchangeCluster, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
 
 AffinityFunction = Callable[[ZoneSpec, tuple[str, ...]], Lists]
@@ -43,7 +43,7 @@ class ZoneAffinity:
         return cls(ideal, tuple(diff.get(number, each) for number, each in enumerate(ideal)))
 
 
-def ideal_lists(function: AffinityFunction, zone: ZoneSpec, cluster: Cluster) -> Lists:
+def ideal_lists(function: AffinityFunction, zone: ZoneSpec, cluster: ExchangeCluster) -> Lists:
     """What the affinity function wants, without nodes of the baseline that are away: their copies wait for them
     on their disks and are not made anew elsewhere."""
     lists = function(zone, cluster.affinity_nodes)
@@ -56,7 +56,7 @@ def late_effective(
     ideal: Sequence[str],
     states: Mapping[str, CopyState],
     previous: Sequence[str],
-    strategy: Strategy,
+    strategy: PrimaryStrategy,
     joined: Collection[str] = (),
     keeps_primary: bool = False,
 ) -> tuple[str, ...]:
@@ -75,7 +75,7 @@ def zone_affinity(
     full: FullMap,
     ideal: Lists,
     previous: Lists,
-    strategy: Strategy,
+    strategy: PrimaryStrategy,
     joined: Collection[str],
     keeps_primaries: bool,
 ) -> ZoneAffinity:

@@ -26,7 +26,7 @@ from rebalance.exchange.core.exchange_effects import (
     Warn,
 )
 from rebalance.exchange.core.exchange_messages import CopyId, FullMessage, Message
-from rebalance.exchange.core.exchange_states import Phase
+from rebalance.exchange.core.exchange_states import ExchangePhase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.exchange.core.late_affinity import surplus_partitions
 from rebalance.exchange.simulation.exchange_copies import CopyStore
@@ -35,7 +35,7 @@ from rebalance.exchange.simulation.write_ahead import PartitionKey, WriteAheadLo
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class ExchangeTrace:
     """One line of a node's trace. ``kind`` is an effect's name or a step of the node's own."""
 
     node: str
@@ -51,7 +51,7 @@ class Outside:
     send: Callable[[str, str, Message], None]
     switch: Callable[[TopologyVersion], None]
     has_open_updates: Callable[[str, TopologyVersion], bool]
-    trace: Callable[[Traced], None]
+    trace: Callable[[ExchangeTrace], None]
 
 
 class SimulatedNode:
@@ -92,7 +92,7 @@ class SimulatedNode:
         """The topology future is done: operations are mapped on the version that is held. An exchange that has
         not got the write lock yet is not that future."""
         running = self.worker.running
-        return running is None or running.phase in (Phase.INIT, Phase.TOPOLOGY)
+        return running is None or running.phase in (ExchangePhase.INIT, ExchangePhase.TOPOLOGY)
 
     def serves(self, zone: ZoneId) -> bool:
         """It has finished an exchange with the zone open: until then its copies are what it found on its
@@ -303,4 +303,4 @@ class SimulatedNode:
         return False
 
     def note(self, kind: str, version: TopologyVersion | None, detail: str = "") -> None:
-        self._outside.trace(Traced(self.name, kind, version, detail))
+        self._outside.trace(ExchangeTrace(self.name, kind, version, detail))

@@ -11,7 +11,7 @@ from rebalance.core.topology_version import TopologyVersion
 from rebalance.exchange.simulation.write_ahead import PartitionKey
 
 
-class Stage(Enum):
+class ExchangeStage(Enum):
     NEW = "NEW"
     LOCKED = "LOCKED"  # it holds its node's topology lock for reading
     WAITING = "WAITING"  # for the topology future, without holding anything
@@ -23,7 +23,7 @@ class Stage(Enum):
     ROLLED_BACK = "ROLLED_BACK"
 
 
-ENDED = (Stage.DONE, Stage.REFUSED, Stage.ROLLED_BACK)
+ENDED = (ExchangeStage.DONE, ExchangeStage.REFUSED, ExchangeStage.ROLLED_BACK)
 
 
 class SyncMode(Enum):
@@ -34,7 +34,7 @@ class SyncMode(Enum):
 
 
 @dataclass(slots=True)
-class Operation:
+class ExchangeOperation:
     """``near`` began it. ``held_open``: a user holds the transaction and does nothing. ``versions``: every
     version that it was mapped on, the last one counts."""
 
@@ -44,7 +44,7 @@ class Operation:
     access: Access = Access.WRITE
     mode: SyncMode = SyncMode.FULL_SYNC
     held_open: bool = False
-    stage: Stage = Stage.NEW
+    stage: ExchangeStage = ExchangeStage.NEW
     primary: str = ""
     versions: list[TopologyVersion] = field(default_factory=list)
     basis: TopologyVersion | None = None
@@ -64,8 +64,10 @@ class Operation:
         or as a backup with a commit on its way (PME-043..045)."""
         if node in self.commits:
             return True
-        if self.stage in (Stage.MAPPED, Stage.ENLISTED):
-            return (is_server and node == self.near) or (self.stage is Stage.ENLISTED and node == self.primary)
-        if self.stage is Stage.COMMITTING and self.mode is SyncMode.FULL_SYNC:
+        if self.stage in (ExchangeStage.MAPPED, ExchangeStage.ENLISTED):
+            return (is_server and node == self.near) or (
+                self.stage is ExchangeStage.ENLISTED and node == self.primary
+            )
+        if self.stage is ExchangeStage.COMMITTING and self.mode is SyncMode.FULL_SYNC:
             return node in (self.primary, self.near) and is_server
         return False

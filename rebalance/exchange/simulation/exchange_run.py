@@ -9,7 +9,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.simulation.exchange_operations import SyncMode
-from rebalance.exchange.simulation.exchange_rules import Rules
+from rebalance.exchange.simulation.exchange_rules import ExchangeRules
 from rebalance.exchange.simulation.exchange_world import ExchangeWorld
 
 STEPS_MAX = 5_000
@@ -65,7 +65,7 @@ def _round(world: ExchangeWorld) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ExchangeShape:
     """What a seeded run is about. ``faults``: messages get lost and repeated."""
 
     servers: int = 4
@@ -78,17 +78,17 @@ class Shape:
     steps: int = 400
 
 
-class SeededRun:
+class ExchangeRun:
     """``run`` draws ``shape.steps`` steps, then lets the cluster come to rest, and checks rules all the way."""
 
-    def __init__(self, seed: int, shape: Shape) -> None:
+    def __init__(self, seed: int, shape: ExchangeShape) -> None:
         self._rng = random.Random(seed)
         self._shape = shape
         zone = ZoneSpec(ZoneId(1), shape.partitions, shape.copies, shape.policy)
         names = [f"n{number}" for number in range(1, shape.servers + 1)]
         baseline = frozenset(names) if shape.baseline else None
         self.world = ExchangeWorld([zone], persistent=shape.persistent, baseline=baseline)
-        self.rules = Rules()
+        self.rules = ExchangeRules()
         self.world.watchers.append(self.rules)
         self._names = [*names, f"n{shape.servers + 1}"]
         self._zone = zone

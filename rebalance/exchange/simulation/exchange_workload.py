@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from rebalance.core.affinity import CopyState
 from rebalance.core.loss_policy import Access, why_refused
 from rebalance.core.topology_version import TopologyVersion
-from rebalance.exchange.core.exchange_states import Phase
+from rebalance.exchange.core.exchange_states import ExchangePhase
 from rebalance.exchange.simulation.exchange_node import SimulatedNode
-from rebalance.exchange.simulation.exchange_operations import ENDED, Operation, Stage, SyncMode
+from rebalance.exchange.simulation.exchange_operations import ENDED, ExchangeOperation, ExchangeStage, SyncMode
 from rebalance.exchange.simulation.write_ahead import PartitionKey
 
-BEFORE_RELEASE = (Phase.INIT, Phase.TOPOLOGY, Phase.RELEASE)
+BEFORE_RELEASE = (ExchangePhase.INIT, ExchangePhase.TOPOLOGY, ExchangePhase.RELEASE)
 
 
 class Workload:
@@ -22,14 +22,14 @@ class Workload:
     ``losses`` counts how often that was."""
 
     def __init__(self, nodes: Mapping[str, SimulatedNode]) -> None:
-        self.operations: list[Operation] = []
+        self.operations: list[ExchangeOperation] = []
         self.acknowledged: dict[PartitionKey, set[int]] = {}
         self.losses: Counter[PartitionKey] = Counter()
         self._nodes = nodes
         self._begun = 0
 
     @property
-    def open(self) -> list[Operation]:
+    def open(self) -> list[ExchangeOperation]:
         return [each for each in self.operations if each.stage not in ENDED]
 
     def begin(
@@ -40,30 +40,30 @@ class Workload:
         access: Access = Access.WRITE,
         mode: SyncMode = SyncMode.FULL_SYNC,
         held_open: bool = False,
-    ) -> Operation:
+    ) -> ExchangeOperation:
         self._begun += 1
-        self.operations.append(Operation(self._begun, near, partition, access, mode, held_open))
+        self.operations.append(ExchangeOperation(self._begun, near, partition, access, mode, held_open))
         return self.operations[-1]
 
-    def advance(self, operation: Operation) -> bool:
+    def advance(self, operation: ExchangeOperation) -> bool:
         """The operation's next step; False when it has to wait."""
         match operation.stage:
-            case Stage.NEW:
+            case ExchangeStage.NEW:
                 return self._lock(operation)
-            case Stage.LOCKED:
+            case ExchangeStage.LOCKED:
                 return self._map(operation)
-            case Stage.WAITING if self._nodes[operation.near].can_serve:
-                operation.stage = Stage.NEW
+            case ExchangeStage.WAITING if self._nodes[operation.near].can_serve:
+                operation.stage = ExchangeStage.NEW
                 return True
-            case Stage.MAPPED:
+            case ExchangeStage.MAPPED:
                 return self._enlist(operation)
-            case Stage.ENLISTED if not operation.held_open:
+            case ExchangeStage.ENLISTED if not operation.held_open:
                 self._apply(operation)
                 return True
             case _:
                 return False
 
-    def commit(self, operation: Operation, backup: str) -> bool:
+    def commit(self, operation: ExchangeOperation, backup: str) -> bool:
         """The primary's update arrives at a backup; it waits there for the exchange that it was mapped on.
         After a later one it counts for nothing: the primary has died, and the exchange ended without the
         update."""
@@ -81,14 +81,14 @@ class Workload:
         self._end_if_committed(operation)
         return True
 
-    def time_out(self, name: str) -> list[Operation]:
+    def time_out(self, name: str) -> list[ExchangeOperation]:
         """The exchange has waited long enough on this node: what is held open there is rolled back
         (PME-051)."""
         node = self._nodes[name]
         rolled_back = []
         for each in self.open:
             if node.waits_for_updates and each.held_open and each.is_open_on(name, not node.is_client):
-                each.stage = Stage.ROLLED_BACK
+                each.stage = ExchangeStage.ROLLED_BACK
                 each.reason = f"rolled back by {name}: an exchange of the partition map waited for it too long"
                 rolled_back.append(each)
         return rolled_back
@@ -111,14 +111,14 @@ class Workload:
                 self.acknowledged.pop(key, None)
         for each in self.open:
             each.commits.discard(node.name)
-            if each.stage is Stage.COMMITTING:
+            if each.stage is ExchangeStage.COMMITTING:
                 self._end_if_committed(each)
             elif each.near == node.name:
-                each.stage, each.reason = Stage.ROLLED_BACK, f"{node.name} is gone"
-            elif each.primary == node.name and each.stage is Stage.ENLISTED:
-                each.stage = Stage.WAITING
+                each.stage, each.reason = ExchangeStage.ROLLED_BACK, f"{node.name} is gone"
+            elif each.primary == node.name and each.stage is ExchangeStage.ENLISTED:
+                each.stage = ExchangeStage.WAITING
 
-    def _void(self, operation: Operation) -> None:
+    def _void(self, operation: ExchangeOperation) -> None:
         """Nobody is told of it any more. PRIMARY_SYNC has told already: that is its price when a primary
         dies."""
         primary = self._nodes.get(operation.primary)
@@ -135,52 +135,52 @@ class Workload:
                     if self.acknowledged.pop(key, None) is not None:
                         self.losses[key] += 1
 
-    def _lock(self, operation: Operation) -> bool:
+    def _lock(self, operation: ExchangeOperation) -> bool:
         node, zone = self._nodes[operation.near], operation.partition[0]
         if zone in node.closed or (zone not in node.opened and not node.is_client):
-            operation.stage, operation.reason = Stage.REFUSED, f"zone {zone} is not open"
+            operation.stage, operation.reason = ExchangeStage.REFUSED, f"zone {zone} is not open"
             return True
         if not node.lock.read(operation.number):
             return False
         node.note("ReadLock", None, str(operation.number))
-        operation.stage = Stage.LOCKED
+        operation.stage = ExchangeStage.LOCKED
         return True
 
-    def _map(self, operation: Operation) -> bool:
+    def _map(self, operation: ExchangeOperation) -> bool:
         """Under the read lock: on the version of the topology future if it is done, else wait for it, holding
         nothing (PME-039, PME-040)."""
         node, (zone, number) = self._nodes[operation.near], operation.partition
         held = node.worker.held
-        operation.stage = Stage.WAITING
+        operation.stage = ExchangeStage.WAITING
         if node.can_serve and zone in held.affinities:
             node.note("ReadFuture", held.version, str(operation.number))
             policy = node.worker.cluster.zones[zone].policy
             primary = held.affinities[zone].primary(number)
             refused = why_refused(policy, operation.access, number, held.lost.get(zone, frozenset()))
             if refused or primary is None:
-                operation.stage = Stage.REFUSED
+                operation.stage = ExchangeStage.REFUSED
                 operation.reason = refused or f"partition {number} of zone {zone} has no owner"
             else:
                 operation.versions.append(held.version)
-                operation.stage, operation.primary, operation.basis = Stage.MAPPED, primary, held.basis
+                operation.stage, operation.primary, operation.basis = ExchangeStage.MAPPED, primary, held.basis
         node.lock.end_read(operation.number)
         node.note("ReadUnlock", None, str(operation.number))
         return True
 
-    def _enlist(self, operation: Operation) -> bool:
+    def _enlist(self, operation: ExchangeOperation) -> bool:
         """The primary takes it if it is still the one of that exchange, and has not released what is older:
         from servers until they have, from clients until it has itself (PME-044)."""
         primary = self._nodes.get(operation.primary)
         near = self._nodes[operation.near]
         if primary is None or not self._leads(primary, operation) or not self._accepts(primary, near):
-            operation.stage = Stage.WAITING
+            operation.stage = ExchangeStage.WAITING
             return True
-        operation.stage = Stage.ENLISTED
+        operation.stage = ExchangeStage.ENLISTED
         primary.note("Enlist", operation.version, str(operation.number))
         return True
 
     @staticmethod
-    def _leads(primary: SimulatedNode, operation: Operation) -> bool:
+    def _leads(primary: SimulatedNode, operation: ExchangeOperation) -> bool:
         held, (zone, number) = primary.worker.held, operation.partition
         if held.basis != operation.basis or zone not in held.affinities:
             return False
@@ -191,12 +191,12 @@ class Workload:
         running = primary.worker.running
         if running is None or running.phase in BEFORE_RELEASE:
             return True
-        return running.phase is Phase.LATCH and not near.is_client
+        return running.phase is ExchangePhase.LATCH and not near.is_client
 
-    def _apply(self, operation: Operation) -> None:
+    def _apply(self, operation: ExchangeOperation) -> None:
         primary, key = self._nodes[operation.primary], operation.partition
         if operation.access is Access.READ:
-            operation.stage = Stage.DONE
+            operation.stage = ExchangeStage.DONE
             return
         store, (zone, number) = primary.store, key
         operation.update = store.copies[key].counter + 1
@@ -209,16 +209,16 @@ class Workload:
         targets = copies | set(held.affinities[zone].effective[number])
         there = {node for node in targets if node in self._nodes and self._nodes[node].joined <= held.basis}
         operation.commits = there - {primary.name}
-        operation.stage = Stage.COMMITTING
+        operation.stage = ExchangeStage.COMMITTING
         if operation.mode is SyncMode.PRIMARY_SYNC:
             self._acknowledge(operation)
         self._end_if_committed(operation)
 
-    def _end_if_committed(self, operation: Operation) -> None:
-        if not operation.commits and operation.stage is Stage.COMMITTING:
-            operation.stage = Stage.DONE
+    def _end_if_committed(self, operation: ExchangeOperation) -> None:
+        if not operation.commits and operation.stage is ExchangeStage.COMMITTING:
+            operation.stage = ExchangeStage.DONE
             self._acknowledge(operation)
 
-    def _acknowledge(self, operation: Operation) -> None:
+    def _acknowledge(self, operation: ExchangeOperation) -> None:
         if operation.losses == self.losses[operation.partition]:
             self.acknowledged.setdefault(operation.partition, set()).add(operation.update)

@@ -9,14 +9,14 @@ from typing import Protocol
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.topology_version import ExchangeCluster, TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists, Message
-from rebalance.exchange.core.exchange_states import Phase
+from rebalance.exchange.core.exchange_states import ExchangePhase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.exchange.core.late_affinity import AffinityFunction
 from rebalance.exchange.simulation.exchange_copies import CopyStore
-from rebalance.exchange.simulation.exchange_node import Outside, SimulatedNode, Traced
-from rebalance.exchange.simulation.exchange_operations import Operation
+from rebalance.exchange.simulation.exchange_node import ExchangeTrace, Outside, SimulatedNode
+from rebalance.exchange.simulation.exchange_operations import ExchangeOperation
 from rebalance.exchange.simulation.exchange_workload import Workload
 from rebalance.exchange.simulation.ring import Joining, Ring
 from rebalance.exchange.simulation.write_ahead import PartitionKey, WriteAheadLog
@@ -37,7 +37,7 @@ def rendezvous_lists(zone: ZoneSpec, nodes: tuple[str, ...]) -> Lists:
     return tuple(tuple(nodes[index] for index in row) for row in matrix)
 
 
-class Watcher(Protocol):
+class ExchangeWatcher(Protocol):
     def stepped(self, world: ExchangeWorld) -> None: ...
 
     def rented(self, world: ExchangeWorld, node: str, key: PartitionKey) -> None: ...
@@ -58,14 +58,14 @@ class ExchangeWorld:
     ) -> None:
         known = {each.zone_id: each for each in zones}
         self._first_zones = tuple(known.values())
-        self.ring = Ring(Cluster(baseline=baseline, active=active))
+        self.ring = Ring(ExchangeCluster(baseline=baseline, active=active))
         self.nodes: dict[str, SimulatedNode] = {}
         self.network: list[Envelope] = []
         self.sent: list[Envelope] = []
-        self.trace: list[Traced] = []
+        self.trace: list[ExchangeTrace] = []
         self.workload = Workload(self.nodes)
         self.undetected: dict[str, bool] = {}
-        self.watchers: list[Watcher] = []
+        self.watchers: list[ExchangeWatcher] = []
         self._persistent = persistent
         self._affinity = affinity
         self._disks: dict[str, tuple[CopyStore, WriteAheadLog]] = {}
@@ -144,7 +144,7 @@ class ExchangeWorld:
         elif node.cursor < len(self.ring.events):
             event = self.ring.events[node.cursor]
             node.cursor += 1
-            self.trace.append(Traced(name, "Discovered", event.version, event.trigger.value))
+            self.trace.append(ExchangeTrace(name, "Discovered", event.version, event.trigger.value))
             node.carry_out(node.worker.discovered(event))
         else:
             return False
@@ -185,7 +185,10 @@ class ExchangeWorld:
         """One batch for each copy of the node that is being filled and has somebody to ask."""
         node, did = self.nodes[name], False
         for key, _ in list(node.store.of_state(CopyState.MOVING)):
-            if node.worker.running is not None and node.worker.running.phase in (Phase.SENT, Phase.COLLECT):
+            if node.worker.running is not None and node.worker.running.phase in (
+                ExchangePhase.SENT,
+                ExchangePhase.COLLECT,
+            ):
                 break
             supplier = node.supplier(key)
             if supplier is None:
@@ -222,17 +225,17 @@ class ExchangeWorld:
 
     # Operations
 
-    def advance(self, operation: Operation) -> bool:
+    def advance(self, operation: ExchangeOperation) -> bool:
         did = self.workload.advance(operation)
         self._stepped()
         return did
 
-    def commit(self, operation: Operation, backup: str) -> bool:
+    def commit(self, operation: ExchangeOperation, backup: str) -> bool:
         did = self.workload.commit(operation, backup)
         self._stepped()
         return did
 
-    def time_out(self, name: str) -> list[Operation]:
+    def time_out(self, name: str) -> list[ExchangeOperation]:
         rolled_back = self.workload.time_out(name)
         self._stepped()
         return rolled_back

@@ -60,7 +60,7 @@ def decide_on_sweep(state: ServerState, open_streams: int) -> SweepFate:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StealProgress:
     """Of stores in units: each counts once, also when it is copied a second time after a failure."""
 
     done: int
@@ -84,9 +84,9 @@ class ProgressBoard:
             raise ValueError(f"job {job}: {done} of {self.totals.get(job)} stores")
         return replace(self, done={**self.done, job: max(done, self.done.get(job, 0))})
 
-    def of_job(self, job: str) -> Progress:
-        return Progress(self.done.get(job, 0), self.totals[job])
+    def of_job(self, job: str) -> StealProgress:
+        return StealProgress(self.done.get(job, 0), self.totals[job])
 
     @property
-    def overall(self) -> Progress:
-        return Progress(sum(self.done.values()), sum(self.totals.values()))
+    def overall(self) -> StealProgress:
+        return StealProgress(sum(self.done.values()), sum(self.totals.values()))

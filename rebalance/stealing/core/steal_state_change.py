@@ -14,7 +14,7 @@ from enum import Enum
 from rebalance.stealing.core.steal_cluster import StoreKind
 
 
-class Change(Enum):
+class StealStateChange(Enum):
     """A part of a state change; the order is the one in which they are made, and in which they are taken
     back."""
 
@@ -23,7 +23,7 @@ class Change(Enum):
     SWAP = "swap"
 
 
-class Step(Enum):
+class StealStep(Enum):
     """What a controller does in a batch, in order."""
 
     CHANGE_RO = "state change (RO)"
@@ -41,12 +41,12 @@ class StateChange:
     cluster: bool
     rebalance: StoreKind | None
 
-    def on_node(self, is_stealer: bool) -> tuple[Change, ...]:
+    def on_node(self, is_stealer: bool) -> tuple[StealStateChange, ...]:
         """The parts that a node has to make, in order. A node that steals nothing gets no rebalance state."""
         wanted = {
-            Change.REBALANCE: self.rebalance is not None and is_stealer,
-            Change.CLUSTER: self.cluster,
-            Change.SWAP: self.swap,
+            StealStateChange.REBALANCE: self.rebalance is not None and is_stealer,
+            StealStateChange.CLUSTER: self.cluster,
+            StealStateChange.SWAP: self.swap,
         }
         return tuple(part for part, is_wanted in wanted.items() if is_wanted)
 
@@ -57,38 +57,44 @@ class MigrationRollback:
     in none: it is taken back by the rollback of the state change that made it."""
 
     is_triggered: bool
-    parts: tuple[Change, ...] = ()
+    parts: tuple[StealStateChange, ...] = ()
 
 
-def batch_steps(has_ro: bool, has_rw: bool) -> tuple[Step, ...]:
+def batch_steps(has_ro: bool, has_rw: bool) -> tuple[StealStep, ...]:
     """VOL-035: without RO stores nothing of theirs is done. Raises ValueError without any store."""
     if not has_ro and not has_rw:
         raise ValueError("there are no stores: nothing can be rebalanced")
-    ro = (Step.CHANGE_RO, Step.MIGRATE_RO) if has_ro else ()
-    return (*ro, Step.CHANGE_RW, *((Step.MIGRATE_RW,) if has_rw else ()))
+    ro = (StealStep.CHANGE_RO, StealStep.MIGRATE_RO) if has_ro else ()
+    return (*ro, StealStep.CHANGE_RW, *((StealStep.MIGRATE_RW,) if has_rw else ()))
 
 
-def state_change(step: Step, has_ro: bool, has_rw: bool) -> StateChange:
+def state_change(step: StealStep, has_ro: bool, has_rw: bool) -> StateChange:
     """The change that begins ``MIGRATE_RO`` or ``MIGRATE_RW`` (VOL-033, VOL-034, VOL-039..041). Raises
     ValueError for a step that is no state change of these stores."""
-    if step not in batch_steps(has_ro, has_rw) or step not in (Step.CHANGE_RO, Step.CHANGE_RW):
+    if step not in batch_steps(has_ro, has_rw) or step not in (StealStep.CHANGE_RO, StealStep.CHANGE_RW):
         raise ValueError(f"{step.value} is no state change with RO stores {has_ro} and RW stores {has_rw}")
-    if step is Step.CHANGE_RO:
+    if step is StealStep.CHANGE_RO:
         return StateChange(swap=False, cluster=False, rebalance=StoreKind.READ_ONLY)
     return StateChange(swap=has_ro, cluster=True, rebalance=StoreKind.READ_WRITE if has_rw else None)
 
 
-def rollback_of_state_change(swap: bool, cluster: bool, rebalance: bool) -> tuple[Change, ...]:
+def rollback_of_state_change(swap: bool, cluster: bool, rebalance: bool) -> tuple[StealStateChange, ...]:
     """How a node that has completed these parts takes them back, in order (VOL-048..051). What is left out was
     not done. On a node without entries taking back the rebalance state changes nothing."""
-    done = {Change.REBALANCE: rebalance, Change.CLUSTER: cluster, Change.SWAP: swap}
+    done = {
+        StealStateChange.REBALANCE: rebalance,
+        StealStateChange.CLUSTER: cluster,
+        StealStateChange.SWAP: swap,
+    }
     return tuple(part for part, is_done in done.items() if is_done)
 
 
-def rollback_of_parts(parts: Iterable[Change]) -> tuple[Change, ...]:
+def rollback_of_parts(parts: Iterable[StealStateChange]) -> tuple[StealStateChange, ...]:
     """The same from the parts that are done."""
     done = set(parts)
-    return rollback_of_state_change(Change.SWAP in done, Change.CLUSTER in done, Change.REBALANCE in done)
+    return rollback_of_state_change(
+        StealStateChange.SWAP in done, StealStateChange.CLUSTER in done, StealStateChange.REBALANCE in done
+    )
 
 
 def rollback_of_migration(has_ro: bool, has_rw: bool, finished_ro: bool) -> MigrationRollback:
@@ -97,25 +103,27 @@ def rollback_of_migration(has_ro: bool, has_rw: bool, finished_ro: bool) -> Migr
     ``finished_ro``: RO stores, if there are any, are migrated: the failed migration is the one of RW stores.
     """
     if finished_ro and has_rw:
-        return MigrationRollback(True, (Change.CLUSTER, *((Change.SWAP,) if has_ro else ())))
+        return MigrationRollback(
+            True, (StealStateChange.CLUSTER, *((StealStateChange.SWAP,) if has_ro else ()))
+        )
     if has_ro and not finished_ro:
         return MigrationRollback(True)
     return MigrationRollback(False)
 
 
-def rollback_after(step: Step, has_ro: bool, has_rw: bool) -> tuple[Change, ...]:
+def rollback_after(step: StealStep, has_ro: bool, has_rw: bool) -> tuple[StealStateChange, ...]:
     """What every node that was changed takes back when ``step`` fails, in order.
 
     A failed state change is taken back by its own row. A failed migration takes back the rebalance state (row
     F, F, T), and what its own table adds. Raises ValueError for a migration that cannot fail.
     """
-    if step in (Step.CHANGE_RO, Step.CHANGE_RW):
+    if step in (StealStep.CHANGE_RO, StealStep.CHANGE_RW):
         change = state_change(step, has_ro, has_rw)
         return rollback_of_state_change(change.swap, change.cluster, change.rebalance is not None)
-    found = rollback_of_migration(has_ro, has_rw, finished_ro=step is Step.MIGRATE_RW)
+    found = rollback_of_migration(has_ro, has_rw, finished_ro=step is StealStep.MIGRATE_RW)
     if not found.is_triggered:
         raise ValueError(f"{step.value} cannot fail with RO stores {has_ro} and RW stores {has_rw}")
-    return rollback_of_parts((Change.REBALANCE, *found.parts))
+    return rollback_of_parts((StealStateChange.REBALANCE, *found.parts))
 
 
 class Recovery(Enum):

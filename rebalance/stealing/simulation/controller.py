@@ -27,9 +27,9 @@ from rebalance.stealing.core.steal_plan import PlannedBatch, StealUnit, of_kind,
 from rebalance.stealing.core.steal_schedule import ProgressBoard, next_units
 from rebalance.stealing.core.steal_state_change import (
     BatchId,
-    Change,
     Recovery,
-    Step,
+    StealStateChange,
+    StealStep,
     batch_steps,
     decide_on_recovery,
     rollback_after,
@@ -44,7 +44,7 @@ from rebalance.stealing.simulation.steal_errors import (
 from rebalance.stealing.simulation.steal_metadata import ChangeOrder
 from rebalance.stealing.simulation.steal_server import Server
 from rebalance.stealing.simulation.steal_world import World
-from rebalance.stealing.simulation.unit_job import JobStatus
+from rebalance.stealing.simulation.unit_view import JobStatus
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ INSIST_TIMES = 100
 CONTROLLER = -1
 
 
-class Outcome(Enum):
+class StealOutcome(Enum):
     """REFUSED: nothing was touched. ROLLED_BACK: the batch that failed was taken back; those before it hold.
     INCOMPLETE: some node could not be reached to take back or commit its part; ``recover`` when it is there."""
 
@@ -70,12 +70,12 @@ class Result:
     have to be recovered."""
 
     start: ClusterMetadata
-    outcome: Outcome = Outcome.COMPLETED
+    outcome: StealOutcome = StealOutcome.COMPLETED
     refusals: tuple[Refusal, ...] = ()
     transitions: list[ClusterMetadata] = field(default_factory=list)
     batches: int = 0
     error: str = ""
-    failed_step: Step | None = None
+    failed_step: StealStep | None = None
     deleted_at: set[int] = field(default_factory=set)
     left: tuple[int, ...] = ()
 
@@ -108,7 +108,7 @@ class Controller:
             *check_nodes({*current.nodes, *target.nodes}, reports),
         ) or check_target(current, target, self._stores, self.options.batch_size)
         if result.refusals:
-            result.outcome = Outcome.REFUSED
+            result.outcome = StealOutcome.REFUSED
             return result
         planned = plan(current, target, self._stores, self.options.batch_size)
         self.board = ProgressBoard(self._totals(planned))
@@ -117,7 +117,7 @@ class Controller:
         for number, batch in enumerate(planned, 1):
             self.world.note(CONTROLLER, "Batch", f"{number}: {[each.partition for each in batch.moves]}")
             await self._run_batch(BatchId(self.run, number), batch, result)
-            if result.outcome is not Outcome.COMPLETED:
+            if result.outcome is not StealOutcome.COMPLETED:
                 return result
             result.batches += 1
         if self.options.delete:
@@ -130,7 +130,7 @@ class Controller:
         other way round, as donors do not hear of writes after the commit. Refused after deletes (VOL-094)."""
         refusals = check_rollback(result.deleted_at)
         if refusals:
-            return Result(result.start, Outcome.REFUSED, refusals)
+            return Result(result.start, StealOutcome.REFUSED, refusals)
         return await self.rebalance(result.start.with_nodes(self.world.servers))
 
     async def recover(self) -> Result:
@@ -141,7 +141,7 @@ class Controller:
         absent = set(self.world.servers) - {each.node for each in reports}
         if absent:
             result.refusals = check_nodes(absent, ())
-            result.outcome = Outcome.REFUSED
+            result.outcome = StealOutcome.REFUSED
             return result
         nodes = [each.node for each in reports]
         unfinished, committed = zip(*((each.unfinished, each.committed) for each in reports), strict=True)
@@ -150,7 +150,7 @@ class Controller:
         if decision is Recovery.FORWARD and batch is not None:
             await self._commit(batch, nodes, result)
         elif decision is Recovery.BACK and batch is not None:
-            await self._take_back(batch, tuple(Change), nodes, result)
+            await self._take_back(batch, tuple(StealStateChange), nodes, result)
         return result
 
     def _totals(self, planned: Iterable[PlannedBatch]) -> dict[str, int]:
@@ -179,21 +179,21 @@ class Controller:
         for step in batch_steps(self._has_ro, self._has_rw):
             self.world.note(CONTROLLER, "Step", step.value)
             try:
-                if step in (Step.CHANGE_RO, Step.CHANGE_RW):
+                if step in (StealStep.CHANGE_RO, StealStep.CHANGE_RW):
                     await self._change_state(step, batch, planned, changed)
                 else:
-                    kind = StoreKind.READ_ONLY if step is Step.MIGRATE_RO else StoreKind.READ_WRITE
+                    kind = StoreKind.READ_ONLY if step is StealStep.MIGRATE_RO else StoreKind.READ_WRITE
                     await self._migrate(batch, of_kind(planned.units, self._stores, kind), kind)
             except StealingError as error:
                 self.world.note(CONTROLLER, "Failed", f"{step.value}: {error}")
-                result.outcome, result.error, result.failed_step = Outcome.ROLLED_BACK, str(error), step
+                result.outcome, result.error, result.failed_step = StealOutcome.ROLLED_BACK, str(error), step
                 parts = rollback_after(step, self._has_ro, self._has_rw)
                 await self._take_back(batch, parts, list(changed), result)
                 return
         await self._commit(batch, list(changed), result)
 
     async def _change_state(
-        self, step: Step, batch: BatchId, planned: PlannedBatch, changed: dict[int, None]
+        self, step: StealStep, batch: BatchId, planned: PlannedBatch, changed: dict[int, None]
     ) -> None:
         """Node by node; ``changed`` grows by those that have done it, and those of which nobody knows."""
         change = state_change(step, self._has_ro, self._has_rw)
@@ -252,7 +252,7 @@ class Controller:
     # Ends of a batch
 
     async def _take_back(
-        self, batch: BatchId, parts: tuple[Change, ...], changed: list[int], result: Result
+        self, batch: BatchId, parts: tuple[StealStateChange, ...], changed: list[int], result: Result
     ) -> None:
         """Before the first node is back in the old state every stealer redirects again: what it has copied gets
         old as soon as a donor serves clients itself. One that is down does so when it starts."""
@@ -271,7 +271,7 @@ class Controller:
     @staticmethod
     def _left_behind(left: list[int], result: Result) -> None:
         if left:
-            result.outcome, result.left = Outcome.INCOMPLETE, tuple(left)
+            result.outcome, result.left = StealOutcome.INCOMPLETE, tuple(left)
 
     async def _delete(self, planned: Iterable[PlannedBatch], result: Result) -> None:
         """VOL-103: after the last copy of the last batch, so that everything before can be taken back."""

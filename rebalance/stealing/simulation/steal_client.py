@@ -23,7 +23,7 @@ ATTEMPTS_MAX = 400
 PAUSE_S = 0.01
 
 
-class Client:
+class StealClient:
     """Reads one replica, and writes all of them, the first of the list before the others: a write that somebody
     was told of is on every replica.
 
@@ -125,7 +125,7 @@ class RoutingServer:
     answers itself, others take one hop more."""
 
     def __init__(self, world: World, node: int) -> None:
-        self.inner = Client(world, [node, *(each for each in world.servers if each != node)])
+        self.inner = StealClient(world, [node, *(each for each in world.servers if each != node)])
 
     async def get(self, store: str, key: str) -> tuple[Versioned, ...]:
         return await self.inner.get(store, key)

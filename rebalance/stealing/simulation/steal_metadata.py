@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rebalance.stealing.core.steal_checks import ServerState
 from rebalance.stealing.core.steal_cluster import ClusterMetadata
 from rebalance.stealing.core.steal_plan import StealUnit
-from rebalance.stealing.core.steal_state_change import BatchId, Change
+from rebalance.stealing.core.steal_state_change import BatchId, StealStateChange
 
 CLUSTER_KEY = "cluster.xml"
 STATE_KEY = "server.state"
@@ -23,7 +23,7 @@ class ChangeOrder:
     batch: BatchId
     before: ClusterMetadata
     after: ClusterMetadata
-    parts: tuple[Change, ...]
+    parts: tuple[StealStateChange, ...]
     units: tuple[StealUnit, ...] = ()
 
 
@@ -35,18 +35,18 @@ class BatchRecord:
     """
 
     order: ChangeOrder
-    done: tuple[Change, ...] = ()
+    done: tuple[StealStateChange, ...] = ()
     whole: bool = False
 
     @property
     def owns_more(self) -> bool:
         """Whether the node owns partitions by this record that it may have to ask a donor for."""
-        return Change.CLUSTER in self.done and bool(self.order.units)
+        return StealStateChange.CLUSTER in self.done and bool(self.order.units)
 
-    def having(self, part: Change) -> BatchRecord:
-        return replace(self, done=tuple(each for each in Change if each is part or each in self.done))
+    def having(self, part: StealStateChange) -> BatchRecord:
+        return replace(self, done=tuple(each for each in StealStateChange if each is part or each in self.done))
 
-    def lacking(self, part: Change) -> BatchRecord:
+    def lacking(self, part: StealStateChange) -> BatchRecord:
         return replace(self, done=tuple(each for each in self.done if each is not part))
 
 
@@ -106,4 +106,4 @@ class ServerMetadata:
         else may own the partitions already, and what was copied gets old then."""
         if self.record is not None and self.record.owns_more:
             self.steal_info = self.record.order.units
-            self.record = self.record.having(Change.REBALANCE)
+            self.record = self.record.having(StealStateChange.REBALANCE)

@@ -8,15 +8,15 @@ from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreKind
 from rebalance.stealing.simulation.controller import Controller
 from rebalance.stealing.simulation.history import History
 from rebalance.stealing.simulation.steal_server import Server
-from rebalance.stealing.simulation.steal_world import Traced, World
-from rebalance.stealing.simulation.unit_job import JobStatus
+from rebalance.stealing.simulation.steal_world import StealTrace, World
+from rebalance.stealing.simulation.unit_view import JobStatus
 
 
-class RuleBrokenError(AssertionError):
+class StealRuleBrokenError(AssertionError):
     """Names the rule, and what was found."""
 
 
-class Rules:
+class StealRules:
     """A ``Watcher`` of one controller at a time. ``peak``: units that ran at once at most."""
 
     def __init__(self, controller: Controller) -> None:
@@ -27,9 +27,9 @@ class Rules:
         self._controller = controller
         self._progress = 0
 
-    def noted(self, world: World, line: Traced) -> None:
+    def noted(self, world: World, line: StealTrace) -> None:
         if line.kind == "Bug":
-            raise RuleBrokenError(f"node {line.node}: {line.detail}")
+            raise StealRuleBrokenError(f"node {line.node}: {line.detail}")
         running = 0
         owners = set()
         for server in world.servers.values():
@@ -39,12 +39,14 @@ class Rules:
             self._state(server)
         self.peak = max(self.peak, running)
         if running > self._controller.options.max_parallel:
-            raise RuleBrokenError(f"{running} units at once, {self._controller.options.max_parallel} allowed")
+            raise StealRuleBrokenError(
+                f"{running} units at once, {self._controller.options.max_parallel} allowed"
+            )
         if len(owners) > 2:
-            raise RuleBrokenError(f"{len(owners)} cluster metadata at once: {sorted(owners)}")
+            raise StealRuleBrokenError(f"{len(owners)} cluster metadata at once: {sorted(owners)}")
         done = self._controller.board.overall.done
         if done < self._progress:
-            raise RuleBrokenError(f"progress went back from {self._progress} to {done}")
+            raise StealRuleBrokenError(f"progress went back from {self._progress} to {done}")
         self._progress = done
 
     @staticmethod
@@ -53,9 +55,9 @@ class Rules:
         running = [job for job in server.jobs.values() if job.view.status is JobStatus.RUNNING]
         donors = [job.unit.donor for job in running]
         if len(set(donors)) < len(donors):
-            raise RuleBrokenError(f"node {server.node} steals twice from one of {sorted(donors)}")
+            raise StealRuleBrokenError(f"node {server.node} steals twice from one of {sorted(donors)}")
         if server.copying > server.options.max_parallel_stores:
-            raise RuleBrokenError(f"node {server.node} copies {server.copying} stores at once")
+            raise StealRuleBrokenError(f"node {server.node} copies {server.copying} stores at once")
         return len(running)
 
     @staticmethod
@@ -64,10 +66,10 @@ class Rules:
         known = server.metadata
         steals = {each.stealer for each in known.steal_info}
         if steals - {server.node}:
-            raise RuleBrokenError(f"node {server.node} has entries of the stealers {sorted(steals)}")
+            raise StealRuleBrokenError(f"node {server.node} has entries of the stealers {sorted(steals)}")
         wanted = ServerState.REBALANCING_MASTER if steals else ServerState.NORMAL_SERVER
         if known.state is not wanted:
-            raise RuleBrokenError(f"node {server.node} is {known.state.value} with {known.steal_info}")
+            raise StealRuleBrokenError(f"node {server.node} is {known.state.value} with {known.steal_info}")
 
 
 def check_rest(world: World, wanted: ClusterMetadata, history: History) -> None:
@@ -76,11 +78,15 @@ def check_rest(world: World, wanted: ClusterMetadata, history: History) -> None:
     for server in world.servers.values():
         known = server.metadata
         if known.cluster.owners != wanted.owners:
-            raise RuleBrokenError(f"node {server.node} has {known.cluster.encode()}, not {wanted.encode()}")
+            raise StealRuleBrokenError(
+                f"node {server.node} has {known.cluster.encode()}, not {wanted.encode()}"
+            )
         if known.state is not ServerState.NORMAL_SERVER or known.record is not None:
-            raise RuleBrokenError(f"node {server.node} is {known.state.value}, unfinished: {known.unfinished}")
+            raise StealRuleBrokenError(
+                f"node {server.node} is {known.state.value}, unfinished: {known.unfinished}"
+            )
         if server.locked_donors or server.streams or server.copies or server.copying:
-            raise RuleBrokenError(f"node {server.node} has locks or streams of units that ended")
+            raise StealRuleBrokenError(f"node {server.node} has locks or streams of units that ended")
     for (store, key), versions in history.acknowledged.items():
         partition = partition_of(key, len(wanted.owners))
         for node in wanted.replicas(partition, world.servers[wanted.nodes[0]].stores[store].replication):
@@ -99,8 +105,10 @@ def _check_static(world: World, wanted: ClusterMetadata) -> None:
             for node in wanted.replicas(partition, store.replication):
                 found = world.servers[node].read_only[store.name].get(partition, key)
                 if found != value:
-                    raise RuleBrokenError(f"node {node}: {store.name} {key} is {found!r}, not {value!r}")
+                    raise StealRuleBrokenError(f"node {node}: {store.name} {key} is {found!r}, not {value!r}")
         for server in world.servers.values():
             held = server.read_only[store.name]
             if held.directories != (held.current,):
-                raise RuleBrokenError(f"node {server.node} has directories {held.directories} of {store.name}")
+                raise StealRuleBrokenError(
+                    f"node {server.node} has directories {held.directories} of {store.name}"
+                )

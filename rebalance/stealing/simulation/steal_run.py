@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from rebalance.simulation.virtual_time import run_virtually
 from rebalance.stealing.core.steal_checks import RebalanceOptions, ServerOptions, check_target
 from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind
-from rebalance.stealing.simulation.controller import Controller, Outcome, Result
+from rebalance.stealing.simulation.controller import Controller, Result, StealOutcome
 from rebalance.stealing.simulation.history import History
-from rebalance.stealing.simulation.steal_rules import RuleBrokenError, Rules, check_rest
+from rebalance.stealing.simulation.steal_rules import StealRuleBrokenError, StealRules, check_rest
 from rebalance.stealing.simulation.steal_workload import Visitor
 from rebalance.stealing.simulation.steal_world import Fault, World
 
@@ -27,7 +27,7 @@ DOWN_MAX_S = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class StealShape:
     """What a seed draws: the cluster, what is wanted of it, and how."""
 
     current: ClusterMetadata
@@ -37,7 +37,7 @@ class Shape:
     server: ServerOptions
 
     @classmethod
-    def of(cls, seed: int) -> Shape:
+    def of(cls, seed: int) -> StealShape:
         rng = random.Random(f"shape/{seed}")
         stores = KINDS[seed % len(KINDS)]
         partitions = rng.randint(4, 8)
@@ -59,11 +59,11 @@ class Shape:
                 return cls(current, target, stores, options, server)
 
 
-class SeededRun:
+class StealRun:
     """``world``, ``history`` and ``results`` are there to look at afterwards."""
 
     def __init__(self, seed: int, *, faults: bool = True) -> None:
-        self.shape = Shape.of(seed)
+        self.shape = StealShape.of(seed)
         self.history = History()
         self.results: list[Result] = []
         self._rng = random.Random(f"run/{seed}")
@@ -101,22 +101,22 @@ class SeededRun:
         if wanted != self.shape.target:
             again = self._controller("again")
             self.results.append(await again.rebalance(self.shape.target))
-            if self.results[-1].outcome is not Outcome.COMPLETED:
-                raise RuleBrokenError(f"without faults: {self.results[-1]}")
+            if self.results[-1].outcome is not StealOutcome.COMPLETED:
+                raise StealRuleBrokenError(f"without faults: {self.results[-1]}")
         for visitor in visitors:
             visitor.stop()
         await asyncio.gather(*visits)
         await self._settle(self.shape.target)
         if self.history.failed:
-            raise RuleBrokenError(f"requests failed: {self.history.failed}")
+            raise StealRuleBrokenError(f"requests failed: {self.history.failed}")
 
     def _controller(self, run: str) -> Controller:
         controller = Controller(self.world, run, self.shape.options)
         for watcher in self.world.watchers:
-            if isinstance(watcher, Rules):
+            if isinstance(watcher, StealRules):
                 watcher.watch(controller)
         if not self.world.watchers:
-            self.world.watchers.append(Rules(controller))
+            self.world.watchers.append(StealRules(controller))
         return controller
 
     async def _settle(self, wanted: ClusterMetadata) -> None:
@@ -137,9 +137,9 @@ class SeededRun:
                 return await self._recover()
         result = await task
         self.results.append(result)
-        if result.outcome is Outcome.INCOMPLETE:
+        if result.outcome is StealOutcome.INCOMPLETE:
             return await self._recover()
-        return self.shape.target if result.outcome is Outcome.COMPLETED else _held(result)
+        return self.shape.target if result.outcome is StealOutcome.COMPLETED else _held(result)
 
     async def _recover(self) -> ClusterMetadata:
         """As often as it takes until every node is there; then what the nodes agree on is what holds."""
@@ -147,7 +147,7 @@ class SeededRun:
             await asyncio.sleep(DOWN_MAX_S / 2)
             result = await self._controller("recovery").recover()
             self.results.append(result)
-            if result.outcome is Outcome.COMPLETED:
+            if result.outcome is StealOutcome.COMPLETED:
                 return self.world.servers[0].metadata.cluster
 
     def _draw_faults(self) -> None:

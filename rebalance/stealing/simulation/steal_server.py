@@ -17,7 +17,7 @@ from rebalance.stealing.core.steal_checks import NodeReport, ServerOptions
 from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind
 from rebalance.stealing.core.steal_plan import StealUnit
 from rebalance.stealing.core.steal_schedule import SweepFate, decide_on_sweep
-from rebalance.stealing.core.steal_state_change import BatchId, Change, rollback_of_parts
+from rebalance.stealing.core.steal_state_change import BatchId, StealStateChange, rollback_of_parts
 from rebalance.stealing.core.vector_clock import Versioned
 from rebalance.stealing.simulation.gate import Gate
 from rebalance.stealing.simulation.steal_errors import (
@@ -28,7 +28,7 @@ from rebalance.stealing.simulation.steal_errors import (
 )
 from rebalance.stealing.simulation.steal_metadata import BatchRecord, ChangeOrder, ServerMetadata
 from rebalance.stealing.simulation.steal_stores import ReadOnlyStore, ReadWriteStore, Rows
-from rebalance.stealing.simulation.unit_job import JobStatus, JobView, UnitJob
+from rebalance.stealing.simulation.unit_view import Job, JobStatus, JobView
 
 T = TypeVar("T")
 
@@ -64,7 +64,9 @@ class Server:
         rows: Mapping[str, Mapping[int, Mapping[str, str]]],
         options: ServerOptions,
         around: Around,
+        start_unit: Callable[[int, Server, StealUnit, ClusterMetadata], Job],
     ) -> None:
+        self._start_unit = start_unit
         self.node = node
         self.options = options
         self.around = around
@@ -86,7 +88,7 @@ class Server:
     def _begin_afresh(self) -> None:
         """What does not outlive a crash."""
         self.gate = Gate()
-        self.jobs: dict[int, UnitJob] = {}
+        self.jobs: dict[int, Job] = {}
         self.locked_donors: set[int] = set()
         self.streams: set[object] = set()
         self.copies = 0
@@ -229,12 +231,14 @@ class Server:
                 self._take_back(rollback_of_parts(self.metadata.record.done))
                 self.metadata.record = earlier
                 raise
-            done = tuple(part for part in Change if part in (*self.metadata.record.done, *self._done(earlier)))
+            done = tuple(
+                part for part in StealStateChange if part in (*self.metadata.record.done, *self._done(earlier))
+            )
             self.metadata.record = BatchRecord(order, done, whole=True)
         self.around.note(self.node, "Changed", " ".join(part.name for part in order.parts))
 
     @staticmethod
-    def _done(record: BatchRecord | None) -> tuple[Change, ...]:
+    def _done(record: BatchRecord | None) -> tuple[StealStateChange, ...]:
         return () if record is None else record.done
 
     def _check_order(self, order: ChangeOrder) -> None:
@@ -246,22 +250,22 @@ class Server:
             message = f"node {self.node} has {self.metadata.cluster.encode()}, not {order.before.encode()}"
             raise OrderRefusedError("METADATA_DIFFERS", message)
 
-    def _make(self, part: Change, order: ChangeOrder) -> None:
+    def _make(self, part: StealStateChange, order: ChangeOrder) -> None:
         record = self.metadata.record
         if record is None:
             return
         match part:
-            case Change.REBALANCE:
+            case StealStateChange.REBALANCE:
                 self.metadata.steal_info = order.units
                 self._forget_taken()
-            case Change.CLUSTER:
+            case StealStateChange.CLUSTER:
                 self.metadata.cluster = order.after
-            case Change.SWAP:
+            case StealStateChange.SWAP:
                 for store in self.read_only.values():
                     store.swap()
         self.metadata.record = record.having(part)
 
-    async def undo(self, batch: BatchId, parts: Iterable[Change]) -> None:
+    async def undo(self, batch: BatchId, parts: Iterable[StealStateChange]) -> None:
         """Takes back what was done for the batch, in the order of ``parts``; nothing when there is nothing.
         Raises OrderRefusedError once it is committed here."""
         self.around.note(self.node, "ToldToUndo", str(batch))
@@ -282,18 +286,18 @@ class Server:
             self._end_record()
         self.around.note(self.node, "Undone", str(batch))
 
-    def _take_back(self, parts: Iterable[Change]) -> None:
+    def _take_back(self, parts: Iterable[StealStateChange]) -> None:
         for part in parts:
             record = self.metadata.record
             if record is None or part not in record.done:
                 continue
             match part:
-                case Change.REBALANCE:
+                case StealStateChange.REBALANCE:
                     self.metadata.steal_info = ()
                     self._forget_taken()
-                case Change.CLUSTER:
+                case StealStateChange.CLUSTER:
                     self.metadata.cluster = record.order.before
-                case Change.SWAP:
+                case StealStateChange.SWAP:
                     for store in self.read_only.values():
                         store.swap_back()
             self.metadata.record = record.lacking(part)
@@ -354,7 +358,7 @@ class Server:
         self.locked_donors.add(unit.donor)
         self._taking.add(unit.donor)
         number = max(self.jobs, default=0) + 1
-        self.jobs[number] = UnitJob(number, self, planned.only(unit.names), record.order.before)
+        self.jobs[number] = self._start_unit(number, self, planned.only(unit.names), record.order.before)
         return number
 
     async def list_jobs(self) -> tuple[JobView, ...]:
@@ -374,7 +378,7 @@ class Server:
         for job in [self._job(int(each)) for each in texts]:
             job.stop()
 
-    def _job(self, number: int) -> UnitJob:
+    def _job(self, number: int) -> Job:
         if number not in self.jobs:
             message = f"node {self.node} has no job {number}; it has {sorted(self.jobs)}"
             raise OrderRefusedError("NO_SUCH_JOB", message)

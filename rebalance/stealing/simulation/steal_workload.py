@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from rebalance.stealing.core.steal_cluster import StoreKind
 from rebalance.stealing.simulation.history import History, HistoryError, Request, Row
-from rebalance.stealing.simulation.steal_client import Client
+from rebalance.stealing.simulation.steal_client import StealClient
 from rebalance.stealing.simulation.steal_errors import NotServedError
 from rebalance.stealing.simulation.steal_world import World
 
@@ -24,7 +24,7 @@ class Visitor:
         self, world: World, name: str, history: History, urls: Iterable[int], keys: Iterable[str]
     ) -> None:
         self._urls = sorted(urls)
-        self.client = Client(world, self._urls)
+        self.client = StealClient(world, self._urls)
         self._world = world
         self._name = name
         self._history = history
@@ -43,7 +43,7 @@ class Visitor:
             row = store.name, self._rng.choice(self._keys)
             began_s = self._world.now_s
             if self._rng.random() < NEW_CLIENTS:
-                self.client = Client(self._world, self._rng.sample(self._urls, len(self._urls)))
+                self.client = StealClient(self._world, self._rng.sample(self._urls, len(self._urls)))
             try:
                 if store.kind is StoreKind.READ_ONLY:
                     kind = "static"

@@ -13,6 +13,7 @@ from rebalance.stealing.core.steal_checks import ServerOptions
 from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind
 from rebalance.stealing.simulation.steal_errors import InjectedError, NodeDownError
 from rebalance.stealing.simulation.steal_server import Server
+from rebalance.stealing.simulation.unit_job import UnitJob
 
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ SLOW_ORDERS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class StealTrace:
     """One line of the trace; ``node`` is -1 for the controller."""
 
     at_s: float
@@ -36,8 +37,8 @@ class Traced:
         return f"{self.at_s:9.4f} s  {who}: {self.kind} {self.detail}".rstrip()
 
 
-class Watcher(Protocol):
-    def noted(self, world: World, line: Traced) -> None:
+class StealWatcher(Protocol):
+    def noted(self, world: World, line: StealTrace) -> None:
         """Raises RuleBrokenError."""
 
 
@@ -70,8 +71,8 @@ class World:
         self.slow_s = 0.0
         self.rng = random.Random(f"world/{seed}")
         self.static = static or {}
-        self.trace: list[Traced] = []
-        self.watchers: list[Watcher] = []
+        self.trace: list[StealTrace] = []
+        self.watchers: list[StealWatcher] = []
         self.faults: list[Fault] = []
         self.broken: list[Exception] = []
         self.servers: dict[int, Server] = {}
@@ -89,7 +90,7 @@ class World:
             for each in self.stores
             if each.kind is StoreKind.READ_ONLY
         }
-        server = Server(node, cluster, self.stores, rows, options or ServerOptions(), self)
+        server = Server(node, cluster, self.stores, rows, options or ServerOptions(), self, UnitJob)
         self.servers[node] = server
         return server
 
@@ -111,7 +112,7 @@ class World:
     def note(self, node: int, kind: str, detail: str = "") -> None:
         """What a watcher finds is kept, and raised by ``check``: here it would look like the server's own
         error."""
-        line = Traced(self.now_s, node, kind, detail)
+        line = StealTrace(self.now_s, node, kind, detail)
         self.trace.append(line)
         for watcher in self.watchers:
             try:

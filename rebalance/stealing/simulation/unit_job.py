@@ -8,42 +8,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING
 
 from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind
 from rebalance.stealing.core.steal_plan import StealUnit, needs_copy
-from rebalance.stealing.core.steal_schedule import Progress
+from rebalance.stealing.core.steal_schedule import StealProgress
 from rebalance.stealing.simulation.steal_errors import InjectedError, NodeDownError
+from rebalance.stealing.simulation.steal_server import Server
 from rebalance.stealing.simulation.steal_stores import Rows
-
-if TYPE_CHECKING:
-    from rebalance.stealing.simulation.steal_server import Server
+from rebalance.stealing.simulation.unit_view import JobStatus, JobView
 
 CHUNK = 4
 """Keys that are read from a donor at once."""
 RETRY_S = 0.05
-
-
-class JobStatus(Enum):
-    RUNNING = "RUNNING"
-    COMPLETED = "COMPLETED"
-    FAILED = "FAILED"
-    STOPPED = "STOPPED"
-
-
-@dataclass(frozen=True, slots=True)
-class JobView:
-    """What a list of jobs shows. ``copied``: keys that came from the donor."""
-
-    number: int
-    description: str
-    status: JobStatus
-    progress: Progress
-    attempts: int = 0
-    copied: int = 0
-    error: str = ""
 
 
 class UnitJob:
@@ -64,7 +40,7 @@ class UnitJob:
     @property
     def view(self) -> JobView:
         total = len(self.unit.names)
-        progress = Progress(total - len(self._left), total)
+        progress = StealProgress(total - len(self._left), total)
         status, attempts = self._status, self._attempts
         return JobView(
             self._number, self.unit.describe(), status, progress, attempts, self._copied, self._error

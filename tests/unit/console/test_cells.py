@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.console.cells import CODES, COPIES, Copy, Health, Move, Role, cell, read_partition
+from app.console.cells import CODES, COPIES, CopyCell, HealthCell, MoveCell, Role, cell, read_partition
 from rebalance.core.assignments import Assignments
 from rebalance.core.move_status import PartitionView
 from rebalance.core.records import (
@@ -51,19 +51,19 @@ def view(**changed: object) -> PartitionView:
         pytest.param(
             view(),
             {
-                "a": (Role.LEADER, Copy.HEALTHY),
-                "b": (Role.VOTER, Copy.HEALTHY),
-                "c": (Role.VOTER, Copy.HEALTHY),
+                "a": (Role.LEADER, CopyCell.HEALTHY),
+                "b": (Role.VOTER, CopyCell.HEALTHY),
+                "c": (Role.VOTER, CopyCell.HEALTHY),
             },
-            Move.DONE,
-            Health.AVAILABLE,
+            MoveCell.DONE,
+            HealthCell.AVAILABLE,
             id="at rest",
         ),
         pytest.param(
             view(stable=None, members={}, configuration=None, processed=False),
-            dict.fromkeys("abc", (Role.VOTER, Copy.WANTED)),
-            Move.WAITING,
-            Health.UNAVAILABLE,
+            dict.fromkeys("abc", (Role.VOTER, CopyCell.WANTED)),
+            MoveCell.WAITING,
+            HealthCell.UNAVAILABLE,
             id="placed, nothing begun",
         ),
         pytest.param(
@@ -74,25 +74,25 @@ def view(**changed: object) -> PartitionView:
                 configuration=committed("a", "b", "c", learner="d", stage=Stage.CATCHING_UP),
             ),
             {
-                "a": (Role.LEADER, Copy.HEALTHY),
-                "b": (Role.VOTER, Copy.HEALTHY),
-                "c": (Role.VOTER, Copy.LEAVING),
-                "d": (Role.VOTER, Copy.JOINING),
+                "a": (Role.LEADER, CopyCell.HEALTHY),
+                "b": (Role.VOTER, CopyCell.HEALTHY),
+                "c": (Role.VOTER, CopyCell.LEAVING),
+                "d": (Role.VOTER, CopyCell.JOINING),
             },
-            Move.MOVING,
-            Health.AVAILABLE,
+            MoveCell.MOVING,
+            HealthCell.AVAILABLE,
             id="c goes, d catches up",
         ),
         pytest.param(
             view(members={"a": member(), "b": member(), "e": member()}),
             {
-                "a": (Role.LEADER, Copy.HEALTHY),
-                "b": (Role.VOTER, Copy.HEALTHY),
-                "c": (Role.VOTER, Copy.WANTED),
-                "e": (Role.NONE, Copy.DOWN),
+                "a": (Role.LEADER, CopyCell.HEALTHY),
+                "b": (Role.VOTER, CopyCell.HEALTHY),
+                "c": (Role.VOTER, CopyCell.WANTED),
+                "e": (Role.NONE, CopyCell.DOWN),
             },
-            Move.WAITING,
-            Health.DEGRADED,
+            MoveCell.WAITING,
+            HealthCell.DEGRADED,
             id="c has no member, a left-over on a dead node",
         ),
         pytest.param(
@@ -107,26 +107,26 @@ def view(**changed: object) -> PartitionView:
                 configuration=committed("a", "b"),
             ),
             {
-                "a": (Role.LEADER, Copy.HEALTHY),
-                "b": (Role.VOTER, Copy.BROKEN),
-                "c": (Role.LEARNER, Copy.JOINING),
+                "a": (Role.LEADER, CopyCell.HEALTHY),
+                "b": (Role.VOTER, CopyCell.BROKEN),
+                "c": (Role.LEARNER, CopyCell.JOINING),
             },
-            Move.WAITING,
-            Health.READ_ONLY,
+            MoveCell.WAITING,
+            HealthCell.READ_ONLY,
             id="a failed voter, a learner that is copied",
         ),
     ],
 )
-def test_readings(seen: PartitionView, cells: dict, move: Move, health: Health) -> None:
+def test_readings(seen: PartitionView, cells: dict, move: MoveCell, health: HealthCell) -> None:
     found = read_partition(seen, ALIVE)
-    assert {node: (Role(code // COPIES), Copy(code % COPIES)) for node, code in found.cells} == cells
+    assert {node: (Role(code // COPIES), CopyCell(code % COPIES)) for node, code in found.cells} == cells
     assert (found.move, found.health) == (move, health)
-    assert (found.cause == "") == (move is Move.DONE)
+    assert (found.cause == "") == (move is MoveCell.DONE)
 
 
 def test_cells_are_bytes_and_tell_roles_and_copies_apart() -> None:
-    codes = {cell(role, copy) for role in Role for copy in Copy}
-    assert len(codes) == len(Role) * len(Copy)
+    codes = {cell(role, copy) for role in Role for copy in CopyCell}
+    assert len(codes) == len(Role) * len(CopyCell)
     assert max(codes) < CODES
 
 

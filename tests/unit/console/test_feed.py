@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.console.cells import COPIES, Copy, read_partition
+from app.console.cells import COPIES, CopyCell, read_partition
 from app.console.feed import PartitionFeed
 from app.console.recount import Recount
 from app.console.zone_states import zone_state, zone_states
@@ -105,7 +105,7 @@ async def test_a_node_that_dies_changes_its_partitions_only(tmp_path: Path) -> N
         await world.set_nodes(*DEFAULT_NODES[:2])
         await caught_up(feed, world)
         grid = feed.grids[ZONE]
-        down = {number for number in range(6) if Copy.DOWN in grid.cells[number] % COPIES}
+        down = {number for number in range(6) if CopyCell.DOWN in grid.cells[number] % COPIES}
         assert down == set(grid.held_by(["n3"]).tolist()) != set()
         await world.set_nodes(*DEFAULT_NODES, Node("n4"))
         await caught_up(feed, world)

@@ -13,7 +13,7 @@ import pytest
 from app.actor import acting
 from app.console.begun_page import begun
 from app.console.feed import PartitionFeed
-from app.console.plan import Asked, Plan, Wish, make_plan, statement_of
+from app.console.plan import Asked, PlanPage, Wish, make_plan, statement_of
 from app.console.plan_run import run_plan
 from app.console.shared import Site
 from catalog.core.audit import Actor, Channel
@@ -46,7 +46,7 @@ async def planned(directory: Path) -> AsyncIterator[tuple[World, Site]]:
         yield world, Site(services, PartitionFeed(world.mirror, world.keyspace))
 
 
-async def made(site: Site, asked: Asked) -> Plan:
+async def made(site: Site, asked: Asked) -> PlanPage:
     return make_plan(asked, await site.snapshot())
 
 

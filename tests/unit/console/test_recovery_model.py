@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.console.cells import Copy, Health, Move, PartitionReading, Role, cell
+from app.console.cells import CopyCell, HealthCell, MoveCell, PartitionReading, Role, cell
 from app.console.fragments import render
 from app.console.overview import stuck
 from app.console.recovery_model import (
@@ -252,8 +252,10 @@ def test_markup_in_what_is_shown_stays_text() -> None:
 def lost_state(name: str, *lost: bool, cause: str = "NODE_DOWN: n1") -> ZoneState:
     """A zone with a partition for each value; all of them wait."""
     grid = ZoneGrid(len(lost))
-    copies = (("a", cell(Role.LEADER, Copy.HEALTHY)),)
-    readings = [PartitionReading(copies, Move.WAITING, Health.READ_ONLY, cause, lost=each) for each in lost]
+    copies = (("a", cell(Role.LEADER, CopyCell.HEALTHY)),)
+    readings = [
+        PartitionReading(copies, MoveCell.WAITING, HealthCell.READ_ONLY, cause, lost=each) for each in lost
+    ]
     grid.place(range(len(lost)), readings)
     assert grid.lost_numbers() == [number for number, each in enumerate(lost) if each]
     return zone_state(Zone(ZoneId(1), name, len(lost), 3, None, ("default",)), grid, "")

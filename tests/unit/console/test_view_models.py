@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from app.console.cells import Copy, Health, Move, PartitionReading, Role, cell
+from app.console.cells import CopyCell, HealthCell, MoveCell, PartitionReading, Role, cell
 from app.console.fragments import link, render, shares, size
 from app.console.limits_form import changed_limits
 from app.console.nodes_model import node_rows
 from app.console.overview import ADVICE, health_bar, stuck, tiles, unsettled
 from app.console.plan import quoted
-from app.console.shared import Event
+from app.console.shared import ConsoleEvent
 from app.console.zone_grid import NodeLoad, ZoneGrid
 from app.console.zone_page import named_in
 from app.console.zone_states import ZoneState, skew_of, zone_state
@@ -36,11 +36,11 @@ def zone(name: str) -> Zone:
 def state(name: str, *causes: str, whole: str = "") -> ZoneState:
     """A zone with a partition for each cause, "" for one that is done."""
     grid = ZoneGrid(len(causes))
-    healthy = (("a", cell(Role.LEADER, Copy.HEALTHY)),)
+    healthy = (("a", cell(Role.LEADER, CopyCell.HEALTHY)),)
     grid.place(
         range(len(causes)),
         [
-            PartitionReading(healthy, Move.WAITING if cause else Move.DONE, Health.AVAILABLE, cause)
+            PartitionReading(healthy, MoveCell.WAITING if cause else MoveCell.DONE, HealthCell.AVAILABLE, cause)
             for cause in causes
         ],
     )
@@ -79,7 +79,7 @@ def test_causes_of_all_zones_by_their_first_word() -> None:
 def test_what_is_not_settled_comes_furthest_first() -> None:
     states = [state("A", ""), state("B", "X", ""), state("C", "X", "X")]
     assert [each.zone.name for each in unsettled(states)] == ["C", "B"]
-    assert health_bar(states) == [(Health.AVAILABLE, 5)]
+    assert health_bar(states) == [(HealthCell.AVAILABLE, 5)]
 
 
 def test_a_zone_without_a_placement_waits_as_a_whole() -> None:
@@ -135,14 +135,15 @@ def test_addresses_are_quoted(asked: str, url: str) -> None:
 
 
 def test_markup_in_names_stays_text() -> None:
-    shown = render("overview_changes", events=[Event(1, "now", "<script>alert(1)</script>")])
+    shown = render("overview_changes", events=[ConsoleEvent(1, "now", "<script>alert(1)</script>")])
     assert "<script>" not in shown
     assert "&lt;script&gt;" in shown
 
 
 def test_history_of_a_zone_is_of_whole_names() -> None:
     events = tuple(
-        Event(at, "", text) for at, text in enumerate(["DROP ZONE ab", 'ALTER ZONE "A" X', "create zone a"])
+        ConsoleEvent(at, "", text)
+        for at, text in enumerate(["DROP ZONE ab", 'ALTER ZONE "A" X', "create zone a"])
     )
     assert [each.version for each in named_in(events, "A")] == [1, 2]
 

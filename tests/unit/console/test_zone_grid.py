@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.console.cells import COPIES, Copy, Health, Move, PartitionReading, Role, cell
+from app.console.cells import COPIES, CopyCell, HealthCell, MoveCell, PartitionReading, Role, cell
 from app.console.heat_map import (
     Colour,
     Shown,
@@ -24,18 +24,18 @@ from app.console.heat_map import (
 from app.console.zone_grid import CHANGES_KEPT, MoveCounts, NodeLoad, ZoneGrid
 
 NODES = ("a", "b", "c", "d")
-NO_CELL = cell(Role.NONE, Copy.NONE)
+NO_CELL = cell(Role.NONE, CopyCell.NONE)
 FEW_COLUMNS = 4
 
 readings = st.builds(
     PartitionReading,
     st.dictionaries(
         st.sampled_from(NODES),
-        st.builds(cell, st.sampled_from(Role), st.sampled_from([each for each in Copy if each])),
+        st.builds(cell, st.sampled_from(Role), st.sampled_from([each for each in CopyCell if each])),
         max_size=3,
     ).map(lambda cells: tuple(cells.items())),
-    st.sampled_from([Move.DONE, Move.MOVING, Move.WAITING]),
-    st.sampled_from([each for each in Health if each]),
+    st.sampled_from([MoveCell.DONE, MoveCell.MOVING, MoveCell.WAITING]),
+    st.sampled_from([each for each in HealthCell if each]),
     st.sampled_from(["", "NODE_DOWN: a", "PAUSED: by x"]),
 )
 
@@ -51,15 +51,15 @@ def plain_loads(found: list[PartitionReading]) -> dict[str, NodeLoad]:
     loads: dict[str, NodeLoad] = {}
     for reading in found:
         for node, code in reading.cells:
-            role, copy = Role(code // COPIES), Copy(code % COPIES)
-            held = copy is not Copy.WANTED
+            role, copy = Role(code // COPIES), CopyCell(code % COPIES)
+            held = copy is not CopyCell.WANTED
             one = NodeLoad(
                 held,
                 held and role >= Role.VOTER,
                 held and role is Role.LEADER,
                 held and role is Role.LEARNER,
-                copy is Copy.JOINING,
-                copy >= Copy.BROKEN,
+                copy is CopyCell.JOINING,
+                copy >= CopyCell.BROKEN,
             )
             loads[node] = loads.get(node, NodeLoad()).plus(one)
     return loads
@@ -70,13 +70,13 @@ def test_counts_are_those_made_one_by_one(found: list[PartitionReading]) -> None
     grid = grid_of(*found)
     moves = [reading.move for reading in found]
     assert grid.move_counts() == MoveCounts(
-        *(moves.count(each) for each in (Move.DONE, Move.MOVING, Move.WAITING))
+        *(moves.count(each) for each in (MoveCell.DONE, MoveCell.MOVING, MoveCell.WAITING))
     )
     assert grid.loads() == plain_loads(found)
     causes = [reading.cause for reading in found if reading.cause]
     assert grid.cause_counts() == {cause: causes.count(cause) for cause in causes}
     health = [reading.health for reading in found]
-    assert grid.health_counts() == {each: health.count(each) for each in Health}
+    assert grid.health_counts() == {each: health.count(each) for each in HealthCell}
 
 
 @given(st.lists(readings, min_size=1, max_size=20), st.data())
@@ -111,22 +111,22 @@ def test_columns_that_are_counted_anew_are_as_all_counted_anew(
 
 
 def test_a_node_that_the_map_does_not_show_has_all_of_it_counted() -> None:
-    one = PartitionReading((("a", cell(Role.LEADER, Copy.HEALTHY)),), Move.DONE, Health.AVAILABLE)
+    one = PartitionReading((("a", cell(Role.LEADER, CopyCell.HEALTHY)),), MoveCell.DONE, HealthCell.AVAILABLE)
     grid = grid_of(one, one)
     numbers = chosen(grid, Shown.EVERY)
     before = heat_map(grid, numbers)
-    grid.place([1], [replace(one, cells=(("new", cell(Role.LEADER, Copy.HEALTHY)),))])
+    grid.place([1], [replace(one, cells=(("new", cell(Role.LEADER, CopyCell.HEALTHY)),))])
     assert recounted(before, grid, numbers, np.array([1])) is None
 
 
 def test_who_is_too_far_behind_has_to_look_at_everything() -> None:
-    grid = grid_of(*[PartitionReading((), Move.DONE, Health.AVAILABLE)] * 3)
+    grid = grid_of(*[PartitionReading((), MoveCell.DONE, HealthCell.AVAILABLE)] * 3)
     version = grid.version
     for _ in range(CHANGES_KEPT):
-        grid.place([1], [PartitionReading((), Move.WAITING, Health.AVAILABLE, "why")])
+        grid.place([1], [PartitionReading((), MoveCell.WAITING, HealthCell.AVAILABLE, "why")])
     assert grid.changed_since(version) == [1]
     assert len(grid.changed_since(grid.version)) == 0
-    grid.place([2], [PartitionReading((), Move.DONE, Health.AVAILABLE)])
+    grid.place([2], [PartitionReading((), MoveCell.DONE, HealthCell.AVAILABLE)])
     assert grid.changed_since(version) is None
 
 
@@ -148,12 +148,14 @@ def test_trouble_is_seen_in_a_range_of_many(found: list[PartitionReading]) -> No
     for column, node, colour, *_, troubled in drawn.cells:
         asked, name = drawn.ranges[column], drawn.nodes[node]
         codes = [dict(found[at].cells).get(name, NO_CELL) for at in range(asked.first, asked.last + 1)]
-        assert troubled == sum(code % COPIES >= Copy.BROKEN for code in codes)
+        assert troubled == sum(code % COPIES >= CopyCell.BROKEN for code in codes)
         assert (colour == Colour.TROUBLE) == (troubled > 0)
 
 
-def one(role: Role, copy: Copy = Copy.HEALTHY, move: Move = Move.DONE, cause: str = "") -> PartitionReading:
-    return PartitionReading((("a", cell(role, copy)),), move, Health.AVAILABLE, cause)
+def one(
+    role: Role, copy: CopyCell = CopyCell.HEALTHY, move: MoveCell = MoveCell.DONE, cause: str = ""
+) -> PartitionReading:
+    return PartitionReading((("a", cell(role, copy)),), move, HealthCell.AVAILABLE, cause)
 
 
 @pytest.mark.parametrize(
@@ -162,12 +164,12 @@ def one(role: Role, copy: Copy = Copy.HEALTHY, move: Move = Move.DONE, cause: st
         (one(Role.LEADER), Colour.LEADER),
         (one(Role.VOTER), Colour.VOTER),
         (one(Role.LEARNER), Colour.LEARNER),
-        (one(Role.VOTER, Copy.UNREAD), Colour.UNREAD),
-        (one(Role.VOTER, Copy.LEAVING), Colour.LEAVING),
-        (one(Role.VOTER, Copy.JOINING), Colour.JOINING),
-        (one(Role.VOTER, Copy.WANTED), Colour.JOINING),
-        (one(Role.LEADER, Copy.DOWN), Colour.TROUBLE),
-        (one(Role.NONE, Copy.BROKEN), Colour.TROUBLE),
+        (one(Role.VOTER, CopyCell.UNREAD), Colour.UNREAD),
+        (one(Role.VOTER, CopyCell.LEAVING), Colour.LEAVING),
+        (one(Role.VOTER, CopyCell.JOINING), Colour.JOINING),
+        (one(Role.VOTER, CopyCell.WANTED), Colour.JOINING),
+        (one(Role.LEADER, CopyCell.DOWN), Colour.TROUBLE),
+        (one(Role.NONE, CopyCell.BROKEN), Colour.TROUBLE),
     ],
 )
 def test_colour_of_a_single_partition(reading: PartitionReading, colour: Colour) -> None:
@@ -187,16 +189,16 @@ def test_colour_of_a_single_partition(reading: PartitionReading, colour: Colour)
 )
 def test_a_range_is_coloured_by_even_shares(held: dict[str, int], colours: dict[str, int]) -> None:
     """Of 20 partitions in one column, nodes hold so many; below, even, above and far above."""
-    healthy = cell(Role.VOTER, Copy.HEALTHY)
+    healthy = cell(Role.VOTER, CopyCell.HEALTHY)
     cells = [tuple((node, healthy) for node, count in held.items() if at < count) for at in range(20)]
-    grid = grid_of(*(PartitionReading(each, Move.DONE, Health.AVAILABLE) for each in cells))
+    grid = grid_of(*(PartitionReading(each, MoveCell.DONE, HealthCell.AVAILABLE) for each in cells))
     drawn = heat_map(grid, chosen(grid, Shown.EVERY), columns_max=1)
     assert {drawn.nodes[node]: colour for _, node, colour, *_ in drawn.cells} == colours
     assert {word for _, word, _ in legend(drawn)} >= {"about even", "learner"}
 
 
 def test_what_is_shown() -> None:
-    moves = [one(Role.VOTER), one(Role.VOTER, move=Move.MOVING), one(Role.VOTER, move=Move.WAITING)] * 4
+    moves = [one(Role.VOTER), one(Role.VOTER, move=MoveCell.MOVING), one(Role.VOTER, move=MoveCell.WAITING)] * 4
     grid = grid_of(*moves)
     assert chosen(grid, Shown.MOVING).tolist() == [1, 4, 7, 10]
     assert chosen(grid, Shown.UNSETTLED, 4, 8).tolist() == [4, 5, 7, 8]
@@ -217,7 +219,7 @@ def test_a_target_is_shown_until_partitions_are_read() -> None:
 
 
 def test_columns_grow_with_the_nodes() -> None:
-    found = [PartitionReading(((f"n{at}", 18),), Move.DONE, Health.AVAILABLE) for at in range(40)]
+    found = [PartitionReading(((f"n{at}", 18),), MoveCell.DONE, HealthCell.AVAILABLE) for at in range(40)]
     grid = grid_of(*found)
     assert len(grid.nodes) == 40
     assert all(load.replicas == 1 for load in grid.loads().values())
@@ -225,7 +227,7 @@ def test_columns_grow_with_the_nodes() -> None:
 
 def test_names_are_no_part_of_the_script_of_the_tooltip() -> None:
     name = "</script><b>'\"x"
-    grid = grid_of(PartitionReading(((name, 18),), Move.DONE, Health.AVAILABLE))
+    grid = grid_of(PartitionReading(((name, 18),), MoveCell.DONE, HealthCell.AVAILABLE))
     drawn = heat_map(grid, chosen(grid, Shown.EVERY))
     options = chart_options(drawn)
     assert "script>" not in options["tooltip"][":formatter"]

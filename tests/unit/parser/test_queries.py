@@ -12,8 +12,8 @@ from parser.queries import (
     DescribeZone,
     ExplainDdl,
     ExplainPartition,
-    Name,
     Query,
+    QueryName,
     Show,
     ShowKind,
     Statement,
@@ -23,7 +23,7 @@ from parser.queries import (
 from parser.select import QUERY_CHARS_MAX, prepare_query
 
 
-def resolve(name: Name) -> str:
+def resolve(name: QueryName) -> str:
     if name.last not in ("ZONES", "NODES"):
         raise ParseError(ErrorKind.VIEW_NOT_FOUND, f"no {name}", name.position)
     return f"system.{name.last}"

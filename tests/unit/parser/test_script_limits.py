@@ -12,7 +12,7 @@ from app.sql.trino_control import parse_control
 from catalog.core.errors import ErrorKind, ParseError
 from parser.errors import SourceMap
 from parser.limits import DEFAULT_LIMITS, OWN_TEXT, ReadingStoppedError, ScriptLimits, StopFlag
-from parser.queries import Name, cut_script, read_each
+from parser.queries import QueryName, cut_script, read_each
 from parser.script import first_words, split_script
 from parser.select import prepare_query
 
@@ -113,7 +113,7 @@ def test_a_text_beyond_the_limit_is_not_looked_at() -> None:
     assert min(seconds(many) for _ in range(3)) < 5 * min(seconds(few) for _ in range(3)) + 0.05
 
 
-def resolve(name: Name) -> str:
+def resolve(name: QueryName) -> str:
     return name.last
 
 

@@ -9,7 +9,7 @@ from app.cli.options import OutputFormat
 from app.cli.output import print_objects, print_rows
 from app.cli.problems import describe_problem
 from app.cli.sql_source import Script
-from app.client.problem import Problem
+from app.client.problem import ProblemDocument
 
 FORGED = "z\nEVENTS  8  \x1b[31m\u202e"
 SHOWN = "z\\nEVENTS  8  \\x1b[31m\\u202e"
@@ -33,7 +33,7 @@ def test_json_has_the_text_itself() -> None:
 
 
 def test_a_refusal_is_one_line_and_points_at_its_spot() -> None:
-    problem = Problem(400, "NAME_NOT_VISIBLE", f"zone {FORGED}", 4009, "42602", line=1, column=13)
+    problem = ProblemDocument(400, "NAME_NOT_VISIBLE", f"zone {FORGED}", 4009, "42602", line=1, column=13)
     assert problem.headline() == f"NAME_NOT_VISIBLE (4009, 42602): zone {SHOWN}"
     headline, source, caret = describe_problem(Script("-e", 'CREATE ZONE "a\u202eb"'), problem).split("\n")
     assert headline.startswith("-e:1:13: NAME_NOT_VISIBLE")

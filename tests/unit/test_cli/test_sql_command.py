@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from app.cli.follow import Change, Progress
 from app.cli.follow_view import BarView
+from app.cli.followed import FollowedChange, FollowProgress
 from app.cli.main import main
 from tests.ports import free_port
 from tests.unit.test_cli.stub import ApiStub, progress, result, serve
@@ -217,11 +217,11 @@ def test_a_reader_that_leaves_early_is_no_traceback(api: ApiStub) -> None:
 
 def test_a_terminal_gets_bars() -> None:
     out = io.StringIO()
-    change = Change(1, "[bold]", 3)
+    change = FollowedChange(1, "[bold]", 3)
     with BarView(Console(file=out, force_terminal=True, width=160, color_system=None)) as view:
-        view.update(change, Progress.from_body("[bold]", progress(5, waiting=1, cause="NODE_DOWN: n3")))
+        view.update(change, FollowProgress.from_body("[bold]", progress(5, waiting=1, cause="NODE_DOWN: n3")))
         view.note("still [asking]")
-        view.update(change, Progress.from_body("[bold]", progress(0, 0)))
+        view.update(change, FollowProgress.from_body("[bold]", progress(0, 0)))
     shown = out.getvalue()
     assert "[bold]" in shown  # a name is never markup
     assert "2 moving, 1 waiting NODE_DOWN: n3 (1)" in shown

@@ -26,7 +26,8 @@ from app.api.actors import ActorMiddleware
 from app.api.addresses import AddressMiddleware
 from app.api.bodies import require_json
 from app.api.document import documented_api
-from app.console.mount import PATH, Console
+from app.console.mount import Console
+from app.console.paths import PATH
 from app.edge.policies import DOCS
 from app.services import Services
 

@@ -1,0 +1,3 @@
+"""Where the console lives."""
+
+PATH = "/console"

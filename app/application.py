@@ -27,7 +27,7 @@ from app.api.addresses import AddressMiddleware
 from app.api.bodies import require_json
 from app.api.document import documented_api
 from app.console.mount import Console
-from app.console.paths import PATH
+from app.edge.policies import CONSOLE as PATH
 from app.edge.policies import DOCS
 from app.services import Services
 

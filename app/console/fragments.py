@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from app.console.paths import PATH
+from app.edge.policies import CONSOLE as PATH
 
 CSS = Path(__file__).with_name("console.css")
 

@@ -17,8 +17,8 @@ from nicegui import ui
 from app.actor import current_actor
 from app.console.browser import EMPTY, call, fill, html
 from app.console.fragments import link, render, style_sheet
-from app.console.paths import PATH
 from app.console.shared import Site
+from app.edge.policies import CONSOLE as PATH
 from catalog.core.audit import Actor, Channel
 from catalog.core.errors import StatementError
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from app.console.paths import PATH as CONSOLE
-
+CONSOLE = "/console"
 DOCS = "/docs"
 
 ALWAYS = "frame-ancestors 'none'; base-uri 'none'; object-src 'none'; form-action 'none'"

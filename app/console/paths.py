@@ -1,3 +1,0 @@
-"""Where the console lives."""
-
-PATH = "/console"

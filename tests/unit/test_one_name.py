@@ -1,0 +1,45 @@
+"""A name means one thing in the whole product."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("app", "parser", "catalog", "rebalance", "spark", "migrations")
+
+SHARED_CLASSES = {
+    "ReadFrom": "which replica answers a read: the API's parameter, and the same as the CLI's option",
+}
+"""Names that two classes have, and why. At most ten."""
+
+
+def classes() -> dict[str, list[str]]:
+    places = defaultdict(list)
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    places[node.name].append(str(path.relative_to(ROOT)))
+    return places
+
+
+def test_no_two_classes_have_one_name() -> None:
+    repeated = {name: places for name, places in classes().items() if len(places) > 1}
+    assert sorted(repeated) == sorted(SHARED_CLASSES), repeated
+    assert len(SHARED_CLASSES) <= 10
+
+
+def test_modules_of_one_name_are_of_one_thing_in_several_layers() -> None:
+    """Beside ``core``, ``api``, ``cli``, ``console`` and the like a module may be named as what it is about; in
+    packages of one kind a name stands once."""
+    places = defaultdict(list)
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            if path.stem not in {"__init__", "__main__"}:
+                places[path.stem].append(path.relative_to(ROOT).parent.as_posix())
+    repeated = {stem: sorted(folders) for stem, folders in places.items() if len(folders) > 1}
+    unexplained = {stem: folders for stem, folders in repeated.items() if stem not in SHARED_MODULES}
+    assert not unexplained
+    assert not set(SHARED_MODULES) - set(repeated)

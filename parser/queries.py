@@ -17,9 +17,9 @@ from catalog.core.messages import Name as WrittenName
 from parser.calls import Call, CallRules
 from parser.dialect import ZoneDdl
 from parser.errors import Lines, SourceMap, check_characters
-from parser.limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 from parser.script import Piece as CutPiece
 from parser.script import split_script
+from parser.text_limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 from parser.to_command import check_closed, nothing_found, read_command
 
 QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "TABLE"})

@@ -14,7 +14,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Name, Position, shortened
 from parser.errors import SourceMap
-from parser.limits import NEVER, StopFlag
+from parser.text_limits import NEVER, StopFlag
 
 STOP_CHECK_TOKENS = 1_024
 """Every so many the parser looks whether anybody still waits."""

@@ -16,7 +16,7 @@ from sqlglot.tokens import Tokenizer
 
 from catalog.core.errors import ErrorKind, ParseError
 from parser.errors import Lines, SourceMap, check_characters
-from parser.limits import DEFAULT_LIMITS, NEVER, OWN_TEXT, ScriptLimits, StopFlag
+from parser.text_limits import DEFAULT_LIMITS, NEVER, OWN_TEXT, ScriptLimits, StopFlag
 
 STOP_CHECK_LEXEMES = 1_024
 """Every so many the reader looks whether anybody still waits."""

@@ -11,8 +11,8 @@ from catalog.core.errors import ErrorKind, ParseError
 from catalog.core.messages import Command
 from parser.dialect import STATEMENTS, CommandNode, DialectRules, ZoneDdl
 from parser.errors import Lines, SourceMap, check_characters
-from parser.limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 from parser.script import Piece, split_script
+from parser.text_limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 
 _DIALECT = ZoneDdl()
 

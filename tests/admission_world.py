@@ -21,7 +21,7 @@ from rebalance.core.guarded_write import Observed, decide_on_configuration_appli
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import Put, Txn
 from rebalance.ports.metastore import Metastore, WatchBatch, WatchReset
-from spark.engine import LocalPlacementEngine
+from spark.placement_engine import LocalPlacementEngine
 
 ZONES = tuple(
     Zone(

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from catalog.store.engine import parse_url
+from catalog.store.connections import parse_url
 from catalog.store.migrate import migrate
 
 _databases = itertools.count(1)

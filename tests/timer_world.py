@@ -17,7 +17,7 @@ from rebalance.core.records import NodeRecord
 from rebalance.core.topology import NO_HOLD, HoldRule, Topology
 from rebalance.core.txn import Delete, KeyValue, Put, Txn
 from rebalance.ports.metastore import Metastore
-from spark.engine import LocalPlacementEngine
+from spark.placement_engine import LocalPlacementEngine
 
 ZONE = Zone(ZoneId(1), "Z", 8, 2, None, ("default",))
 

@@ -15,7 +15,7 @@ from app.api.statement_bodies import while_connected
 from app.services import Services, ServicesOf
 from app.sql.ddl_files import DdlFile, DdlFileError
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
-from parser.limits import OWN_TEXT
+from parser.text_limits import OWN_TEXT
 
 router = APIRouter(prefix="/api/v1", tags=["statements"])
 

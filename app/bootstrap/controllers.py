@@ -15,7 +15,7 @@ from rebalance.core.zone_map import MAP_PERIOD_S
 from rebalance.groups.serving_probe import LinearizableProbe
 from rebalance.hosting.background import Background
 from rebalance.ports.metastore import Metastore
-from spark.engine import SparkPlacementEngine
+from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
 
 GRACE_LEASES = 2

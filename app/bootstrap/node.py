@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
-from app.bootstrap.engines import own_ports, with_engines
+from app.bootstrap.group_hosts import own_ports, with_engines
 from app.bootstrap.stores import open_metastore
 from app.configuration.node_settings import member_ports, node_of
 from app.configuration.settings import Settings

@@ -23,8 +23,8 @@ from catalog.core.messages import Command
 from catalog.core.snapshot import CatalogSnapshot, StatementWarning, Topology, apply_command
 from catalog.core.zone import Node
 from catalog.filters.json_path import JSON_PATH
-from parser.limits import OWN_TEXT
 from parser.queries import Ddl, Query, ReadPiece, read_each
+from parser.text_limits import OWN_TEXT
 from parser.to_command import nothing_found, read_command
 
 NODES_DEFAULT = 3

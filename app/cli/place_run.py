@@ -27,7 +27,7 @@ from spark.batch import BALANCED, place_locally
 from spark.errors import PlacementError
 
 if TYPE_CHECKING:
-    from spark.engine import SparkPlacementEngine
+    from spark.placement_engine import SparkPlacementEngine
 
 SPARK_WAIT_S = 120.0
 T = TypeVar("T")
@@ -85,7 +85,7 @@ def _request(wanted: Wanted) -> PlacementRequest:
 @asynccontextmanager
 async def spark_engine(settings: Settings) -> AsyncIterator[SparkPlacementEngine]:
     """A Spark driver of this command's own."""
-    from spark.engine import SparkPlacementEngine
+    from spark.placement_engine import SparkPlacementEngine
     from spark.supervisor import DriverConfig
 
     with tempfile.TemporaryDirectory(prefix="zonekeeper-place-") as scratch:

@@ -45,7 +45,7 @@ def parts_of(script: Script) -> Sequence[ScriptPart]:
     """
     if len(script.text) < SMALL_CHARS:
         return (ScriptPart(script.text),)
-    from parser.limits import DEFAULT_LIMITS as LIMITS
+    from parser.text_limits import DEFAULT_LIMITS as LIMITS
 
     statements, has_query = _read(script)
     tokens = sum(each.tokens for each in statements)
@@ -79,8 +79,8 @@ def _read(script: Script) -> tuple[list[_Statement], bool]:
     """The statements, and whether one is a query. Raises ProblemError for a script that is wrong."""
     from app.errors import problem
     from catalog.core.errors import ParseError
-    from parser.limits import OWN_TEXT
     from parser.queries import Query, read_each
+    from parser.text_limits import OWN_TEXT
 
     statements: list[_Statement] = []
     has_query = False
@@ -98,7 +98,7 @@ def _read(script: Script) -> tuple[list[_Statement], bool]:
 
 
 def _cut(script: Script, statements: Sequence[_Statement], most: str) -> Sequence[ScriptPart]:
-    from parser.limits import DEFAULT_LIMITS as LIMITS
+    from parser.text_limits import DEFAULT_LIMITS as LIMITS
 
     groups: list[list[_Statement]] = []
     tokens = size = 0

@@ -7,9 +7,9 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from app.edge.limits import HttpLimits
+from app.edge.http_limits import HttpLimits
 from app.edge.trust import Trust
-from parser.limits import NESTING_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX, ScriptLimits
+from parser.text_limits import NESTING_MAX, STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX, ScriptLimits
 from rebalance.core.assignments import Strategy
 from rebalance.groups.etcd_tuning import STRICT_STEPS
 from rebalance.hosting.tls import TlsFiles

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from catalog.core.errors import ErrorKind, StatementError
-from parser.limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 from parser.queries import cut_script
+from parser.text_limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 
 Json = Mapping[str, Any]
 

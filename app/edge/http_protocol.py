@@ -10,10 +10,10 @@ from typing import cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from app.edge.limits import HEADER_BYTES_MAX, HttpLimits
+from app.edge.http_limits import HEADER_BYTES_MAX, HttpLimits
 from app.edge.policies import headers_of
 from app.edge.refusals import answer
-from app.edge.rules import too_slow
+from app.edge.request_rules import too_slow
 from catalog.core.errors import ErrorKind, RefusedError
 
 

@@ -9,10 +9,10 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.edge.fields import Fields
-from app.edge.limits import HttpLimits
+from app.edge.http_limits import HttpLimits
 from app.edge.policies import headers_of
 from app.edge.refusals import answer
-from app.edge.rules import refusal_of, too_large, too_slow
+from app.edge.request_rules import refusal_of, too_large, too_slow
 from app.edge.trust import Trust, as_addressed
 from catalog.core.errors import RefusedError
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import uvicorn
 from starlette.types import ASGIApp
 
+from app.edge.http_limits import HEADER_BYTES_MAX, HttpLimits
 from app.edge.http_protocol import protocol_with
-from app.edge.limits import HEADER_BYTES_MAX, HttpLimits
 from app.edge.middleware import Edge
 from app.edge.trust import Trust
 

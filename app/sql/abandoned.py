@@ -13,8 +13,8 @@ from app.errors import problem
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.statement_log import CommittedStatement, LoggedOutcome, StatementRow, StatementState
 from catalog.store.statement_log import pack
-from parser.limits import OWN_TEXT
 from parser.script import first_words, split_script
+from parser.text_limits import OWN_TEXT
 
 TRINO = "trino"
 REST = "rest"

@@ -21,8 +21,8 @@ from catalog.core.messages import (
     SetDefaultZone,
     TableCommand,
 )
-from parser.limits import DEFAULT_LIMITS, NEVER, OWN_TEXT, ScriptLimits, StopFlag
 from parser.script import split_script
+from parser.text_limits import DEFAULT_LIMITS, NEVER, OWN_TEXT, ScriptLimits, StopFlag
 from parser.to_command import parse_each
 
 

@@ -47,7 +47,6 @@ from catalog.core.audit import Action, AuditFilter
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import Command
 from parser.calls import Call, Procedure
-from parser.limits import ScriptLimits, StopFlag
 from parser.queries import (
     Ddl,
     DescribeTable,
@@ -61,6 +60,7 @@ from parser.queries import (
 )
 from parser.script import first_words
 from parser.select import PreparedQuery, prepare_query
+from parser.text_limits import ScriptLimits, StopFlag
 from parser.to_command import nothing_found
 from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.controllers.runtime import usable_nodes

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.sql.results import ResultColumn, ResultType
+from app.sql.results import AnswerColumn, ResultType
 
 CATALOG = "zonekeeper"
 SYSTEM_SCHEMA = "system"
 INFORMATION_SCHEMA = "information_schema"
 
 Rows = Sequence[tuple[Any, ...]]
-Relation = tuple[tuple[ResultColumn, ...], Rows]
+Relation = tuple[tuple[AnswerColumn, ...], Rows]
 
 # java.sql.Types, which the JDBC driver expects in its metadata relations, and the size of a column.
 _JDBC_TYPES: dict[str, tuple[int, int | None]] = {
@@ -51,7 +51,7 @@ class SystemTable:
     """A table that can be queried; ``is_view`` tells clients that nobody can write to it."""
 
     name: str
-    columns: tuple[ResultColumn, ...]
+    columns: tuple[AnswerColumn, ...]
     schema: str = SYSTEM_SCHEMA
     comment: str | None = None
     is_view: bool = False
@@ -140,15 +140,15 @@ def _jdbc_types() -> Iterable[tuple[Any, ...]]:
         )
 
 
-def _text(*names: str) -> tuple[ResultColumn, ...]:
-    return tuple(ResultColumn(name, ResultType.VARCHAR) for name in names)
+def _text(*names: str) -> tuple[AnswerColumn, ...]:
+    return tuple(AnswerColumn(name, ResultType.VARCHAR) for name in names)
 
 
-def _mixed(text: str) -> tuple[ResultColumn, ...]:
+def _mixed(text: str) -> tuple[AnswerColumn, ...]:
     """Columns from ``name`` (varchar), ``name:b`` (bigint) and ``name:?`` (boolean)."""
     kinds = {"": ResultType.VARCHAR, "b": ResultType.BIGINT, "?": ResultType.BOOLEAN}
     parts = [word.partition(":") for word in text.split()]
-    return tuple(ResultColumn(name, kinds[kind]) for name, _, kind in parts)
+    return tuple(AnswerColumn(name, kinds[kind]) for name, _, kind in parts)
 
 
 _SCHEMATA = _text("catalog_name", "schema_name")

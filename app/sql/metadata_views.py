@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.sql.metadata import Relation, SystemTable, relations
-from app.sql.results import ResultColumn
+from app.sql.results import AnswerColumn
 from app.sql.system_views import SYSTEM_VIEWS, SystemView, ViewRegistry
 
 
@@ -15,7 +15,7 @@ def registry_with_metadata(views: Iterable[SystemView] = SYSTEM_VIEWS) -> ViewRe
     described = [
         SystemTable(
             view.name.lower(),
-            tuple(ResultColumn(column.name.lower(), column.type) for column in view.columns),
+            tuple(AnswerColumn(column.name.lower(), column.type) for column in view.columns),
             view.schema.lower(),
         )
         for view in views
@@ -27,5 +27,5 @@ def registry_with_metadata(views: Iterable[SystemView] = SYSTEM_VIEWS) -> ViewRe
 def _view(qualified_name: str, relation: Relation) -> SystemView:
     columns, rows = relation
     *_, schema, name = qualified_name.upper().split(".")
-    upper = tuple(ResultColumn(column.name.upper(), column.type) for column in columns)
+    upper = tuple(AnswerColumn(column.name.upper(), column.type) for column in columns)
     return SystemView(name, upper, lambda _snapshot: rows, schema)

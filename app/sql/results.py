@@ -37,7 +37,7 @@ ResultType.JSON = ResultType("json")
 
 
 @dataclass(frozen=True, slots=True)
-class ResultColumn:
+class AnswerColumn:
     name: str
     type: ResultType
 
@@ -47,7 +47,7 @@ class ResultSet:
     """``rows`` hold JSON-ready values in column order. For DDL: no columns, ``update_type`` (CREATE ZONE, ...),
     ``applied``, ``effect``, the zone and the catalog version after it."""
 
-    columns: tuple[ResultColumn, ...] = ()
+    columns: tuple[AnswerColumn, ...] = ()
     rows: Sequence[tuple[Any, ...]] = ()
     update_type: str | None = None
     applied: bool | None = None

@@ -23,7 +23,7 @@ import structlog
 
 from app.actor import current_actor
 from app.sql.query_line import LineLimits, QueryClient, QueryEntry, QueryLine, Ticket
-from app.sql.results import ResultColumn, ResultSet, ResultType
+from app.sql.results import AnswerColumn, ResultSet, ResultType
 from app.sql.sandbox import UTC, read_frame, write_frame
 from app.sql.statement_ids import current_statement_id
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
@@ -200,7 +200,7 @@ class SandboxPool:
             self._idle.append(sandbox)
         if "error" in answer:
             raise _refusal(answer, query)
-        columns = tuple(ResultColumn(name, ResultType(kind)) for name, kind in answer["columns"])
+        columns = tuple(AnswerColumn(name, ResultType(kind)) for name, kind in answer["columns"])
         return ResultSet(columns=columns, rows=rows)
 
     async def _asked(

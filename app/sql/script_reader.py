@@ -12,9 +12,9 @@ from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
 from catalog.core.messages import Command
-from parser.limits import DEFAULT_LIMITS, ScriptLimits, StopFlag
 from parser.queries import QueryPiece, cut_script, parse_statement
 from parser.script import check_size
+from parser.text_limits import DEFAULT_LIMITS, ScriptLimits, StopFlag
 from parser.to_command import parse_ddl
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from app.sql.results import ResultColumn, ResultSet, ResultType
+from app.sql.results import AnswerColumn, ResultSet, ResultType
 from app.sql.system_views import CATALOG, SCHEMA, ViewRegistry
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
@@ -52,7 +52,7 @@ def show(statement: Show, snapshot: SystemSnapshot, registry: ViewRegistry) -> R
 
 
 def result(columns: dict[str, ResultType], rows: Iterable[Row]) -> ResultSet:
-    return ResultSet(columns=tuple(ResultColumn(name, kind) for name, kind in columns.items()), rows=list(rows))
+    return ResultSet(columns=tuple(AnswerColumn(name, kind) for name, kind in columns.items()), rows=list(rows))
 
 
 def find_zone(snapshot: SystemSnapshot, name: QueryName) -> Zone:

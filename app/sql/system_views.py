@@ -24,7 +24,7 @@ from app.sql.partition_views import (
     local_state_rows,
     partition_map_rows,
 )
-from app.sql.results import ResultColumn, ResultType
+from app.sql.results import AnswerColumn, ResultType
 from app.sql.view_snapshot import SystemSnapshot
 from app.views.view_bodies import drain_state
 from catalog.core.errors import ErrorKind, RefusedError
@@ -59,7 +59,7 @@ class SystemView:
     """``rows`` is pure and may be slow: it runs in a worker thread. Timestamps are milliseconds in UTC."""
 
     name: str
-    columns: tuple[ResultColumn, ...]
+    columns: tuple[AnswerColumn, ...]
     rows: Callable[[SystemSnapshot], Iterable[Row]]
     schema: str = SCHEMA
 
@@ -77,10 +77,10 @@ class SystemView:
 def view(
     name: str, columns: Mapping[str, ResultType], rows: Callable[[SystemSnapshot], Iterable[Row]]
 ) -> SystemView:
-    return SystemView(name, tuple(ResultColumn(each, kind) for each, kind in columns.items()), rows)
+    return SystemView(name, tuple(AnswerColumn(each, kind) for each, kind in columns.items()), rows)
 
 
-def arrow_stream(columns: tuple[ResultColumn, ...], rows: Iterable[Row]) -> bytes:
+def arrow_stream(columns: tuple[AnswerColumn, ...], rows: Iterable[Row]) -> bytes:
     """Rows as one Arrow IPC stream."""
     cells = list(zip(*rows, strict=True)) or [()] * len(columns)
     arrays = [pa.array(cell, _ARROW[column.type]) for column, cell in zip(columns, cells, strict=True)]

@@ -16,11 +16,11 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from catalog.core.errors import ErrorKind, ParseError, RefusedError
-from parser.limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 from parser.queries import QUERY_WORDS
 from parser.query_values import is_not_finite
 from parser.script import Piece, check_size, first_words, split_script
 from parser.select import QueryDialect, TooManyStepsError
+from parser.text_limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 
 PARAMETER_TOKENS_MAX = 10_000
 """Of all the values of one statement."""

@@ -7,17 +7,17 @@ none and is not run.
 
 from __future__ import annotations
 
-from app.sql.results import ResultColumn, ResultSet, ResultType, SessionContext, StatementEngine
+from app.sql.results import AnswerColumn, ResultSet, ResultType, SessionContext, StatementEngine
 from app.sql.trino_control import ControlKind, bind, placeholders
 from app.sql.type_signature import type_signature
 from parser.queries import QUERY_WORDS, QUESTION_WORDS
 from parser.script import first_words
 
-_INPUT = (ResultColumn("Position", ResultType.BIGINT), ResultColumn("Type", ResultType.VARCHAR))
+_INPUT = (AnswerColumn("Position", ResultType.BIGINT), AnswerColumn("Type", ResultType.VARCHAR))
 _OUTPUT = (
-    *(ResultColumn(name, ResultType.VARCHAR) for name in ("Column Name", "Catalog", "Schema", "Table", "Type")),
-    ResultColumn("Type Size", ResultType.BIGINT),
-    ResultColumn("Aliased", ResultType.BOOLEAN),
+    *(AnswerColumn(name, ResultType.VARCHAR) for name in ("Column Name", "Catalog", "Schema", "Table", "Type")),
+    AnswerColumn("Type Size", ResultType.BIGINT),
+    AnswerColumn("Aliased", ResultType.BOOLEAN),
 )
 
 _TYPE_BYTES = {
@@ -53,7 +53,7 @@ class PreparedDescriber:
         return ResultSet(_OUTPUT, [_described(column) for column in found.columns])
 
 
-def _described(column: ResultColumn) -> tuple[object, ...]:
+def _described(column: AnswerColumn) -> tuple[object, ...]:
     """Which table a column came from is not told: it may be the result of any expression."""
     kind = column.type.value
     return column.name, "", "", "", kind, _TYPE_BYTES.get(type_signature(kind)["rawType"], 0), False

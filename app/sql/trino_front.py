@@ -30,8 +30,8 @@ from catalog.core.statement_log import (
     StatementRow,
     StatementState,
 )
-from parser.limits import StopFlag
 from parser.script import check_size
+from parser.text_limits import StopFlag
 
 FIRST_HOLD_S = 2.0
 """A POST is answered when the statement was judged, so that its warnings are on the first page, but before any

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from app.sql.results import ResultColumn, ResultType
+from app.sql.results import AnswerColumn, ResultType
 from app.sql.type_signature import type_signature
 from catalog.core.errors import ErrorKind
 from catalog.core.statement_log import StatementProgress, StatementRow, StatementState
@@ -69,7 +69,7 @@ def page_count(row: StatementRow) -> int:
     return -(-int(row.heads[0].get("row_count", 0)) // ROWS_IN_PAGE)
 
 
-def wire_value(value: Any, column: ResultColumn) -> Any:
+def wire_value(value: Any, column: AnswerColumn) -> Any:
     """A JSON-ready value as the protocol writes its type: JSON and timestamps are strings."""
     if value is None:
         return None

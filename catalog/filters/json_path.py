@@ -31,7 +31,7 @@ class JsonPathFilters:
         """The filter's path selects anything in the node's attributes. Raises FilterError."""
         if expression.strip() == EVERY_NODE:
             return True
-        from catalog.filters.dialect import SuppressedError
+        from catalog.filters.json_path_dialect import SuppressedError
 
         path = _compiled(expression)
         try:
@@ -42,7 +42,7 @@ class JsonPathFilters:
     def negated_attributes(self, expression: str) -> tuple[str, ...]:
         if expression.strip() == EVERY_NODE:
             return ()
-        from catalog.filters.dialect import MapFilter
+        from catalog.filters.json_path_dialect import MapFilter
 
         found: set[str] = set()
         for segment in _compiled(expression).segments:
@@ -72,7 +72,7 @@ def _compiled(expression: str) -> JSONPath:
     from jsonpath import CompoundJSONPath
     from jsonpath.exceptions import JSONPathError
 
-    from catalog.filters.dialect import FilterEnvironment, MapFilter
+    from catalog.filters.json_path_dialect import FilterEnvironment, MapFilter
 
     path = expression.strip()
     if not path:
@@ -109,7 +109,7 @@ def _reason(error: Exception) -> str:
 def _negated(expression: BaseExpression, *, negated: bool) -> Iterator[str]:
     from jsonpath.filter import InfixExpression, PrefixExpression
 
-    from catalog.filters.dialect import LOGICAL, NEGATIVE
+    from catalog.filters.json_path_dialect import LOGICAL, NEGATIVE
 
     if isinstance(expression, PrefixExpression):
         yield from _negated(expression.right, negated=not negated)

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine, RowMapping, func, insert, select
 
 from catalog.core.audit import NAME_MAX, REASON_MAX, Actor, AuditEntry, AuditFilter, AuditRecord, Channel
 from catalog.store.audit_table import AUDIT_LOG
-from catalog.store.engine import WRITES, available, reading
+from catalog.store.connections import WRITES, available, reading
 from catalog.store.texts import storable
 
 DETAILS_MAX = 10_000

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 
 from catalog.ports import VersionRecord
 from catalog.store.audit import SqlAudit
-from catalog.store.engine import open_engine, parse_url, reading, writer_lock
+from catalog.store.connections import open_engine, parse_url, reading, writer_lock
 from catalog.store.metastore_mark import SqlMetastoreMarks
 from catalog.store.migrate import require_current
 from catalog.store.outbox import SqlOutbox

@@ -13,7 +13,7 @@ from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark, SentIntent, adopt_intents
 from catalog.core.zone import ZoneIntent
 from catalog.ports import StatementStamp
-from catalog.store.engine import WRITES, available, reading
+from catalog.store.connections import WRITES, available, reading
 from catalog.store.repository import insert_version, read_snapshot
 from catalog.store.tables import CATALOG_VERSIONS, METADATA, OUTBOX
 

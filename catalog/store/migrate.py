@@ -14,7 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 
 from catalog.core.errors import ErrorKind, StoreError
-from catalog.store.engine import WRITES, available, open_engine, parse_url, reading, writer_lock
+from catalog.store.connections import WRITES, available, open_engine, parse_url, reading, writer_lock
 from catalog.store.schema_writers import oldest_writer
 
 ADVISORY_LOCK = 0x5A6F6E654B  # any number that no other application of the database uses

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, select, tuple_, update
 
 from catalog.core.zone import ZoneId
 from catalog.ports import OutboxRow
-from catalog.store.engine import WRITES, available, reading
+from catalog.store.connections import WRITES, available, reading
 from catalog.store.tables import OUTBOX
 
 

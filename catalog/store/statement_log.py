@@ -26,7 +26,7 @@ from catalog.core.statement_log import (
     StatementState,
 )
 from catalog.core.zone import ZoneId
-from catalog.store.engine import WRITES, available, reading
+from catalog.store.connections import WRITES, available, reading
 from catalog.store.statement_tables import STATEMENT_LOG, STATEMENT_PAGES
 from catalog.store.tables import CATALOG_VERSIONS, ZONE_VERSIONS
 from catalog.store.texts import storable

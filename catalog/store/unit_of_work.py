@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlch
 
 from catalog.core.snapshot import CatalogEntry, CatalogSnapshot
 from catalog.ports import CommitOutcome, StatementStamp
-from catalog.store.engine import WRITES, available, reading
+from catalog.store.connections import WRITES, available, reading
 from catalog.store.repository import KnownSnapshot, insert_version, read_snapshot, read_version_of
 
 LOCK_NOT_AVAILABLE = "55P03"

@@ -13,10 +13,10 @@ from rebalance.controllers.admission import MoveAdmission
 from rebalance.controllers.automatic_reset import AutomaticReset
 from rebalance.controllers.clock import Clock, SteadyClock, WallClock
 from rebalance.controllers.contact import Contact
+from rebalance.controllers.controller_leadership import ControllerLeadership
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.due_times import DueTimes
 from rebalance.controllers.joiners import JoinersAgain
-from rebalance.controllers.leadership import ControllerLeadership
 from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partition_map import PartitionMapKeeper
 from rebalance.controllers.partitions import StaleTargetError

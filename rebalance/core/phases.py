@@ -32,7 +32,7 @@ class PhaseState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class MovePhase:
     """``trigger``: the event that begins it, or what is waited for; ``steps``: what is done, in order;
     ``result``: what came of it, or why it does not go on."""
 
@@ -43,7 +43,7 @@ class Phase:
     result: str
 
 
-def phases_of(view: PartitionView, event_revision: int | None, alive: frozenset[str]) -> tuple[Phase, ...]:
+def phases_of(view: PartitionView, event_revision: int | None, alive: frozenset[str]) -> tuple[MovePhase, ...]:
     """All four. ``event_revision``: the partition's trigger; ``alive``: nodes whose lease lives."""
     return (
         _write_intention(view, event_revision),
@@ -53,17 +53,17 @@ def phases_of(view: PartitionView, event_revision: int | None, alive: frozenset[
     )
 
 
-def _write_intention(view: PartitionView, event_revision: int | None) -> Phase:
+def _write_intention(view: PartitionView, event_revision: int | None) -> MovePhase:
     name = PhaseName.WRITE_INTENTION
     if view.target is None:
-        return Phase(name, PhaseState.NOT_BEGUN, "a placed target", (), "PLACEMENT_NOT_COMPUTED")
+        return MovePhase(name, PhaseState.NOT_BEGUN, "a placed target", (), "PLACEMENT_NOT_COMPUTED")
     if not view.processed:
         steps = (f"target: {_shown(view.target)}",)
-        return Phase(name, PhaseState.RUNNING, "a newer target", steps, "TARGET_NOT_WRITTEN")
+        return MovePhase(name, PhaseState.RUNNING, "a newer target", steps, "TARGET_NOT_WRITTEN")
     keys = (("stable", view.stable), ("pending", view.pending), ("planned", view.planned))
     written = tuple(f"{key}: {_shown(each)}" for key, each in keys if each is not None)
     kind = "a reset" if view.recovered else "an event"
-    return Phase(
+    return MovePhase(
         name,
         PhaseState.DONE,
         f"{kind} of revision {event_revision}",
@@ -72,10 +72,10 @@ def _write_intention(view: PartitionView, event_revision: int | None) -> Phase:
     )
 
 
-def _move_group(view: PartitionView, alive: frozenset[str]) -> Phase:
+def _move_group(view: PartitionView, alive: frozenset[str]) -> MovePhase:
     name = PhaseName.MOVE_GROUP
     if view.pending is None:
-        return Phase(name, PhaseState.NOT_BEGUN, "a pending set", (), "nothing is pending")
+        return MovePhase(name, PhaseState.NOT_BEGUN, "a pending set", (), "nothing is pending")
     stable = view.stable.nodes if view.stable is not None else frozenset()
     joining = sorted(view.pending.nodes - stable)
     steps = [
@@ -91,7 +91,7 @@ def _move_group(view: PartitionView, alive: frozenset[str]) -> Phase:
     forced = "forced to" if view.pending.forced else "pending:"
     done = configuration is not None and configuration.stage is Stage.STABLE
     status = partition_status(view, alive)
-    return Phase(
+    return MovePhase(
         name,
         PhaseState.DONE if done else PhaseState.RUNNING,
         f"{forced} {_shown(view.pending)}",
@@ -100,39 +100,39 @@ def _move_group(view: PartitionView, alive: frozenset[str]) -> Phase:
     )
 
 
-def _switch_stable(view: PartitionView) -> Phase:
+def _switch_stable(view: PartitionView) -> MovePhase:
     name = PhaseName.SWITCH_STABLE
     configuration = view.configuration
     if configuration is None or view.stable is None:
-        return Phase(name, PhaseState.NOT_BEGUN, "a committed configuration", (), "LEADER_UNKNOWN")
+        return MovePhase(name, PhaseState.NOT_BEGUN, "a committed configuration", (), "LEADER_UNKNOWN")
     members = ", ".join(sorted(configuration.members))
     committed = f"term {configuration.term} under {configuration.leader} committed {members}"
     if view.pending is None:
         steps = (f"stable: {_shown(view.stable)}",)
         same = configuration.members.keys() == view.stable.nodes
         result = "stable is what the group is" if same else "the group is on its way to stable"
-        return Phase(name, PhaseState.DONE if same else PhaseState.RUNNING, committed, steps, result)
+        return MovePhase(name, PhaseState.DONE if same else PhaseState.RUNNING, committed, steps, result)
     if configuration.stage is not Stage.STABLE:
-        return Phase(name, PhaseState.NOT_BEGUN, "the group as pending asks for it", (), committed)
+        return MovePhase(name, PhaseState.NOT_BEGUN, "the group as pending asks for it", (), committed)
     following = f"then pending: {_shown(view.planned)}" if view.planned is not None else "then no pending"
-    return Phase(
+    return MovePhase(
         name, PhaseState.RUNNING, committed, (f"stable: {_shown(view.pending)}", following), "to be written"
     )
 
 
-def _clean_up(view: PartitionView, alive: frozenset[str]) -> Phase:
+def _clean_up(view: PartitionView, alive: frozenset[str]) -> MovePhase:
     name = PhaseName.CLEAN_UP
     wanted = nodes_of(view.stable, view.pending)
     redundant = sorted(view.members.keys() - wanted)
     if not redundant:
         running = sum(each.state is MemberState.RUNNING for each in view.members.values())
-        return Phase(
+        return MovePhase(
             name, PhaseState.DONE, "a switch of stable", (), f"{running} members run, none is redundant"
         )
     steps = tuple(f"destroy the member of {node}" for node in redundant)
     gone = [node for node in redundant if node not in alive]
     result = f"NODE_DOWN: {', '.join(gone)}" if gone else f"CLEAN_UP: {', '.join(redundant)}"
-    return Phase(name, PhaseState.RUNNING, "a switch of stable", steps, result)
+    return MovePhase(name, PhaseState.RUNNING, "a switch of stable", steps, result)
 
 
 def _shown(assignments: Assignments | None) -> str:

@@ -92,7 +92,7 @@ class DiscoveryEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class ExchangeCluster:
+class Cluster:
     """Who is there and what is open, as of ``version``.
 
     ``servers`` and ``clients`` map names to join orders. ``baseline``: the nodes that keep data, also while
@@ -128,7 +128,7 @@ class ExchangeCluster:
         """Those of the event's zones that were not there before it."""
         return tuple(each for each in event.zones if each.zone_id not in self.zones)
 
-    def after(self, event: DiscoveryEvent) -> ExchangeCluster:
+    def after(self, event: DiscoveryEvent) -> Cluster:
         """The cluster that the event makes. Raises ValueError when it is not the next event."""
         if event.version != self.version_after(event.trigger):
             due = self.version_after(event.trigger)
@@ -164,7 +164,7 @@ class ExchangeCluster:
             case _:
                 return moved
 
-    def _opened(self, event: DiscoveryEvent) -> ExchangeCluster:
+    def _opened(self, event: DiscoveryEvent) -> Cluster:
         """``self`` is at the event's version already. The first server's own zones are new too."""
         new = self.new_zones(event)
         zones = {**self.zones, **{each.zone_id: each for each in new}}

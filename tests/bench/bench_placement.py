@@ -13,7 +13,7 @@ import psutil
 from catalog.core.zone import ZoneId
 from rebalance.kernels.rendezvous import place
 from rebalance.ports.placement import Engine, EngineState, PlacementRequest, PreviousPlacement
-from spark.engine import SparkPlacementEngine
+from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
 from spark.what_if import Candidate, analysis
 from tests.bench.figures import ratio, report, timed

@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from parser.limits import STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX
+from parser.text_limits import STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX
 from rebalance.core.keys import Keyspace
 from tests.api_server import ApiServer, serving
 from tests.bench.figures import percentile

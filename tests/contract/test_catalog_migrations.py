@@ -17,7 +17,7 @@ from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.zone import Node
 from catalog.service import CatalogService
 from catalog.store import CatalogStore
-from catalog.store.engine import parse_url
+from catalog.store.connections import parse_url
 from catalog.store.migrate import _config, migrate
 from catalog.store.tables import METADATA
 

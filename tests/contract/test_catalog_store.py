@@ -20,7 +20,7 @@ from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.ports import CommitOutcome, StatementStamp
 from catalog.service import CatalogService
 from catalog.store import CatalogStore
-from catalog.store.engine import open_engine, parse_url
+from catalog.store.connections import open_engine, parse_url
 from catalog.store.migrate import migrate
 from catalog.store.tables import METADATA
 from catalog.store.unit_of_work import SqlUnitOfWork

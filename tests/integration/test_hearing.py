@@ -16,7 +16,7 @@ from rebalance.core.topology import NO_HOLD, HoldRule
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.metastore import Snapshot
-from spark.engine import LocalPlacementEngine
+from spark.placement_engine import LocalPlacementEngine
 from tests.conftest import CALL_S, EtcdServer
 from tests.recovery_world import ZONE, RecoveryWorld
 from tests.timer_world import StillClock

@@ -20,7 +20,7 @@ from rebalance.core.topology import HoldRule
 from rebalance.groups.data_client import DATUM_PREFIX
 from rebalance.groups.etcd_api import open_channel
 from rebalance.metastore.etcd import EtcdMetastore
-from spark.engine import LocalPlacementEngine
+from spark.placement_engine import LocalPlacementEngine
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
 from tests.integration.test_node_faults import node_process
 

@@ -23,8 +23,8 @@ from rebalance.kernels.rendezvous import place
 from rebalance.ports.placement import Engine, EngineState, PlacementRequest, PreviousPlacement
 from spark import copies, plan_transfers, skew, what_if
 from spark.batch import place_locally
-from spark.engine import SparkPlacementEngine
 from spark.java import find_java
+from spark.placement_engine import SparkPlacementEngine
 from spark.session import spark_home
 from spark.supervisor import DriverConfig
 from tests.data.placement_golden import golden_cases, rows_of

@@ -31,8 +31,8 @@ from rebalance.ports.placement import (
 )
 from spark import copies, plan_transfers, skew
 from spark.batch import place_locally
-from spark.engine import LocalPlacementEngine, SparkPlacementEngine
 from spark.errors import PlacementError
+from spark.placement_engine import LocalPlacementEngine, SparkPlacementEngine
 from spark.supervisor import DriverConfig
 from spark.what_if import Candidate, analysis
 from tests.data.placement_golden import golden_cases, rows_of

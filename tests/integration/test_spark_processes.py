@@ -14,7 +14,7 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.ports.placement import Engine, EngineState, PlacementRequest
-from spark.engine import SparkPlacementEngine
+from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
 
 WAIT_S = 4.0
@@ -23,7 +23,7 @@ REQUEST = PlacementRequest(ZoneId(1), ("a", "b", "c"), 8, 3, 3)
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from spark.engine import SparkPlacementEngine
+from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
 
 async def main():

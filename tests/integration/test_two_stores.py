@@ -32,7 +32,7 @@ from rebalance.core.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import MetastoreUnavailableError
-from spark.engine import LocalPlacementEngine
+from spark.placement_engine import LocalPlacementEngine
 from tests.conftest import EtcdServer, start_etcd_server, stop_etcd_server
 
 NODES = tuple(Node(f"n{number}") for number in range(1, 6))

@@ -9,7 +9,7 @@ from rebalance.core.affinity import CopyState
 from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import FullMessage, Lists, SingleMessage
-from rebalance.exchange.core.exchange_states import ExchangePhase
+from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.simulation.exchange_node import ExchangeTrace, SimulatedNode
 from rebalance.exchange.simulation.exchange_operations import ENDED, ExchangeOperation, ExchangeStage
 from rebalance.exchange.simulation.exchange_rules import ExchangeRules
@@ -121,7 +121,7 @@ class Rig:
     def version(self, name: str) -> str:
         return str(self.node(name).worker.held.version)
 
-    def phase(self, name: str) -> ExchangePhase | None:
+    def phase(self, name: str) -> Phase | None:
         running = self.node(name).worker.running
         return running.phase if running is not None else None
 

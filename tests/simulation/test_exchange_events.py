@@ -8,7 +8,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import SingleMessage
-from rebalance.exchange.core.exchange_states import ExchangePhase
+from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.simulation.exchange_operations import ExchangeStage
 from tests.simulation.exchange_rig import ZONE, Rig
 
@@ -78,7 +78,7 @@ def test_a_client_follows_the_exchanges_of_servers() -> None:
     rig.announce("c")
     rig.discover("k")
     rig.world.deliver(next(i for i, each in enumerate(rig.world.network) if each.sender == "k"))
-    assert rig.phase("k") is ExchangePhase.SENT
+    assert rig.phase("k") is Phase.SENT
     assert not [each for each in rig.world.network if each.to == "k"]
     rig.settle()
     assert rig.node("k").worker.held.affinities == rig.node("a").worker.held.affinities
@@ -254,9 +254,9 @@ def test_nobody_finishes_before_the_full_message() -> None:
             withheld.append(rig.world.network.pop(0))
             continue
         rig.world.deliver(index)
-    assert rig.phase("a") is ExchangePhase.COLLECT
+    assert rig.phase("a") is Phase.COLLECT
     assert rig.node("a").worker.awaited == {"c"}
-    assert rig.phase("b") is ExchangePhase.SENT
+    assert rig.phase("b") is Phase.SENT
     lists = [each.detail for each in rig.traced("Entered", "a", version) if "COLLECT" in each.detail]
     assert lists == ["ALL COLLECT b,c", "ALL COLLECT c"]
     rig.world.network.extend(withheld)
@@ -271,7 +271,7 @@ def test_a_failed_node_is_not_waited_for() -> None:
     rig.discover("a", "b")
     rig.world.kill("c")
     rig.exchange()
-    assert rig.phase("a") is ExchangePhase.LATCH
+    assert rig.phase("a") is Phase.LATCH
     rig.world.detect("c")
     rig.settle()
     assert rig.version("a") == rig.version("b")

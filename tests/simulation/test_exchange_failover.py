@@ -7,19 +7,19 @@ import pytest
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger
 from rebalance.exchange.core.exchange_messages import FullMessage, LatchOpen, SingleMessage
-from rebalance.exchange.core.exchange_states import ExchangePhase
+from rebalance.exchange.core.exchange_states import Phase
 from tests.simulation.exchange_rig import ZONE, Rig
 
 PHASES = (
-    ExchangePhase.TOPOLOGY,
-    ExchangePhase.RELEASE,
-    ExchangePhase.LATCH,
-    ExchangePhase.COMMITS,
-    ExchangePhase.COLLECT,
+    Phase.TOPOLOGY,
+    Phase.RELEASE,
+    Phase.LATCH,
+    Phase.COMMITS,
+    Phase.COLLECT,
 )
 
 
-def until(rig: Rig, name: str, phase: ExchangePhase) -> None:
+def until(rig: Rig, name: str, phase: Phase) -> None:
     """Messages and events in turn, until the node is in the phase; updates hold it in those it would run
     through."""
     for _ in range(500):
@@ -32,17 +32,17 @@ def until(rig: Rig, name: str, phase: ExchangePhase) -> None:
     raise AssertionError(f"{name} is never in {phase}")
 
 
-def held_in(rig: Rig, phase: ExchangePhase) -> None:
+def held_in(rig: Rig, phase: Phase) -> None:
     """The coordinator a is in ``phase`` of an exchange."""
     update = rig.world.workload.begin("a", (ZONE, 0))
-    if phase is ExchangePhase.TOPOLOGY:
+    if phase is Phase.TOPOLOGY:
         rig.world.advance(update)
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
-    if phase is ExchangePhase.RELEASE:
+    if phase is Phase.RELEASE:
         for _ in range(3):
             rig.world.advance(update)
-    if phase is ExchangePhase.COMMITS:
-        until(rig, "a", ExchangePhase.LATCH)
+    if phase is Phase.COMMITS:
+        until(rig, "a", Phase.LATCH)
         update.stage, update.versions = type(update.stage).COMMITTING, [rig.node("a").worker.held.version]
         update.commits = {"a"}
         # Nobody is told of it: it stands for a commit that is on its way, and has no row.
@@ -52,7 +52,7 @@ def held_in(rig: Rig, phase: ExchangePhase) -> None:
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda each: each.value)
 @pytest.mark.parametrize("deaths", ["a", "ab"])
-def test_the_next_oldest_finishes(phase: ExchangePhase, deaths: str) -> None:
+def test_the_next_oldest_finishes(phase: Phase, deaths: str) -> None:
     """PME-110: the coordinator dies in each of its phases, and its successor too: the next oldest completes the
     exchange, and all end with one map."""
     rig = Rig("abcd", copies=3)
@@ -116,7 +116,7 @@ def test_a_message_of_the_coordinator_before_is_refused() -> None:
     rig.world.network.extend(late)
     for _ in late:
         rig.world.deliver(len(rig.world.network) - 1)
-    assert {rig.phase(name) for name in "bcd"} == {ExchangePhase.SENT, ExchangePhase.COLLECT}
+    assert {rig.phase(name) for name in "bcd"} == {Phase.SENT, Phase.COLLECT}
     rig.settle()
     rig.all_equal()
     assert {*rig.node("b").worker.held.maps[ZONE].nodes} == set("bcd")
@@ -126,15 +126,15 @@ def test_a_latch_that_was_opened_for_some() -> None:
     """PME-110, PME-048: the successor's latch counts those that have passed."""
     rig = Rig("abcd")
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
-    until(rig, "a", ExchangePhase.COLLECT)
+    until(rig, "a", Phase.COLLECT)
     opens = [index for index, each in enumerate(rig.world.network) if isinstance(each.message, LatchOpen)]
     for index in reversed(opens):
         if rig.world.network[index].to == "c":
             rig.world.deliver(index)
         else:
             rig.world.drop(index)
-    assert rig.phase("c") is ExchangePhase.SENT
-    assert rig.phase("b") is rig.phase("d") is ExchangePhase.LATCH
+    assert rig.phase("c") is Phase.SENT
+    assert rig.phase("b") is rig.phase("d") is Phase.LATCH
     rig.crash("a")
     # Whatever c sends to its new coordinator is lost the first time.
     rig.discover("c")
@@ -199,7 +199,7 @@ def test_an_old_answer_of_an_earlier_exchange() -> None:
     its exchange is answered with how that ended."""
     rig = Rig("abc")
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
-    until(rig, "b", ExchangePhase.SENT)
+    until(rig, "b", Phase.SENT)
     copies = [
         each for each in rig.world.network if isinstance(each.message, SingleMessage) and each.sender == "b"
     ]

@@ -6,7 +6,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import SingleMessage
-from rebalance.exchange.core.exchange_states import ExchangePhase
+from rebalance.exchange.core.exchange_states import Phase
 from tests.simulation.exchange_rig import ZONE, Rig
 
 OTHER = ZoneSpec(ZoneId(2), 3, 2)
@@ -145,7 +145,7 @@ def test_a_merged_joiner_that_dies() -> None:
     rig.announce("e")
     deliver_all_but(rig, "e")
     assert rig.node("a").worker.awaited == {"e"}
-    assert rig.phase("b") is ExchangePhase.SENT
+    assert rig.phase("b") is Phase.SENT
     rig.world.kill("e")
     rig.world.detect("e")
     rig.exchange()

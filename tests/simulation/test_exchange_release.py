@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger
-from rebalance.exchange.core.exchange_states import ExchangePhase
+from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.simulation.exchange_operations import ExchangeOperation, ExchangeStage, SyncMode
 from rebalance.exchange.simulation.topology_lock import TopologyLock
 from tests.simulation.exchange_rig import ZONE, Rig
@@ -63,9 +63,9 @@ def test_updates_of_the_version_before_end_first() -> None:
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     rig.exchange()
     assert [rig.phase(name) for name in "abc"] == [
-        ExchangePhase.RELEASE,
-        ExchangePhase.RELEASE,
-        ExchangePhase.LATCH,
+        Phase.RELEASE,
+        Phase.RELEASE,
+        Phase.LATCH,
     ]
     assert not rig.fulls("3.2")
     update.held_open = False
@@ -85,9 +85,9 @@ def test_the_latch() -> None:
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     rig.exchange()
     assert [rig.phase(name) for name in "abc"] == [
-        ExchangePhase.LATCH,
-        ExchangePhase.RELEASE,
-        ExchangePhase.LATCH,
+        Phase.LATCH,
+        Phase.RELEASE,
+        Phase.LATCH,
     ]
     running = rig.node("a").worker.running
     assert running is not None
@@ -110,8 +110,8 @@ def test_a_transaction_that_a_client_began() -> None:
     mapped = at(rig, "k", 1, ExchangeStage.MAPPED)
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     rig.exchange()
-    assert rig.phase("a") is ExchangePhase.RELEASE
-    assert rig.phase("b") is ExchangePhase.LATCH
+    assert rig.phase("a") is Phase.RELEASE
+    assert rig.phase("b") is Phase.LATCH
     rig.lead(mapped, ExchangeStage.WAITING)
     assert mapped.stage is ExchangeStage.WAITING
     enlisted.held_open = False
@@ -132,7 +132,7 @@ def test_commits_to_backups_are_waited_for(mode: SyncMode) -> None:
     assert bool(acknowledged) is (mode is SyncMode.PRIMARY_SYNC)
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     rig.exchange()
-    assert rig.phase("b") is ExchangePhase.RELEASE
+    assert rig.phase("b") is Phase.RELEASE
     assert rig.world.commit(update, "b")
     rig.exchange()
     assert rig.version("b") == "3.2"
@@ -147,7 +147,7 @@ def test_an_idle_transaction_is_rolled_back() -> None:
     assert idle.stage is ExchangeStage.ENLISTED
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     rig.exchange()
-    assert rig.phase("a") is ExchangePhase.RELEASE
+    assert rig.phase("a") is Phase.RELEASE
     assert rig.world.time_out("a") == [idle]
     assert idle.stage is ExchangeStage.ROLLED_BACK
     assert "rolled back by a" in idle.reason
@@ -173,7 +173,7 @@ def test_a_commit_that_appears_after_the_latch() -> None:
         rig.world.deliver(0)
     update.commits.add(backup)
     rig.exchange()
-    assert rig.phase("b") is ExchangePhase.COMMITS
+    assert rig.phase("b") is Phase.COMMITS
     assert not rig.singles("3.2", "b")
     latches = [each for each in rig.traced("Entered", "b", "3.2") if "LATCH" in each.detail]
     assert rig.world.commit(update, "b")
@@ -261,7 +261,7 @@ def test_an_exchange_waits_for_readers_of_the_lock() -> None:
     rig.world.custom(Trigger.SNAPSHOT_CREATE)
     rig.discover("b")
     for reader in readers:
-        assert rig.phase("b") is ExchangePhase.TOPOLOGY
+        assert rig.phase("b") is Phase.TOPOLOGY
         assert not rig.traced("TopologyFuture", "b", "3.2")
         rig.world.advance(reader)
     assert rig.traced("TopologyFuture", "b", "3.2")
@@ -294,7 +294,7 @@ def test_exchanges_that_wait_and_notifications_that_do_not(kind: str) -> None:
     version = str(rig.world.ring.cluster.version)
     rig.exchange()
     assert not rig.fulls(version)
-    assert rig.phase("a") is ExchangePhase.RELEASE
+    assert rig.phase("a") is Phase.RELEASE
     held_open.held_open = False
     rig.finish(held_open)
     rig.exchange()

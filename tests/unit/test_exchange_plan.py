@@ -8,7 +8,7 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import PrimaryStrategy
-from rebalance.core.topology_version import DiscoveryEvent, ExchangeCluster, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_states import (
     ExchangeType,
     affinity_strategy,
@@ -18,9 +18,7 @@ from rebalance.exchange.core.exchange_states import (
 )
 
 A, B, C = (ZoneSpec(ZoneId(number), 4, 2) for number in (1, 2, 3))
-CLUSTER = ExchangeCluster(
-    TopologyVersion(5), {"a": 1, "b": 2}, {"k": 3}, zones={each.zone_id: each for each in (A, B)}
-)
+CLUSTER = Cluster(TopologyVersion(5), {"a": 1, "b": 2}, {"k": 3}, zones={each.zone_id: each for each in (A, B)})
 
 
 def event(trigger: Trigger, node: str = "", **more: Any) -> DiscoveryEvent:
@@ -87,7 +85,7 @@ def test_a_node_of_the_baseline_leaves_in_order(
     """PME-005: nobody waits for anybody then. PME-004: a node outside of the baseline starts an exchange,
     PME-006 so does one that failed, and one that leaves while copies are missing."""
     nodes = frozenset(baseline) if baseline is not None else None
-    cluster = ExchangeCluster(TopologyVersion(5), {"a": 1, "b": 2}, baseline=nodes)
+    cluster = Cluster(TopologyVersion(5), {"a": 1, "b": 2}, baseline=nodes)
     plan = plan_exchange(event(trigger, "b"), cluster, "a", rebalanced)
     assert plan.type is ExchangeType.ALL
     assert plan.is_local is is_local

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState, PrimaryStrategy
 from rebalance.core.partition_map import CopyReport, FullMap, MapStamp
-from rebalance.core.topology_version import ExchangeCluster, TopologyVersion, ZoneSpec
+from rebalance.core.topology_version import Cluster, TopologyVersion, ZoneSpec
 from rebalance.exchange.core.late_affinity import (
     ZoneAffinity,
     can_switch,
@@ -171,9 +171,9 @@ def test_a_baseline_node_that_is_away_keeps_its_place() -> None:
         return (nodes[: zone.copies], nodes[-zone.copies :])
 
     zone, there = ZoneSpec(ZONE, 2, 2), {"a": 1, "b": 2, "c": 3}
-    assert ideal_lists(function, zone, ExchangeCluster(servers=there)) == (("a", "b"), ("b", "c"))
+    assert ideal_lists(function, zone, Cluster(servers=there)) == (("a", "b"), ("b", "c"))
     base = frozenset(("a", "b", "z"))
-    assert ideal_lists(function, zone, ExchangeCluster(servers=there, baseline=base)) == (("a", "b"), ("b",))
+    assert ideal_lists(function, zone, Cluster(servers=there, baseline=base)) == (("a", "b"), ("b",))
 
 
 NAMES = "abcd"

@@ -22,7 +22,7 @@ from rebalance.core.partition_map import (
     union,
     with_single,
 )
-from rebalance.core.topology_version import DiscoveryEvent, ExchangeCluster, TopologyVersion, Trigger
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
 
 ZONE = ZoneId(7)
 V9 = TopologyVersion(9, 3)
@@ -141,7 +141,7 @@ def test_the_newest_map_wins_in_any_order(order: list[int], repeats: list[int]) 
 
 def test_versions_of_the_topology() -> None:
     """PME-019: members change 5.0 -> 6.0. PME-020: a zone that comes or goes changes 6.0 -> 6.1."""
-    cluster = ExchangeCluster(TopologyVersion(5), servers={"a": 1})
+    cluster = Cluster(TopologyVersion(5), servers={"a": 1})
     joined = cluster.after(
         DiscoveryEvent(cluster.version_after(Trigger.NODE_JOINED), Trigger.NODE_JOINED, "b", 2)
     )
@@ -157,14 +157,14 @@ def test_versions_of_the_topology() -> None:
 
 
 def test_an_event_out_of_turn_is_refused() -> None:
-    cluster = ExchangeCluster(TopologyVersion(5), servers={"a": 1})
+    cluster = Cluster(TopologyVersion(5), servers={"a": 1})
     with pytest.raises(ValueError, match=r"has version 7\.0, the next one is 6\.0"):
         cluster.after(DiscoveryEvent(TopologyVersion(7), Trigger.NODE_LEFT, "a"))
 
 
 def test_the_coordinator_is_the_oldest_server() -> None:
     """PME-110: lowest order, by joins and not by names; exactly one while there is a server."""
-    cluster = ExchangeCluster(servers={"a": 9, "b": 3, "c": 5}, clients={"z": 1})
+    cluster = Cluster(servers={"a": 9, "b": 3, "c": 5}, clients={"z": 1})
     order = []
     while cluster.servers:
         assert cluster.coordinator is not None

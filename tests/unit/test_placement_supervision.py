@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from catalog.core.zone import ZoneId
 from rebalance.hosting.background import Background
 from rebalance.ports.placement import Engine, EngineState, PlacementRequest
-from spark.engine import SparkPlacementEngine
+from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
 
 REQUEST = PlacementRequest(ZoneId(1), ("a", "b", "c"), 8, 3, 3)

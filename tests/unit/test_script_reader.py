@@ -9,7 +9,7 @@ import pytest
 
 from app.sql.script_reader import LONG_CHARS, ScriptReader, to_the_end
 from catalog.core.errors import ErrorKind, ParseError
-from parser.limits import ReadingStoppedError, ScriptLimits, StopFlag
+from parser.text_limits import ReadingStoppedError, ScriptLimits, StopFlag
 
 LATE_S = 60.0
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from app.sql.jobs import JobLimits, StatementJobs
-from app.sql.results import ResultColumn, ResultSet, ResultType, SessionContext
+from app.sql.results import AnswerColumn, ResultSet, ResultType, SessionContext
 from app.sql.script_reader import ScriptReader
 from app.sql.trino_front import TrinoFront
 from app.sql.trino_pages import PageAddresses
@@ -54,7 +54,7 @@ class Engine:
         if sql.startswith("CREATE"):
             return ResultSet(update_type="CREATE ZONE", applied=True, zone_id=ZoneId(1), catalog_version=1)
         await self.go.wait()
-        return ResultSet((ResultColumn("n", ResultType.BIGINT),), [(n,) for n in range(self.rows)])
+        return ResultSet((AnswerColumn("n", ResultType.BIGINT),), [(n,) for n in range(self.rows)])
 
 
 class Moving:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from catalog.core.zone import ZoneId
 from rebalance.core.topology_version import TopologyVersion, ZoneSpec
 from rebalance.exchange.core.exchange_messages import FullMessage, Message
-from rebalance.exchange.core.exchange_states import ExchangePhase, ExchangeType
+from rebalance.exchange.core.exchange_states import ExchangeType, Phase
 from rebalance.exchange.core.late_affinity import ZoneAffinity
 from rebalance.exchange.core.partition_analysis import Difference
 
@@ -30,7 +30,7 @@ class Entered:
 
     version: TopologyVersion
     type: ExchangeType
-    phase: ExchangePhase
+    phase: Phase
     awaited: frozenset[str] = frozenset()
 
 

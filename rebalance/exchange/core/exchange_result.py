@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import PrimaryStrategy
 from rebalance.core.partition_map import FullMap, SingleMap, union
-from rebalance.core.topology_version import DiscoveryEvent, ExchangeCluster, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import CopyId, FullMessage, Lists, SingleMessage, Supplier
 from rebalance.exchange.core.exchange_states import (
     affinity_strategy,
@@ -36,7 +36,7 @@ class Collected:
 
     coordinator: str
     events: tuple[DiscoveryEvent, ...]
-    cluster: ExchangeCluster
+    cluster: Cluster
     singles: Mapping[str, SingleMessage]
     previous: Mapping[ZoneId, ZoneAffinity]
     lost: Mapping[ZoneId, frozenset[int]] = field(default_factory=dict)
@@ -113,7 +113,7 @@ def conclude(collected: Collected, function: AffinityFunction) -> Conclusion:
 
 
 def affinities_of(
-    message: FullMessage, cluster: ExchangeCluster, function: AffinityFunction | None, joins: bool = False
+    message: FullMessage, cluster: Cluster, function: AffinityFunction | None, joins: bool = False
 ) -> dict[ZoneId, ZoneAffinity]:
     """The assignments that a node holds after ``message``: its own ideal lists with the message's differences.
 

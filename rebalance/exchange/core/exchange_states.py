@@ -11,7 +11,7 @@ from enum import Enum
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import PrimaryStrategy
-from rebalance.core.topology_version import DiscoveryEvent, ExchangeCluster, Trigger, ZoneSpec
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, Trigger, ZoneSpec
 
 
 class ExchangeType(Enum):
@@ -23,7 +23,7 @@ class ExchangeType(Enum):
     NONE = "NONE"
 
 
-class ExchangePhase(Enum):
+class Phase(Enum):
     """Where a node's running exchange is. A server passes them in this order, from LATCH on with the others."""
 
     INIT = "INIT"
@@ -54,9 +54,7 @@ class ExchangePlan:
         return self.type is ExchangeType.ALL and not self.is_local
 
 
-def plan_exchange(
-    event: DiscoveryEvent, before: ExchangeCluster, viewer: str, rebalanced: bool
-) -> ExchangePlan:
+def plan_exchange(event: DiscoveryEvent, before: Cluster, viewer: str, rebalanced: bool) -> ExchangePlan:
     """The plan of ``viewer`` for ``event``, ``before`` being the cluster until then.
 
     ``rebalanced``: the exchange before left every effective assignment ideal and every copy in place; all
@@ -94,7 +92,7 @@ def detects_lost(event: DiscoveryEvent) -> bool:
     return not event.is_client and event.trigger in (Trigger.NODE_LEFT, Trigger.NODE_FAILED)
 
 
-def is_mergeable(event: DiscoveryEvent, before: ExchangeCluster) -> bool:
+def is_mergeable(event: DiscoveryEvent, before: Cluster) -> bool:
     """Whether an exchange that was collected already may take this one along (PME-067, PME-070): members that
     come or go, but not one that brings a new zone, and no custom event."""
     return event.trigger.changes_members and not before.new_zones(event)
@@ -122,7 +120,7 @@ def keeps_primaries(events: tuple[DiscoveryEvent, ...]) -> bool:
     )
 
 
-def _leaves_in_order(event: DiscoveryEvent, before: ExchangeCluster) -> bool:
+def _leaves_in_order(event: DiscoveryEvent, before: Cluster) -> bool:
     return (
         event.trigger is Trigger.NODE_LEFT
         and before.baseline is not None
@@ -131,9 +129,7 @@ def _leaves_in_order(event: DiscoveryEvent, before: ExchangeCluster) -> bool:
     )
 
 
-def _starts(
-    event: DiscoveryEvent, before: ExchangeCluster, after: ExchangeCluster, viewer: str
-) -> tuple[ZoneSpec, ...]:
+def _starts(event: DiscoveryEvent, before: Cluster, after: Cluster, viewer: str) -> tuple[ZoneSpec, ...]:
     """Zones to open before the affinity is computed (PME-029, PME-031, PME-032)."""
     if not after.active:
         return ()
@@ -144,7 +140,7 @@ def _starts(
     return before.new_zones(event) if event.trigger in (Trigger.NODE_JOINED, Trigger.ZONE_START) else ()
 
 
-def _stops(event: DiscoveryEvent, before: ExchangeCluster) -> tuple[ZoneId, ...]:
+def _stops(event: DiscoveryEvent, before: Cluster) -> tuple[ZoneId, ...]:
     """Zones whose public interface closes (PME-030)."""
     if event.trigger is Trigger.DEACTIVATE:
         return tuple(before.zones)

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_map import Reception, SingleMap
-from rebalance.core.topology_version import DiscoveryEvent, ExchangeCluster, TopologyVersion
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion
 from rebalance.exchange.core.exchange_effects import (
     Apply,
     AskSwitch,
@@ -46,7 +46,7 @@ from rebalance.exchange.core.exchange_messages import (
     SingleRequest,
 )
 from rebalance.exchange.core.exchange_result import affinities_of, conclude
-from rebalance.exchange.core.exchange_states import ExchangePhase, ExchangePlan, ExchangeType, plan_exchange
+from rebalance.exchange.core.exchange_states import ExchangePlan, ExchangeType, Phase, plan_exchange
 from rebalance.exchange.core.held_maps import HeldMaps
 from rebalance.exchange.core.late_affinity import AffinityFunction, ZoneAffinity
 from rebalance.exchange.core.running_exchange import RunningExchange, same_servers, wanted_copies
@@ -58,23 +58,18 @@ class ExchangeWorker:
     changed."""
 
     def __init__(
-        self,
-        name: str,
-        order: int,
-        cluster: ExchangeCluster,
-        affinity: AffinityFunction,
-        can_calculate: bool = True,
+        self, name: str, order: int, cluster: Cluster, affinity: AffinityFunction, can_calculate: bool = True
     ) -> None:
         self.name = name
         self.order = order
         self.cluster = cluster
         self._begins_after = cluster.version
         self.held = HeldMaps(cluster.version)
-        self.queue: deque[tuple[DiscoveryEvent, ExchangeCluster]] = deque()
+        self.queue: deque[tuple[DiscoveryEvent, Cluster]] = deque()
         self.running: RunningExchange | None = None
         self._affinity = affinity
         self._can_calculate = can_calculate
-        self._clusters: dict[TopologyVersion, ExchangeCluster] = {}
+        self._clusters: dict[TopologyVersion, Cluster] = {}
         self._local: Mapping[ZoneId, SingleMap] = {}
         self._obeys = 0
         self._full: FullMessage | None = None
@@ -94,7 +89,7 @@ class ExchangeWorker:
     def awaited(self) -> frozenset[str]:
         """Servers whose single map the coordinator waits for now (PME-064); empty elsewhere."""
         running = self.running
-        if running is None or running.phase is not ExchangePhase.COLLECT:
+        if running is None or running.phase is not Phase.COLLECT:
             return frozenset()
         view = same_servers(self._clusters[running.last_version], self.cluster)
         return view - running.singles.keys() - {self.name}
@@ -123,21 +118,21 @@ class ExchangeWorker:
         return effects + self._go_on()
 
     def topology_taken(self, version: TopologyVersion) -> list[Effect]:
-        running = self._in(version, ExchangePhase.TOPOLOGY)
+        running = self._in(version, Phase.TOPOLOGY)
         if running is None:
             return []
         if running.is_join_of(self.name):
             return self._prepare(running)
-        return self._enter(running, ExchangePhase.RELEASE, AwaitUpdates(version, commits=False))
+        return self._enter(running, Phase.RELEASE, AwaitUpdates(version, commits=False))
 
     def updates_ended(self, version: TopologyVersion) -> list[Effect]:
         """No update of an earlier version is open here: answer to either ``AwaitUpdates``."""
-        running = self._in(version, ExchangePhase.RELEASE, ExchangePhase.COMMITS)
+        running = self._in(version, Phase.RELEASE, Phase.COMMITS)
         if running is None:
             return []
-        if running.phase is ExchangePhase.COMMITS:
+        if running.phase is Phase.COMMITS:
             return self._prepare(running)
-        effects = self._enter(running, ExchangePhase.LATCH)
+        effects = self._enter(running, Phase.LATCH)
         return effects + self._count_down(running)
 
     def prepared(
@@ -147,7 +142,7 @@ class ExchangeWorker:
         history: Mapping[tuple[ZoneId, int], int],
     ) -> list[Effect]:
         """This node's copies, which do not change their states any more until the exchange is over."""
-        running = self._in(version, ExchangePhase.PREPARE)
+        running = self._in(version, Phase.PREPARE)
         if running is None:
             return []
         self._local = maps
@@ -173,11 +168,11 @@ class ExchangeWorker:
             return again + self._notify() + self._confirm() + self._ask_switch()
         coordinator = self.cluster.coordinator
         match running.phase:
-            case ExchangePhase.LATCH:
+            case Phase.LATCH:
                 return self._count_down(running)
-            case ExchangePhase.SENT if running.own is not None and coordinator is not None:
+            case Phase.SENT if running.own is not None and coordinator is not None:
                 return [Send(coordinator, running.own)]
-            case ExchangePhase.COLLECT:
+            case Phase.COLLECT:
                 request = SingleRequest(self.name, self.order, running.version)
                 return [Send(node, request) for node in sorted(self.awaited)]
             case _:
@@ -193,16 +188,16 @@ class ExchangeWorker:
                 if not self.queue:
                     return effects + self._inbox.answers_to_clients(self.held, self.order) + self._ask_switch()
                 effects += self._begin(*self.queue.popleft())
-            elif self.running.phase is ExchangePhase.COLLECT and not self.awaited:
+            elif self.running.phase is Phase.COLLECT and not self.awaited:
                 effects += self._collected(self.running)
             else:
                 # The last one that the latch waited for may have gone.
                 return effects + self._open_latch(self.running)
 
-    def _begin(self, event: DiscoveryEvent, before: ExchangeCluster) -> list[Effect]:
+    def _begin(self, event: DiscoveryEvent, before: Cluster) -> list[Effect]:
         plan = plan_exchange(event, before, self.name, self.held.can_lose(event.node))
         running = RunningExchange(event, before, plan, events=[event])
-        entered = Entered(event.version, plan.type, ExchangePhase.INIT)
+        entered = Entered(event.version, plan.type, Phase.INIT)
         if plan.type is ExchangeType.NONE or plan.is_local:
             return [entered, *self._switch_locally(event, plan)]
         self.running = running
@@ -215,7 +210,7 @@ class ExchangeWorker:
             effects.append(CloseZones(event.version, plan.stops))
         if plan.starts:
             effects.append(OpenZones(event.version, plan.starts))
-        return effects + self._enter(running, ExchangePhase.TOPOLOGY, TakeTopology(event.version))
+        return effects + self._enter(running, Phase.TOPOLOGY, TakeTopology(event.version))
 
     def _switch_locally(self, event: DiscoveryEvent, plan: ExchangePlan) -> list[Effect]:
         if not plan.is_local:
@@ -234,20 +229,20 @@ class ExchangeWorker:
         if running.own is None:
             return []
         if not self.is_coordinator or running.plan.type is ExchangeType.CLIENT:
-            effects = self._enter(running, ExchangePhase.SENT)
+            effects = self._enter(running, Phase.SENT)
             coordinator = self.cluster.coordinator
             return [*effects, Send(coordinator, running.own)] if coordinator is not None else effects
         running.singles[self.name] = running.own
         running.take_early(self._inbox.singles)
-        running.phase = ExchangePhase.COLLECT
-        return [Entered(running.version, running.plan.type, ExchangePhase.COLLECT, self.awaited)]
+        running.phase = Phase.COLLECT
+        return [Entered(running.version, running.plan.type, Phase.COLLECT, self.awaited)]
 
     def _collected(self, running: RunningExchange) -> list[Effect]:
         """All single maps are in. Once: look for events to be merged; then conclude, or wait for a joiner."""
         if not running.scanned:
             running.merge(self.queue, self._inbox.singles)
             if self.awaited:
-                return [Entered(running.version, running.plan.type, ExchangePhase.COLLECT, self.awaited)]
+                return [Entered(running.version, running.plan.type, Phase.COLLECT, self.awaited)]
         collected = running.collected(self.name, self.cluster_at(running.last_version), self.held)
         conclusion = conclude(collected, self._affinity)
         finished = self._finish(conclusion.message, conclusion.affinities)
@@ -281,9 +276,9 @@ class ExchangeWorker:
         if message.exchange <= self.held.version:
             finished = self._inbox.finished_as(message.exchange, self.order)
             return [Send(message.sender, finished)] if finished is not None else []
-        if running is not None and running.phase is ExchangePhase.COLLECT and running.takes(message):
+        if running is not None and running.phase is Phase.COLLECT and running.takes(message):
             running.singles[message.sender] = message
-            return [Entered(running.version, running.plan.type, ExchangePhase.COLLECT, self.awaited)]
+            return [Entered(running.version, running.plan.type, Phase.COLLECT, self.awaited)]
         self._inbox.keep_single(message, message.exchange)
         if running is not None and running.version == message.exchange:
             running.counted.add(message.sender)
@@ -332,7 +327,7 @@ class ExchangeWorker:
         if finished is not None:
             return [Send(message.sender, finished)]
         running = self.running
-        if running is not None and running.own is not None and running.phase is ExchangePhase.SENT:
+        if running is not None and running.own is not None and running.phase is Phase.SENT:
             return [Send(message.sender, running.own)]
         return []
 
@@ -349,11 +344,11 @@ class ExchangeWorker:
         return self._open_latch(running)
 
     def _on_open(self, message: LatchOpen) -> list[Effect]:
-        running = self._in(message.exchange, ExchangePhase.LATCH)
+        running = self._in(message.exchange, Phase.LATCH)
         if running is None:
             return []
         running.latch_open = True
-        return self._enter(running, ExchangePhase.COMMITS, AwaitUpdates(running.version, commits=True))
+        return self._enter(running, Phase.COMMITS, AwaitUpdates(running.version, commits=True))
 
     # The latch
 
@@ -374,8 +369,8 @@ class ExchangeWorker:
         running.latch_open = True
         message = LatchOpen(running.version, self.order)
         effects: list[Effect] = [Send(node, message) for node in sorted(waited - {self.name})]
-        if running.phase is ExchangePhase.LATCH:
-            effects += self._enter(running, ExchangePhase.COMMITS, AwaitUpdates(running.version, commits=True))
+        if running.phase is Phase.LATCH:
+            effects += self._enter(running, Phase.COMMITS, AwaitUpdates(running.version, commits=True))
         return effects
 
     # A coordinator went
@@ -389,15 +384,10 @@ class ExchangeWorker:
             self._is_confirmed = self.name not in self.cluster.clients
             return self._confirm()
         effects: list[Effect] = []
-        counts = running.phase in (
-            ExchangePhase.LATCH,
-            ExchangePhase.COMMITS,
-            ExchangePhase.PREPARE,
-            ExchangePhase.SENT,
-        )
+        counts = running.phase in (Phase.LATCH, Phase.COMMITS, Phase.PREPARE, Phase.SENT)
         if counts and running.plan.is_distributed and not running.is_join_of(self.name):
             effects += self._count_down(running)
-        if running.phase is ExchangePhase.SENT and running.own is not None:
+        if running.phase is Phase.SENT and running.own is not None:
             effects += self._report(running)
         if self.is_coordinator and running.plan.is_distributed:
             request = SingleRequest(self.name, self.order, running.version)
@@ -440,21 +430,21 @@ class ExchangeWorker:
         self._asked = self.held.basis
         return [AskSwitch(self.held.basis)]
 
-    def cluster_at(self, version: TopologyVersion) -> ExchangeCluster:
+    def cluster_at(self, version: TopologyVersion) -> Cluster:
         return self._clusters[version]
 
-    def _in(self, version: TopologyVersion, *phases: ExchangePhase) -> RunningExchange | None:
+    def _in(self, version: TopologyVersion, *phases: Phase) -> RunningExchange | None:
         """The running exchange if it is this one and in one of these phases: answers may come too late."""
         running = self.running
         if running is None or running.version != version or running.phase not in phases:
             return None
         return running
 
-    def _enter(self, running: RunningExchange, phase: ExchangePhase, *effects: Effect) -> list[Effect]:
+    def _enter(self, running: RunningExchange, phase: Phase, *effects: Effect) -> list[Effect]:
         running.phase = phase
         return [Entered(running.version, running.plan.type, phase), *effects]
 
     def _prepare(self, running: RunningExchange) -> list[Effect]:
         after = self.cluster_at(running.version)
         wanted = wanted_copies(self.name, after, self._affinity) if self._can_calculate else {}
-        return self._enter(running, ExchangePhase.PREPARE, Prepare(running.version, wanted))
+        return self._enter(running, Phase.PREPARE, Prepare(running.version, wanted))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
 from rebalance.core.partition_map import FullMap, MapStamp, Reception, SingleMap, with_single
-from rebalance.core.topology_version import NO_VERSION, DiscoveryEvent, ExchangeCluster, TopologyVersion
+from rebalance.core.topology_version import NO_VERSION, Cluster, DiscoveryEvent, TopologyVersion
 from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
 from rebalance.exchange.core.late_affinity import ZoneAffinity, can_switch, wait_list, without_node
 
@@ -71,7 +71,7 @@ class HeldMaps:
         lists = (real for each in self.affinities.values() for real in each.effective)
         return self.rebalanced and not self.lost and all(real and real != (node,) for real in lists)
 
-    def after_leave(self, event: DiscoveryEvent, after: ExchangeCluster) -> HeldMaps:
+    def after_leave(self, event: DiscoveryEvent, after: Cluster) -> HeldMaps:
         """A node of the baseline left in order: the next in each list is in front now, and nothing is
         copied."""
         coordinator = after.coordinator or ""

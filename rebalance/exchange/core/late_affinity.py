@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState, PrimaryStrategy, effective, surplus_copies
 from rebalance.core.partition_map import FullMap
-from rebalance.core.topology_version import ExchangeCluster, ZoneSpec
+from rebalance.core.topology_version import Cluster, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists
 
 AffinityFunction = Callable[[ZoneSpec, tuple[str, ...]], Lists]
@@ -43,7 +43,7 @@ class ZoneAffinity:
         return cls(ideal, tuple(diff.get(number, each) for number, each in enumerate(ideal)))
 
 
-def ideal_lists(function: AffinityFunction, zone: ZoneSpec, cluster: ExchangeCluster) -> Lists:
+def ideal_lists(function: AffinityFunction, zone: ZoneSpec, cluster: Cluster) -> Lists:
     """What the affinity function wants, without nodes of the baseline that are away: their copies wait for them
     on their disks and are not made anew elsewhere."""
     lists = function(zone, cluster.affinity_nodes)

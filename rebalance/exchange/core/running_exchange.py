@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from catalog.core.zone import ZoneId
-from rebalance.core.topology_version import DiscoveryEvent, ExchangeCluster, TopologyVersion, Trigger
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
 from rebalance.exchange.core.exchange_result import Collected
 from rebalance.exchange.core.exchange_states import (
-    ExchangePhase,
     ExchangePlan,
     ExchangeType,
+    Phase,
     is_mergeable,
     needs_single_map,
 )
@@ -29,9 +29,9 @@ class RunningExchange:
     ``counted``: who has counted the latch down. ``own``: this node's single map once it is ready."""
 
     event: DiscoveryEvent
-    before: ExchangeCluster
+    before: Cluster
     plan: ExchangePlan
-    phase: ExchangePhase = ExchangePhase.INIT
+    phase: Phase = Phase.INIT
     events: list[DiscoveryEvent] = field(default_factory=list)
     singles: dict[str, SingleMessage] = field(default_factory=dict)
     counted: set[str] = field(default_factory=set)
@@ -52,7 +52,7 @@ class RunningExchange:
         """A joining node has no update of an earlier version, and no part in the latch."""
         return self.event.trigger is Trigger.NODE_JOINED and self.event.node == node
 
-    def counters_of_latch(self, cluster: ExchangeCluster) -> frozenset[str]:
+    def counters_of_latch(self, cluster: Cluster) -> frozenset[str]:
         """Who must count down: servers of before the event that still live. One that went and came back under
         its name has another order, and is another server."""
         return same_servers(self.before, cluster)
@@ -72,7 +72,7 @@ class RunningExchange:
         for key in [key for key in early if key[1] == self.version]:
             self.singles[key[0]] = early.pop(key)
 
-    def merge(self, queue: Iterable[tuple[DiscoveryEvent, ExchangeCluster]], early: EarlySingles) -> None:
+    def merge(self, queue: Iterable[tuple[DiscoveryEvent, Cluster]], early: EarlySingles) -> None:
         """Scan the queue, once and in order, up to the first event that must not be merged (PME-068,
         PME-070)."""
         self.scanned = True
@@ -85,7 +85,7 @@ class RunningExchange:
             if needs_single_map(event) and single is not None:
                 self.singles[event.node] = single
 
-    def collected(self, coordinator: str, cluster: ExchangeCluster, held: HeldMaps) -> Collected:
+    def collected(self, coordinator: str, cluster: Cluster, held: HeldMaps) -> Collected:
         """``cluster``: after the last merged event. A server that died before it reported, and whose end is not
         merged, is taken as one that has nothing any more."""
         gone = {
@@ -97,14 +97,12 @@ class RunningExchange:
         return Collected(coordinator, tuple(self.events), cluster, singles, held.affinities, held.lost)
 
 
-def same_servers(before: ExchangeCluster, after: ExchangeCluster) -> frozenset[str]:
+def same_servers(before: Cluster, after: Cluster) -> frozenset[str]:
     """Names of the servers of ``before`` that are still there in ``after``."""
     return frozenset(name for name, _ in before.servers.items() & after.servers.items())
 
 
-def wanted_copies(
-    node: str, cluster: ExchangeCluster, function: AffinityFunction
-) -> Mapping[ZoneId, frozenset[int]]:
+def wanted_copies(node: str, cluster: Cluster, function: AffinityFunction) -> Mapping[ZoneId, frozenset[int]]:
     """Partitions of which ``node`` shall have a copy, by the ideal assignment (PME-059)."""
     return {
         zone_id: frozenset(

@@ -26,7 +26,7 @@ from rebalance.exchange.core.exchange_effects import (
     Warn,
 )
 from rebalance.exchange.core.exchange_messages import CopyId, FullMessage, Message
-from rebalance.exchange.core.exchange_states import ExchangePhase
+from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.exchange.core.late_affinity import surplus_partitions
 from rebalance.exchange.simulation.exchange_copies import CopyStore
@@ -92,7 +92,7 @@ class SimulatedNode:
         """The topology future is done: operations are mapped on the version that is held. An exchange that has
         not got the write lock yet is not that future."""
         running = self.worker.running
-        return running is None or running.phase in (ExchangePhase.INIT, ExchangePhase.TOPOLOGY)
+        return running is None or running.phase in (Phase.INIT, Phase.TOPOLOGY)
 
     def serves(self, zone: ZoneId) -> bool:
         """It has finished an exchange with the zone open: until then its copies are what it found on its

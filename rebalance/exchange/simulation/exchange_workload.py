@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from rebalance.core.affinity import CopyState
 from rebalance.core.loss_policy import Access, why_refused
 from rebalance.core.topology_version import TopologyVersion
-from rebalance.exchange.core.exchange_states import ExchangePhase
+from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.simulation.exchange_node import SimulatedNode
 from rebalance.exchange.simulation.exchange_operations import ENDED, ExchangeOperation, ExchangeStage, SyncMode
 from rebalance.exchange.simulation.write_ahead import PartitionKey
 
-BEFORE_RELEASE = (ExchangePhase.INIT, ExchangePhase.TOPOLOGY, ExchangePhase.RELEASE)
+BEFORE_RELEASE = (Phase.INIT, Phase.TOPOLOGY, Phase.RELEASE)
 
 
 class Workload:
@@ -191,7 +191,7 @@ class Workload:
         running = primary.worker.running
         if running is None or running.phase in BEFORE_RELEASE:
             return True
-        return running.phase is ExchangePhase.LATCH and not near.is_client
+        return running.phase is Phase.LATCH and not near.is_client
 
     def _apply(self, operation: ExchangeOperation) -> None:
         primary, key = self._nodes[operation.primary], operation.partition

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.core.topology_version import ExchangeCluster, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists, Message
-from rebalance.exchange.core.exchange_states import ExchangePhase
+from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.exchange.core.late_affinity import AffinityFunction
 from rebalance.exchange.simulation.exchange_copies import CopyStore
@@ -58,7 +58,7 @@ class ExchangeWorld:
     ) -> None:
         known = {each.zone_id: each for each in zones}
         self._first_zones = tuple(known.values())
-        self.ring = Ring(ExchangeCluster(baseline=baseline, active=active))
+        self.ring = Ring(Cluster(baseline=baseline, active=active))
         self.nodes: dict[str, SimulatedNode] = {}
         self.network: list[Envelope] = []
         self.sent: list[Envelope] = []
@@ -186,8 +186,8 @@ class ExchangeWorld:
         node, did = self.nodes[name], False
         for key, _ in list(node.store.of_state(CopyState.MOVING)):
             if node.worker.running is not None and node.worker.running.phase in (
-                ExchangePhase.SENT,
-                ExchangePhase.COLLECT,
+                Phase.SENT,
+                Phase.COLLECT,
             ):
                 break
             supplier = node.supplier(key)

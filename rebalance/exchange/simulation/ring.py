@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rebalance.core.topology_version import DiscoveryEvent, ExchangeCluster, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class Joining:
 class Ring:
     """``events`` in order; ``cluster`` is what they make. Reliable: an event may be heard late, never lost."""
 
-    def __init__(self, cluster: ExchangeCluster) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.events: list[DiscoveryEvent] = []
         self.joining: list[Joining] = []

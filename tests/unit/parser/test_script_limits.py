@@ -11,10 +11,10 @@ import pytest
 from app.sql.trino_control import parse_control
 from catalog.core.errors import ErrorKind, ParseError
 from parser.errors import SourceMap
-from parser.limits import DEFAULT_LIMITS, OWN_TEXT, ReadingStoppedError, ScriptLimits, StopFlag
 from parser.queries import QueryName, cut_script, read_each
 from parser.script import first_words, split_script
 from parser.select import prepare_query
+from parser.text_limits import DEFAULT_LIMITS, OWN_TEXT, ReadingStoppedError, ScriptLimits, StopFlag
 
 SHAPES = {
     "questions": lambda n: "SHOW ZONES;" * n,

@@ -9,8 +9,8 @@ from starlette.types import Scope
 
 from app.api.bodies import media_type_refusal
 from app.edge.fields import Fields
-from app.edge.limits import HEADER_BYTES_MAX, HttpLimits
-from app.edge.rules import refusal_of
+from app.edge.http_limits import HEADER_BYTES_MAX, HttpLimits
+from app.edge.request_rules import refusal_of
 from app.edge.trust import Trust, as_addressed
 
 OWN = "127.0.0.1:7400"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from starlette.types import Scope
 
 from app.edge.fields import SQL_USER, Fields
-from app.edge.limits import HEADER_BYTES_MAX, HttpLimits
+from app.edge.http_limits import HEADER_BYTES_MAX, HttpLimits
 from app.edge.trust import PORTS, RequestOrigin, Trust
 from catalog.core.errors import ErrorKind, RefusedError
 

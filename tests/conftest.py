@@ -21,9 +21,9 @@ from rebalance.core.keys import Keyspace
 from rebalance.hosting.child import spawn, stop
 from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.metastore.etcd import EtcdMetastore
-from tests.ports import free_block
+from tests.fixtures.ports import free_block
 
-pytest_plugins = ["tests.databases"]
+pytest_plugins = ["tests.fixtures.databases"]
 
 # The same examples in each run, so that what fails fails again; `make soak` draws others.
 # Nothing depends on how fast an example is drawn or run: a machine may be busy.

@@ -31,11 +31,11 @@ from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.ports.groups import MemberEndpoints
 from tests.bench.figures import percentile
 from tests.conftest import EtcdServer
-from tests.group_hosts import Fixed
+from tests.fixtures.group_hosts import Fixed
+from tests.fixtures.ports import free_block
 from tests.integration.test_node_cluster import NodeCluster, node_cluster
 from tests.integration.test_node_faults import node_process
 from tests.integration.test_stage_faults import is_settled
-from tests.ports import free_block
 
 P0 = PartitionId(ZoneId(7), 0)
 GROUP_BYTES = 100 << 20

@@ -12,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.console.conftest import Stage, Theme, Visit, visiting
-from tests.ports import free_port
+from tests.fixtures.ports import free_port
 
 PAGES = (
     "",

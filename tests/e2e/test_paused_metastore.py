@@ -17,7 +17,7 @@ from rebalance.core.topology import EventKind, Topology
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.registration import Registration
 from tests.conftest import EtcdServer
-from tests.fault_rig import ZONE_ID, FaultRig, fault_rig
+from tests.fixtures.fault_rig import ZONE_ID, FaultRig, fault_rig
 
 pytestmark = pytest.mark.timeout(600)
 

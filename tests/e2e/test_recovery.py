@@ -14,7 +14,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.metastore.etcd import EtcdMetastore
 from tests.e2e.installation import ANSWER_S, Installation, wait_for, writing
 from tests.e2e.test_main_job import endpoint
-from tests.published_fences import publish_fences
+from tests.fixtures.published_fences import publish_fences
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -27,7 +27,7 @@ from tests.e2e.installation import (
 )
 from tests.e2e.test_main_job import endpoint
 from tests.e2e.test_recovery import dry_run, reset
-from tests.ports import free_block
+from tests.fixtures.ports import free_block
 
 pytestmark = pytest.mark.timeout(600)
 NODES, SSD = 7, 4

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cut_networks import HERE, CutNetworks, cut_networks, missing
+from tests.fixtures.cut_networks import HERE, CutNetworks, cut_networks, missing
 
 PORT = 7_000
 ANSWER_S = 30.0
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 MB = 1 << 20
 HOLDER = """
 import time
-from tests.cut_networks import cut_networks
+from tests.fixtures.cut_networks import cut_networks
 with cut_networks("a"):
     print("open", flush=True)
     time.sleep(600)

@@ -28,10 +28,10 @@ from rebalance.ports.groups import (
     OutcomeUnknownError,
     ValueRefusedError,
 )
-from tests.group_hosts import IMPATIENT, P0, P1, Fixed, Hosts, member_process
-from tests.ports import free_block
-from tests.puts import is_applied_once
-from tests.strict_steps import STRICT_STEPS
+from tests.fixtures.group_hosts import IMPATIENT, P0, P1, Fixed, Hosts, member_process
+from tests.fixtures.ports import free_block
+from tests.fixtures.puts import is_applied_once
+from tests.fixtures.strict_steps import STRICT_STEPS
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ from rebalance.groups.replica_reads import NOW, ReplicaChoice
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
-from tests.group_hosts import etcd_processes
+from tests.fixtures.group_hosts import etcd_processes
+from tests.fixtures.puts import is_applied_once
 from tests.integration.test_node_cluster import NodeCluster, Writer, node_cluster, writing
-from tests.puts import is_applied_once
 
 P0 = PartitionId(ZoneId(7), 0)
 VOTERS, LEARNERS = ("n1", "n2", "n3"), ("n4", "n5")

@@ -19,11 +19,11 @@ from rebalance.core.recovery import plan_reset
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.ports.groups import GroupListener, GroupMember
 from tests.conftest import EtcdServer
-from tests.held_joiner import HeldListener
+from tests.fixtures.held_joiner import HeldListener
+from tests.fixtures.puts import is_applied_once
 from tests.integration.test_joiner_gone import Joiners
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
 from tests.integration.test_node_recovery import force, position
-from tests.puts import is_applied_once
 
 P0 = PartitionId(ZoneId(7), 0)
 ONE, TWO = Assignments(("n1",)), Assignments(("n1", "n2"))

@@ -22,7 +22,7 @@ from rebalance.core.assignments import Strategy
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import GivenUpRecord, MemberRole, MemberState, Stage
 from rebalance.hosting.child import guarded_command
-from tests.held_joiner import TUNING, HeldHost, gate
+from tests.fixtures.held_joiner import TUNING, HeldHost, gate
 from tests.integration.test_node_cluster import NodeCluster, Writer, node_cluster
 from tests.integration.test_node_faults import members_below
 
@@ -101,7 +101,7 @@ class Joiners:
         directory.mkdir(exist_ok=True)
         arguments = (cluster.endpoint, cluster.keyspace.prefix, name, directory)
         arguments = (*arguments, ports.start, ports.stop, gates, side)
-        command = [sys.executable, "-m", "tests.held_joiner", *map(str, arguments)]
+        command = [sys.executable, "-m", "tests.fixtures.held_joiner", *map(str, arguments)]
         with (directory / "node.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(guarded_command(command), cwd=ROOT, stdout=log, stderr=log)
 

@@ -33,9 +33,9 @@ from rebalance.nodes.agent import NodeAgent
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
 from rebalance.ports.mirrors import MirrorHost
-from tests.ports import free_block
-from tests.puts import is_applied_once
-from tests.strict_steps import STRICT_STEPS
+from tests.fixtures.ports import free_block
+from tests.fixtures.puts import is_applied_once
+from tests.fixtures.strict_steps import STRICT_STEPS
 
 QUICK = EtcdTuning(heartbeat_ms=100, election_ms=1_000, stop_grace_s=1.0, strict_steps=STRICT_STEPS)
 

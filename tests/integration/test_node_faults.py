@@ -39,7 +39,7 @@ NODE_PROGRAM = textwrap.dedent(
     from rebalance.groups.etcd_tuning import EtcdTuning
     from rebalance.metastore.etcd import EtcdMetastore
     from rebalance.nodes.agent import NodeAgent
-    from tests.strict_steps import STRICT_STEPS
+    from tests.fixtures.strict_steps import STRICT_STEPS
 
     async def main(endpoint, prefix, name, directory, first, last):
         data_dir = Path(directory)

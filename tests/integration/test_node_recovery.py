@@ -16,9 +16,9 @@ from rebalance.core.records import LogPosition, RestartRecord
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
+from tests.fixtures.puts import is_applied_once
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
 from tests.integration.test_node_faults import members_below
-from tests.puts import is_applied_once
 
 P0 = PartitionId(ZoneId(7), 0)
 

@@ -18,8 +18,8 @@ from rebalance.groups.reservations import Reservations
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import MemberLife
 from tests.conftest import EtcdServer
+from tests.fixtures.ports import free_block
 from tests.integration.test_node_cluster import QUICK, NodeCluster, node_cluster, writing
-from tests.ports import free_block
 
 P0 = PartitionId(ZoneId(7), 0)
 

@@ -21,7 +21,7 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberState, Stage
 from rebalance.hosting.child import guarded_command
 from rebalance.hosting.free_ports import is_free
-from tests.gated_node import LEASE_S, Gates
+from tests.fixtures.gated_node import LEASE_S, Gates
 from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
 from tests.integration.test_node_faults import members_below
 
@@ -66,7 +66,7 @@ class Nodes:
             ports.start,
             ports.stop,
         )
-        command = [sys.executable, "-m", "tests.gated_node", *map(str, (*arguments, self._gates_dir))]
+        command = [sys.executable, "-m", "tests.fixtures.gated_node", *map(str, (*arguments, self._gates_dir))]
         with (directory / "node.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(guarded_command(command), cwd=ROOT, stdout=log, stderr=log)
 

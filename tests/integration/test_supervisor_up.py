@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.ports import free_port
+from tests.fixtures.ports import free_port
 
 pytestmark = pytest.mark.timeout(600)
 

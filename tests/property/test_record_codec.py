@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from catalog.core.codec import RecordNotReadableError
-from tests.record_samples import KINDS, REVISIONS
+from tests.fixtures.record_samples import KINDS, REVISIONS
 
 GOLDEN = Path(__file__).parents[1] / "data" / "records_golden.tsv"
 MAPS = ("attributes", "engines", "zone_pauses", "members", "buckets.nodes", "peers", "joiners")

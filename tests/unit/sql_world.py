@@ -44,7 +44,7 @@ from rebalance.core.txn import Delete, Operation, Put, Txn
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from spark.engine import LocalPlacementEngine
-from tests.probe_stub import ProbeStub
+from tests.fixtures.probe_stub import ProbeStub
 
 DEFAULT_NODES = (
     Node("n1", (("region", "US"),), ("default", "rocks")),

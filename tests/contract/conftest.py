@@ -9,7 +9,7 @@ import pytest
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.memory import MemoryMetastore
 from rebalance.ports.metastore import Metastore
-from tests.conftest import CALL_S, EtcdServer
+from tests.fixtures.etcd_server import CALL_S, EtcdServer
 
 
 @pytest.fixture(params=["etcd", "memory"])

@@ -39,8 +39,8 @@ from rebalance.ports.metastore import (
     WatchBatch,
     WatchReset,
 )
-from tests.conftest import CALL_S, EtcdServer
 from tests.fixtures.etcd_cluster import EtcdCluster
+from tests.fixtures.etcd_server import CALL_S, EtcdServer
 from tests.fixtures.ports import free_port
 
 WAIT_S = 60.0

@@ -19,10 +19,9 @@ from tests.e2e.installation import Installation, wait_for
 from tests.fixtures.cut_installation import SITES, STORES, CutInstallation
 from tests.fixtures.cut_judgement import CONVERGENCE_S
 from tests.fixtures.cut_kinds import KINDS
-from tests.fixtures.cut_networks import missing
+from tests.fixtures.cut_networks import interfaces, missing
 from tests.fixtures.cut_run import WITH_ALL, CutRun, Outcome, prepare, without
 from tests.fixtures.strict_steps import STRICT_STEPS
-from tests.integration.test_cut_networks import interfaces
 
 pytestmark = pytest.mark.timeout(900)
 

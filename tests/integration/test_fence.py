@@ -29,8 +29,8 @@ from tests.fixtures.fenced_node import (
     Here,
     Sites,
 )
+from tests.fixtures.node_cluster import NodeCluster, node_cluster
 from tests.fixtures.puts import is_applied_once
-from tests.integration.test_node_cluster import NodeCluster, node_cluster
 
 RENEWAL_S = LEASE_S / 3
 BUSY_S = 1.0

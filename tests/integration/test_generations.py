@@ -25,10 +25,10 @@ from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import GenerationRefusedError, MemberUnavailableError, OutcomeUnknownError, Route
 from tests.fixtures.group_hosts import P0, Fixed, Hosts
+from tests.fixtures.learner_founding import force, kill
+from tests.fixtures.learner_founding import group as group_of
+from tests.fixtures.node_cluster import NodeCluster, node_cluster
 from tests.fixtures.puts import is_applied_once
-from tests.integration.test_found_from_learner import force, kill
-from tests.integration.test_found_from_learner import group as group_of
-from tests.integration.test_node_cluster import NodeCluster, node_cluster
 
 P7 = PartitionId(ZoneId(7), 0)
 LATER = 7

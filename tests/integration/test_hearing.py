@@ -17,7 +17,7 @@ from rebalance.core.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.metastore import Snapshot
 from spark.engine import LocalPlacementEngine
-from tests.conftest import CALL_S, EtcdServer
+from tests.fixtures.etcd_server import CALL_S, EtcdServer
 from tests.fixtures.recovery_world import ZONE, RecoveryWorld
 from tests.fixtures.timer_world import StillClock
 

@@ -14,7 +14,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.metastore.etcd import EtcdMetastore
 from tests.fixtures.etcd_server import CALL_S, EtcdServer, start_etcd_server, stop_etcd_server
 
-pytest_plugins = ["tests.fixtures.databases"]
+pytest_plugins = ["tests.fixtures.api_stub", "tests.fixtures.databases"]
 
 # The same examples in each run, so that what fails fails again; `make soak` draws others.
 # Nothing depends on how fast an example is drawn or run: a machine may be busy.

@@ -14,8 +14,8 @@ from catalog.core.audit import NOBODY, Action, Actor, AuditEntry, AuditFilter, C
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.store import CatalogStore
 from catalog.store.migrate import migrate
+from tests.fixtures.api_stub import ApiStub
 from tests.unit.operations_world import VERIFIED, OperationsWorld, operations_world
-from tests.unit.test_cli.stub import ApiStub
 
 
 @pytest.fixture

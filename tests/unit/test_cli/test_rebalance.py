@@ -10,8 +10,8 @@ import pytest
 from app.cli.main import main
 from app.cli.rebalance_run import bytes_of, seconds_of
 from app.cli.rebalance_view import summary
+from tests.fixtures.api_stub import ApiStub
 from tests.unit.test_cli.pauses import NONE, PAUSE_LINES, PAUSED
-from tests.unit.test_cli.stub import ApiStub
 
 LIMITS = "/api/v1/rebalance/limits"
 WINDOWED = {**NONE, "windows": ["22:00-04:00", "Sat,Sun 00:00-24:00"]}

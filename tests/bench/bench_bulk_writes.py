@@ -25,7 +25,7 @@ from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.etcd_messages import range_end
 from tests.e2e.installation import wait_for
-from tests.ports import free_block
+from tests.fixtures.ports import free_block
 
 NODES = 10
 MEMBER_LIMIT = 1_000_000

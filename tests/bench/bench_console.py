@@ -14,7 +14,7 @@ import psutil
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.console.conftest import CHROMIUM_FLAGS, Stage, find_chromium, visiting
+from tests.fixtures.console_stage import CHROMIUM_FLAGS, Stage, find_chromium, visiting
 
 REPEATS = 5
 WATCHED_S = 20

@@ -9,35 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import shutil
 import signal
 import statistics
-import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from catalog.core.zone import ZoneId
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.groups.etcd_api import CallFailedError, EtcdApi
-from rebalance.groups.etcd_tuning import MEMBER_ENVIRONMENT, EtcdTuning, member_command
+from rebalance.core.keys import Keyspace
 from rebalance.groups.router import Router
-from rebalance.hosting.child import spawn, stop
-from rebalance.hosting.etcd_binary import find_etcd
-from rebalance.ports.groups import MemberEndpoints
 from tests.bench.figures import percentile
-from tests.conftest import EtcdServer
-from tests.group_hosts import Fixed
-from tests.integration.test_node_cluster import NodeCluster, node_cluster
-from tests.integration.test_node_faults import node_process
-from tests.integration.test_stage_faults import is_settled
-from tests.ports import free_block
+from tests.bench.group_moves import P0, AgentGroup, BareGroup
+from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.group_hosts import Fixed
+from tests.fixtures.node_cluster import NodeCluster, node_cluster
+from tests.fixtures.node_processes import node_process
 
-P0 = PartitionId(ZoneId(7), 0)
 GROUP_BYTES = 100 << 20
 VALUE = b"0123456789abcdef" * (32 * 1024 // 16)
 TURNS = 5
@@ -45,8 +35,6 @@ WRITERS = 4
 QUIET_S = 8.0
 """Before each turn: a member counts as healthy once it has been connected for 5 s. Also the undisturbed
 time."""
-RETRY_S = 0.05
-TUNING = EtcdTuning()
 
 TIME_RATIO_MAX = 1.5
 P99_RATIO_MAX = 3.0
@@ -85,75 +73,6 @@ async def fill(router: Router) -> None:
     await asyncio.gather(*(put(number) for number in range(GROUP_BYTES // len(VALUE))))
 
 
-class BareGroup:
-    """The same processes, driven by hand. A replaced member's directory is removed, as an agent does it."""
-
-    def __init__(self, directory: Path, tuning: EtcdTuning = TUNING) -> None:
-        self._directory = directory
-        self._tuning = tuning
-        self._numbers = itertools.count(1)
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.endpoints: dict[str, MemberEndpoints] = {}
-
-    async def found(self, names: Sequence[str]) -> None:
-        initial = {name: self._reserve(name).peer_url for name in names}
-        for name in names:
-            self._start(name, initial, "new")
-        api = EtcdApi(self.endpoints[names[0]].client_url)
-        await _until_done(lambda: api.claim_identity(str(P0).encode()))
-        await api.close()
-
-    def urls(self) -> tuple[str, ...]:
-        return tuple(each.client_url for each in self.endpoints.values())
-
-    async def replace_last(self) -> None:
-        """Learner, process, promotion, removal; asked again until the group agrees."""
-        asked, *_, leaving = self.endpoints
-        api = EtcdApi(self.endpoints[asked].client_url)
-        new = f"m{next(self._numbers)}"
-        left = self.endpoints[leaving]
-        endpoints = self._reserve(new)
-        await _until_done(lambda: api.add_learner(endpoints.peer_url))
-        members = {each.peer_url: each.member_id for each in await api.members(linearizable=True)}
-        initial = {f"_{index}": url for index, url in enumerate(members) if url != endpoints.peer_url}
-        self._start(new, {**initial, new: endpoints.peer_url}, "existing")
-        await _until_done(lambda: api.promote(members[endpoints.peer_url]))
-        await _until_done(lambda: api.remove(members[left.peer_url]))
-        await api.close()
-        self._end(leaving)
-
-    def stop(self) -> None:
-        for name in list(self._processes):
-            self._end(name)
-
-    def _reserve(self, name: str) -> MemberEndpoints:
-        ports = free_block(2)
-        self.endpoints[name] = MemberEndpoints(*(f"http://127.0.0.1:{port}" for port in ports))
-        return self.endpoints[name]
-
-    def _start(self, name: str, initial: dict[str, str], state: str) -> None:
-        data = self._directory / name
-        command = member_command(
-            find_etcd().path, name, data, self.endpoints[name], initial, "bare", state, self._tuning, {}
-        )
-        log = self._directory / f"{name}.log"
-        self._processes[name] = spawn(command, log=log, env=MEMBER_ENVIRONMENT)
-
-    def _end(self, name: str) -> None:
-        stop(self._processes.pop(name))
-        self.endpoints.pop(name)
-        shutil.rmtree(self._directory / name, ignore_errors=True)
-
-
-async def _until_done(call: Callable[[], Awaitable[None]]) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                return await call()
-            except CallFailedError:
-                await asyncio.sleep(RETRY_S)
-
-
 @dataclass
 class Turns:
     """Of one way of moving: seconds of each move, and of the puts before and during each."""
@@ -186,32 +105,6 @@ class Turns:
     @property
     def p99_ratio(self) -> float:
         return statistics.median(self.during_p99_s) / statistics.median(self.before_p99_s)
-
-
-class AgentGroup:
-    """Real node processes; the metastore's keys are written as the controllers would write them."""
-
-    def __init__(self, cluster: NodeCluster) -> None:
-        self._cluster = cluster
-        self._spare = "n4"
-
-    async def found(self) -> None:
-        await self._cluster.write_stable(P0, "n1", "n2", "n3")
-        await self._cluster.until(lambda: is_settled(self._cluster, ("n1", "n2", "n3")), 60)
-
-    async def replace(self) -> None:
-        """A voter that does not lead goes; returns with the stable switch."""
-        leader = getattr(self._cluster.configuration(P0), "leader", "")
-        voters = sorted(self._cluster.stable(P0))
-        leaving = next(name for name in voters if name != leader)
-        target = [*(name for name in voters if name != leaving), self._spare]
-        await self._cluster.write_pending(P0, *target)
-        await self._cluster.until(lambda: self._cluster.stable(P0) == frozenset(target), 60)
-        self._spare = leaving
-
-    async def settle(self) -> None:
-        """What the member left behind is cleaned up."""
-        await self._cluster.until(lambda: self._cluster.record(P0, self._spare) is None, 60)
 
 
 @asynccontextmanager

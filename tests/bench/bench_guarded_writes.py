@@ -16,7 +16,7 @@ from rebalance.core.txn import Put, Txn, unchanged
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.etcd_messages import txn_request
 from tests.bench.figures import ratio, report
-from tests.conftest import EtcdServer
+from tests.fixtures.etcd_server import EtcdServer
 
 ZONE = ZoneId(1)
 PARTITIONS = 10_000

@@ -13,9 +13,9 @@ from rebalance.kernels.balanced import Placed, PlacementProblem, balance, moved_
 from rebalance.kernels.compiled import compiled
 from rebalance.kernels.rendezvous import node_dictionary, node_terms_of, place_hashed
 from rebalance.kernels.rendezvous_compiled import BLOCK, Keys, mix, partition_term
-from tests.balanced_events import SHAPES, Zone, spreads
 from tests.bench.figures import ratio, report, timed
-from tests.kernels import only
+from tests.fixtures.balanced_events import SHAPES, Zone, spreads
+from tests.fixtures.kernels import only
 
 PARTITIONS, NODES, REPLICAS = 1_000_000, 100, 3
 NAMES = tuple(f"node-{number}" for number in range(NODES))

@@ -18,9 +18,9 @@ from rebalance.groups.mirror_store import MirrorStore
 from rebalance.groups.safe_time import SafeTimeWriter
 from rebalance.ports.groups import MemberEndpoints
 from tests.bench.figures import percentile
-from tests.group_hosts import P0, member_process
-from tests.mirror_process import GROUP
-from tests.mirror_rig import MirrorRig
+from tests.fixtures.group_hosts import P0, member_process
+from tests.fixtures.mirror_process import GROUP
+from tests.fixtures.mirror_rig import MirrorRig
 
 DAY_BEATS = 2 * 86_400
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.router import Router
 from tests.bench.figures import ratio, report
-from tests.group_hosts import P0, Fixed, Hosts
+from tests.fixtures.group_hosts import P0, Fixed, Hosts
 
 TURNS = 40
 CALLS = 200

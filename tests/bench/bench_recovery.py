@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from tests.large_zone import world_of
+from tests.fixtures.large_zone import world_of
 
 PARTITIONS, LOST = 65_000, 1_280
 LOOK_S = 0.001

@@ -16,9 +16,9 @@ import pytest
 
 from parser.text_limits import STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX
 from rebalance.core.keys import Keyspace
-from tests.api_server import ApiServer, serving
 from tests.bench.figures import percentile
-from tests.conftest import EtcdServer
+from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.etcd_server import EtcdServer
 
 POLL_S = 0.01
 COLUMNS = ", ".join(f"c{n} INT" for n in range(59_000))

@@ -28,9 +28,9 @@ from catalog.store.catalog_store import CatalogStore
 from catalog.store.migrate import migrate
 from parser.to_command import parse_ddl
 from rebalance.core.keys import Keyspace
-from tests.api_server import serving
 from tests.bench.figures import ratio, report, timed
-from tests.conftest import EtcdServer
+from tests.fixtures.api_server import serving
+from tests.fixtures.etcd_server import EtcdServer
 
 TEXT = "CREATE ZONE {name} (PARTITIONS 64, REPLICAS 3, QUORUM SIZE 2) STORAGE PROFILES ['default']"
 TOPOLOGY = tuple(Node(f"n{number}") for number in range(5))

@@ -20,11 +20,11 @@ from typing import Any
 import pytest
 
 from rebalance.core.keys import Keyspace
-from tests.bench.bench_group_move import P0, TUNING, AgentGroup, BareGroup
-from tests.conftest import EtcdServer
+from tests.bench.group_moves import P0, TUNING, AgentGroup, BareGroup
 from tests.e2e.installation import Installation, wait_for, without_spark
-from tests.integration.test_node_cluster import NodeCluster, node_cluster
-from tests.integration.test_node_faults import node_process
+from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.node_cluster import NodeCluster, node_cluster
+from tests.fixtures.node_processes import node_process
 
 SETTINGS = pytest.mark.parametrize("strict", [False, True], ids=["nodes check", "etcd checks"])
 TURNS = 7

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import sync_playwright
 
-from tests.console.conftest import CHROMIUM_FLAGS, ROOT, Stage, Theme, Visit, find_chromium, visiting
-from tests.console.test_pages import settled
+from tests.fixtures.console_pages import settled
+from tests.fixtures.console_stage import CHROMIUM_FLAGS, ROOT, Stage, Theme, Visit, find_chromium, visiting
 
 TARGET = ROOT / "docs" / "screenshots"
 THEMES: tuple[Theme, ...] = ("light", "dark")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.console.conftest import Stage, Theme, visiting
-from tests.console.test_pages import faults, settled
 from tests.e2e.installation import wait_for
+from tests.fixtures.console_pages import faults, settled
+from tests.fixtures.console_stage import Stage, Theme, visiting
 
 READ_MS = 300_000
 PAGES = (

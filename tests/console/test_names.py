@@ -8,9 +8,15 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.conftest import Stage, Visit, visiting
 from tests.console.scenes import NASTY_NODE, NASTY_PERSON, NASTY_ZONES, STORED_ZONES
-from tests.console.test_pages import _CELL, settled, type_into_editor
+from tests.fixtures.console_pages import (
+    CELL,
+    answer_and_leave,
+    assert_nothing_is_injected,
+    settled,
+    type_into_editor,
+)
+from tests.fixtures.console_stage import Stage, Visit, visiting
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -39,11 +45,6 @@ OF_A_ZONE = (
     "recovery?zone={zone}",
 )
 
-_INJECTED = """() => [...document.querySelectorAll('*')]
-  .filter((each) => each.matches('img[src], [b], [onerror], [onclick]')
-    || [...each.attributes].some(({name}) => name.includes('data-x') || name.startsWith(':')))
-  .map((each) => each.outerHTML.slice(0, 200))"""
-
 
 @pytest.fixture(scope="module")
 def named_stage() -> Iterator[Stage]:
@@ -62,10 +63,6 @@ def named(chromium: Browser, named_stage: Stage) -> Iterator[Visit]:
 def heading(page: Page) -> str:
     """Exactly, with what does not show."""
     return str(page.get_by_role("heading", level=1).evaluate("(each) => each.textContent"))
-
-
-def assert_nothing_is_injected(page: Page) -> None:
-    assert page.evaluate(_INJECTED) == []
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -93,7 +90,7 @@ def test_pages_of_a_zone_take_no_name_for_markup(named: Visit, zone: str) -> Non
 
 def test_tooltips_take_no_name_for_markup(named: Visit) -> None:
     page = named.open("map?zone=" + quote(ZONES[0]))
-    x, y = page.wait_for_function(_CELL).json_value()
+    x, y = page.wait_for_function(CELL).json_value()
     page.mouse.move(x, y)
     expect(page.locator(".map")).to_contain_text(NASTY_NODE)
     assert_nothing_is_injected(page)
@@ -161,13 +158,6 @@ def test_a_plan_is_run_while_all_moves_are_paused(named: Visit, named_stage: Sta
     assert_nothing_is_injected(page)
     page.go_back()
     expect(page.get_by_role("button", name="Make the plan")).to_be_visible()
-
-
-def answer_and_leave(page: Page, word: str) -> None:
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Your name").fill(NASTY_PERSON)
-    dialog.get_by_label("Reason").fill("more copies")
-    dialog.get_by_role("button", name=word, exact=True).click()
 
 
 def test_every_zone_can_be_dropped_by_its_name(named: Visit) -> None:

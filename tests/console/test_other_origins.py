@@ -16,10 +16,10 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from rebalance.core.keys import Keyspace
-from tests.api_server import ApiServer, serving
-from tests.conftest import EtcdServer
-from tests.console.conftest import CHROMIUM_FLAGS, START_MS, WAIT_MS, find_chromium
-from tests.databases import new_database
+from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.console_stage import CHROMIUM_FLAGS, START_MS, WAIT_MS, find_chromium
+from tests.fixtures.databases import new_database
+from tests.fixtures.etcd_server import EtcdServer
 
 pytestmark = pytest.mark.timeout(600)
 

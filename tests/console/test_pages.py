@@ -8,11 +8,11 @@ import re
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
-from tests.console.conftest import Stage, Theme, Visit, visiting
-from tests.ports import free_port
+from tests.fixtures.console_pages import click_a_cell, faults, settled, tab_to, type_into_editor
+from tests.fixtures.console_stage import Stage, Theme, Visit, visiting
+from tests.fixtures.ports import free_port
 
 PAGES = (
     "",
@@ -38,42 +38,6 @@ PAGES = (
 )
 pytestmark = pytest.mark.timeout(600)
 EMPTY_PAGES = ("", "zones", "map", "nodes", "what-if")
-
-
-def settled(page: Page) -> None:
-    """Charts, grids and the editor are drawn some moments after the page."""
-    expect(page.get_by_role("main").get_by_role("heading", level=1)).to_be_visible()
-    for chart in page.locator(".nicegui-echart:visible").all():
-        expect(chart.locator("canvas").first).to_be_visible()
-    if page.url.endswith("/sql"):
-        expect(page.get_by_role("textbox", name="Statements")).to_be_visible()
-
-
-_CELL = """() => {
-  const node = document.querySelector('.nicegui-echart');
-  const chart = node && getElement(Number(node.id.slice(1)))?.chart;
-  const cells = chart?.getOption()?.series?.[0]?.data ?? [];
-  if (!cells.length) return null;
-  const [x, y] = chart.convertToPixel({seriesIndex: 0}, cells[cells.length >> 1].slice(0, 2));
-  const box = node.getBoundingClientRect();
-  return chart.getZr().handler.findHover(x, y).target ? [box.left + x, box.top + y] : null;
-}"""
-
-
-def click_a_cell(page: Page) -> None:
-    """The one in the middle of a map's, as soon as it is painted: a canvas is there before."""
-    x, y = page.wait_for_function(_CELL).json_value()
-    page.mouse.click(x, y)
-
-
-def faults(page: Page, within: str | None = None) -> list[str]:
-    """Serious and critical ones, with the first element of each; ``within``: a selector, None: everywhere."""
-    found = Axe().run(page, context=within).response["violations"]
-    return [
-        f"{each['id']}: {each['nodes'][0]['html'][:200]}"
-        for each in found
-        if each["impact"] in ("serious", "critical")
-    ]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -117,19 +81,6 @@ def test_the_keyboard_reaches_the_page_past_the_navigation(visit: Visit) -> None
     page.keyboard.press("Tab")
     inside = page.evaluate("document.activeElement.closest('.page') !== null")
     assert inside
-
-
-def tab_to(page: Page, name: str) -> None:
-    """By the keyboard alone, as far as the page goes."""
-    for _ in range(60):
-        page.keyboard.press("Tab")
-        told = page.evaluate(
-            "(({ariaLabel, labels, innerText}) => ariaLabel || labels?.[0]?.innerText || innerText)"
-            "(document.activeElement)"
-        )
-        if str(told or "").strip().startswith(name):
-            return
-    raise AssertionError(f"the keyboard does not reach {name}")
 
 
 def test_a_plan_is_made_and_given_up_by_keyboard(visit: Visit) -> None:
@@ -357,13 +308,6 @@ def test_whether_a_node_can_stop_is_told_with_what_would_be_lost(visit: Visit) -
     page.get_by_role("button", name="Can it stop now?").click()
     expect(page.get_by_role("heading", name=re.compile("It (can|must not) stop now"))).to_be_visible()
     expect(page.get_by_text("LEADER").first).to_be_visible()
-
-
-def type_into_editor(page: Page, text: str) -> None:
-    editor = page.locator(".cm-content")
-    editor.click()
-    page.keyboard.press("ControlOrMeta+a")
-    page.keyboard.insert_text(text)
 
 
 def test_a_syntax_error_is_marked_where_it_is(visit: Visit) -> None:

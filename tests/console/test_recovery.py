@@ -10,10 +10,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.conftest import Stage, Theme, visiting
 from tests.console.scenes import NASTY_NODE, NASTY_PERSON, NASTY_ZONES
-from tests.console.test_names import answer_and_leave, assert_nothing_is_injected
-from tests.console.test_pages import faults, settled, tab_to
+from tests.fixtures.console_pages import answer_and_leave, assert_nothing_is_injected, faults, settled, tab_to
+from tests.fixtures.console_stage import Stage, Theme, visiting
 
 pytestmark = pytest.mark.timeout(600)
 

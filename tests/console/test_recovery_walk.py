@@ -9,9 +9,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.conftest import visiting
 from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spark
-from tests.e2e.test_recovery import freeze
+from tests.fixtures.console_stage import visiting
+from tests.fixtures.recovery_commands import freeze
 
 ENDED_MS = 240_000
 ZONE = "CREATE ZONE shop (PARTITIONS 1, REPLICAS 3) STORAGE PROFILES ['default']"

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.console.conftest import Visit, visiting
-from tests.console.test_pages import click_a_cell, settled, type_into_editor
 from tests.e2e.installation import Installation, without_spark
+from tests.fixtures.console_pages import click_a_cell, settled, type_into_editor
+from tests.fixtures.console_stage import Visit, visiting
 
 CONVERGED_MS = 240_000
 ZONE = "CREATE ZONE shop (PARTITIONS 4, REPLICAS 1) STORAGE PROFILES ['default']"

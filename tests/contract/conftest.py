@@ -9,7 +9,7 @@ import pytest
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.metastore import Metastore
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from tests.conftest import CALL_S, EtcdServer
+from tests.fixtures.etcd_server import CALL_S, EtcdServer
 
 
 @pytest.fixture(params=["etcd", "memory"])

@@ -20,7 +20,7 @@ from rebalance.core.records import ConfigurationRecord, Stage
 from rebalance.core.txn import Put, Txn, TxnResult
 from rebalance.core.windows import Window
 from rebalance.ports.metastore import Metastore
-from tests.admission_world import DEADLINE_S, IDS, ZONES, World, altered, eventually
+from tests.fixtures.admission_world import DEADLINE_S, IDS, ZONES, World, altered, eventually
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.simulation.invariants import Auditor
 from rebalance.simulation.moves import MovesAuditor
 from rebalance.simulation.trace import Trace
-from tests.admission_world import Controllers, World, altered
-from tests.group_driver import GroupDriver
-from tests.watched_store import WatchedStore
+from tests.fixtures.admission_world import Controllers, World, altered
+from tests.fixtures.group_driver import GroupDriver
+from tests.fixtures.watched_store import WatchedStore
 
 NODES = tuple(Node(f"n{number}") for number in range(1, 7))
 FULL = Limits(cluster_moves=36, zone_moves=24, donor_moves=12, receiver_moves=12, batch_size=18)

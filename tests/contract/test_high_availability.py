@@ -14,7 +14,7 @@ from rebalance.core.records import ConfigurationRecord, MemberRecord, MemberStat
 from rebalance.core.topology import HoldRule
 from rebalance.core.txn import Put, Txn
 from rebalance.ports.metastore import Metastore
-from tests.recovery_world import P0, STRONG, ZONE, RecoveryWorld
+from tests.fixtures.recovery_world import P0, STRONG, ZONE, RecoveryWorld
 
 Made = Callable[..., RecoveryWorld]
 

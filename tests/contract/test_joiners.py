@@ -21,8 +21,8 @@ from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
-from tests.admission_world import NODES, eventually
-from tests.operation_groups import ZONE_ID, OperationsWorld, operations_world
+from tests.fixtures.admission_world import NODES, eventually
+from tests.fixtures.operation_groups import ZONE_ID, OperationsWorld, operations_world
 
 GONE = "n3"
 

@@ -39,9 +39,9 @@ from rebalance.ports.metastore import (
     WatchBatch,
     WatchReset,
 )
-from tests.conftest import CALL_S, EtcdServer
-from tests.etcd_cluster import EtcdCluster
-from tests.ports import free_port
+from tests.fixtures.etcd_cluster import EtcdCluster
+from tests.fixtures.etcd_server import CALL_S, EtcdServer
+from tests.fixtures.ports import free_port
 
 WAIT_S = 60.0
 

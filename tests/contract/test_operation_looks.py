@@ -18,8 +18,8 @@ from rebalance.core.operation import OperationState
 from rebalance.core.records import NodeRecord
 from rebalance.core.withdrawal import CancelledPartitions
 from rebalance.ports.metastore import Metastore, Snapshot
-from tests.admission_world import DEADLINE_S, eventually
-from tests.operation_groups import ZONE_ID, OperationsWorld, operations_world
+from tests.fixtures.admission_world import DEADLINE_S, eventually
+from tests.fixtures.operation_groups import ZONE_ID, OperationsWorld, operations_world
 
 
 @pytest.fixture

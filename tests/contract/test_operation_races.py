@@ -21,8 +21,8 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.operation import Operation, OperationKind, OperationState
 from rebalance.core.txn import KeyValue, Txn, TxnResult
 from rebalance.ports.metastore import Metastore, Snapshot
-from tests.admission_world import DEADLINE_S
-from tests.operation_groups import ZONE_ID, OperationsWorld, operations_world
+from tests.fixtures.admission_world import DEADLINE_S
+from tests.fixtures.operation_groups import ZONE_ID, OperationsWorld, operations_world
 
 T = TypeVar("T")
 

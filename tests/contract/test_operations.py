@@ -25,9 +25,9 @@ from rebalance.core.records import (
 from rebalance.core.target import TargetPointer
 from rebalance.core.withdrawal import CancelledPartitions
 from rebalance.ports.metastore import Metastore
-from tests.admission_world import DEADLINE_S, IDS, ZONES, altered
-from tests.operation_groups import SIZE, ZONE, ZONE_ID, OperationsWorld, operations_world
-from tests.probe_stub import ProbeStub
+from tests.fixtures.admission_world import DEADLINE_S, IDS, ZONES, altered
+from tests.fixtures.operation_groups import SIZE, ZONE, ZONE_ID, OperationsWorld, operations_world
+from tests.fixtures.probe_stub import ProbeStub
 
 
 @pytest.fixture

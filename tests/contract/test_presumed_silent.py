@@ -14,7 +14,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.topology import HoldRule
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.ports.metastore import Metastore, Snapshot
-from tests.recovery_world import ZONE, RecoveryWorld
+from tests.fixtures.recovery_world import ZONE, RecoveryWorld
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from rebalance.core.recovery import ResetTerms
 from rebalance.core.recovery_candidates import CandidateKind
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.ports.metastore import Metastore
-from tests.recovery_world import P0, STRONG, ZONE, RecoveryWorld
+from tests.fixtures.recovery_world import P0, STRONG, ZONE, RecoveryWorld
 
 EMPTY = ResetTerms(empty=True)
 

@@ -12,9 +12,9 @@ import pytest
 
 from catalog.store.migrate import migrate
 from rebalance.core.keys import Keyspace
-from tests.api_server import ApiServer, serving
-from tests.conftest import EtcdServer
 from tests.e2e.installation import wait_for
+from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.etcd_server import EtcdServer
 
 USER = {"X-Trino-User": "tester"}
 

@@ -10,7 +10,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.topology import NO_HOLD, HoldRule
 from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.datadriven.runner import Block, run_script
-from tests.timer_world import ZONE, TimerWorld
+from tests.fixtures.timer_world import ZONE, TimerWorld
 
 
 def seconds(text: str) -> int:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.datadriven.runner import SCRIPTS, Block, read_blocks, run_script
-from tests.datadriven.test_guarded_write import execute
+from tests.fixtures.guarded_write_script import execute
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"

@@ -17,7 +17,7 @@ from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node
 from catalog.service import CatalogService
-from tests.unit.catalog.test_service import MemoryUnitOfWork
+from tests.fixtures.memory_unit_of_work import MemoryUnitOfWork
 
 DATA = Path(__file__).parents[1] / "data" / "zone_statements.jsonl"
 CASES = [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines()]

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import pytest
 
-from tests.cut_installation import CutInstallation, cut_installation
-from tests.cut_networks import missing
 from tests.e2e.installation import Installation, wait_for, without_spark
-from tests.strict_steps import STRICT_STEPS
+from tests.fixtures.cut_installation import CutInstallation, cut_installation
+from tests.fixtures.cut_networks import missing
+from tests.fixtures.strict_steps import STRICT_STEPS
 
 QUICKER = {
     "ZONEKEEPER_QUERY_TIMEOUT_S": "15",

@@ -11,8 +11,8 @@ import pytest
 
 from catalog.core.zone import Zone
 from rebalance.core.keys import Keyspace
-from tests.conftest import EtcdServer
-from tests.fault_rig import ZONE_ID, FaultRig, fault_rig
+from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.fault_rig import ZONE_ID, FaultRig, fault_rig
 
 pytestmark = pytest.mark.timeout(900)
 

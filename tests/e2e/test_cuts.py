@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from tests.cut_installation import SITES, STORES, CutInstallation
-from tests.cut_judgement import CONVERGENCE_S
-from tests.cut_kinds import KINDS
-from tests.cut_networks import missing
-from tests.cut_run import WITH_ALL, CutRun, Outcome, prepare, without
 from tests.e2e.installation import Installation, wait_for
-from tests.integration.test_cut_networks import interfaces
-from tests.strict_steps import STRICT_STEPS
+from tests.fixtures.cut_installation import SITES, STORES, CutInstallation
+from tests.fixtures.cut_judgement import CONVERGENCE_S
+from tests.fixtures.cut_kinds import KINDS
+from tests.fixtures.cut_networks import interfaces, missing
+from tests.fixtures.cut_run import WITH_ALL, CutRun, Outcome, prepare, without
+from tests.fixtures.strict_steps import STRICT_STEPS
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -40,7 +39,7 @@ SLICE = (
 ROOT = Path(__file__).parents[2]
 HOLDER = """
 import pathlib, sys, time
-from tests.cut_installation import cut_installation
+from tests.fixtures.cut_installation import cut_installation
 with cut_installation(pathlib.Path(sys.argv[1])) as whole:
     whole.execute("CREATE ZONE held (PARTITIONS 1, REPLICAS 3)")
     print(whole.mark, flush=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
-from tests.e2e.test_main_job import endpoint, etcdctl
+from tests.fixtures.installation_dumps import endpoint, etcdctl
 
 pytestmark = pytest.mark.timeout(600)
 COMPACTIONS = 10

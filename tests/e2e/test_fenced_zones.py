@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cut_installation import CONTROLLER, NODES, CutInstallation, cut_installation
-from tests.cut_networks import missing
 from tests.e2e.installation import wait_for
-from tests.fenced_trial import (
+from tests.fixtures.cut_installation import CONTROLLER, NODES, CutInstallation, cut_installation
+from tests.fixtures.cut_networks import missing
+from tests.fixtures.fenced_trial import (
     ENVIRONMENT,
     FENCE_S,
     LEASE_S,
@@ -31,8 +31,8 @@ from tests.fenced_trial import (
     strike,
     trial,
 )
-from tests.shifted_clock import ShiftedClock
-from tests.shifted_clock import missing as no_shifted_clock
+from tests.fixtures.shifted_clock import ShiftedClock
+from tests.fixtures.shifted_clock import missing as no_shifted_clock
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FunctionType
@@ -11,6 +10,7 @@ import psutil
 import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
+from tests.fixtures.installation_kills import kill_metastore, kill_parent, kill_server, kill_spark
 
 pytestmark = pytest.mark.timeout(600)
 PARTITIONS = 8
@@ -23,28 +23,6 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     wait_for("Spark", lambda: one_spark(whole), 240)
     yield whole
     whole.stop()
-
-
-def kill_parent(victim: Installation) -> None:
-    victim.kill_up()
-    victim.assert_nothing_is_left()
-    victim.start()
-
-
-def kill_server(victim: Installation) -> None:
-    (server,) = victim.processes("app.cli", " serve ")
-    server.send_signal(signal.SIGKILL)
-
-
-def kill_metastore(victim: Installation) -> None:
-    (etcd,) = victim.processes("--name zonekeeper ")
-    etcd.send_signal(signal.SIGKILL)
-
-
-def kill_spark(victim: Installation) -> None:
-    """While a JVM starts, its launcher is one too."""
-    for jvm in victim.processes("java", "org.apache.spark"):
-        jvm.send_signal(signal.SIGKILL)
 
 
 @contextmanager

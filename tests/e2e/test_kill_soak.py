@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
-from tests.e2e.test_kill import kill_metastore, kill_parent, kill_server, kill_spark
+from tests.fixtures.installation_kills import kill_metastore, kill_parent, kill_server, kill_spark
 
 KILLS = int(os.environ.get("SOAK_KILLS", "100"))
 SEED = int(os.environ.get("SOAK_SEED", "1"))

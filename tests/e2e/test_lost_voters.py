@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
-from tests.e2e.test_recovery import dry_run, freeze, reset, states
+from tests.fixtures.recovery_commands import dry_run, freeze, reset, states
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import re
-import sqlite3
 import subprocess
 import sys
 import time
@@ -19,48 +17,9 @@ import pytest
 
 from rebalance.core.keys import Keyspace
 from tests.e2e.installation import Installation, wait_for, writing
+from tests.fixtures.installation_dumps import all_over, catalog_dump, endpoint, etcd_dump, etcdctl
 
 pytestmark = pytest.mark.timeout(600)
-
-MARK_TABLE = "metastore_mark"
-"""Where the server notes, some time after a change, how far the metastore has come."""
-
-
-def endpoint(installation: Installation) -> str:
-    state = json.loads((installation.directory / "state.json").read_text())
-    return f"127.0.0.1:{state['etcd_client']}"
-
-
-def etcdctl(installation: Installation, *arguments: str) -> str:
-    at = ("--endpoints", endpoint(installation))
-    done = subprocess.run(
-        [*("etcdctl", "--dial-timeout", "60s", "--command-timeout", "60s"), *at, *arguments],
-        env={**os.environ, "ETCDCTL_API": "3"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout
-
-
-def catalog_dump(installation: Installation) -> list[str]:
-    with sqlite3.connect(f"file:{installation.directory}/catalog.sqlite?mode=ro", uri=True) as connection:
-        return [line for line in connection.iterdump() if MARK_TABLE not in line]
-
-
-def etcd_dump(installation: Installation) -> dict[str, Any]:
-    """Every key with its revisions, but for what processes report by themselves."""
-    found = json.loads(etcdctl(installation, "get", "", "--prefix", "-w", "json"))
-    keys = {base64.b64decode(each["key"]).decode(): each for each in found["kvs"]}
-    reports = re.compile(
-        r"zonekeeper/(nodes/|members/|leader/|partition_map/|mark$|partition/.*/configuration$)"
-    )
-    return {key: each for key, each in keys.items() if not reports.match(key)}
-
-
-def all_over(installation: Installation) -> bool:
-    found = installation.get("/api/v1/operations")["operations"]
-    return all(each["ended"] is not None for each in found)
 
 
 def test_alter_moves_replicas_under_a_continuous_writer(installation: Installation) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
-from tests.cut_installation import NODES, CutInstallation
 from tests.e2e.installation import wait_for
-from tests.pinned_puts import Acknowledged, PinnedPuts, outlived, pinned_puts
+from tests.fixtures.cut_installation import NODES, CutInstallation
+from tests.fixtures.pinned_puts import Acknowledged, PinnedPuts, outlived, pinned_puts
 
 pytestmark = pytest.mark.timeout(600)
 

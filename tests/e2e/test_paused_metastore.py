@@ -16,8 +16,8 @@ from rebalance.core.records import NodeRecord
 from rebalance.core.topology import EventKind, Topology
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.registration import Registration
-from tests.conftest import EtcdServer
-from tests.fault_rig import ZONE_ID, FaultRig, fault_rig
+from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.fault_rig import ZONE_ID, FaultRig, fault_rig
 
 pytestmark = pytest.mark.timeout(600)
 

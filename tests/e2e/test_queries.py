@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.e2e.installation import Installation, wait_for
-from tests.e2e.test_main_job import all_over, catalog_dump, etcd_dump
+from tests.fixtures.installation_dumps import all_over, catalog_dump, etcd_dump
 
 pytestmark = pytest.mark.timeout(600)
 

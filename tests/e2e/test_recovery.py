@@ -7,31 +7,16 @@ import json
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.etcd import EtcdMetastore
 from tests.e2e.installation import ANSWER_S, Installation, wait_for, writing
-from tests.e2e.test_main_job import endpoint
-from tests.published_fences import publish_fences
+from tests.fixtures.installation_dumps import endpoint
+from tests.fixtures.published_fences import publish_fences
+from tests.fixtures.recovery_commands import dry_run, freeze, reset, states
 
 pytestmark = pytest.mark.timeout(600)
-
-
-def states(installation: Installation, zone: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = installation.get(f"/api/v1/zones/{zone}/recovery/states")["partitions"]
-    return found
-
-
-def freeze(installation: Installation, name: str) -> psutil.Process:
-    """kill -9 of the node's members; its agent stands still, so that its lease ends and nobody starts them."""
-    (agent,) = installation.processes("app.cli", " node ", f"--name {name}")
-    agent.suspend()
-    for member in installation.processes("etcd", "/members/"):
-        if member.ppid() == agent.pid:
-            member.kill()
-    return agent
 
 
 async def fenced(installation: Installation) -> None:
@@ -49,28 +34,6 @@ def follows_nobody(installation: Installation, zone: str, name: str) -> bool:
     (url,) = (each["client_url"] for each in partition["members"] if each["node"] == name)
     answer = httpx.post(f"{url}/v3/maintenance/status", json={}, timeout=ANSWER_S)
     return "leader" not in answer.raise_for_status().json()
-
-
-def dry_run(installation: Installation, zone: str) -> dict[str, Any]:
-    """Of the zone's only partition; waits until every copy has told how far it goes."""
-
-    def plan() -> dict[str, Any] | None:
-        done = installation.zonectl("recovery", "reset", zone, "--dry-run", "--format", "json")
-        found: list[dict[str, Any]] = json.loads(done.stdout) if done.stdout else []
-        return found[0] if found and found[0]["refusal"] is None else None
-
-    shown: dict[str, Any] = wait_for("a plan", plan, pause_s=1.0)
-    return shown
-
-
-def reset(installation: Installation, zone: str, *more: str) -> str:
-    """Confirms whom the dry run names; returns what was said on the way."""
-    confirmed = ",".join(dry_run(installation, zone)["to_confirm"])
-    done = installation.zonectl(
-        *("recovery", "reset", zone, "--confirm-dead", confirmed, "--wait", "--timeout", "180", *more)
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stderr
 
 
 def test_a_lost_majority_is_reset_by_hand(five_nodes: Installation) -> None:

@@ -25,9 +25,9 @@ from tests.e2e.installation import (
     without_spark,
     writing,
 )
-from tests.e2e.test_main_job import endpoint
-from tests.e2e.test_recovery import dry_run, reset
-from tests.ports import free_block
+from tests.fixtures.installation_dumps import endpoint
+from tests.fixtures.ports import free_block
+from tests.fixtures.recovery_commands import dry_run, reset
 
 pytestmark = pytest.mark.timeout(600)
 NODES, SSD = 7, 4

@@ -11,8 +11,8 @@ import pytest
 
 from catalog.core.zone import Zone
 from rebalance.core.keys import Keyspace
-from tests.etcd_cluster import MEMBERS, EtcdCluster
-from tests.fault_rig import ZONE_ID, fault_rig
+from tests.fixtures.etcd_cluster import MEMBERS, EtcdCluster
+from tests.fixtures.fault_rig import ZONE_ID, fault_rig
 
 pytestmark = pytest.mark.timeout(900)
 

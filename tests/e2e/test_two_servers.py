@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.e2e.installation import ANSWER_S, MARK, Installation, wait_for, without_spark, writing
-from tests.ports import free_block
+from tests.fixtures.ports import free_block
 
 pytestmark = pytest.mark.timeout(600)
 ZONES = 6

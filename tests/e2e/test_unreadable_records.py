@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spark
-from tests.e2e.test_main_job import endpoint
+from tests.fixtures.installation_dumps import endpoint
 
 pytestmark = pytest.mark.timeout(900)
 

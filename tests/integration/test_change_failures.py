@@ -12,8 +12,8 @@ import pytest
 from rebalance.core.assignments import Assignments
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.ports.groups import ChangeAnswer, FailureCode
-from tests.group_hosts import P0, TUNING, Hosts, etcd_processes
-from tests.strict_steps import STRICT_STEPS
+from tests.fixtures.group_hosts import P0, TUNING, Hosts, etcd_processes
+from tests.fixtures.strict_steps import STRICT_STEPS
 
 FOUNDERS = ("a", "b", "c")
 ALL = (*FOUNDERS, "d")

@@ -18,7 +18,7 @@ from rebalance.groups.etcd_api import open_channel
 from rebalance.groups.etcd_store_file import StoreFile, StoreNotReadableError, read_store_file
 from rebalance.hosting.etcd_binary import WHEEL, choose, find_etcd
 from rebalance.ports.groups import MemberLife
-from tests.group_hosts import P0, TUNING, WAIT_S, Hosts, member_process
+from tests.fixtures.group_hosts import P0, TUNING, WAIT_S, Hosts, member_process
 
 
 def bundled() -> Path | None:

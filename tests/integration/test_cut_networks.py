@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cut_networks import HERE, CutNetworks, cut_networks, missing
+from tests.fixtures.cut_networks import HERE, CutNetworks, cut_networks, interfaces, missing
 
 PORT = 7_000
 ANSWER_S = 30.0
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 MB = 1 << 20
 HOLDER = """
 import time
-from tests.cut_networks import cut_networks
+from tests.fixtures.cut_networks import cut_networks
 with cut_networks("a"):
     print("open", flush=True)
     time.sleep(600)
@@ -135,10 +135,6 @@ def test_a_slow_link_passes_its_rate_and_no_more(networks: CutNetworks, destinat
     assert back_s < slow_s / 2 if destination else back_s > 1.6
     networks.heal()
     assert transfer_s(networks, "a", "b", 8 * MB) < slow_s / 2
-
-
-def interfaces() -> str:
-    return subprocess.run(["ip", "-o", "link"], check=True, capture_output=True, text=True).stdout
 
 
 def test_nothing_is_left_of_a_test_that_was_killed() -> None:

@@ -28,10 +28,10 @@ from rebalance.ports.groups import (
     OutcomeUnknownError,
     ValueRefusedError,
 )
-from tests.group_hosts import IMPATIENT, P0, P1, Fixed, Hosts, member_process
-from tests.ports import free_block
-from tests.puts import is_applied_once
-from tests.strict_steps import STRICT_STEPS
+from tests.fixtures.group_hosts import IMPATIENT, P0, P1, Fixed, Hosts, member_process, url
+from tests.fixtures.ports import free_block
+from tests.fixtures.puts import is_applied_once
+from tests.fixtures.strict_steps import STRICT_STEPS
 
 
 @pytest.fixture
@@ -39,12 +39,6 @@ async def hosts(tmp_path: Path) -> AsyncIterator[Hosts]:
     running = Hosts(tmp_path)
     yield running
     await running.close()
-
-
-def url(hosts: Hosts, name: str, partition: PartitionId = P0) -> str:
-    found = hosts.hosts[name].endpoints(partition)
-    assert found is not None
-    return found.peer_url
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from rebalance.core.assignments import Assignments
 from rebalance.ports.groups import ChangeAnswer
-from tests.group_hosts import IMPATIENT, P0, Hosts
-from tests.integration.test_etcd_group import url
+from tests.fixtures.group_hosts import IMPATIENT, P0, Hosts, url
 
 
 @pytest.fixture

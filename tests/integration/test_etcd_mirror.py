@@ -12,8 +12,8 @@ import pytest
 from rebalance.core.assignments import Assignments
 from rebalance.groups.router import Router
 from rebalance.ports.groups import MemberLife
-from tests.group_hosts import P0, Fixed, member_process
-from tests.mirror_rig import MirrorRig
+from tests.fixtures.group_hosts import P0, Fixed, member_process
+from tests.fixtures.mirror_rig import MirrorRig
 
 Founded = Callable[..., Awaitable[MirrorRig]]
 

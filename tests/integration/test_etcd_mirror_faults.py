@@ -25,10 +25,10 @@ from rebalance.hosting.etcd_binary import find_etcd
 from rebalance.hosting.free_ports import is_free
 from rebalance.ports.groups import MemberLife, NoPlaceError
 from rebalance.ports.mirrors import MirrorStatus
-from tests.group_hosts import P0, P1, TUNING
-from tests.mirror_process import GROUP, book
-from tests.mirror_rig import MirrorRig, RestoredStore
-from tests.ports import free_block
+from tests.fixtures.group_hosts import P0, P1, TUNING
+from tests.fixtures.mirror_process import GROUP, book
+from tests.fixtures.mirror_rig import MirrorRig, RestoredStore
+from tests.fixtures.ports import free_block
 
 ROOT = Path(__file__).parents[2]
 LEASE_S = 4
@@ -60,7 +60,7 @@ async def test_kills_of_the_follower_lose_and_repeat_nothing(rig: MirrorRig, tmp
     own.mkdir()
     command = [
         sys.executable,
-        *("-m", "tests.mirror_process", str(own), str(ports.start), str(ports.stop), rig.url("a")),
+        *("-m", "tests.fixtures.mirror_process", str(own), str(ports.start), str(ports.stop), rig.url("a")),
     ]
     copy = own / "mirrors" / "3-0"
     async with rig.writers("a", pause_s=0.0):

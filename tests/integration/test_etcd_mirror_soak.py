@@ -12,8 +12,8 @@ import pytest
 from aetcd import rpc
 
 from rebalance.groups.safe_time import SafeTimeWriter
-from tests.group_hosts import P0, member_process
-from tests.mirror_rig import MirrorRig
+from tests.fixtures.group_hosts import P0, member_process
+from tests.fixtures.mirror_rig import MirrorRig
 
 NAMES = ("a", "b", "c")
 SEEDS = (1, 2, 3)

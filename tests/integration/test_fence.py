@@ -16,8 +16,8 @@ from rebalance.core.admission import Limits
 from rebalance.core.isolation import FenceRecord
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import NodeRecord
-from tests.cut_networks import cut_networks, missing
-from tests.fenced_node import (
+from tests.fixtures.cut_networks import cut_networks, missing
+from tests.fixtures.fenced_node import (
     AVAILABLE,
     FENCE_S,
     LEASE_S,
@@ -29,8 +29,8 @@ from tests.fenced_node import (
     Here,
     Sites,
 )
-from tests.integration.test_node_cluster import NodeCluster, node_cluster
-from tests.puts import is_applied_once
+from tests.fixtures.node_cluster import NodeCluster, node_cluster
+from tests.fixtures.puts import is_applied_once
 
 RENEWAL_S = LEASE_S / 3
 BUSY_S = 1.0

@@ -11,25 +11,22 @@ from pathlib import Path
 import pytest
 from aetcd import rpc
 
-from catalog.core.zone import ZoneId
 from rebalance.controllers.clock import WallClock
 from rebalance.controllers.operation_control import OperationControl
 from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import Observed, Outcome, decide_on_forced_move
-from rebalance.core.keys import PartitionId
 from rebalance.core.operation import Operation, OperationKind
-from rebalance.core.records import GroupRecord, MirrorRecord
+from rebalance.core.records import MirrorRecord
 from rebalance.groups.data_client import LEASE_TTL_S, MARKER_PREFIX, OPERATION_PREFIX
 from rebalance.groups.etcd_api import GENERATION_KEY, open_channel
 from rebalance.groups.replica_reads import NOW, ReplicaChoice
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
-from tests.group_hosts import etcd_processes
-from tests.integration.test_node_cluster import NodeCluster, Writer, node_cluster, writing
-from tests.puts import is_applied_once
+from tests.fixtures.group_hosts import etcd_processes
+from tests.fixtures.learner_founding import P0, force, group, kill
+from tests.fixtures.node_cluster import NodeCluster, Writer, node_cluster, writing
+from tests.fixtures.puts import is_applied_once
 
-P0 = PartitionId(ZoneId(7), 0)
 VOTERS, LEARNERS = ("n1", "n2", "n3"), ("n4", "n5")
 
 
@@ -55,12 +52,6 @@ def copy_name(cluster: NodeCluster, name: str) -> str:
     return str(json.loads(file.read_text())["copy"])
 
 
-def group(cluster: NodeCluster) -> GroupRecord:
-    value = cluster.mirrors.partitions.value(cluster.keyspace.partition(P0).group)
-    assert value is not None
-    return GroupRecord.decode(value)
-
-
 async def founded(cluster: NodeCluster) -> None:
     """Three voters and two learners that follow."""
     cluster.start(*VOTERS, *LEARNERS, learns=True)
@@ -68,32 +59,6 @@ async def founded(cluster: NodeCluster) -> None:
     await cluster.put(cluster.keyspace.partition(P0).stable, stable.encode())
     await cluster.until(lambda: cluster.voters(P0) == set(VOTERS))
     await cluster.until(lambda: all(is_readable(cluster, name) for name in LEARNERS))
-
-
-async def kill(cluster: NodeCluster, *names: str) -> None:
-    """All processes of these nodes die at once, then the nodes."""
-    for name in names:
-        cluster.nodes[name].task.cancel()
-        for process in etcd_processes(cluster.directory / name):
-            with contextlib.suppress(Exception):
-                process.kill()
-    for name in names:
-        await cluster.stop(name)
-        key = cluster.keyspace.node(name)
-        await cluster.until(lambda key=key: cluster.mirrors.nodes.get(key) is None)
-
-
-async def force(cluster: NodeCluster, survivor: str, then: Assignments | None = None) -> int:
-    """The reset's transaction; returns the event revision, which is the new generation."""
-    keys = cluster.keyspace.partition(P0)
-    names = (keys.stable, keys.pending, keys.planned, keys.trigger)
-    observed = Observed(keys, *[await cluster.metastore.get(name) for name in names])
-    event = max(item.mod_revision for item in (observed.stable, observed.pending) if item) + 1
-    decision = decide_on_forced_move(observed, Assignments((survivor,)), event, then=then)
-    assert decision.outcome is Outcome.PENDING_KEY_FORCED
-    assert decision.transaction is not None
-    assert (await cluster.metastore.commit(decision.transaction)).succeeded
-    return event
 
 
 async def complete_revisions(cluster: NodeCluster) -> dict[str, int]:

@@ -9,7 +9,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
-from tests.etcd_cluster import EtcdCluster
+from tests.fixtures.etcd_cluster import EtcdCluster
 
 PING_S = 1.0
 IDLE_S = 5 * PING_S

@@ -17,9 +17,9 @@ from catalog.core.zone import ZoneId
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import MemberState
 from rebalance.ports.groups import GroupFullError
-from tests.conftest import EtcdServer
-from tests.integration.test_node_cluster import QUICK, NodeCluster, node_cluster, writing
-from tests.integration.test_node_faults import members_below
+from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing
+from tests.fixtures.node_processes import members_below
 
 P0 = PartitionId(ZoneId(7), 0)
 MIB = 1 << 20

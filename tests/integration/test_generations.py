@@ -24,11 +24,11 @@ from rebalance.groups.group_guard import WrongGenerationError
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import GenerationRefusedError, MemberUnavailableError, OutcomeUnknownError, Route
-from tests.group_hosts import P0, Fixed, Hosts
-from tests.integration.test_found_from_learner import force, kill
-from tests.integration.test_found_from_learner import group as group_of
-from tests.integration.test_node_cluster import NodeCluster, node_cluster
-from tests.puts import is_applied_once
+from tests.fixtures.group_hosts import P0, Fixed, Hosts
+from tests.fixtures.learner_founding import force, kill
+from tests.fixtures.learner_founding import group as group_of
+from tests.fixtures.node_cluster import NodeCluster, node_cluster
+from tests.fixtures.puts import is_applied_once
 
 P7 = PartitionId(ZoneId(7), 0)
 LATER = 7

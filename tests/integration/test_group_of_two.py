@@ -18,12 +18,12 @@ from rebalance.core.records import MemberRole
 from rebalance.core.recovery import plan_reset
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.ports.groups import GroupListener, GroupMember
-from tests.conftest import EtcdServer
-from tests.held_joiner import HeldListener
-from tests.integration.test_joiner_gone import Joiners
-from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
-from tests.integration.test_node_recovery import force, position
-from tests.puts import is_applied_once
+from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.held_joiner import HeldListener
+from tests.fixtures.joiners import Joiners
+from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
+from tests.fixtures.puts import is_applied_once
+from tests.fixtures.survivors import force, position
 
 P0 = PartitionId(ZoneId(7), 0)
 ONE, TWO = Assignments(("n1",)), Assignments(("n1", "n2"))

@@ -11,8 +11,8 @@ from rebalance.core.records import GroupRecord
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.ports.fence import NoGuard
 from rebalance.ports.groups import MemberLife
-from tests.group_hosts import P0, P1, TUNING, Hosts
-from tests.ports import free_block
+from tests.fixtures.group_hosts import P0, P1, TUNING, Hosts
+from tests.fixtures.ports import free_block
 
 
 class SlowGuard(NoGuard):

@@ -17,9 +17,9 @@ from rebalance.core.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.metastore import Snapshot
 from spark.placement_engine import LocalPlacementEngine
-from tests.conftest import CALL_S, EtcdServer
-from tests.recovery_world import ZONE, RecoveryWorld
-from tests.timer_world import StillClock
+from tests.fixtures.etcd_server import CALL_S, EtcdServer
+from tests.fixtures.recovery_world import ZONE, RecoveryWorld
+from tests.fixtures.timer_world import StillClock
 
 PATIENCE_S = 120.0
 RESYNC_S = 25.0

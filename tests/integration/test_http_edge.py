@@ -15,9 +15,9 @@ from websockets.sync.client import connect
 from websockets.typing import Origin
 
 from rebalance.core.keys import Keyspace
-from tests.api_server import ApiServer, serving
-from tests.conftest import EtcdServer
-from tests.databases import new_database
+from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.databases import new_database
+from tests.fixtures.etcd_server import EtcdServer
 
 PROXY = "127.0.0.2"
 WAIT_S = 60

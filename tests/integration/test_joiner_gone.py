@@ -5,118 +5,24 @@ never returns."""
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
-import sys
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
-from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits
-from rebalance.core.assignments import Strategy
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import GivenUpRecord, MemberRole, MemberState, Stage
-from rebalance.hosting.child import guarded_command
-from tests.held_joiner import TUNING, HeldHost, gate
-from tests.integration.test_node_cluster import NodeCluster, Writer, node_cluster
-from tests.integration.test_node_faults import members_below
+from tests.fixtures.held_joiner import TUNING, HeldHost
+from tests.fixtures.joiners import CELLS, FOUNDERS, JOINER, OTHER, SECOND, Cell, Joiners, partition_of
+from tests.fixtures.node_cluster import NodeCluster, Writer, node_cluster
 
 pytestmark = pytest.mark.timeout(400)
 
-JOINER, SECOND, OTHER = "j", "m", "k"
-"""The first two are killed."""
-FOUNDERS = ("n1", "n2", "n3")
 JOINER_S = 3
 ASKED, ASKED_AGAIN = 10, 20
 CONVERGENCE_S = 120.0
-ROOT = Path(__file__).parents[2]
-
-QUEUE, UPDATE, CANCEL = Strategy.QUEUE, Strategy.UPDATE, Strategy.CANCEL
-
-
-@dataclass(frozen=True)
-class Cell:
-    """``step``: what of the joiner is held when its node is killed; ``then``: what is asked for after that;
-    ``ends``: what may be stable in the end."""
-
-    stable: tuple[str, ...]
-    pending: tuple[str, ...]
-    step: str
-    strategy: Strategy
-    then: tuple[str, ...]
-    ends: tuple[tuple[str, ...], ...]
-    gives_up: tuple[str, ...] = ()
-
-
-ONE, TWO = ("n1",), ("n1", JOINER)
-AWAY = ("n1", OTHER)
-MOVED, MOVED_AWAY = ("n1", "n2", JOINER), ("n1", "n2", OTHER)
-GROWN = (*FOUNDERS, JOINER, SECOND)
-
-CELLS = (
-    Cell(ONE, TWO, "reserve", QUEUE, (), (ONE,), (JOINER,)),
-    Cell(ONE, TWO, "reserve", UPDATE, ONE, (ONE,)),
-    Cell(ONE, TWO, "reserve", QUEUE, AWAY, (AWAY,)),
-    Cell(ONE, TWO, "join", QUEUE, (), (ONE,), (JOINER,)),
-    Cell(ONE, TWO, "join", UPDATE, (), (ONE,), (JOINER,)),
-    Cell(ONE, TWO, "join", QUEUE, ONE, (ONE,)),
-    Cell(ONE, TWO, "join", CANCEL, ONE, (ONE,)),
-    Cell(ONE, TWO, "join", UPDATE, AWAY, (AWAY,)),
-    # In sync when it dies: it may be promoted all the same, and then the move can end where it was to.
-    Cell(FOUNDERS, MOVED, "promote", QUEUE, (), (MOVED, FOUNDERS)),
-    Cell(FOUNDERS, MOVED, "promote", CANCEL, MOVED_AWAY, (MOVED_AWAY,)),
-    # Promoted, and one more is to come which does not. The dead voter leaves again, unless the other one is
-    # given up first: it has copied for longer, and what is left of the target is reached by then.
-    Cell(FOUNDERS, GROWN, "promoted", QUEUE, (), (FOUNDERS, (*FOUNDERS, JOINER)), (SECOND,)),
-    Cell(FOUNDERS, GROWN, "promoted", UPDATE, FOUNDERS, (FOUNDERS,)),
-)
-
-
-def partition_of(cell: Cell) -> PartitionId:
-    return PartitionId(ZoneId(7), CELLS.index(cell))
-
-
-class Joiners:
-    """The nodes that are processes of their own, and the gates of their members."""
-
-    def __init__(self, cluster: NodeCluster, gates: Path) -> None:
-        self._cluster = cluster
-        self._gates = gates
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-
-    def hold(self, cell: Cell) -> None:
-        if cell.step == "promoted":
-            gate(self._gates / SECOND, "join", partition_of(cell)).touch()
-        elif cell.step in ("reserve", "join"):
-            gate(self._gates / JOINER, cell.step, partition_of(cell)).touch()
-
-    def start(self, name: str, side: str = "") -> None:
-        cluster = self._cluster
-        directory, gates, ports = cluster.directory / name, self._gates / name, cluster.ports(name)
-        directory.mkdir(exist_ok=True)
-        arguments = (cluster.endpoint, cluster.keyspace.prefix, name, directory)
-        arguments = (*arguments, ports.start, ports.stop, gates, side)
-        command = [sys.executable, "-m", "tests.held_joiner", *map(str, arguments)]
-        with (directory / "node.log").open("ab") as log:
-            self._processes[name] = subprocess.Popen(guarded_command(command), cwd=ROOT, stdout=log, stderr=log)
-
-    def kill(self, name: str) -> None:
-        """The agent and all its members, and nobody starts them again."""
-        process = self._processes.pop(name)
-        for each in (psutil.Process(process.pid), *members_below(self._cluster.directory / name)):
-            each.send_signal(signal.SIGKILL)
-        process.wait(30)
-
-    def stop(self) -> None:
-        for process in self._processes.values():
-            process.terminate()
-        for process in self._processes.values():
-            process.wait(60)
 
 
 def is_at(cluster: NodeCluster, cell: Cell) -> bool:

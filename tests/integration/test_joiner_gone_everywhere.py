@@ -20,11 +20,11 @@ from rebalance.core.assignments import Strategy
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole, MemberState
 from rebalance.core.records import Stage as MoveStage
-from tests.fault_rig import Controllers
-from tests.held_joiner import TUNING, gate
-from tests.integration.test_joiner_gone import Joiners
-from tests.integration.test_node_cluster import NodeCluster, Writer, node_cluster
-from tests.staged_host import Stage, StagedHost, Stops
+from tests.fixtures.fault_rig import Controllers
+from tests.fixtures.held_joiner import TUNING, gate
+from tests.fixtures.joiners import Joiners
+from tests.fixtures.node_cluster import NodeCluster, Writer, node_cluster
+from tests.fixtures.staged_host import Stage, StagedHost, Stops
 
 pytestmark = pytest.mark.timeout(900)
 

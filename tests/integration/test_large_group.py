@@ -14,9 +14,9 @@ import pytest
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_tuning import EtcdTuning
-from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
-from tests.integration.test_node_faults import members_below
-from tests.strict_steps import STRICT_STEPS
+from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
+from tests.fixtures.node_processes import members_below
+from tests.fixtures.strict_steps import STRICT_STEPS
 
 P0 = PartitionId(ZoneId(7), 0)
 VALUE = b"0123456789abcdef" * (512 * 1024 // 16)

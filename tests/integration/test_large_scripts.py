@@ -14,8 +14,8 @@ import pytest
 
 from parser.text_limits import STATEMENTS_MAX, TOKENS_MAX
 from rebalance.core.keys import Keyspace
-from tests.api_server import ApiServer, serving
-from tests.conftest import EtcdServer
+from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.etcd_server import EtcdServer
 
 TICKS = os.sysconf("SC_CLK_TCK")
 LONG = "SELECT " + "," * (TOKENS_MAX - 1)

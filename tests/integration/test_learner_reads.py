@@ -23,9 +23,9 @@ from rebalance.groups.replica_reads import NOW, ReplicaChoice, ReplicaDatum
 from rebalance.groups.router import Router
 from rebalance.groups.safe_time import SafeTimeWriter
 from rebalance.ports.groups import MemberLife, ReplicaBehindError, RevisionGoneError
-from tests.group_hosts import P0, P1, Fixed
-from tests.mirror_process import GROUP
-from tests.mirror_rig import MirrorRig
+from tests.fixtures.group_hosts import P0, P1, Fixed
+from tests.fixtures.mirror_process import GROUP
+from tests.fixtures.mirror_rig import MirrorRig
 
 LEARNER, REPLICA = ReplicaChoice.LEARNER, ReplicaChoice.REPLICA
 

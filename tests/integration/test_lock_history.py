@@ -14,10 +14,10 @@ from rebalance.core.change_lock import PendingLock, decode_lock
 from rebalance.core.guarded_write import Outcome
 from rebalance.core.records import ConfigurationRecord, MemberRole
 from rebalance.ports.metastore import KeyEvent
-from tests.integration.test_node_cluster import P0, QUICK, NodeCluster, node_cluster, writing
-from tests.integration.test_node_faults import members_below
-from tests.staged_host import Stage, StagedHost, Stops
-from tests.watched_store import WatchedStore
+from tests.fixtures.node_cluster import P0, QUICK, NodeCluster, node_cluster, writing
+from tests.fixtures.node_processes import members_below
+from tests.fixtures.staged_host import Stage, StagedHost, Stops
+from tests.fixtures.watched_store import WatchedStore
 
 LOCKING = [Strategy.UPDATE, Strategy.CANCEL]
 VOTER, LEARNER = MemberRole.VOTER, MemberRole.LEARNER

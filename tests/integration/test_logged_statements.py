@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from rebalance.core.keys import Keyspace
-from tests.api_server import ApiServer, serving, with_data
-from tests.conftest import EtcdServer
-from tests.databases import PRODUCTS, new_database
+from tests.fixtures.api_server import ApiServer, serving, with_data
+from tests.fixtures.databases import PRODUCTS, new_database
+from tests.fixtures.etcd_server import EtcdServer
 
 _names = (f"L{number}" for number in itertools.count(1))
 STATEMENTS = "/api/v1/statements"

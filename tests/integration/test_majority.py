@@ -6,7 +6,7 @@ from typing import cast
 
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.majority import EtcdMajority
-from tests.ports import free_block
+from tests.fixtures.ports import free_block
 
 
 class Advertised:

@@ -12,9 +12,9 @@ import pytest
 
 from catalog.core.zone import ConsistencyMode, Zone, ZoneId, ZoneIntent
 from rebalance.core.keys import PartitionId
-from tests.integration.test_node_cluster import NodeCluster, node_cluster
-from tests.integration.test_node_faults import members_below
-from tests.puts import is_applied_once
+from tests.fixtures.node_cluster import NodeCluster, node_cluster
+from tests.fixtures.node_processes import members_below
+from tests.fixtures.puts import is_applied_once
 
 MODES = {7: ConsistencyMode.STRONG_CONSISTENCY, 8: ConsistencyMode.HIGH_AVAILABILITY}
 STRONG, AVAILABLE = (PartitionId(ZoneId(zone), 0) for zone in MODES)

@@ -12,7 +12,7 @@ import pytest
 
 from rebalance.core.assignments import Assignments
 from rebalance.ports.groups import ChangeAnswer, FailureCode, ReconfigurationFailure
-from tests.group_hosts import P0, TUNING, WAIT_S, Hosts, etcd_processes, member_process
+from tests.fixtures.group_hosts import P0, TUNING, WAIT_S, Hosts, etcd_processes, member_process
 
 CHECKED = replace(TUNING, strict_steps=False)
 HELD_S = 2.0

@@ -19,9 +19,9 @@ from rebalance.groups.etcd_api import CallFailedError
 from rebalance.groups.mirror_store import CopyUselessError, MirrorStore
 from rebalance.groups.raft_proposals import ProposalsFailedError, RaftProposals
 from rebalance.ports.groups import MemberEndpoints
-from tests.group_hosts import P0
-from tests.mirror_process import GROUP
-from tests.mirror_rig import MirrorRig
+from tests.fixtures.group_hosts import P0
+from tests.fixtures.mirror_process import GROUP
+from tests.fixtures.mirror_rig import MirrorRig
 
 
 @dataclass

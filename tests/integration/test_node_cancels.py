@@ -14,8 +14,8 @@ from rebalance.core.guarded_write import Observed, Outcome, encode_trigger
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole
 from rebalance.core.withdrawal import decide_on_call_back
-from tests.integration.test_node_cluster import QUICK, NodeCluster, node_cluster, writing
-from tests.recorded_host import RecordedHost
+from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing
+from tests.fixtures.recorded_host import RecordedHost
 
 P0 = PartitionId(ZoneId(15), 0)
 EVENT = 5

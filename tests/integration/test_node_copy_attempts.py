@@ -3,51 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
-import psutil
 import pytest
 
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits
 from rebalance.core.keys import PartitionId
 from rebalance.core.move_status import COPY_FAILED
-from rebalance.hosting.etcd_binary import find_etcd
-from tests.integration.test_node_cluster import QUICK, NodeCluster, node_cluster
+from tests.fixtures.frozen_members import IMPATIENT, frozen_member, with_a_member_that_freezes
+from tests.fixtures.node_cluster import NodeCluster, node_cluster
 
 P0 = PartitionId(ZoneId(7), 0)
-IMPATIENT = replace(QUICK, catch_up_timeout_s=0.5)
 
 
 @pytest.fixture
 async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]:
     async with node_cluster(etcd_server.endpoint, keyspace, tmp_path) as running:
         yield running
-
-
-async def with_a_member_that_freezes(cluster: NodeCluster, name: str) -> None:
-    """The node's next member stops before its first step, once; nobody has to be quick to stop it."""
-    await cluster.registered(name)
-    mark, program = cluster.directory / "frozen", cluster.directory / "freezing-etcd"
-    program.write_text(
-        f'#!/bin/sh\ntest -e "{mark}" || {{ touch "{mark}"; kill -STOP $$; }}\nexec "{find_etcd().path}" "$@"\n'
-    )
-    program.chmod(0o755)
-    cluster.nodes[name].host._binary = str(program)
-
-
-async def frozen_member(cluster: NodeCluster, name: str) -> psutil.Process:
-    """The node's member, once it has stopped."""
-    below = str(cluster.directory / name)
-    while True:
-        for process in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                is_stopped = process.status() == psutil.STATUS_STOPPED
-                if is_stopped and any(below in word for word in process.cmdline()):
-                    return process
-        await asyncio.sleep(0.01)
 
 
 def reason(cluster: NodeCluster) -> str:

@@ -11,7 +11,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import PartitionId
 from rebalance.core.txn import Delete, Put, Txn
-from tests.integration.test_node_cluster import NodeCluster, node_cluster
+from tests.fixtures.node_cluster import NodeCluster, node_cluster
 
 P0, P1 = PartitionId(ZoneId(7), 0), PartitionId(ZoneId(7), 1)
 

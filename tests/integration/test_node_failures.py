@@ -15,10 +15,10 @@ from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import DeletePrefix, Txn
-from tests.api_server import ApiServer, serving
-from tests.conftest import EtcdServer
-from tests.integration.test_node_cluster import NodeCluster, node_cluster
-from tests.integration.test_node_copy_attempts import IMPATIENT, frozen_member, with_a_member_that_freezes
+from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.frozen_members import IMPATIENT, frozen_member, with_a_member_that_freezes
+from tests.fixtures.node_cluster import NodeCluster, node_cluster
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import shutil
 import signal
-import subprocess
-import sys
-import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from catalog.core.zone import Node, ZoneId
@@ -21,73 +16,19 @@ from rebalance.core.admission import Limits
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import ConfigurationRecord, MemberRole, MemberState, NodeRecord, Stage
 from rebalance.core.txn import Delete, Txn
-from rebalance.hosting.child import guarded_command
 from rebalance.nodes.registration import NodeNameTakenError, Registration
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
-from tests.integration.test_node_cluster import QUICK, NodeCluster, node_cluster, writing
+from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing
+from tests.fixtures.node_processes import members_below, node_process
 
 P0 = PartitionId(ZoneId(7), 0)
 Join = Callable[[PartitionId, Mapping[str, str]], Awaitable[None]]
-
-NODE_PROGRAM = textwrap.dedent(
-    """
-    import asyncio, signal, sys
-    from pathlib import Path
-    from catalog.core.zone import Node
-    from rebalance.core.keys import Keyspace
-    from rebalance.groups.etcd_group import EtcdGroupHost
-    from rebalance.groups.etcd_tuning import EtcdTuning
-    from rebalance.metastore.etcd import EtcdMetastore
-    from rebalance.nodes.agent import NodeAgent
-    from tests.strict_steps import STRICT_STEPS
-
-    async def main(endpoint, prefix, name, directory, first, last):
-        data_dir = Path(directory)
-        tuning = EtcdTuning(strict_steps=STRICT_STEPS)
-        host = EtcdGroupHost(data_dir, range(int(first), int(last)), tuning=tuning)
-        metastore = EtcdMetastore([endpoint])
-        await NodeAgent(Node(name), metastore, Keyspace(prefix), host, data_dir, lease_ttl_s=3).run()
-
-    # Ignored in whatever a shell runs in the background.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    asyncio.run(main(*sys.argv[1:]))
-    """
-)
 
 
 @pytest.fixture
 async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]:
     async with node_cluster(etcd_server.endpoint, keyspace, tmp_path) as running:
         yield running
-
-
-def node_process(
-    cluster: NodeCluster, name: str, environment: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    directory = cluster.directory / name
-    directory.mkdir(exist_ok=True)
-    ports = cluster.ports(name)
-    arguments = (cluster.endpoint, cluster.keyspace.prefix, name, directory, ports.start, ports.stop)
-    command = [sys.executable, "-c", NODE_PROGRAM, *map(str, arguments)]
-    root = Path(__file__).parents[2]
-    with (directory / "node.log").open("ab") as log:
-        return subprocess.Popen(
-            guarded_command(command),
-            cwd=root,
-            stdout=log,
-            stderr=log,
-            env={**os.environ, **(environment or {})},
-        )
-
-
-def members_below(directory: Path) -> list[psutil.Process]:
-    return [
-        process
-        for process in psutil.process_iter(["name", "cmdline"])
-        if process.info["name"] == "etcd"
-        # A process that ended and was not waited for has no command line.
-        and any(str(directory) in each for each in process.info["cmdline"] or ())
-    ]
 
 
 def published(cluster: NodeCluster) -> ConfigurationRecord:

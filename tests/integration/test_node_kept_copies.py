@@ -19,7 +19,7 @@ from rebalance.core.operation import Operation, OperationKind
 from rebalance.core.records import KeptRecord
 from rebalance.core.txn import DeletePrefix, Txn
 from rebalance.ports.groups import MemberLife
-from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
+from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 
 P0 = PartitionId(ZoneId(7), 0)
 EVENT = 1834

@@ -12,7 +12,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.nodes.partition_view import Mirrors
-from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
+from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 
 P0 = PartitionId(ZoneId(11), 0)
 

@@ -11,8 +11,8 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import MemberLife
-from tests.held_mirrors import HeldMirrors
-from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
+from tests.fixtures.held_mirrors import HeldMirrors
+from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 
 P0 = PartitionId(ZoneId(7), 0)
 

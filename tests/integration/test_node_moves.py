@@ -11,7 +11,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberState, Stage
-from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
+from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 
 P0 = PartitionId(ZoneId(7), 0)
 

@@ -8,62 +8,21 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.guarded_write import Observed, Outcome, decide_on_forced_move
 from rebalance.core.keys import PartitionId
-from rebalance.core.records import LogPosition, RestartRecord
+from rebalance.core.records import RestartRecord
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
-from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
-from tests.integration.test_node_faults import members_below
-from tests.puts import is_applied_once
-
-P0 = PartitionId(ZoneId(7), 0)
+from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
+from tests.fixtures.node_processes import members_below
+from tests.fixtures.puts import is_applied_once
+from tests.fixtures.survivors import P0, force, founded, kill, position
 
 
 @pytest.fixture
 async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]:
     async with node_cluster(etcd_server.endpoint, keyspace, tmp_path) as running:
         yield running
-
-
-async def founded(cluster: NodeCluster, *names: str) -> None:
-    cluster.start(*names)
-    await cluster.write_stable(P0, *names)
-    await cluster.until(lambda: cluster.settled(P0, *names))
-
-
-async def force(cluster: NodeCluster, survivor: str, *then: str, empty: bool = False) -> int:
-    """The reset's transaction; returns the event revision, which is the new generation."""
-    keys = cluster.keyspace.partition(P0)
-    names = (keys.stable, keys.pending, keys.planned, keys.trigger)
-    observed = Observed(keys, *[await cluster.metastore.get(name) for name in names])
-    event = max(item.mod_revision for item in (observed.stable, observed.pending) if item) + 1
-    planned = Assignments(then) if then else None
-    decision = decide_on_forced_move(observed, Assignments((survivor,)), event, then=planned, empty=empty)
-    assert decision.outcome is Outcome.PENDING_KEY_FORCED
-    assert decision.transaction is not None
-    assert (await cluster.metastore.commit(decision.transaction)).succeeded
-    return event
-
-
-def position(cluster: NodeCluster, name: str) -> LogPosition | None:
-    record = cluster.record(P0, name)
-    return record.position if record is not None else None
-
-
-async def kill(cluster: NodeCluster, *names: str) -> None:
-    """The members die at once, then their nodes."""
-    for name in names:
-        cluster.nodes[name].task.cancel()
-        for process in members_below(cluster.directory / name):
-            process.kill()
-    for name in names:
-        await cluster.stop(name)
-        key = cluster.keyspace.node(name)
-        await cluster.until(lambda key=key: cluster.mirrors.nodes.get(key) is None)
 
 
 async def test_a_survivor_founds_the_group_anew(cluster: NodeCluster) -> None:

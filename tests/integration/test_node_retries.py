@@ -17,9 +17,9 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.move_status import COPY_FAILED
 from rebalance.core.records import MemberRole
 from rebalance.ports.groups import ChangeAnswer, FailureCode
-from tests.group_hosts import etcd_processes
-from tests.integration.test_node_cluster import QUICK, NodeCluster, node_cluster, writing
-from tests.recorded_host import Failure, RecordedHost, Request
+from tests.fixtures.group_hosts import etcd_processes
+from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing
+from tests.fixtures.recorded_host import Failure, RecordedHost, Request
 
 P0 = PartitionId(ZoneId(13), 0)
 PATIENT = replace(QUICK, catch_up_timeout_s=60.0, election_ms=5_000)

@@ -21,8 +21,8 @@ from rebalance.groups.data_client import DATUM_PREFIX
 from rebalance.groups.etcd_api import open_channel
 from rebalance.metastore.etcd import EtcdMetastore
 from spark.placement_engine import LocalPlacementEngine
-from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
-from tests.integration.test_node_faults import node_process
+from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
+from tests.fixtures.node_processes import node_process
 
 ZONE = ZoneId(5)
 PARTITIONS = [PartitionId(ZONE, number) for number in range(2)]

@@ -17,9 +17,9 @@ from rebalance.core.txn import Put, Txn
 from rebalance.groups.reservations import Reservations
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import MemberLife
-from tests.conftest import EtcdServer
-from tests.integration.test_node_cluster import QUICK, NodeCluster, node_cluster, writing
-from tests.ports import free_block
+from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing
+from tests.fixtures.ports import free_block
 
 P0 = PartitionId(ZoneId(7), 0)
 

@@ -16,8 +16,8 @@ from rebalance.core.records import Stage
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.member_calls import GroupCalls
 from rebalance.nodes.endpoints import MirroredEndpoints
-from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
-from tests.integration.test_node_faults import members_below
+from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
+from tests.fixtures.node_processes import members_below
 
 P0 = PartitionId(ZoneId(9), 0)
 LOCKING = [Strategy.UPDATE, Strategy.CANCEL]

@@ -22,8 +22,8 @@ from rebalance.core.topology import Topology
 from rebalance.kernels.partition_map import OWNING
 from rebalance.kernels.partition_map_codec import decode_map
 from rebalance.metastore.mirror import KeyspaceMirror
-from tests.conftest import EtcdServer
-from tests.integration.test_node_cluster import NodeCluster, node_cluster
+from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.node_cluster import NodeCluster, node_cluster
 
 ZONE = Zone(ZoneId(7), "Z", 2, 2, None, ("default",))
 

@@ -11,9 +11,9 @@ import pytest
 
 from app.cli.main import main
 from rebalance.core.keys import Keyspace
-from tests.api_server import ApiServer, serving
-from tests.conftest import EtcdServer
-from tests.databases import new_postgres
+from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.databases import new_postgres
+from tests.fixtures.etcd_server import EtcdServer
 
 ZONES = "CREATE ZONE orders (PARTITIONS 8, REPLICAS 3);\nCREATE ZONE users (REPLICAS 1);\n"
 TABLES = "CREATE TABLE sales (id INT PRIMARY KEY, n INT) ZONE orders;\n"

@@ -15,8 +15,8 @@ import pytest
 
 from app.sql.query_line import LineLimits
 from rebalance.core.keys import Keyspace
-from tests.api_server import ApiServer, serving
-from tests.conftest import EtcdServer
+from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.etcd_server import EtcdServer
 
 ENDLESS = "WITH RECURSIVE t (x) AS (SELECT 1 UNION ALL SELECT (x * 7) % 1000003 FROM t) SELECT count(*) FROM t"
 PATIENCE_S = 90.0

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from rebalance.core.keys import Keyspace
-from tests.api_server import ApiServer, serving
-from tests.conftest import EtcdServer
+from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.etcd_server import EtcdServer
 
 pytestmark = pytest.mark.timeout(600)
 

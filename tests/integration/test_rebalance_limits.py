@@ -23,9 +23,9 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Put, Txn
 from rebalance.ports.metastore import Metastore
-from tests.api_server import ApiServer, serving
-from tests.conftest import EtcdServer
-from tests.fault_rig import Controllers
+from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.fault_rig import Controllers
 
 DEADLINE_S = 120.0
 

@@ -15,9 +15,9 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.groups.serving_probe import LinearizableProbe
-from tests.integration.test_node_cluster import NodeCluster, node_cluster
-from tests.integration.test_node_faults import members_below
-from tests.integration.test_node_recovery import P0, founded, kill
+from tests.fixtures.node_cluster import NodeCluster, node_cluster
+from tests.fixtures.node_processes import members_below
+from tests.fixtures.survivors import P0, founded, kill
 
 ANSWER_S = 20.0
 """The probe's time limit here: machines are slow."""

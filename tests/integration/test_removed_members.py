@@ -19,9 +19,9 @@ from rebalance.groups.etcd_api import CallFailedError
 from rebalance.groups.group_guard import WrongGroupError
 from rebalance.groups.router import Router
 from rebalance.nodes.endpoints import MirroredEndpoints
-from tests.integration.test_node_cluster import NodeCluster, node_cluster
-from tests.integration.test_node_faults import members_below
-from tests.puts import is_applied_once
+from tests.fixtures.node_cluster import NodeCluster, node_cluster
+from tests.fixtures.node_processes import members_below
+from tests.fixtures.puts import is_applied_once
 
 P0 = PartitionId(ZoneId(7), 0)
 ZONE = Zone(ZoneId(7), "Z", 1, 3, None, ("default",))

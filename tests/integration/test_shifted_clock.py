@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shifted_clock import ShiftedClock, missing, told_time
+from tests.fixtures.shifted_clock import ShiftedClock, missing, told_time
 
 
 @pytest.mark.skipif(missing() != "", reason=missing())

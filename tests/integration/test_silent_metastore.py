@@ -15,10 +15,10 @@ from rebalance.core.assignments import Strategy
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole
 from rebalance.ports.groups import FailureCode, GroupMember, MemberUnavailableError
-from tests.conftest import EtcdServer
-from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
-from tests.recorded_host import RecordedHost
-from tests.strict_steps import STRICT_STEPS
+from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
+from tests.fixtures.recorded_host import RecordedHost
+from tests.fixtures.strict_steps import STRICT_STEPS
 
 P0 = PartitionId(ZoneId(14), 0)
 LIMIT_S = 120.0

@@ -16,10 +16,10 @@ from rebalance.core.assignments import Strategy
 from rebalance.core.move_status import COPY_FAILED
 from rebalance.core.records import MemberRole, MemberState
 from rebalance.nodes.copy_attempts import FAILED_RETRY_S
-from tests.cut_networks import CutNetworks, cut_networks, missing
-from tests.cut_nodes import STORE, CutNodes
-from tests.group_hosts import etcd_processes
-from tests.integration.test_node_cluster import P0, NodeCluster, node_cluster, writing
+from tests.fixtures.cut_networks import CutNetworks, cut_networks, missing
+from tests.fixtures.cut_nodes import STORE, CutNodes
+from tests.fixtures.group_hosts import etcd_processes
+from tests.fixtures.node_cluster import P0, NodeCluster, node_cluster, writing
 
 PUTS = 8_192
 """More entries than a group keeps of its log: who joins gets a snapshot of everything."""

@@ -28,7 +28,7 @@ from spark.placement_engine import SparkPlacementEngine
 from spark.session import spark_home
 from spark.supervisor import DriverConfig
 from tests.data.placement_golden import golden_cases, rows_of
-from tests.ports import free_block
+from tests.fixtures.ports import free_block
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 READY_LIMIT_S = 240.0

@@ -8,7 +8,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from enum import Enum
 from pathlib import Path
@@ -16,18 +16,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
-from rebalance.core.records import MemberState, Stage
+from rebalance.core.records import Stage
 from rebalance.hosting.child import guarded_command
 from rebalance.hosting.free_ports import is_free
-from tests.gated_node import LEASE_S, Gates
-from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
-from tests.integration.test_node_faults import members_below
+from tests.fixtures.gated_node import LEASE_S, Gates
+from tests.fixtures.node_cluster import P0, NodeCluster, is_settled, node_cluster, writing
+from tests.fixtures.node_processes import members_below
 
 pytestmark = pytest.mark.timeout(500)
 
-P0 = PartitionId(ZoneId(7), 0)
 FOUNDERS = ("n1", "n2", "n3")
 NEW = "n4"
 RESTART_S = 0.5
@@ -66,7 +63,7 @@ class Nodes:
             ports.start,
             ports.stop,
         )
-        command = [sys.executable, "-m", "tests.gated_node", *map(str, (*arguments, self._gates_dir))]
+        command = [sys.executable, "-m", "tests.fixtures.gated_node", *map(str, (*arguments, self._gates_dir))]
         with (directory / "node.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(guarded_command(command), cwd=ROOT, stdout=log, stderr=log)
 
@@ -134,19 +131,6 @@ async def running_nodes(endpoint: str, keyspace, directory: Path) -> AsyncIterat
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
             await nodes.stop()
-
-
-def is_settled(cluster: NodeCluster, peers: Sequence[str]) -> bool:
-    states = [cluster.record(P0, name) for name in peers]
-    configuration = cluster.configuration(P0)
-    return (
-        cluster.stable(P0) == frozenset(peers)
-        and not cluster.has_pending(P0)
-        and cluster.voters(P0) == frozenset(peers)
-        and configuration is not None
-        and configuration.stage is Stage.NONE
-        and all(state is not None and state.state is MemberState.RUNNING for state in states)
-    )
 
 
 async def is_in_stage(cluster: NodeCluster, stage: Stage) -> None:

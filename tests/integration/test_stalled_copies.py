@@ -14,8 +14,8 @@ from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.core.move_status import MoveState, PartitionView, partition_status
-from tests.group_hosts import etcd_processes
-from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
+from tests.fixtures.group_hosts import etcd_processes
+from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 
 P0 = PartitionId(ZoneId(16), 0)
 JOINER_S = 3

@@ -2,96 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
 import signal
 import socket
-import subprocess
-import sys
-import tempfile
 import time
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable
 
 import psutil
 import pytest
 
-from tests.ports import free_port
+from tests.fixtures.ports import free_port
+from tests.fixtures.up_process import ENDED_WITHIN_S, SERVED_WITHIN_S, Up, until
 
 pytestmark = pytest.mark.timeout(600)
-
-ROOT = Path(__file__).parents[2]
-ZONECTL = [sys.executable, "-m", "app.cli"]
-# 5 s on an idle machine of two cores; the bound leaves room for whatever else runs the tests.
-SERVED_WITHIN_S = 120.0
-ENDED_WITHIN_S = 120.0
-
-
-class Up:
-    """One ``zonectl up`` and what it printed."""
-
-    def __init__(self, directory: Path, *options: str, environment: Mapping[str, str] | None = None) -> None:
-        self.directory = directory
-        self.log = directory.with_name(f"{directory.name}.out")
-        with self.log.open("w") as out:
-            self.process = subprocess.Popen(
-                [*ZONECTL, "up", "--data-dir", str(directory), *options],
-                cwd=ROOT,
-                # Placement does not wait for Spark, which starts all the same.
-                env={**os.environ, "ZONEKEEPER_SPARK_WAIT_S": "0", **(environment or {})},
-                stdout=out,
-                stderr=subprocess.STDOUT,
-            )
-
-    def printed(self) -> str:
-        return self.log.read_text()
-
-    def served(self) -> Up:
-        until(
-            lambda: "API at" in self.printed() or self.process.poll() is not None, SERVED_WITHIN_S, self.printed
-        )
-        assert "API at" in self.printed()
-        return self
-
-    def stop(self) -> None:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
-            self.process.wait(ENDED_WITHIN_S)
-
-    def run_file(self) -> dict[str, object]:
-        found: dict[str, object] = json.loads((self.directory / "run.json").read_text())
-        return found
-
-    def pid_of(self, child: str) -> int:
-        children = self.run_file()["children"]
-        assert isinstance(children, dict)
-        return int(children.get(child, 0))
-
-    def tree(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children(recursive=True)
-
-    def ctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [*ZONECTL, *arguments, "--data-dir", str(self.directory)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-    def healthy(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.run_file()['url']}/healthz", timeout=1) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
-
-def until(condition: Callable[[], bool], limit_s: float, tell: Callable[[], str] = lambda: "") -> float:
-    started = time.monotonic()
-    while not condition():
-        assert time.monotonic() - started < limit_s, tell()
-        time.sleep(0.02)
-    return time.monotonic() - started
 
 
 def left(tree: list[psutil.Process]) -> list[str]:
@@ -113,22 +37,6 @@ def still_there(tree: list[psutil.Process]) -> list[str]:
 def until_gone(tree: list[psutil.Process]) -> None:
     """Children of children are ended by the kernel, and a large one takes a moment to die."""
     until(lambda: still_there(tree) == [], ENDED_WITHIN_S, lambda: str(still_there(tree)))
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[..., Up]]:
-    folder = Path(tempfile.mkdtemp(prefix="zonekeeper-up-"))
-    started: list[Up] = []
-
-    def run(*options: str, environment: Mapping[str, str] | None = None) -> Up:
-        started.append(Up(folder / "data", *options, environment=environment))
-        return started[-1]
-
-    yield run
-    for each in started:
-        each.stop()
-    # Spark's JVM may still write there while it dies.
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_one_life_of_an_installation(start: Callable[..., Up]) -> None:

@@ -22,9 +22,9 @@ from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
 from rebalance.ports.metastore import MetastoreUnavailableError
-from tests.group_hosts import Hosts
-from tests.integration.test_node_cluster import NodeCluster, node_cluster, writing
-from tests.ports import free_block
+from tests.fixtures.group_hosts import Hosts
+from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
+from tests.fixtures.ports import free_block
 
 P0 = PartitionId(ZoneId(7), 0)
 

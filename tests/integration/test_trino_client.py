@@ -19,9 +19,9 @@ import trino
 from sqlalchemy import create_engine, inspect, text
 
 from rebalance.core.keys import Keyspace
-from tests.api_server import ApiServer, serving, with_data
-from tests.conftest import EtcdServer
-from tests.databases import PRODUCTS, new_database
+from tests.fixtures.api_server import ApiServer, serving, with_data
+from tests.fixtures.databases import PRODUCTS, new_database
+from tests.fixtures.etcd_server import EtcdServer
 
 _names = (f"T{number}" for number in itertools.count(1))
 

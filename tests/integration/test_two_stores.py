@@ -33,7 +33,7 @@ from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import MetastoreUnavailableError
 from spark.placement_engine import LocalPlacementEngine
-from tests.conftest import EtcdServer, start_etcd_server, stop_etcd_server
+from tests.fixtures.etcd_server import EtcdServer, start_etcd_server, stop_etcd_server
 
 NODES = tuple(Node(f"n{number}") for number in range(1, 6))
 ZONE = ZoneId(1)

@@ -22,11 +22,11 @@ from rebalance.hosting.background import Background
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.agent import NodeAgent
 from rebalance.ports.groups import FailureCode, GroupMember, MemberStatus
-from tests.api_server import ApiServer, serving
-from tests.conftest import EtcdServer
-from tests.group_hosts import P0, Hosts
-from tests.integration.test_node_cluster import QUICK
-from tests.ports import free_block
+from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.group_hosts import P0, Hosts
+from tests.fixtures.node_cluster import QUICK
+from tests.fixtures.ports import free_block
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -22,7 +22,7 @@ from sqlalchemy import make_url
 from rebalance.hosting.environment import ETCD
 from rebalance.hosting.etcd_binary import BUNDLED, dotted, find_etcd
 from tests.e2e.installation import without_spark
-from tests.integration.test_supervisor_up import ENDED_WITHIN_S, SERVED_WITHIN_S, ZONECTL, Up, start, until
+from tests.fixtures.up_process import ENDED_WITHIN_S, SERVED_WITHIN_S, ZONECTL, Up, start, until
 
 __all__ = ["start"]
 pytestmark = pytest.mark.timeout(600)

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from rebalance.core.keys import Keyspace
-from tests.api_server import ApiServer, serving
-from tests.conftest import EtcdServer
+from tests.fixtures.api_server import ApiServer, serving
+from tests.fixtures.etcd_server import EtcdServer
 
 DRIVER = "io.trino:trino-jdbc:476"
 PROBE = Path(__file__).parent / "JdbcProbe.java"

@@ -8,10 +8,10 @@ import pytest
 
 from rebalance.core.assignments import Strategy
 from tests.datadriven.runner import SCRIPTS, Block, read_blocks
-from tests.datadriven.test_guarded_write import ENDING_SCRIPTS, PROTOCOL_SCRIPTS, execute
+from tests.fixtures.guarded_write_script import ENDING_SCRIPTS, PROTOCOL_SCRIPTS, execute
+from tests.fixtures.model_exploration import explore
 from tests.model.mutants import Mutant, mutants
 from tests.model.scopes import endings, small
-from tests.model.test_protocol_model import explore
 from tests.model.world import REAL, Decisions
 
 ALL = list(mutants())

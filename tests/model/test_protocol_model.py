@@ -16,11 +16,12 @@ from rebalance.core.joiners import decide_on_joiners_gone
 from rebalance.core.records import Stage
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.core.withdrawal import decide_on_call_back
-from tests.model.explorer import Exploration, Explorer
+from tests.fixtures.model_exploration import explore
+from tests.model.explorer import Explorer
 from tests.model.protocol import Move, Protocol
 from tests.model.scopes import ABD, A, B, S, endings, gone, small, stuck, whole, whole_endings
 from tests.model.store import LOCK, STABLE, joiners_in, voters_in
-from tests.model.world import REAL, Decisions, Scope, State, initial_state
+from tests.model.world import REAL, Scope, State, initial_state
 
 SMALL = [
     pytest.param(scope, id=f"{strategy.value}-{name}")
@@ -37,11 +38,6 @@ WHOLE_ENDINGS = [
     for strategy in Strategy
     for name, scope in whole_endings(strategy)
 ]
-
-
-def explore(scope: Scope, decisions: Decisions = REAL) -> Exploration:
-    protocol = Protocol(scope, decisions)
-    return Explorer(initial_state(scope), protocol.successors, protocol.at_rest).run()
 
 
 @pytest.mark.parametrize("scope", SMALL)

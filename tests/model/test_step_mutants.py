@@ -6,7 +6,7 @@ import pytest
 
 from rebalance.core import step_checks
 from tests.datadriven.runner import SCRIPTS, read_blocks
-from tests.datadriven.test_membership_steps import SCRIPT, execute
+from tests.fixtures.membership_steps_script import SCRIPT, execute
 from tests.model.step_mutants import StepMutant, step_mutants
 
 ALL = list(step_mutants())

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalance.kernels.balanced import Placed, PlacementProblem, balance, plan, settle
-from tests.balanced_events import DOMAIN_SHAPES, SHAPES, Shape, Zone, assert_valid, spreads
+from tests.fixtures.balanced_events import DOMAIN_SHAPES, SHAPES, Shape, Zone, assert_valid, spreads
 
 EVENTS = 12
 PER_EVENT, PER_RUN = 1.1, 1.01

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from catalog.core.zone import EVERY_NODE, TIMER_OFF
 from rebalance.core.keys import Keyspace
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from tests.timer_world import ZONE, TimerWorld
+from tests.fixtures.timer_world import ZONE, TimerWorld
 
 NAMES = st.sampled_from("ABC")
 REGIONS = st.sampled_from(["EU", "US"])

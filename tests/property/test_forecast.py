@@ -30,7 +30,7 @@ from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import Delete, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from tests.timer_world import TimerWorld
+from tests.fixtures.timer_world import TimerWorld
 
 NAMES = ("n1", "n2", "n3", "n4")
 ZONES = ("A", "B", "C")

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from catalog.core.codec import RecordNotReadableError
-from tests.record_samples import KINDS, REVISIONS
+from tests.fixtures.record_samples import KINDS, REVISIONS
+from tests.fixtures.strange_records import STRANGE
 
 GOLDEN = Path(__file__).parents[1] / "data" / "records_golden.tsv"
 MAPS = ("attributes", "engines", "zone_pauses", "members", "buckets.nodes", "peers", "joiners")
@@ -109,12 +110,6 @@ def test_what_is_no_record_is_not_readable(name: str, value: bytes) -> None:
     with pytest.raises(RecordNotReadableError) as error:
         READERS[name](value)
     assert len(error.value.reason) < 1_000
-
-
-STRANGE: tuple[Any, ...] = (
-    *(None, True, False, 0, -1, 1, 1 << 62, 1 << 63, 10**400, 0.5, -0.0, 1e308, float("nan"), float("inf")),
-    *("", "x", "n1", "\ud800", "\x00", "a" * 300, [], {}, [None], [[]], {"a": {}}, ["n1", "n1"], {"": 1}),
-)
 
 
 def _mutated(chance: random.Random, document: Any) -> bytes:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from catalog.core.quorum import ALL_REPLICAS, consensus_size, effective_replicas, quorum_bounds
 from rebalance.kernels.balanced import Placed, PlacementProblem, balance
 from rebalance.kernels.rendezvous import place, voters
-from tests.kernels import only
+from tests.fixtures.kernels import only
 
 MASK = (1 << 64) - 1
 

@@ -3,68 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
 
-import pytest
-
-from catalog.core.zone import ZoneId
-from rebalance.core.keys import PartitionId
-from rebalance.groups.etcd_api import CallFailedError, FailureKind
+from rebalance.groups.etcd_api import FailureKind
 from rebalance.simulation.simulated_cluster import SimulatedCluster
-from rebalance.simulation.simulated_raft import (
-    HEALTHY_AFTER_S,
-    GroupRates,
-    SimulatedGroup,
-    SimulatedMirror,
-    SimulatedReplica,
-)
-from rebalance.simulation.virtual_time import run_virtually
-
-P0 = PartitionId(ZoneId(1), 0)
-CALM = GroupRates(lost_call=0.0, late_call=0.0, lost_answer=0.0)
-
-
-class Removals:
-    """A ``GroupObserver`` that keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.removals: list[tuple[int, int, int]] = []
-
-    def on_step(self, group: SimulatedGroup, step: str) -> None: ...
-
-    def on_removal(self, group: SimulatedGroup, before: int, known_up: int, voters: int) -> None:
-        self.removals.append((before, known_up, voters))
-
-    def on_destroy(self, replica: SimulatedReplica) -> None: ...
-
-    def on_voter_gone(self, replica: SimulatedReplica) -> None: ...
-
-    def on_mirror_destroy(self, mirror: SimulatedMirror) -> None: ...
-
-
-async def founded(cluster: SimulatedCluster, names: str) -> SimulatedGroup:
-    """A healthy group with a leader."""
-    initial = {name: cluster.reserve(name, P0).endpoints.peer_url for name in names}
-    for name in names:
-        cluster.start(cluster.disk(name)[P0], "t", initial, is_new=True)
-    await asyncio.sleep(HEALTHY_AFTER_S + 3.0)
-    assert cluster.groups[P0].has_leader
-    return cluster.groups[P0]
-
-
-def refused(step: Callable[[], object]) -> FailureKind:
-    with pytest.raises(CallFailedError) as failed:
-        step()
-    return failed.value.kind
-
-
-def virtually(main: Callable[[SimulatedCluster, Removals], Coroutine[Any, Any, None]]) -> None:
-    async def run() -> None:
-        heard = Removals()
-        await main(SimulatedCluster("test", CALM, heard), heard)
-
-    run_virtually(run())
+from tests.fixtures.simulated_group import CALM, P0, Removals, founded, refused, virtually
 
 
 def test_a_learner_is_promoted_once_it_has_caught_up() -> None:

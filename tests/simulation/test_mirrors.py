@@ -15,7 +15,7 @@ from rebalance.simulation.simulated_group import Incarnation, SimulatedGroupHost
 from rebalance.simulation.simulated_mirror import SimulatedMirrorHost
 from rebalance.simulation.simulated_raft import SimulatedGroup
 from rebalance.simulation.virtual_time import run_virtually
-from tests.simulation.test_cluster import CALM, P0, Removals, founded
+from tests.fixtures.simulated_group import CALM, P0, Removals, founded
 
 COPIED_S = CALM.start_s[1] + CALM.mirror_copy_s[1] + 0.1
 

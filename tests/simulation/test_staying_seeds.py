@@ -10,8 +10,8 @@ from rebalance.groups.etcd_api import FailureKind
 from rebalance.simulation.run import Simulation, simulate
 from rebalance.simulation.simulated_cluster import SimulatedCluster
 from rebalance.simulation.staying import GONE_VOTER, KINDS
+from tests.fixtures.simulated_group import CALM, Removals, founded, refused, virtually
 from tests.simulation.staying_seeds import ENDS, HELD, SLICE, staying
-from tests.simulation.test_cluster import CALM, Removals, founded, refused, virtually
 
 
 @pytest.mark.parametrize("wanted", ENDS, ids=lambda each: f"{each.seed} {', '.join(each.staying)}")

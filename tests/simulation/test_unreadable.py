@@ -15,7 +15,7 @@ import pytest
 from rebalance.core.keys import PartitionId
 from rebalance.simulation.run import silent_logs
 from rebalance.simulation.virtual_time import run_virtually
-from tests.property.test_record_codec import STRANGE
+from tests.fixtures.strange_records import STRANGE
 from tests.simulation.unreadable_world import BROKEN, GARBAGE, LOOK_S, OTHER, UnreadableWorld
 
 WAIT_FOR_ALL = ("epoch", "topology", "rebalance/limits", "partition/admissions", "nodes/n0")

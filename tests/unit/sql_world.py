@@ -44,7 +44,7 @@ from rebalance.core.txn import Delete, Operation, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.simulation.memory_metastore import MemoryMetastore
 from spark.placement_engine import LocalPlacementEngine
-from tests.probe_stub import ProbeStub
+from tests.fixtures.probe_stub import ProbeStub
 
 DEFAULT_NODES = (
     Node("n1", (("region", "US"),), ("default", "rocks")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,18 +14,8 @@ from catalog.core.audit import NOBODY, Action, Actor, AuditEntry, AuditFilter, C
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.store import CatalogStore
 from catalog.store.migrate import migrate
+from tests.fixtures.api_stub import ApiStub
 from tests.unit.operations_world import VERIFIED, OperationsWorld, operations_world
-from tests.unit.test_cli.stub import ApiStub, serve
-
-
-@pytest.fixture
-def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiStub]:
-    made = ApiStub()
-    server = serve(made)
-    monkeypatch.setenv("ZONEKEEPER_URL", made.url)
-    yield made
-    server.shutdown()
-    server.server_close()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cut_judgement import CONVERGENCE_S, READINESS, SETTLED_S, Judgement, Look, issues
+from tests.fixtures.cut_judgement import CONVERGENCE_S, READINESS, SETTLED_S, Judgement, Look, issues
 
 WELL = Look({}, serves=True)
 NAMED = Look({"partition 0": "NO_MAJORITY: n3"})

@@ -10,7 +10,7 @@ import pytest
 from catalog.core.quorum import ALL_REPLICAS, consensus_size
 from rebalance.kernels import rendezvous
 from rebalance.kernels.rendezvous import name_hash, node_dictionary, place, voters
-from tests.kernels import only
+from tests.fixtures.kernels import only
 
 SEVEN = tuple(f"node-{number}" for number in range(7))
 

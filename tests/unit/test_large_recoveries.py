@@ -11,7 +11,7 @@ from catalog.core.errors import ErrorKind, RefusedError
 from rebalance.controllers.recovery import ASKED_AT_ONCE, PartitionRecovery
 from rebalance.controllers.slices import PARTITIONS_PER_SLICE
 from rebalance.core.keys import PartitionId
-from tests.large_zone import world_of
+from tests.fixtures.large_zone import world_of
 
 PARTITIONS = 10 * PARTITIONS_PER_SLICE
 

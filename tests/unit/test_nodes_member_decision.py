@@ -4,84 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
-from rebalance.core.keys import Keyspace, PartitionId
-from rebalance.core.records import (
-    ConfigurationRecord,
-    ConfiguredMember,
-    GroupRecord,
-    KeptRecord,
-    MemberRecord,
-    MemberRole,
-    MemberState,
-    Stage,
-)
 from rebalance.nodes.member_decision import Duty, decide_member
-from rebalance.nodes.partition_view import NodePartitionView, Recorded
+from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
-
-P0 = PartitionId(ZoneId(1), 0)
-
-
-def url(name: str) -> str:
-    return f"http://{name}:1"
-
-
-def view(
-    stable: str = "",
-    pending: str = "",
-    *,
-    reserved: str = "",
-    started: str = "",
-    founded: str = "",
-    listed: str | None = None,
-    learning: str = "",
-    forced: int = 0,
-    empty: bool = False,
-    generation: int = 0,
-    kept: str = "",
-    discard: bool = False,
-) -> NodePartitionView:
-    """Each letter is a node, ``ab+c`` are two voters and a standing learner; ``listed`` are the members of the
-    published configuration. ``forced`` and ``empty`` mark pending, ``generation`` is the group's.
-    ``kept`` is the member whose copy ``a`` keeps, ``discard``: to be deleted."""
-
-    def assignments(names: str, *, forced: int = 0, empty: bool = False) -> Recorded[Assignments] | None:
-        peers, _, learners = names.partition("+")
-        wanted = Assignments(tuple(peers), tuple(learners), forced=forced, empty=empty) if names else None
-        return Recorded(wanted, 5, 5) if wanted else None
-
-    def member(name: str) -> ConfiguredMember:
-        role = MemberRole.LEARNER if name in learning else MemberRole.VOTER
-        return ConfiguredMember(name, role, url(name))
-
-    first = GroupRecord("t", {name: url(name) for name in founded}, generation)
-    group = Recorded(first, 5, 5) if founded else None
-    configuration = None
-    if listed is not None:
-        record = ConfigurationRecord(2, "a", Stage.NONE, {name: member(name) for name in listed})
-        configuration = Recorded(record, 6, 6)
-    records = {
-        name: Recorded(MemberRecord(MemberState.READY, url(name), f"{url(name)}2", name in started), 4, 4)
-        for name in reserved + started
-    }
-    return NodePartitionView(
-        P0,
-        Keyspace().partition(P0),
-        assignments(stable),
-        assignments(pending, forced=forced, empty=empty),
-        group,
-        configuration,
-        records,
-        frozenset("abc"),
-        kept={"a": Recorded(KeptRecord(7, url(kept), discard), 4, 4)} if kept else {},
-    )
-
-
-def member(life: MemberLife, generation: int = 0) -> MemberStatus:
-    return MemberStatus(life, MemberEndpoints(url("a"), "c"), generation=generation)
-
+from tests.fixtures.member_views import member, url, view
 
 RESERVED, RUNNING, STOPPED = MemberLife.RESERVED, MemberLife.RUNNING, MemberLife.STOPPED
 

@@ -14,7 +14,7 @@ from rebalance.nodes.mirror_decision import MirrorDuty, decide_mirror, mirror_re
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.ports.groups import MemberLife
 from rebalance.ports.mirrors import MirrorStatus
-from tests.unit.test_nodes_member_decision import url, view
+from tests.fixtures.member_views import url, view
 
 HELD = MirrorStatus(MemberLife.RUNNING, "http://a:3", 17)
 

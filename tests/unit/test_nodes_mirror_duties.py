@@ -29,7 +29,7 @@ from rebalance.nodes.registration import Registration
 from rebalance.nodes.removal import RemovalJudge
 from rebalance.ports.groups import MemberLife
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from tests.held_mirrors import HeldMirrors
+from tests.fixtures.held_mirrors import HeldMirrors
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYSPACE = Keyspace()

@@ -13,7 +13,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.core.operation import Operation, OperationKind
 from rebalance.core.txn import Put, Txn
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from tests.timer_world import ZONE, TimerWorld
+from tests.fixtures.timer_world import ZONE, TimerWorld
 from tests.unit.operations_world import OperationsWorld, operations_world
 
 BEGUN = "CREATE ZONE orders (PARTITIONS 2, REPLICAS 1)"

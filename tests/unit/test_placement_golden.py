@@ -8,7 +8,7 @@ import pytest
 from spark import batch as batches
 from spark.placement_job import place_batches, split
 from tests.data.placement_golden import GoldenCase, golden_cases, rows_of
-from tests.kernels import only
+from tests.fixtures.kernels import only
 
 CASES = golden_cases()
 

@@ -9,9 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from app.cli.main import main
+from tests.fixtures.api_stub import ApiStub
 from tests.unit.operations_world import OperationsWorld, operations_world
-from tests.unit.test_audit import stub as stub  # a fixture
-from tests.unit.test_cli.stub import ApiStub
 
 WIDER = "ALTER ZONE orders SET (REPLICAS 2)"
 WHY = "más lectores – №7"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.test_exchange_rows import named_in_tests
+from tests.fixtures.named_rows import named_in_tests
 
 NAMED = named_in_tests("VOL")
 

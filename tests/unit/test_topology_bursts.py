@@ -18,7 +18,7 @@ from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.placement import PlacementRequest, PlacementResult
 from rebalance.simulation.memory_metastore import MemoryMetastore
 from spark.placement_engine import LocalPlacementEngine
-from tests.timer_world import ZONE, TimerWorld
+from tests.fixtures.timer_world import ZONE, TimerWorld
 
 KEYS = Keyspace()
 

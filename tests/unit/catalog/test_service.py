@@ -2,50 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
-from catalog.core.snapshot import CatalogEntry, CatalogSnapshot, Change, Topology
-from catalog.ports import CommitOutcome, StatementStamp
+from catalog.core.snapshot import CatalogSnapshot, Change, Topology
+from catalog.ports import CommitOutcome
 from catalog.service import ATTEMPTS_MAX, RESOLVE_ATTEMPTS_MAX, CatalogService
 from parser.to_command import parse_ddl
+from tests.fixtures.memory_unit_of_work import MemoryUnitOfWork, Trouble
 from tests.unit.catalog.commands import command, nodes
-
-Trouble = Callable[["MemoryUnitOfWork"], CommitOutcome | None]
-
-
-class MemoryUnitOfWork:
-    """The port's contract in memory. ``troubles`` come before commits, one each; None is an ordinary commit."""
-
-    def __init__(self, *troubles: Trouble | None) -> None:
-        self.snapshots = [CatalogSnapshot()]
-        self.statements: dict[str, int] = {}
-        self.troubles = list(troubles)
-        self.away = 0
-
-    def snapshot(self, version: int | None = None) -> CatalogSnapshot:
-        if self.away:
-            self.away -= 1
-            raise StoreError(ErrorKind.CATALOG_UNAVAILABLE, "gone")
-        return self.snapshots[-1 if version is None else version]
-
-    def version_of(self, statement_id: str) -> int | None:
-        return self.statements.get(statement_id)
-
-    def commit(
-        self, base: CatalogSnapshot, entries: tuple[CatalogEntry, ...], stamp: StatementStamp
-    ) -> CommitOutcome:
-        trouble = self.troubles.pop(0) if self.troubles else None
-        outcome = trouble(self) if trouble else None
-        if outcome is not None:
-            return outcome
-        if base.version != self.snapshots[-1].version or stamp.statement_id in self.statements:
-            return CommitOutcome.CONFLICT
-        self.snapshots.append(base.after(entries))
-        self.statements[stamp.statement_id] = self.snapshots[-1].version
-        return CommitOutcome.COMMITTED
 
 
 def somebody_else(sql: str) -> Trouble:

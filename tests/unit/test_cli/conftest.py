@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.test_cli.stub import ApiStub, serve
+from tests.fixtures.api_stub import ApiStub
 
 
 @pytest.fixture(autouse=True)
@@ -17,11 +16,6 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
 
 
 @pytest.fixture
-def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiStub]:
-    """A stub that ZONEKEEPER_URL points to."""
-    stub = ApiStub()
-    server = serve(stub)
-    monkeypatch.setenv("ZONEKEEPER_URL", stub.url)
-    yield stub
-    server.shutdown()
-    server.server_close()
+def api(stub: ApiStub) -> ApiStub:
+    """The stub, by the name of what it stands for."""
+    return stub

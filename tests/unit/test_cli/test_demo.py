@@ -13,18 +13,21 @@ import pytest
 from app.cli import demo_run
 from app.cli.demo_script import parse_demo_script, read_demo_script
 from app.cli.main import main
-from tests.unit.test_cli.stub import ApiStub, Request, progress, result
+from tests.fixtures.api_stub import ApiStub, Request, progress, result
 
 ZONE = "QUICKSTART"
+LIVE_PUTS = 5
 
 
 class FakeStore:
-    """Enough of an installation for the demo: one zone, whose ALTER takes three polls."""
+    """Enough of an installation for the demo: one zone, whose ALTER takes three polls and ``LIVE_PUTS`` of the
+    writer's puts, answered or refused."""
 
     def __init__(self, api: ApiStub) -> None:
         self.values: dict[str, str] = {}
         self.replicas = 1
         self.polls = 0
+        self.live_puts = 0
         self.statements: list[str] = []
         self.tamper: Callable[[dict[str, Any]], None] = lambda partition: None
         self.refuse_put: Callable[[str], bool] = lambda key: False
@@ -41,7 +44,8 @@ class FakeStore:
             return 200, {"results": [self.execute(request.body["sql"])]}
         if path.startswith("/api/v1/progress/"):
             self.polls += 1
-            return 200, progress(8 if self.polls >= 3 else 2)
+            is_written = self.replicas == 1 or self.live_puts >= LIVE_PUTS
+            return 200, progress(8 if self.polls >= 3 and is_written else 2)
         if path.endswith("/partitions"):
             return 200, {"partitions": [self.partition(index) for index in range(8)]}
         return self.kv(request, unquote(path.rpartition("/")[2]))
@@ -72,6 +76,7 @@ class FakeStore:
 
     def kv(self, request: Request, key: str) -> tuple[int, dict[str, Any]]:
         if request.method == "PUT":
+            self.live_puts += key.startswith("live-")
             if self.refuse_put(key):
                 return 503, {"status": 503, "name": "GROUP_UNAVAILABLE", "detail": "no leader"}
             self.values[key] = request.body["value"]

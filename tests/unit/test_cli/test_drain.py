@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.cli.main import main
-from tests.unit.test_cli.stub import ApiStub, Request
+from tests.fixtures.api_stub import ApiStub, Request
 
 DRAIN = "/api/v1/nodes/n3/drain"
 MARK = {"state": "DRAINING", "by": "alice", "reason": "disks", "since": "2026-01-01T10:00:00Z"}

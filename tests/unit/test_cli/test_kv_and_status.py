@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from app.cli.main import main
-from tests.unit.test_cli.stub import ApiStub
-from tests.unit.test_cli.test_rebalance import PAUSE_LINES, PAUSED
+from tests.fixtures.api_stub import ApiStub
+from tests.unit.test_cli.pauses import PAUSE_LINES, PAUSED
 
 KEY = "/api/v1/zones/ORDERS/kv/o-17"
 STORED = {"zone": "ORDERS", "key": "o-17", "partition": 5, "revision": 9, "operation_id": "op-1"}

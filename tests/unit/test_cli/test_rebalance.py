@@ -10,25 +10,11 @@ import pytest
 from app.cli.main import main
 from app.cli.rebalance_run import bytes_of, seconds_of
 from app.cli.rebalance_view import summary
-from tests.unit.test_cli.stub import ApiStub
+from tests.fixtures.api_stub import ApiStub
+from tests.unit.test_cli.pauses import NONE, PAUSE_LINES, PAUSED
 
 LIMITS = "/api/v1/rebalance/limits"
-NONE: dict[str, Any] = {
-    **dict.fromkeys(("cluster_moves", "zone_moves", "donor_moves", "receiver_moves", "batch_size", "pause")),
-    "zone_pauses": [],
-}
-PAUSE = {"by": "alice", "reason": "new disks", "since": "2026-01-01T10:00:00Z", "until": "2026-01-01T10:30:00Z"}
-PAUSED = {
-    **NONE,
-    "cluster_moves": 8,
-    "pause": PAUSE,
-    "zone_pauses": [{**PAUSE, "reason": "", "until": None, "zone": "ORDERS", "zone_id": 1}],
-}
 WINDOWED = {**NONE, "windows": ["22:00-04:00", "Sat,Sun 00:00-24:00"]}
-PAUSE_LINES = [
-    "paused by alice since 2026-01-01T10:00:00Z: new disks, until 2026-01-01T10:30:00Z",
-    "zone ORDERS paused by alice since 2026-01-01T10:00:00Z",
-]
 
 
 def test_limits_are_shown(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.cli.main import main
-from tests.unit.test_cli.stub import ApiStub, Request
+from tests.fixtures.api_stub import ApiStub, Request
 
 STATES = "GET /api/v1/zones/ORDERS/recovery/states"
 RESET = "POST /api/v1/zones/ORDERS/recovery/reset"

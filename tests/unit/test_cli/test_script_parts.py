@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.main import main
-from tests.unit.test_cli.stub import ApiStub, Request, result
+from tests.fixtures.api_stub import ApiStub, Request, result
 
 STATEMENTS = "POST /api/v1/statements"
 

@@ -19,8 +19,8 @@ from rich.console import Console
 from app.cli.follow_view import BarView
 from app.cli.followed import FollowedChange, FollowProgress
 from app.cli.main import main
-from tests.ports import free_port
-from tests.unit.test_cli.stub import ApiStub, progress, result, serve
+from tests.fixtures.api_stub import ApiStub, progress, result, serve
+from tests.fixtures.ports import free_port
 
 STATEMENTS = "POST /api/v1/statements"
 PROGRESS = "GET /api/v1/progress/1?version=3"

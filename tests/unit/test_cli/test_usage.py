@@ -17,8 +17,8 @@ from app.cli.names import fold_name
 from app.cli.options import DEFAULT_DATA_DIR
 from app.configuration.settings import DEFAULT_DATA_DIR as SETTINGS_DATA_DIR
 from app.configuration.settings import Settings
-from tests.ports import free_port
-from tests.unit.test_cli.stub import ApiStub, result
+from tests.fixtures.api_stub import ApiStub, result
+from tests.fixtures.ports import free_port
 
 ZONECTL = [sys.executable, "-m", "app.cli"]
 ROOT = Path(__file__).parents[3]

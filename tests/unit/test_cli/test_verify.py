@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.cli.main import main
-from tests.unit.test_cli.stub import ApiStub
+from tests.fixtures.api_stub import ApiStub
 
 ZONE = "/api/v1/zones/ORDERS"
 COPY = {"node": "n1", "role": "VOTER", "lacking": [], "different": [], "error": ""}

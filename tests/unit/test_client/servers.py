@@ -8,6 +8,9 @@ from typing import Any
 
 import httpx
 
+from app.client.routing_maps import RoutingMaps
+from app.client.servers import Servers
+
 URL = "http://one:1"
 ROUTING = "/api/v1/zones/ORDERS/routing"
 
@@ -62,3 +65,7 @@ def routing(
 def problem(status: int, name: str) -> httpx.Response:
     body: dict[str, Any] = {"status": status, "name": name, "detail": f"this is {name}", "code": 4004}
     return httpx.Response(status, json=body)
+
+
+def maps_over(network: Network, limit_s: float = 2.0) -> RoutingMaps:
+    return RoutingMaps(Servers([URL], network), limit_s)

@@ -15,18 +15,13 @@ from hypothesis import strategies as st
 
 from app.client.errors import ClientError, ServersUnavailableError, ZoneNotFoundError
 from app.client.routing_maps import RoutingMaps
-from app.client.servers import Servers
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.ports.groups import Route
-from tests.unit.test_client.servers import URL, Network, problem, routing
+from tests.unit.test_client.servers import Network, maps_over, problem, routing
 
 P0 = PartitionId(ZoneId(7), 0)
 SAME = httpx.Response(304, headers={"Zonekeeper-Map-Version": "9"})
-
-
-def maps_over(network: Network, limit_s: float = 2.0) -> RoutingMaps:
-    return RoutingMaps(Servers([URL], network), limit_s)
 
 
 async def fetch(maps: RoutingMaps) -> None:
@@ -97,7 +92,7 @@ async def test_a_zone_that_is_not_there() -> None:
 
 PROGRAM = """
 import asyncio
-from tests.unit.test_client.test_routing_maps import Network, maps_over, problem, routing
+from tests.unit.test_client.servers import Network, maps_over, problem, routing
 
 async def main() -> None:
     maps = maps_over(Network(problem(404, "ZONE_NOT_FOUND"), routing(3, "a")))

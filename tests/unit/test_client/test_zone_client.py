@@ -12,7 +12,7 @@ from app.client.errors import ReadTimedOutError, RefusedByServerError, ServersUn
 from app.client.servers import ServerFailedError, Servers
 from app.client.zone_client import Found, Mode, Read, Stored, ZoneClient
 from rebalance.ports.groups import OutcomeUnknownError
-from tests.unit.test_cli.stub import ApiStub, serve
+from tests.fixtures.api_stub import ApiStub, serve
 from tests.unit.test_client.servers import URL, Network, problem
 
 STORED = httpx.Response(200, json={"partition": 5, "operation_id": "op-1", "repeated": True})

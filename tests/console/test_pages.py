@@ -132,6 +132,7 @@ def tab_to(page: Page, name: str) -> None:
     raise AssertionError(f"the keyboard does not reach {name}")
 
 
+@pytest.mark.row("VOL-009", shows="service")
 def test_a_plan_is_made_and_given_up_by_keyboard(visit: Visit) -> None:
     """The first button makes and shows it, the second asks before it runs (VOL-009)."""
     page = visit.open("plan?wish=out")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 from rebalance.core import step_checks
 from rebalance.core.group_steps import AddLearner, Promote, Remove
 from tests.datadriven.runner import Block, run_script
@@ -68,6 +70,7 @@ def execute(block: Block, checks: ModuleType = step_checks) -> str:
     return f"send within {verdict.send_by_s - LISTED_S:.1f} s, over after {verdict.until_s - LISTED_S:.1f} s"
 
 
+@pytest.mark.row("S2", "S3", shows="core")
 def test_what_a_step_waits_for() -> None:
     """S2, S3: what each condition asks for, by the row that it alone decides."""
     run_script(SCRIPT, execute)

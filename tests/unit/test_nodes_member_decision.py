@@ -86,6 +86,7 @@ def member(life: MemberLife, generation: int = 0) -> MemberStatus:
 RESERVED, RUNNING, STOPPED = MemberLife.RESERVED, MemberLife.RUNNING, MemberLife.STOPPED
 
 
+@pytest.mark.row("I3-027", "I3-040", "I3-049", "IEP-043", shows="core")
 @pytest.mark.parametrize(
     ("seen", "life", "duty"),
     [
@@ -171,6 +172,7 @@ def test_the_record_of_a_member_that_left_does_not_hold_up_its_successor() -> No
         assert decide_member(still_counted, "a", later).duty is Duty.REPORT_DATA_LOST
 
 
+@pytest.mark.row("M1", shows="core")
 @pytest.mark.parametrize(
     ("seen", "received", "duty"),
     [
@@ -199,6 +201,7 @@ def test_a_joiner_that_was_removed_before_it_ever_answered(
 GROUP = {"started": "abc", "listed": "abc", "founded": "abc"}
 
 
+@pytest.mark.row("IEP-051", shows="core")
 @pytest.mark.parametrize(
     ("seen", "life", "generation", "duty"),
     [
@@ -250,6 +253,7 @@ def test_recovery(seen: PartitionView, life: MemberLife | None, generation: int,
 ON_A = view("bc+a", "a", forced=9, started="bc", listed="bc", founded="bc")
 
 
+@pytest.mark.row("IEP-059", shows="core")
 @pytest.mark.parametrize(
     ("seen", "life", "generation", "duty"),
     [

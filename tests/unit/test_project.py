@@ -90,7 +90,6 @@ def test_an_installed_package_has_the_quickstart() -> None:
     assert installed.read_text() == (ROOT / "examples" / "quickstart.sql").read_text()
 
 
-@pytest.mark.row("I3-058", shows="core")
 def test_the_readme_says_how_etcds_own_members_are_changed() -> None:
     """I3-058: not done by our own flow; the way is etcdctl's, one member at a time, and it is written down."""
     section = (ROOT / "README.md").read_text().split("### Members of etcd itself")[1].split("\n## ")[0]

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup tools browser run demo test lint format soak bench screenshots lock clean
+.PHONY: help setup tools browser run demo test lint rows format soak bench screenshots lock clean
 
 BIN := .venv/bin
 # Inside .venv, so that it goes with it.
@@ -42,6 +42,9 @@ lint: setup ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+rows: setup ## docs/requirements.md, from the row markers of the tests
+	$(BIN)/python -m tests.rows
 
 format: setup ## rewrite the code the way ruff wants it
 	$(BIN)/ruff check --fix .

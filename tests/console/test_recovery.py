@@ -109,6 +109,7 @@ def test_partitions_that_are_not_there_are_refused(
         expect(page.locator(".problem")).to_contain_text(words)
 
 
+@pytest.mark.row("R1", shows="service")
 def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Browser, own_stage: Stage) -> None:
     """R1: a zone of STRONG_CONSISTENCY is reset once the dead nodes are named; then it is followed on the same
     page until every group has its replicas again."""
@@ -151,6 +152,7 @@ def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Browse
         expect(books).to_contain_text("the rack burnt down")
 
 
+@pytest.mark.row("R2", shows="service")
 def test_every_copy_is_shown_with_what_it_has(chromium: Browser, lost_stage: Stage) -> None:
     """R2: voters and learners by data revision; one that is not the best is used where it is named."""
     with visiting(chromium, lost_stage.url) as visit:
@@ -172,6 +174,7 @@ def test_every_copy_is_shown_with_what_it_has(chromium: Browser, lost_stage: Sta
         expect(page.get_by_text("3 entries").first).to_be_visible()
 
 
+@pytest.mark.row("R5", shows="service")
 def test_a_partition_begins_without_data_only_when_its_copies_are_given_up(
     chromium: Browser, lost_stage: Stage
 ) -> None:

@@ -25,6 +25,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     whole.stop()
 
 
+@pytest.mark.row("VOL-009", shows="service")
 @pytest.mark.timeout(1_800)
 def test_the_walk(chromium: Browser, installation: Installation) -> None:
     """A zone is created in the editor after an error was marked, a plan is made, shown and run by two buttons

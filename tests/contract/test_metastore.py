@@ -60,6 +60,7 @@ async def test_reads_what_was_written(store: Metastore, keyspace: Keyspace) -> N
     assert (found.value, found.create_revision, found.mod_revision, found.version) == (b"2", first, second, 2)
 
 
+@pytest.mark.row("I3-016", shows="core")
 async def test_guards_decide_and_leave_no_trace(store: Metastore, keyspace: Keyspace) -> None:
     """I3-016: guard, write and trigger are one transaction; a failed guard writes nothing."""
     a, b = f"{keyspace.prefix}a", f"{keyspace.prefix}b"
@@ -121,6 +122,7 @@ async def test_a_compare_below_a_prefix_holds_for_every_key(store: Metastore, ke
     assert await holds(not_written_below(below, first)), "a deletion is not seen"
 
 
+@pytest.mark.row("I3-015", shows="core")
 async def test_nested_transactions_succeed_and_fail_on_their_own(store: Metastore, keyspace: Keyspace) -> None:
     """I3-015: many partitions in one request; a failure in one does not stop the others."""
     a, b = f"{keyspace.prefix}a", f"{keyspace.prefix}b"
@@ -294,6 +296,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
     started.stop()
 
 
+@pytest.mark.row("I3-060", shows="core")
 async def test_calls_go_to_another_endpoint(cluster: EtcdCluster, keyspace: Keyspace) -> None:
     """I3-060: whichever member a client talks to is killed: it goes on with the next, also its watch. A
     transaction that was under way is reported as unknown, once, and not repeated."""
@@ -321,6 +324,7 @@ async def test_calls_go_to_another_endpoint(cluster: EtcdCluster, keyspace: Keys
         await store.close()
 
 
+@pytest.mark.row("I3-060", shows="core")
 async def test_calls_that_fail_together_leave_an_endpoint_once(
     etcd_server: EtcdServer, keyspace: Keyspace
 ) -> None:
@@ -335,6 +339,7 @@ async def test_calls_that_fail_together_leave_an_endpoint_once(
         await store.close()
 
 
+@pytest.mark.row("I3-060", shows="core")
 @pytest.mark.parametrize("of_leader", [0, 1], ids=["leader", "follower"])
 async def test_a_lease_outlives_a_frozen_member(
     of_leader: int, cluster: EtcdCluster, keyspace: Keyspace, tmp_path: Path

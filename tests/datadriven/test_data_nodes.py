@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
+import pytest
+
 from catalog.core.zone import EVERY_NODE, TIMER_OFF
 from rebalance.core.keys import Keyspace
 from rebalance.core.topology import NO_HOLD, HoldRule
@@ -94,6 +96,7 @@ class Play:
         return f"{dict(found.node.attributes)} joined={found.joined_ms} left={found.left_ms}"
 
 
+@pytest.mark.row("IEP-039", "IEP-045", "IEP-052", shows="service")
 def test_script() -> None:
     """IEP-039, IEP-045, IEP-052, and the scenarios that the script names."""
     play = Play()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import pytest
+
 from rebalance.core.assignments import Assignments
 from rebalance.core.isolation import FenceRecord
 from rebalance.core.loss_clock import AbsentNode, Hearing, LossClock, ResetRule, judge
@@ -147,6 +149,7 @@ class Play:
         return f"lost since {lost}, due at {loss.due_ms / 1_000:g}{now}: {','.join(loss.silent)}{unfenced}"
 
 
+@pytest.mark.row("M11", "H1", "H2", shows="core")
 def test_script() -> None:
     """H1, H2."""
     run_script("loss_clock.txt", Play().execute)

@@ -23,6 +23,7 @@ def can_stop(installation: Installation, name: str) -> tuple[int, dict[str, Any]
     return done.returncode, json.loads(done.stdout)
 
 
+@pytest.mark.row("VOL-003", shows="service")
 def test_a_node_leaves_and_comes_back(installation: Installation) -> None:
     """Without a timer (AUTO SCALE DOWN is OFF) and without an error of any put; the last nodes are refused."""
     installation.execute("CREATE ZONE leaving (PARTITIONS 6, REPLICAS 2)")

@@ -53,6 +53,7 @@ def one_spark(victim: Installation) -> bool:
     return ready and len(victim.processes("java", "org.apache.spark")) == 1
 
 
+@pytest.mark.row("I3-006", "I3-016", "I3-034", "I3-050", shows="service")
 @pytest.mark.parametrize("kill", [kill_parent, kill_server, kill_metastore, kill_spark])
 def test_kill_during_an_alter(victim: Installation, kill: FunctionType) -> None:
     """I3-006, I3-016, I3-034, I3-050: it converges, the keys are all there, nobody is left over."""

@@ -12,6 +12,7 @@ from tests.fixtures.recovery_commands import dry_run, freeze, reset, states
 pytestmark = pytest.mark.timeout(600)
 
 
+@pytest.mark.row("IEP-059", "IEP-060", "R2", "R5", shows="service")
 def test_learners_found_the_group_where_every_voter_is_lost(five_nodes: Installation) -> None:
     """IEP-059, IEP-060, R2, R5: five nodes, three voters and two learners; the nodes of the voters are killed.
     The dry run shows both learners and what they have; beginning empty is refused while they live; the better

@@ -120,6 +120,7 @@ def kill_all(victim: Installation, *words: str) -> None:
         process.send_signal(signal.SIGKILL)
 
 
+@pytest.mark.row("VOL-020", "VOL-089", shows="service")
 @pytest.mark.parametrize(
     "words",
     [
@@ -138,6 +139,7 @@ def test_a_part_of_the_control_plane(victim: Installation, words: tuple[str, ...
     killed_half_way(victim, lambda: kill_all(victim, *words))
 
 
+@pytest.mark.row("VOL-013", "VOL-014", "VOL-020", shows="service")
 def test_the_leading_controller(victim: Installation, leading_controller: int) -> None:
     """VOL-013, VOL-014, VOL-020: one that runs alone; the server's own goes on with the operation."""
     killed_half_way(victim, lambda: psutil.Process(leading_controller).send_signal(signal.SIGKILL))
@@ -145,6 +147,7 @@ def test_the_leading_controller(victim: Installation, leading_controller: int) -
     wait_for("another leader", lambda: leader(victim) not in (0, leading_controller))
 
 
+@pytest.mark.row("VOL-020", shows="service")
 def test_a_node_agent(victim: Installation) -> None:
     """VOL-020: its members go with it, and come back with it."""
     killed_half_way(victim, lambda: kill_all(victim, "app.cli", " node ", "--name n2"))

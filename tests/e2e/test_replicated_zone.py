@@ -105,6 +105,7 @@ def kill(installation: Installation, name: str) -> psutil.Process:
     return agent
 
 
+@pytest.mark.row("IEP-001..006", "IEP-034", "IEP-045..047", shows="service")
 def test_voters_and_learners_as_nodes_come_and_go(seven: Installation) -> None:
     """IEP-001, IEP-002, IEP-003, IEP-004, IEP-005, IEP-006, IEP-034, IEP-045, IEP-046, IEP-047; S056, S057,
     S180, S181: seven nodes are three voters and four learners in each partition; a learner that goes takes
@@ -148,6 +149,7 @@ def test_voters_and_learners_as_nodes_come_and_go(seven: Installation) -> None:
     wait_for("the end of all mirrors", lambda: not seven.processes("etcd", "/mirrors/"))
 
 
+@pytest.mark.row("IEP-049", "IEP-050", "IEP-051", "IEP-059", "IEP-060", "IEP-061", shows="service")
 def test_a_lost_majority_promotes_nobody_and_a_reset_keeps_what_is_known(seven: Installation) -> None:
     """IEP-049, IEP-050, IEP-051, IEP-059, IEP-060, IEP-061: two of three voters are killed at once. No learner
     is promoted and no put is taken, however long it lasts; reads of what is known go on at learners. A reset
@@ -199,6 +201,7 @@ def group_voters(installation: Installation, zone: str) -> set[str]:
     return {each["name"] for each in answer["members"] if not each.get("isLearner", False)}
 
 
+@pytest.mark.row("IEP-031", shows="service")
 def test_alter_between_all_and_a_number_and_to_other_quorums(seven: Installation) -> None:
     """IEP-031: ALTER ZONE from a number to ALL, to a larger quorum, to a smaller one, and back to a number.
     Each time the catalog has the parameters, stable the roles, and the group the voters that follow; who is
@@ -256,6 +259,7 @@ def is_alive(installation: Installation, name: str) -> bool:
     return any(each["name"] == name and each["alive"] for each in nodes)
 
 
+@pytest.mark.row("IEP-010", shows="service")
 def test_a_joined_node_gets_learners_where_it_matches(seven: Installation) -> None:
     """IEP-010: two zones with REPLICAS ALL and the filter disk=ssd; a node with disk=ssd, which placement ranks
     behind the voters of each partition, and one with disk=hdd join. Where the scale-up timer is 0 the first one
@@ -320,6 +324,7 @@ def are_everywhere(installation: Installation, zone: str, nodes: set[str]) -> bo
     return all(each == nodes for each in by_stable) and all_replicas_run(installation, zone)
 
 
+@pytest.mark.row("IEP-009", shows="service")
 def test_filter_and_profile_choose_the_nodes_of_a_replicated_zone(installation: Installation) -> None:
     """IEP-009: members are those that match; a node that does not gets none."""
     nodes = installation.get("/api/v1/nodes")["nodes"]

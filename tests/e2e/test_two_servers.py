@@ -66,6 +66,7 @@ class SecondServer:
             return False
 
 
+@pytest.mark.row("I3-002", "I3-004", shows="service")
 def test_two_servers_and_two_controllers(whole: Installation, tmp_path: Path) -> None:
     """I3-002, I3-004: every statement has one effect or a coded refusal; both die, and everything converges."""
     second = SecondServer(whole, tmp_path)

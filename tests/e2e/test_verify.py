@@ -56,6 +56,7 @@ async def tamper(url: str, lost: str, changed: str) -> None:
         await channel.close()
 
 
+@pytest.mark.row("VOL-011", "VOL-082", "VOL-083", shows="service")
 def test_samples_before_and_after_a_move_and_a_forged_copy(wide: Installation, tmp_path: Path) -> None:
     """VOL-011, VOL-082, VOL-083: saved keys are on all copies that a change leads to, voters and learners; a
     key that one copy lost and one that was changed there are named with the copy, with exit code 1."""

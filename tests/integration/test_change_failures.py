@@ -76,6 +76,7 @@ class Injected:
         self.seen.add(code)
 
 
+@pytest.mark.row("I3-043", shows="service")
 async def test_every_failure_is_reported_with_its_request(injected: Injected) -> None:
     """I3-043: each kind of failure is injected, and the listener is told its code, the leader's term, and the
     token of the request, which stands for its target. Two are shown elsewhere: the time-out of a copy in

@@ -20,6 +20,7 @@ async def hosts(tmp_path: Path) -> AsyncIterator[Hosts]:
     await running.close()
 
 
+@pytest.mark.row("I3-041", shows="service")
 async def test_an_election_is_announced_once(hosts: Hosts) -> None:
     """S089, I3-041: however often members are looked at, each leadership is told once, with its own term."""
     for name in ("a", "b", "c"):

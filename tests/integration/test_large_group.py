@@ -60,6 +60,7 @@ async def killed_while_it_joins(cluster: NodeCluster, name: str) -> None:
         process.send_signal(signal.SIGKILL)
 
 
+@pytest.mark.row("I3-027", shows="service")
 @pytest.mark.parametrize(
     "size",
     [64 << 20, pytest.param(GB, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])],

@@ -87,6 +87,7 @@ async def readers(tmp_path: Path) -> AsyncIterator[Readers]:
     await rig.close()
 
 
+@pytest.mark.row("IEP-056", "IEP-057", shows="service")
 async def test_safe_time_comes_with_writes_and_without(readers: Readers) -> None:
     """IEP-056, IEP-057: the learner's safe time advances with data and in an idle group; it is never ahead of
     the events that were delivered."""
@@ -101,6 +102,7 @@ async def test_safe_time_comes_with_writes_and_without(readers: Readers) -> None
         assert (status.safe_revision, status.safe_time_ms) == (revision, idle_ms)
 
 
+@pytest.mark.row("IEP-057", shows="service")
 async def test_the_agent_beats_what_it_leads(readers: Readers) -> None:
     """IEP-057: by itself, until the partition is led here no more; another group's address is no obstacle."""
     led: Mapping[PartitionId, str] = {P0: readers.rig.url(readers.leader), P1: readers.rig.url(readers.leader)}
@@ -148,6 +150,7 @@ async def test_safe_time_never_goes_back(readers: Readers) -> None:
     await late.close()
 
 
+@pytest.mark.row("IEP-058", shows="service")
 async def test_a_read_at_a_time_waits_for_it(readers: Readers) -> None:
     """IEP-058: not answered before safe time is there, however much was written; then with all that was
     acknowledged before."""
@@ -168,6 +171,7 @@ async def test_a_read_at_a_time_waits_for_it(readers: Readers) -> None:
     assert found.client_url == readers.source.mirrors[0]
 
 
+@pytest.mark.row("IEP-058", shows="service")
 async def test_a_read_ends_with_its_time_limit_and_says_why(readers: Readers) -> None:
     """IEP-058: what was wanted, from whom, and where each of them is."""
     revision = await readers.beat(2_000)
@@ -201,6 +205,7 @@ async def test_a_linearizable_read_sees_what_was_acknowledged(readers: Readers) 
     await asyncio.gather(beating, return_exceptions=True)
 
 
+@pytest.mark.row("IEP-055", "IEP-058", shows="service")
 async def test_voters_and_learners_are_read_by_the_same_code(readers: Readers) -> None:
     """IEP-055, IEP-058: the same points give the same answers at learners and at voters that do not lead."""
     await readers.router.put(P0, "k", b"old", "one")
@@ -282,6 +287,7 @@ async def http(readers: Readers) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
+@pytest.mark.row("IEP-055", "IEP-058", shows="service")
 async def test_the_api_reads_at_learners(readers: Readers, http: httpx.AsyncClient) -> None:
     """IEP-055, IEP-058: linearizable, at a revision, at a time; each answer says as of when, and from whom."""
     path = "/zones/ORDERS/kv/k"
@@ -304,6 +310,7 @@ async def test_the_api_reads_at_learners(readers: Readers, http: httpx.AsyncClie
     assert (await http.get(path, params=timed)).json()["read_revision"] == new
 
 
+@pytest.mark.row("IEP-058", shows="service")
 async def test_the_api_says_what_is_wrong_with_a_read(readers: Readers, http: httpx.AsyncClient) -> None:
     """IEP-058: an end of waiting has a name of its own; what does not go together is refused."""
     path = "/zones/ORDERS/kv/k"

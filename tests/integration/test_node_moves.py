@@ -22,6 +22,7 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
         yield running
 
 
+@pytest.mark.row("I3-026", "I3-027", "I3-036", "I3-040", "I3-047", "I3-050", "I3-059", shows="service")
 async def test_one_to_three_to_one_and_a_new_leader_under_a_writer(cluster: NodeCluster) -> None:
     """S085, S088, I3-026, I3-027, I3-036, I3-040, I3-047, I3-050, I3-059: pending written by hand, without any
     DDL, moves the group; no put fails, all are read back, and no member is left outside the target."""
@@ -37,6 +38,7 @@ async def test_one_to_three_to_one_and_a_new_leader_under_a_writer(cluster: Node
     await writer.check()
 
 
+@pytest.mark.row("I3-037", shows="service")
 async def test_a_planned_target_follows_by_itself(cluster: NodeCluster) -> None:
     """I3-037: planned becomes pending in the switch's transaction and the next move starts; a node that the
     first move removed and the second wants comes back with new data."""
@@ -55,6 +57,7 @@ async def test_a_planned_target_follows_by_itself(cluster: NodeCluster) -> None:
     assert before.peer_url != after.peer_url
 
 
+@pytest.mark.row("I3-028", "I3-051", shows="service")
 async def test_a_node_that_starts_late_is_waited_for(cluster: NodeCluster) -> None:
     """I3-028, I3-051: no change is accepted before the new member is reserved; the reason names it."""
     cluster.start("n1")
@@ -69,6 +72,7 @@ async def test_a_node_that_starts_late_is_waited_for(cluster: NodeCluster) -> No
     await cluster.until(lambda: getattr(cluster.configuration(P0), "reason", None) == "")
 
 
+@pytest.mark.row("I3-049", shows="service")
 async def test_a_member_in_pending_alone_is_not_stopped(cluster: NodeCluster) -> None:
     """I3-049: stable = [n1], pending = [n1, n2]: n2 keeps its member although it is not in stable, and loses it
     when pending no longer names it; the learner that was added for it is removed."""
@@ -93,6 +97,7 @@ async def test_a_member_in_pending_alone_is_not_stopped(cluster: NodeCluster) ->
     await cluster.until(lambda: cluster.record(P0, "n1") is None)
 
 
+@pytest.mark.row("I3-035", "I3-044", shows="service")
 async def test_a_target_that_changes_half_way(cluster: NodeCluster) -> None:
     """I3-035, I3-044: pending replaced half-way: the member added for the old target is taken out again."""
     cluster.start("n1", "n2", "n3")

@@ -29,6 +29,7 @@ async def cluster(etcd_server, keyspace, tmp_path) -> AsyncIterator[NodeCluster]
         yield running
 
 
+@pytest.mark.row("I3A-004", "I3A-014", "I3A-019", shows="service")
 @pytest.mark.parametrize("strategy", LOCKING)
 async def test_moves_under_a_lock(cluster: NodeCluster, strategy: Strategy) -> None:
     """I3A-004, I3A-014, I3A-019: moves with a new leader, under a writer; no lock is left at the end."""
@@ -54,6 +55,7 @@ async def test_moves_under_a_lock(cluster: NodeCluster, strategy: Strategy) -> N
     await writer.check()
 
 
+@pytest.mark.row("I3A-003", "I3A-022", "I3A-025", "I3A-027", shows="service")
 async def test_a_move_that_cannot_begin_is_cancelled_for_the_planned_one(cluster: NodeCluster) -> None:
     """I3A-003, I3A-022, I3A-025, I3A-027: pending waits for a node that does not exist; planned takes its place
     by itself."""
@@ -95,6 +97,7 @@ class Copying:
         host.calls_at = stopped_first
 
 
+@pytest.mark.row("I3A-002", "I3A-003", "I3A-004", "I3A-014", shows="service")
 @pytest.mark.parametrize("strategy", LOCKING)
 @pytest.mark.parametrize(("first", "copying"), [(("n1", "n2"), "n2"), (("n1", "n3", "n2"), "n2")])
 async def test_a_newer_target_waits_for_no_copy(

@@ -111,6 +111,7 @@ def is_copying(cluster: NodeCluster, nodes: CutNodes, link: Link, *voters: str) 
     return roles == listed and MB < received(nodes) < link.size // 2
 
 
+@pytest.mark.row("I3A-002", "I3A-003", "I3A-004", shows="service")
 @pytest.mark.parametrize("link", LINKS)
 async def test_a_newer_target_waits_for_no_slow_copy(
     link: Link, networks: CutNetworks, nodes: CutNodes, cluster: NodeCluster
@@ -140,6 +141,7 @@ async def test_a_newer_target_waits_for_no_slow_copy(
     await writer.check()
 
 
+@pytest.mark.row("M1", shows="service")
 async def test_a_member_that_is_removed_while_it_restarts_in_mid_copy(
     networks: CutNetworks, nodes: CutNodes, cluster: NodeCluster
 ) -> None:
@@ -171,6 +173,7 @@ async def test_a_member_that_is_removed_while_it_restarts_in_mid_copy(
     await writer.check()
 
 
+@pytest.mark.row("M3", shows="service")
 @pytest.mark.parametrize("link", LONGER)
 async def test_a_slow_copy_that_goes_on_is_never_given_up(
     link: Link, networks: CutNetworks, nodes: CutNodes, cluster: NodeCluster
@@ -220,6 +223,7 @@ async def test_a_slow_copy_that_goes_on_is_never_given_up(
     await writer.check()
 
 
+@pytest.mark.row("M3", shows="service")
 async def test_a_copy_whose_link_is_cut_goes_on_when_it_is_healed(
     networks: CutNetworks, nodes: CutNodes, cluster: NodeCluster
 ) -> None:

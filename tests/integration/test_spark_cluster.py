@@ -119,6 +119,7 @@ async def engine(
         await opened.close()
 
 
+@pytest.mark.row("PME-077", "IEP-038", shows="service")
 async def test_golden_vectors_on_executors(engine: SparkPlacementEngine) -> None:
     """IEP-038, PME-077: what the executors of a cluster compute is what Java computes."""
     cases = golden_cases()

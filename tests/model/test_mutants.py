@@ -56,6 +56,19 @@ def test_the_mutants_are_many() -> None:
     assert not caught_by_behaviour(REAL)
 
 
+@pytest.mark.row(
+    "I3-016..025",
+    "I3-036",
+    "I3-037",
+    "I3A-004..010",
+    "I3A-014..027",
+    "VOL-095",
+    "M1",
+    "M2",
+    "M8",
+    "M10",
+    shows="model",
+)
 @pytest.mark.parametrize("mutant", ALL, ids=lambda each: each.name)
 def test_behaviour_catches(mutant: Mutant) -> None:
     """I3-016..025, I3-036, I3-037, I3A-004..010, I3A-014..027, M1, M2, M8, M10, VOL-095: nothing of

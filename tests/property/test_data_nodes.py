@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -136,6 +137,7 @@ class Timers(RuleBasedStateMachine):
         assert self.runner.run(self.world.nodes()) == expected
 
 
+@pytest.mark.row("IEP-039", "IEP-045", "IEP-052", shows="service")
 class TestTimers(Timers.TestCase):
     """IEP-039, IEP-045, IEP-052: whatever happens in whatever order, with and without a controller."""
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import zip_longest
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -228,6 +229,7 @@ def moves_of(before: list[Roles], after: list[Roles]) -> Counter[tuple[str, str]
     return found
 
 
+@pytest.mark.row("VOL-087", shows="service")
 @settings(max_examples=80, deadline=None)
 @given(st.lists(creations, min_size=2, max_size=4), st.lists(happenings, min_size=3, max_size=10))
 def test_what_is_said_is_what_applying_does(begin: list[str], course: list[tuple[object, ...]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -145,6 +146,7 @@ SCALE UP OFF ALL NODES FILTER RENAME TO DEFAULT SELECT z "z" 'z' 3 2.5 0x1 -1 1e
 WORDS = st.sampled_from([*_WORDS.split(), "\n", "\u00a0", "\x00"])
 
 
+@pytest.mark.row("IEP-030", "IEP-031", shows="core")
 @given(st.lists(COMMANDS, min_size=1, max_size=3))
 def test_rendering_reads_back_as_the_same_command(commands: list[Command]) -> None:
     """IEP-030, IEP-031: the canonical text of a command means that command."""

@@ -42,6 +42,7 @@ def fill(rig: Rig, name: str = "d") -> None:
             return
 
 
+@pytest.mark.row("PME-090", "PME-113", "PME-114", "PME-115", shows="model")
 def test_a_new_copy_begins_as_moving() -> None:
     """PME-113: on the new node it is MOVING, the old owner keeps data and state. PME-115: the exchange
     completes before data are loaded. PME-114: before that nobody demands anything (PME-090)."""
@@ -55,6 +56,7 @@ def test_a_new_copy_begins_as_moving() -> None:
     assert not rig.traced("Demand", "d")
 
 
+@pytest.mark.row("PME-114", shows="model")
 def test_demands() -> None:
     """PME-114: for each copy one owner is asked, also one that is in no list any more; when it dies, another
     one."""
@@ -73,6 +75,7 @@ def test_demands() -> None:
     assert node.store.copies[KEY].rows == {1, 2, 3, 4, 5}
 
 
+@pytest.mark.row("PME-116", "PME-117", "PME-118", "PME-122", shows="model")
 def test_when_loaded_the_node_owns_locally_first() -> None:
     """PME-116: others still see MOVING. PME-117: after its delay it sends a single message without an exchange
     id. PME-118: the coordinator sends the full map, and all see OWNING. PME-122."""
@@ -101,6 +104,7 @@ def to_the_switch(rig: Rig) -> None:
     rig.exchange()
 
 
+@pytest.mark.row("PME-015", "PME-081", "PME-131", "PME-133", "PME-134", shows="model")
 def test_the_primary_switches_once_its_successor_is_ready() -> None:
     """PME-131: the primary map is unchanged when the join exchange ends, and changes in a later one with a
     higher minor version. PME-133: until then the old primary stays, the new one is a backup. PME-081: also when
@@ -122,6 +126,7 @@ def test_the_primary_switches_once_its_successor_is_ready() -> None:
     assert not rig.node("a").worker.held.late
 
 
+@pytest.mark.row("PME-132", shows="model")
 def test_late_affinity_is_always_on() -> None:
     """PME-132: there is no switch for it; nothing that can be set lets a joining node lead at once."""
     for copies in (1, 2, 3):
@@ -132,6 +137,7 @@ def test_late_affinity_is_always_on() -> None:
         assert any(rig.ideal("a", number)[0] == "c" for number in range(8))
 
 
+@pytest.mark.row("PME-135", shows="model")
 def test_the_joiner_leads_nothing_at_first() -> None:
     """PME-135."""
     rig = loaded()
@@ -140,6 +146,7 @@ def test_the_joiner_leads_nothing_at_first() -> None:
     assert rig.ideal("d", 3)[0] == "d"
 
 
+@pytest.mark.row("PME-134", "PME-138", shows="model")
 def test_the_switch_waits_for_every_new_primary() -> None:
     """PME-134, PME-138: the wait list is visible and gets shorter; the message goes out when it is empty."""
     lists = {**LISTS, "abcd": ("ab", "dc", "ca", "db")}
@@ -159,6 +166,7 @@ def test_the_switch_waits_for_every_new_primary() -> None:
     assert rig.version("a") == "4.1"
 
 
+@pytest.mark.row("PME-139", shows="model")
 def test_a_joiner_that_has_everything() -> None:
     """PME-139: the wait list is empty after the join exchange, the next exchange is the switch, nothing was
     copied."""
@@ -176,6 +184,7 @@ def test_a_joiner_that_has_everything() -> None:
     assert rig.primaries("a")[3] == "d"
 
 
+@pytest.mark.row("PME-082", "PME-119", shows="model")
 def test_when_the_old_owner_gives_up() -> None:
     """PME-119: when there are more owners than the affinity needs and it is none of its nodes, not before.
     PME-082: after the switch the temporary list has become the ideal one, and the extra owner goes OWNING ->
@@ -196,6 +205,7 @@ def test_when_the_old_owner_gives_up() -> None:
     assert rig.states("a", 3)["c"] is CopyState.OWNING
 
 
+@pytest.mark.row("PME-120", "PME-121", shows="model")
 def test_notifications_of_the_old_owner() -> None:
     """PME-120: one single message without exchange id after the delay, also for two changes within it. PME-121:
     after the next full map all see RENTING, and its sequence has grown."""
@@ -215,6 +225,7 @@ def test_notifications_of_the_old_owner() -> None:
         assert rig.node(name).worker.held.maps[ZONE].stamp > before
 
 
+@pytest.mark.row("PME-121", shows="model")
 def test_a_lost_notification_is_sent_again() -> None:
     """PME-121: within one resend period."""
     rig = loaded()
@@ -235,6 +246,7 @@ def test_a_lost_notification_is_sent_again() -> None:
         assert rig.states(name, 3)["c"] is CopyState.RENTING
 
 
+@pytest.mark.row("PME-124", shows="model")
 def test_rows_go_one_by_one() -> None:
     """PME-124: RENTING until the last row is gone, then EVICTED; the index over all copies never has a row that
     was removed, and all of the others."""
@@ -254,6 +266,7 @@ def test_rows_go_one_by_one() -> None:
     assert not [row for row in store.index if row[:2] == KEY]
 
 
+@pytest.mark.row("PME-123", shows="model")
 def test_several_changes_at_once() -> None:
     """PME-123: for a while more nodes than needed have a copy; nothing is lost."""
     rig = loaded()
@@ -272,6 +285,7 @@ def test_several_changes_at_once() -> None:
             assert rig.node(name).store.copies[ZONE, number].rows == {1, 2, 3, 4, 5}
 
 
+@pytest.mark.row("PME-090", "PME-092", "PME-101", "PME-137", shows="model")
 def test_a_node_that_was_away() -> None:
     """PME-092: it comes back after updates that it missed. PME-090: its copies are MOVING, and filled after the
     exchange. PME-137: those that missed nothing own, and it may lead them."""
@@ -294,6 +308,7 @@ def test_a_node_that_was_away() -> None:
     assert rig.node("c").store.copies[ZONE, 1].rows == {1, 2, 3, 4, 5, 6, 7, 8}
 
 
+@pytest.mark.row("PME-137", shows="model")
 def test_a_primary_is_found_among_fresh_copies_at_activation() -> None:
     """PME-137: two nodes restart, one with partition 1 outdated and 2 current: after activation copy 1 is
     MOVING there, its primary elsewhere, and the node may lead 2."""
@@ -316,6 +331,7 @@ def test_a_primary_is_found_among_fresh_copies_at_activation() -> None:
     assert rig.node("a").store.copies[ZONE, 1].counter == 2
 
 
+@pytest.mark.row("PME-052", "PME-053", "PME-054", shows="model")
 def test_history_of_a_log() -> None:
     """PME-052: the earliest checkpoint whose record is still in the log. PME-053: it has a counter for every
     partition. PME-054: what is reserved is not truncated until it is released."""
@@ -334,6 +350,7 @@ def test_history_of_a_log() -> None:
     assert log.reserve() == {}
 
 
+@pytest.mark.row("PME-055", "PME-056", "PME-057", "PME-091", "PME-102", "PME-103", shows="model")
 @pytest.mark.parametrize(("truncated", "historical"), [(False, True), (True, False)])
 def test_updates_are_replayed_or_the_copy_is_loaded(truncated: bool, historical: bool) -> None:
     """PME-055: each node tells in its single message from where it can replay. PME-056, PME-103: a supplier
@@ -370,6 +387,7 @@ def test_updates_are_replayed_or_the_copy_is_loaded(truncated: bool, historical:
     assert rig.own("b", 0) is CopyState.OWNING
 
 
+@pytest.mark.row("PME-058", "PME-059", shows="model")
 def test_a_restored_snapshot() -> None:
     """PME-058: copies are attached again with the states that are on disk, as often as it is asked for.
     PME-059: those that are missing are created."""
@@ -385,6 +403,7 @@ def test_a_restored_snapshot() -> None:
                 assert rig.node(name).store.copies[ZONE, number].rows == {1, 2, 3, 4, 5}
 
 
+@pytest.mark.row("PME-109", shows="model")
 def test_local_states_are_always_up_to_date() -> None:
     """PME-109: a node's own map is what it has; that of others may be late by the messages that are on their
     way."""
@@ -400,6 +419,7 @@ def test_local_states_are_always_up_to_date() -> None:
     assert rig.states("a", 3)["d"] is single.copies[3].state
 
 
+@pytest.mark.row("PME-088", "PME-089", shows="model")
 def test_copies_that_differ_are_shown() -> None:
     """PME-088, PME-089: a copy that went wrong is named in a warning on the coordinator; the exchange goes
     on."""
@@ -414,6 +434,7 @@ def test_copies_that_differ_are_shown() -> None:
     rig.all_equal()
 
 
+@pytest.mark.row("PME-080", "PME-083", shows="model")
 def test_primaries_are_balanced_in_the_end() -> None:
     """PME-080, PME-083: after any number of joins the lists are ideal, and each node leads its share."""
     rig = Rig("abcdef", partitions=120, copies=3)

@@ -15,6 +15,7 @@ from tests.simulation.exchange_rig import ZONE, Rig
 OTHER = ZoneSpec(ZoneId(2), 3, 2)
 
 
+@pytest.mark.row("PME-001", shows="model")
 def test_all_servers_hold_one_map_after_each_exchange() -> None:
     """PME-001."""
     rig = Rig("abc")
@@ -27,6 +28,7 @@ def test_all_servers_hold_one_map_after_each_exchange() -> None:
     assert {*rig.node("a").worker.held.maps[ZONE].nodes} == {"a", "c", "d"}
 
 
+@pytest.mark.row("PME-002", shows="model")
 def test_a_join_waits_until_all_know_the_node() -> None:
     """PME-002."""
     rig = Rig("ab")
@@ -40,6 +42,7 @@ def test_a_join_waits_until_all_know_the_node() -> None:
     assert {rig.version(name) for name in "abc"} == {"3.1"}
 
 
+@pytest.mark.row("PME-003", "PME-026", "PME-027", "PME-028", shows="model")
 def test_a_client_joins() -> None:
     """PME-003, PME-027: on servers and on other clients the version changes and nothing else; updates go on.
     PME-026: servers do not wait for it. PME-028: on the client it is CLIENT: one single message, one full
@@ -70,6 +73,7 @@ def test_a_client_joins() -> None:
     assert rig.node("m").worker.held.basis == before.basis
 
 
+@pytest.mark.row("PME-026", shows="model")
 def test_a_client_follows_the_exchanges_of_servers() -> None:
     """PME-026: it asks the coordinator and gets the full map when that has finished."""
     rig = Rig("ab")
@@ -87,6 +91,7 @@ def test_a_client_follows_the_exchanges_of_servers() -> None:
     assert update.stage is ExchangeStage.DONE
 
 
+@pytest.mark.row("PME-005", shows="model")
 def test_a_node_of_the_baseline_leaves_in_order() -> None:
     """PME-005: no message, no waiting: an open update goes on, and the next owner leads at once."""
     rig = Rig("abc", baseline="abc", lists={"abc": ("ab", "bc", "ca", "cb")})
@@ -107,6 +112,7 @@ def test_a_node_of_the_baseline_leaves_in_order() -> None:
     assert open_update.stage is ExchangeStage.DONE
 
 
+@pytest.mark.row("PME-004", shows="model")
 @pytest.mark.parametrize(("baseline", "reason"), [(None, "no baseline"), ("ab", "not in it")])
 def test_any_other_node_that_leaves_starts_an_exchange(baseline: str | None, reason: str) -> None:
     """PME-004."""
@@ -118,6 +124,7 @@ def test_any_other_node_that_leaves_starts_an_exchange(baseline: str | None, rea
     assert rig.fulls(version, "b")
 
 
+@pytest.mark.row("PME-005", shows="model")
 def test_the_last_owner_of_the_baseline_leaves_in_order() -> None:
     """PME-005: somebody has to say that a partition is lost: an exchange."""
     rig = Rig("abc", baseline="abc", lists={"abc": ("a", "b", "c", "c")}, copies=1)
@@ -127,6 +134,7 @@ def test_the_last_owner_of_the_baseline_leaves_in_order() -> None:
     assert rig.node("b").worker.held.lost == {ZONE: {2, 3}}
 
 
+@pytest.mark.row("PME-006", shows="model")
 def test_a_killed_node() -> None:
     """PME-006: nothing until it was detected, an exchange afterwards."""
     rig = Rig("abc", baseline="abc")
@@ -139,6 +147,7 @@ def test_a_killed_node() -> None:
     assert rig.singles("4.0", "b")
 
 
+@pytest.mark.row("PME-012", "PME-013", "PME-014", "PME-015", shows="model")
 @pytest.mark.parametrize(
     "trigger",
     [Trigger.SNAPSHOT_CREATE, Trigger.SNAPSHOT_RESTORE, Trigger.LOG_SWITCH, Trigger.AFFINITY_CHANGE],
@@ -156,6 +165,7 @@ def test_custom_events_run_to_the_end(trigger: Trigger) -> None:
     rig.all_equal()
 
 
+@pytest.mark.row("PME-007", "PME-008", "PME-029", shows="model")
 def test_activation_and_deactivation() -> None:
     """PME-007, PME-008: while inactive no zone has a map; activation opens them before the affinity is used
     (PME-029)."""
@@ -173,6 +183,7 @@ def test_activation_and_deactivation() -> None:
     assert rig.update("a").stage is ExchangeStage.REFUSED
 
 
+@pytest.mark.row("PME-009", "PME-136", shows="model")
 def test_a_new_baseline() -> None:
     """PME-009, PME-136: an exchange; on the loaded cluster every primary keeps its place when it ends, and the
     ones that the new baseline wants lead after the switch."""
@@ -190,6 +201,7 @@ def test_a_new_baseline() -> None:
     assert rig.primaries("a") == ["c", "c", "a", "b"]
 
 
+@pytest.mark.row("PME-010", "PME-011", "PME-020", "PME-030", shows="model")
 def test_a_zone_starts_and_stops() -> None:
     """PME-010, PME-011, PME-020: minor versions. PME-030: while it stops, new updates of it fail at once; those
     of others only wait."""
@@ -213,6 +225,7 @@ def test_a_zone_starts_and_stops() -> None:
     assert waiting.stage is ExchangeStage.DONE
 
 
+@pytest.mark.row("PME-016", "PME-018", "PME-061", "PME-099", shows="model")
 def test_one_single_message_from_each_and_one_full_message_to_each() -> None:
     """PME-016, PME-018, PME-061: single messages go from node to node to the coordinator; PME-099: one full
     message to every server that took part; a server that left meanwhile gets none, and nobody waits for it."""
@@ -233,6 +246,7 @@ def test_one_single_message_from_each_and_one_full_message_to_each() -> None:
     assert {each.node for each in done} >= {"a", "b", "c"}
 
 
+@pytest.mark.row("PME-017", "PME-018", "PME-064", "PME-066", shows="model")
 def test_nobody_finishes_before_the_full_message() -> None:
     """PME-018, PME-066: one withheld single message keeps all of them waiting; the list of those that are
     waited for is visible and shrinks (PME-064). PME-017: only then the map is built."""
@@ -264,6 +278,7 @@ def test_nobody_finishes_before_the_full_message() -> None:
     rig.all_equal()
 
 
+@pytest.mark.row("PME-066", shows="model")
 def test_a_failed_node_is_not_waited_for() -> None:
     """PME-066: it leaves the list."""
     rig = Rig("abc")
@@ -278,6 +293,7 @@ def test_a_failed_node_is_not_waited_for() -> None:
     rig.all_equal()
 
 
+@pytest.mark.row("PME-021", "PME-022", "PME-023", "PME-024", "PME-127", shows="model")
 def test_queue_and_order() -> None:
     """PME-021: each node has a queue, and its length is visible. PME-022, PME-127: its order is that of the
     ring, on all nodes. PME-023: one exchange at a time. PME-024: initialised first, distributed afterwards."""
@@ -307,6 +323,7 @@ def test_queue_and_order() -> None:
             assert running in (0, 1)
 
 
+@pytest.mark.row("PME-031", "PME-032", shows="model")
 def test_a_joining_node_brings_a_zone() -> None:
     """PME-031: it is open on all others after the exchange. PME-032: on the joining node all zones are started
     when its exchange ends, and none before its beginning."""
@@ -324,6 +341,7 @@ def test_a_joining_node_brings_a_zone() -> None:
     assert opened.detail == "1,2"
 
 
+@pytest.mark.row("PME-034", "PME-035", "PME-112", shows="model")
 def test_affinity_is_there_before_the_second_phase() -> None:
     """PME-034: on the coordinator. PME-035: the others compute the same from the same. PME-112: at version 3.0
     -> 4.0 the ideal assignment changes by the partitions that the joining node gets."""
@@ -343,6 +361,7 @@ def test_affinity_is_there_before_the_second_phase() -> None:
     assert all("d" in after[number] for number in changed)
 
 
+@pytest.mark.row("PME-036", shows="model")
 def test_a_node_that_cannot_compute_fetches_the_affinity() -> None:
     """PME-036."""
     rig = Rig("ab", partitions=8)
@@ -357,6 +376,7 @@ def test_a_node_that_cannot_compute_fetches_the_affinity() -> None:
     assert not any(each.ideal for each in other.fulls("3.0"))
 
 
+@pytest.mark.row("PME-037", shows="model")
 def test_the_exchange_becomes_the_topology_future() -> None:
     """PME-037: from that step on, new operations see it and wait for it."""
     rig = Rig("abc")
@@ -372,6 +392,7 @@ def test_the_exchange_becomes_the_topology_future() -> None:
     assert str(after.version) == "3.2"
 
 
+@pytest.mark.row("PME-059", "PME-060", shows="model")
 def test_the_map_before_and_after_preparation() -> None:
     """PME-060: empty on a joining node until the exchange; then one entry for each copy, of its version.
     PME-059: no assigned partition is missing."""
@@ -389,6 +410,7 @@ def test_the_map_before_and_after_preparation() -> None:
     assert full.entries == sum(len(rig.node(name).store.copies) for name in "abc")
 
 
+@pytest.mark.row("PME-108", shows="model")
 def test_listeners_are_called_once() -> None:
     """PME-108."""
     rig = Rig("abc")
@@ -401,6 +423,7 @@ def test_listeners_are_called_once() -> None:
     assert called == {name: ["3.2", "3.2"] for name in "abc"}
 
 
+@pytest.mark.row("PME-098", shows="model")
 def test_a_coordinator_alone() -> None:
     """PME-098: it builds the map without any single message."""
     rig = Rig("a")

@@ -50,6 +50,7 @@ def held_in(rig: Rig, phase: Phase) -> None:
     until(rig, "a", phase)
 
 
+@pytest.mark.row("PME-110", shows="model")
 @pytest.mark.parametrize("phase", PHASES, ids=lambda each: each.value)
 @pytest.mark.parametrize("deaths", ["a", "ab"])
 def test_the_next_oldest_finishes(phase: Phase, deaths: str) -> None:
@@ -79,6 +80,7 @@ def collected(rig: Rig) -> None:
         rig.world.deliver(0)
 
 
+@pytest.mark.row("PME-001", "PME-110", shows="model")
 @pytest.mark.parametrize("reached", ["", "b", "c", "d", "cd", "bcd"])
 def test_full_messages_that_reached_some(reached: str) -> None:
     """PME-110, PME-001: the coordinator died with its full messages on their way. If one has finished, all
@@ -104,6 +106,7 @@ def test_full_messages_that_reached_some(reached: str) -> None:
         assert finished[name] == "5.0"
 
 
+@pytest.mark.row("PME-110", shows="model")
 def test_a_message_of_the_coordinator_before_is_refused() -> None:
     """PME-110: it comes late, when the node has sent its map to the successor already: two results of one
     exchange must not be held by two servers."""
@@ -122,6 +125,7 @@ def test_a_message_of_the_coordinator_before_is_refused() -> None:
     assert {*rig.node("b").worker.held.maps[ZONE].nodes} == set("bcd")
 
 
+@pytest.mark.row("PME-048", "PME-110", shows="model")
 def test_a_latch_that_was_opened_for_some() -> None:
     """PME-110, PME-048: the successor's latch counts those that have passed."""
     rig = Rig("abcd")
@@ -143,6 +147,7 @@ def test_a_latch_that_was_opened_for_some() -> None:
     rig.all_equal()
 
 
+@pytest.mark.row("PME-138", shows="model")
 def test_the_wait_list_of_a_new_coordinator() -> None:
     """PME-138: it follows from what every server holds: after the coordinator died the switch is asked for all
     the same, by its successor, when the last late primary is ready."""
@@ -165,6 +170,7 @@ def test_the_wait_list_of_a_new_coordinator() -> None:
     assert rig.primaries("b")[3] == "d"
 
 
+@pytest.mark.row("PME-001", "PME-016", shows="model")
 def test_lost_and_repeated_messages() -> None:
     """PME-001, PME-016: whatever is lost is sent again until it has arrived, what comes twice counts once."""
     rig = Rig("abcd")
@@ -194,6 +200,7 @@ def test_lost_and_repeated_messages() -> None:
     }
 
 
+@pytest.mark.row("PME-122", shows="model")
 def test_an_old_answer_of_an_earlier_exchange() -> None:
     """PME-122: a state update that speaks of an earlier exchange changes nothing; a single map that comes after
     its exchange is answered with how that ended."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rebalance.core.affinity import CopyState
 from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import Trigger
@@ -12,6 +14,7 @@ LISTS = {"abc": ("c", "a", "b", "a"), "ab": ("a", "a", "b", "a")}
 """Partition 0 lives on c alone."""
 
 
+@pytest.mark.row("PME-094", "PME-095", shows="model")
 def test_all_owners_die() -> None:
     """PME-094: LOST. PME-095: what may be done follows the zone's policy; a reset makes what is left usable."""
     rig = Rig("abc", lists=LISTS, copies=1)
@@ -32,6 +35,7 @@ def test_all_owners_die() -> None:
     assert again.stage is ExchangeStage.DONE
 
 
+@pytest.mark.row("PME-096", shows="model")
 def test_a_loss_that_is_ignored() -> None:
     """PME-096: the new copy owns, empty, when the exchange ends, and is used without a reset."""
     rig = Rig("abc", lists=LISTS, copies=1, policy=LossPolicy.IGNORE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger, ZoneSpec
@@ -38,6 +40,7 @@ def with_three_joins(rig: Rig) -> None:
         rig.announce(name)
 
 
+@pytest.mark.row("PME-067", "PME-073", "PME-075", shows="model")
 def test_three_quick_joins() -> None:
     """PME-067: one full map with the newest version. PME-073: the version of the last merged event. PME-075:
     merged exchanges are removed from the queue of all nodes and never run."""
@@ -60,6 +63,7 @@ def test_three_quick_joins() -> None:
     assert not rig.fulls("6.0")
 
 
+@pytest.mark.row("PME-068", "PME-069", "PME-072", shows="model")
 def test_when_the_queue_is_scanned() -> None:
     """PME-068: when all single messages of the running exchange are in, in queue order. PME-069: from then on
     the merged joiners are waited for, and before they are not. PME-072: the count of missing messages goes up
@@ -83,6 +87,7 @@ def test_when_the_queue_is_scanned() -> None:
     assert len(rig.traced("Finished", "a", "6.0")) == 1
 
 
+@pytest.mark.row("PME-071", shows="model")
 def test_early_messages_of_merged_joiners() -> None:
     """PME-071: they came before the merge, and are not asked for again."""
     rig = Rig("abc")
@@ -95,6 +100,7 @@ def test_early_messages_of_merged_joiners() -> None:
     assert len(rig.singles("5.0", "e")) == len(rig.singles("6.0", "f")) == 1
 
 
+@pytest.mark.row("PME-070", shows="model")
 def test_what_stops_the_scan() -> None:
     """PME-070: join, zone start, join: only the first join is in the first exchange."""
     rig = Rig("abc")
@@ -109,6 +115,7 @@ def test_what_stops_the_scan() -> None:
     rig.all_equal()
 
 
+@pytest.mark.row("PME-070", shows="model")
 def test_a_join_with_a_new_zone_stops_the_scan() -> None:
     """PME-070."""
     rig = Rig("abc")
@@ -121,6 +128,7 @@ def test_a_join_with_a_new_zone_stops_the_scan() -> None:
     assert OTHER.zone_id in rig.node("b").worker.held.maps
 
 
+@pytest.mark.row("PME-074", "PME-094", shows="model")
 def test_a_merged_leave() -> None:
     """PME-074: the node that left is absent in the result, and lost partitions are looked for (PME-094)."""
     rig = Rig(
@@ -138,6 +146,7 @@ def test_a_merged_leave() -> None:
     assert rig.own("e", 0) is CopyState.LOST
 
 
+@pytest.mark.row("PME-066", "PME-069", shows="model")
 def test_a_merged_joiner_that_dies() -> None:
     """PME-069, PME-066: nobody waits for it any more."""
     rig = Rig("abc")
@@ -154,6 +163,7 @@ def test_a_merged_joiner_that_dies() -> None:
     rig.all_equal()
 
 
+@pytest.mark.row("PME-086", "PME-087", "PME-104", "PME-135", shows="model")
 def test_each_merged_joiner_is_a_backup() -> None:
     """PME-086: where the ideal list names it first, in the full message's affinity of joined nodes. PME-087:
     which is what the joining node holds. PME-104: of all zones, in the message, and only when somebody joined.

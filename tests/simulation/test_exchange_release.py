@@ -30,6 +30,7 @@ def at(rig: Rig, near: str, partition: int, stage: ExchangeStage, **more: Any) -
     return operation
 
 
+@pytest.mark.row("PME-038", "PME-039", shows="model")
 def test_an_update_records_the_version_that_it_used() -> None:
     """PME-038. PME-039: with the topology future done it does not wait; the read lock is taken before the
     future is read, and released after."""
@@ -41,6 +42,7 @@ def test_an_update_records_the_version_that_it_used() -> None:
     assert tuple(each.kind for each in rig.world.trace if each.node == "b" and each.kind in read) == read
 
 
+@pytest.mark.row("PME-040", "PME-042", shows="model")
 def test_an_update_that_comes_during_an_exchange() -> None:
     """PME-040: it waits without holding anything, and is mapped on the new version. PME-042: it goes on without
     being asked again."""
@@ -55,6 +57,7 @@ def test_an_update_that_comes_during_an_exchange() -> None:
     assert [str(each) for each in update.versions] == ["3.2"]
 
 
+@pytest.mark.row("PME-041", "PME-043", shows="model")
 def test_updates_of_the_version_before_end_first() -> None:
     """PME-041: none of them completes after the full map was sent. PME-043: an update that is held delays the
     exchange on every server."""
@@ -77,6 +80,7 @@ def test_updates_of_the_version_before_end_first() -> None:
     assert {rig.version(name) for name in "abc"} == {"3.2"}
 
 
+@pytest.mark.row("PME-047", "PME-048", shows="model")
 def test_the_latch() -> None:
     """PME-047: a node with an open update does not count down until that ended, one without counts down at
     once. PME-048: the latch opens when all servers have."""
@@ -100,6 +104,7 @@ def test_the_latch() -> None:
     assert running.latch_open
 
 
+@pytest.mark.row("PME-044", shows="model")
 def test_a_transaction_that_a_client_began() -> None:
     """PME-044: clients release nothing, so the primary's part of it is waited for; after the primary has
     released, it takes nothing more from clients."""
@@ -122,6 +127,7 @@ def test_a_transaction_that_a_client_began() -> None:
     assert mapped.stage is ExchangeStage.DONE
 
 
+@pytest.mark.row("PME-045", shows="model")
 @pytest.mark.parametrize("mode", SyncMode, ids=lambda each: each.value)
 def test_commits_to_backups_are_waited_for(mode: SyncMode) -> None:
     """PME-045: also where the update was acknowledged before (PRIMARY_SYNC)."""
@@ -138,6 +144,7 @@ def test_commits_to_backups_are_waited_for(mode: SyncMode) -> None:
     assert rig.version("b") == "3.2"
 
 
+@pytest.mark.row("PME-046", "PME-051", shows="model")
 def test_an_idle_transaction_is_rolled_back() -> None:
     """PME-046: it does not block the exchange for ever. PME-051: the one that is too old is rolled back while
     updates are released, and the client is told why."""
@@ -156,6 +163,7 @@ def test_an_idle_transaction_is_rolled_back() -> None:
     assert not rig.node("a").store.copies[ZONE, 0].rows
 
 
+@pytest.mark.row("PME-050", shows="model")
 def test_a_commit_that_appears_after_the_latch() -> None:
     """PME-050: the second phase waits for it, there is no second latch, and the single message follows."""
     rig = rig_of_three()
@@ -187,6 +195,7 @@ def test_a_commit_that_appears_after_the_latch() -> None:
     assert rig.singles("3.2", "b")
 
 
+@pytest.mark.row("PME-049", shows="model")
 @settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_after_the_latch_only_commits_appear(seed: int) -> None:
@@ -232,6 +241,7 @@ def test_after_the_latch_only_commits_appear(seed: int) -> None:
                     assert name in each.commits or each.commits
 
 
+@pytest.mark.row("PME-129", "PME-130", shows="model")
 def test_the_lock_has_many_readers_or_one_writer() -> None:
     """PME-129: several read at the same time, the writer waits for all of them. PME-130: and then for nobody;
     while it has the lock nobody reads."""
@@ -253,6 +263,7 @@ def test_the_lock_has_many_readers_or_one_writer() -> None:
     assert lock.read(3)
 
 
+@pytest.mark.row("PME-129", "PME-130", shows="model")
 def test_an_exchange_waits_for_readers_of_the_lock() -> None:
     """PME-129, PME-130: two operations hold the lock for reading: the exchange gets it for writing after
     both."""
@@ -269,6 +280,7 @@ def test_an_exchange_waits_for_readers_of_the_lock() -> None:
     assert all(str(each.version) == "3.1" for each in readers)
 
 
+@pytest.mark.row("PME-122", "PME-125", "PME-126", shows="model")
 @pytest.mark.parametrize("kind", ["join", "leave", "custom"])
 def test_exchanges_that_wait_and_notifications_that_do_not(kind: str) -> None:
     """PME-125: join, leave and custom events do not finish while an update of the version before is open;

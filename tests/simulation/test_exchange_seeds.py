@@ -57,6 +57,7 @@ def checked(world: ExchangeWorld) -> None:
             } == owners
 
 
+@pytest.mark.row("PME-001", "PME-123", "PME-128", shows="model")
 @pytest.mark.parametrize("seed", [*range(60), REUSED_NAME])
 def test_seeds(seed: int) -> None:
     """PME-001, PME-123, PME-128: messages lost, repeated and overtaken, servers and coordinators killed: never
@@ -64,6 +65,7 @@ def test_seeds(seed: int) -> None:
     checked(ExchangeRun(seed, shape(seed)).run())
 
 
+@pytest.mark.row("PME-128", shows="model")
 @pytest.mark.soak
 def test_many_seeds() -> None:
     """PME-128."""

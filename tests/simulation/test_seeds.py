@@ -15,6 +15,7 @@ from rebalance.simulation.run import Simulation, simulate
 from tests.simulation.seeds import first_broken
 
 
+@pytest.mark.row("I3-019", "I3-049", shows="service")
 @pytest.mark.parametrize("seed", [1, 2, 3, 6, 7, 8])
 def test_invariants_hold_with_agents(seed: int) -> None:
     """S090, I3-019, I3-049: crashes, pauses, lost answers and late requests break no invariant, and the last
@@ -40,6 +41,7 @@ print(json.dumps([(each.digest, each.steps, each.virtual_s) for each in reports]
 """
 
 
+@pytest.mark.row("I3A-002", "I3A-003", "I3A-011", "I3A-012", "I3A-013", shows="service")
 @pytest.mark.parametrize("strategy", ["update", "cancel"])
 def test_invariants_hold_in_the_other_strategies(strategy: str) -> None:
     """I3A-002, I3A-003, I3A-011..013: with real agents, faults and bursts of targets."""

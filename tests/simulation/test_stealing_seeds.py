@@ -23,6 +23,19 @@ SEEDS = 200
 MUTANT_SEEDS = 600
 
 
+@pytest.mark.row(
+    "VOL-001",
+    "VOL-005",
+    "VOL-007",
+    "VOL-011",
+    "VOL-024",
+    "VOL-046",
+    "VOL-063",
+    "VOL-065",
+    "VOL-088",
+    "VOL-104",
+    shows="model",
+)
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_seeds(block: int) -> None:
     """VOL-001, VOL-005, VOL-007, VOL-011, VOL-024, VOL-046, VOL-063, VOL-065, VOL-088, VOL-104: nodes crash in
@@ -33,6 +46,7 @@ def test_seeds(block: int) -> None:
         StealRun(seed).run()
 
 
+@pytest.mark.row("VOL-007", "VOL-046", shows="model")
 @pytest.mark.soak
 def test_many_seeds() -> None:
     """VOL-007, VOL-046."""
@@ -170,6 +184,7 @@ MUTANTS = (
 """Each with a seed that finds it, to be quick; when that seed does so no more, one of the next ones will."""
 
 
+@pytest.mark.row("VOL-042", "VOL-048", "VOL-063", "VOL-064", "VOL-072", shows="model")
 @pytest.mark.parametrize(("mutant", "first"), MUTANTS, ids=[each.__name__.strip("_") for each, _ in MUTANTS])
 def test_a_broken_protocol_is_found(
     mutant: Callable[[pytest.MonkeyPatch], None], first: int, monkeypatch: pytest.MonkeyPatch

@@ -36,6 +36,7 @@ def intent(dropped: bool) -> KeyValue:
     return key(ZoneIntent(3, ZONE, dropped).encode(), 49)
 
 
+@pytest.mark.row("I3-049", shows="core")
 @pytest.mark.parametrize(
     ("now", "published", "wanted", "words"),
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 from rebalance.nodes.copy_progress import CopyProgress, pause_s
@@ -9,6 +11,7 @@ from rebalance.nodes.copy_progress import CopyProgress, pause_s
 P0, P1 = PartitionId(ZoneId(1), 0), PartitionId(ZoneId(1), 1)
 
 
+@pytest.mark.row("M3", shows="core")
 def test_a_figure_is_published_seldom_and_kept_until_then() -> None:
     """M3: each member for itself; one that catches up no more says nothing, and begins anew."""
     progress = CopyProgress(lambda: 60)

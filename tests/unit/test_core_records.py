@@ -38,6 +38,7 @@ CONFIGURATION = ConfigurationRecord(
 POINTER = TargetPointer(9, 2, 1, 2, 2, 2, ("n1", "n2"), "spark", "rendezvous")
 
 
+@pytest.mark.row("I3-007", "I3-008", "I3-009", "I3-010", shows="core")
 @pytest.mark.parametrize(
     "record",
     [
@@ -127,6 +128,7 @@ def test_chunks_end_at_rows_and_stay_below_the_limit() -> None:
     assert all(len(chunk) % 28 == 0 and len(chunk) <= CHUNK_BYTES for chunk in chunks)
 
 
+@pytest.mark.row("IEP-012", "IEP-020", "IEP-021", shows="core")
 def test_data_nodes_hold_all_profiles_and_never_lower_the_quorum() -> None:
     """IEP-012, IEP-020, IEP-021: the default follows the replicas possible; departures do not lower it."""
     zone = Zone(ZoneId(1), "Z", 8, 5, None, ("default", "ssd"))

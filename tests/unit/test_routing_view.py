@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from sortedcontainers import SortedList
 
 from app.views.routing_view import RoutingView
@@ -40,6 +41,7 @@ def view(revision: int, *voters: str, epoch: int = 1, generation: int = 0) -> Ro
     return RoutingView(copy, KEYSPACE, Listed(*voters, generation=generation))
 
 
+@pytest.mark.row("IEP-011", "R8", shows="core")
 def test_a_map_names_each_partitions_voters_in_order() -> None:
     """IEP-011: by partition; a group that is not founded has none. R8: with the generation of the group."""
     found = view(39, "http://b", "http://a", generation=17).document(ZONE)

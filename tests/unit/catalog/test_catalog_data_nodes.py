@@ -6,6 +6,8 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from app.sql.member_counts import MemberCounts
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
@@ -22,6 +24,7 @@ ZONE = Zone(ZoneId(1), "Z", 8, 3, None, ("default",))
 EU = replace(ZONE, nodes_filter="$[?(@.region == 'EU')]")
 
 
+@pytest.mark.row("IEP-012", shows="core")
 def test_an_altered_filter_is_followed_at_once() -> None:
     """IEP-012: who lives and no longer matches leaves; so do those that do not live."""
     everywhere = compute_data_nodes(None, Topology.of(LIVE), ZoneIntent(1, ZONE), JSON_PATH, 0)

@@ -32,6 +32,7 @@ NODES = (
 )
 
 
+@pytest.mark.row("IEP-014", "IEP-015", "IEP-030", shows="core")
 def test_every_option_is_stored_and_rendered() -> None:
     """IEP-014, IEP-015, IEP-030: and SHOW CREATE ZONE makes the same zone again."""
     made = zone(EVERY_OPTION, topology=NODES)
@@ -106,6 +107,7 @@ def test_a_strategy_that_is_none(option: str, kind: ErrorKind, message: str) -> 
     assert message in told
 
 
+@pytest.mark.row("IEP-012", shows="core")
 def test_the_filter_chooses_the_data_nodes() -> None:
     """IEP-012: and with them the derived quorum (decision 1), at CREATE and at ALTER of the filter."""
     made = change("CREATE ZONE z (REPLICAS ALL, NODES FILTER '$.region')", topology=NODES)
@@ -160,6 +162,7 @@ def test_other_warnings() -> None:
     assert [warning.name for warning in filtered.warnings] == ["REPLICAS_ABOVE_DATA_NODES"]
 
 
+@pytest.mark.row("IEP-052", "IEP-053", shows="core")
 @pytest.mark.parametrize("replicas", ["3", "ALL"])
 def test_timers_are_immediate_up_and_never_down_by_default(replicas: str) -> None:
     """IEP-052, IEP-053: also with REPLICAS ALL."""

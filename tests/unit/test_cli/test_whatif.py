@@ -103,6 +103,7 @@ def test_bad_candidates_are_said(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.row("VOL-084", shows="service")
 def test_skew(now: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-084: partitions, replicas and generated keys of each node, with the standard deviation."""
     given = ["skew", "--assignments", str(now), "--keys", "6000"]

@@ -1,0 +1,174 @@
+"""The requirements, the tests that show them, and what is wrong with either."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tests.rows.levels import LEVELS, SHIPPED, level_of, shipped_in
+from tests.rows.reach import Reach
+from tests.rows.sources import ROOT, MarkedTest, Sources, marked_tests
+
+REQUIREMENTS = ROOT / "docs" / "requirements.csv"
+NOT_BUILT = ROOT / "docs" / "requirements-not-built.csv"
+TABLE = ROOT / "docs" / "requirements.md"
+COMMAND = "make rows"
+REASON_WORDS = 5
+UNCHECKED = ("decision", "rule")
+"""Kinds that need no test: decisions explain rows, rules are part of how they are met."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """``kind``: as the document says it (``must``, ``out-of-scope``, ...), or ``decision`` or ``rule``."""
+
+    id: str
+    document: str
+    text: str
+    acceptance: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """``test`` claims to show a row as ``level``; ``best`` is what it may claim."""
+
+    test: MarkedTest
+    level: str
+    best: str
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """``shown``: row -> tests, the best level first. ``not_built``: row -> reason. ``shipped``: the entries of
+    ``SHIPPED`` that any test reaches."""
+
+    requirements: Mapping[str, Requirement]
+    shown: Mapping[str, tuple[Claim, ...]]
+    not_built: Mapping[str, str]
+    shipped: frozenset[tuple[str, str]]
+
+
+def read_requirements() -> dict[str, Requirement]:
+    with REQUIREMENTS.open(newline="") as file:
+        return {row["id"]: Requirement(**row) for row in csv.DictReader(file)}
+
+
+def read_coverage() -> Coverage:
+    sources = Sources()
+    reach = Reach(sources)
+    shown: dict[str, list[Claim]] = {}
+    shipped: set[tuple[str, str]] = set()
+    for source in sources:
+        for test in marked_tests(source):
+            reached = reach.of(source, test.name)
+            shipped |= shipped_in(reached)
+            best = level_of(reached)
+            for marker in test.markers:
+                for row in marker.rows:
+                    shown.setdefault(row, []).append(Claim(test, marker.shows, best))
+    with NOT_BUILT.open(newline="") as file:
+        not_built = {row["id"]: row["reason"] for row in csv.DictReader(file)}
+    ordered = {row: tuple(sorted(tests, key=_order)) for row, tests in shown.items()}
+    return Coverage(read_requirements(), ordered, not_built, frozenset(shipped))
+
+
+def _order(claim: Claim) -> tuple[int, str]:
+    return (LEVELS.index(claim.level) if claim.level in LEVELS else len(LEVELS), claim.test.id)
+
+
+def problems(coverage: Coverage) -> Iterator[str]:
+    """What must not be, one line each, with the place and what is accepted."""
+    yield from _wrong_markers(coverage)
+    known, not_built = coverage.requirements, coverage.not_built
+    for row, reason in not_built.items():
+        if row not in known:
+            yield f"{NOT_BUILT.name}: {row} is not in {REQUIREMENTS.name}"
+        if row in coverage.shown:
+            yield f"{NOT_BUILT.name}: {row} is shown by {coverage.shown[row][0].test.id}: remove it here"
+        if len(reason.split()) < REASON_WORDS:
+            yield f"{NOT_BUILT.name}: {row} needs a reason of at least {REASON_WORDS} words"
+    for row, requirement in known.items():
+        if requirement.kind not in UNCHECKED and row not in coverage.shown and row not in not_built:
+            yield f"{row}: no test shows it, and {NOT_BUILT.name} does not list it"
+    for package, name in SHIPPED.keys() - coverage.shipped:
+        yield f"tests/rows/levels.py: SHIPPED names {name} in {package}, which no marked test reaches"
+
+
+def _wrong_markers(coverage: Coverage) -> Iterator[str]:
+    for row, claims in coverage.shown.items():
+        for claim in claims:
+            place = f"{claim.test.id}: {row}"
+            if row not in coverage.requirements:
+                yield f"{place} is not in {REQUIREMENTS.name}"
+            if claim.level not in LEVELS:
+                yield f"{place}: shows={claim.level!r} is none of {', '.join(LEVELS)}"
+            elif LEVELS.index(claim.level) < LEVELS.index(claim.best):
+                yield f"{place}: shows={claim.level!r}, but it runs {claim.best!r} only (tests/rows/levels.py)"
+
+
+def render(coverage: Coverage) -> str:
+    """``docs/requirements.md``."""
+    return "".join(f"{line}\n" for line in _lines(coverage))
+
+
+MEANINGS = {
+    "service": "a test runs the shipped agent, server, controller or command line",
+    "core": "tests call the shipped code that decides, without what runs it",
+    "model": "only a model or a simulation has it, which no agent, server or controller runs",
+}
+
+
+def _lines(coverage: Coverage) -> Iterator[str]:
+    requirements = coverage.requirements.values()
+    best = [
+        _best(coverage.shown.get(requirement.id, ()))
+        for requirement in requirements
+        if requirement.kind not in UNCHECKED
+    ]
+    yield "# Requirements and the tests that show them"
+    yield ""
+    yield f"Made from the tests' `@pytest.mark.row` by `{COMMAND}`; do not edit it. The texts are those of"
+    yield f"`{REQUIREMENTS.name}`, which also has each row's acceptance."
+    yield ""
+    yield "| Shown as | Rows | Means |"
+    yield "|---|---|---|"
+    for level in LEVELS:
+        yield f"| {level} | {best.count(level)} | {MEANINGS[level]} |"
+    yield f"| not built | {len(coverage.not_built)} | with the reason, in `{NOT_BUILT.name}` |"
+    yield ""
+    yield "`tests/rows/levels.py` lists what counts as which. Each row names its tests of the best level (below"
+    yield "`tests`), and counts the others."
+    for document in dict.fromkeys(requirement.document for requirement in requirements):
+        yield ""
+        yield f"## {document}"
+        yield "| Id | Text | Shown as | By |"
+        yield "|---|---|---|---|"
+        yield from (
+            _line(requirement, coverage) for requirement in requirements if requirement.document == document
+        )
+
+
+def _line(requirement: Requirement, coverage: Coverage) -> str:
+    claims = coverage.shown.get(requirement.id, ())
+    text = requirement.text.replace("|", "\\|")
+    if requirement.id in coverage.not_built:
+        return f"| {requirement.id} | {text} | not built | {coverage.not_built[requirement.id]} |"
+    return f"| {requirement.id} | {text} | {_best(claims)} | {_tests(claims)} |"
+
+
+def _best(claims: tuple[Claim, ...]) -> str:
+    return claims[0].level if claims else ""
+
+
+def _tests(claims: tuple[Claim, ...]) -> str:
+    """``folder/test_file::test, ...; 2 core``."""
+    levels = [claim.level for claim in claims]
+    tests = [
+        claim.test.id.removeprefix("tests/").replace(".py::", "::")
+        for claim in claims
+        if claim.level == levels[0]
+    ]
+    others = [f"{levels.count(level)} {level}" for level in LEVELS if level in levels and level != levels[0]]
+    return "; ".join([", ".join(f"`{test}`" for test in tests), *others]) if tests else ""

@@ -1,0 +1,131 @@
+"""Requirements, the row markers of tests, and references to either fit together."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+import pytest
+
+from tests.rows.levels import SHIPPED, level_of
+from tests.rows.reach import Reach
+from tests.rows.references import cited_in, known_ids, unresolved
+from tests.rows.sources import ROOT, MarkedTest, Source, Sources, marked_tests
+from tests.rows.table import TABLE, Claim, Coverage, Requirement, problems, read_coverage, render
+
+SCRIPTS = ROOT / "tests" / "datadriven" / "scripts"
+PLACE = "tests/unit/test_it.py"
+
+
+@pytest.fixture(scope="module")
+def coverage() -> Coverage:
+    return read_coverage()
+
+
+def test_every_row_is_shown_or_listed_with_a_reason(coverage: Coverage) -> None:
+    assert not list(problems(coverage))
+
+
+def test_the_written_table_is_current(coverage: Coverage) -> None:
+    """``make rows`` writes it."""
+    assert TABLE.read_text() == render(coverage)
+
+
+def test_scripts_name_no_row_that_their_tests_do_not_carry(coverage: Coverage) -> None:
+    carried = {
+        row
+        for row, claims in coverage.shown.items()
+        if any(claim.test.path.startswith("tests/datadriven/") for claim in claims)
+    }
+    rows = {row for row, requirement in coverage.requirements.items() if requirement.kind != "decision"}
+    named = {cited for script in SCRIPTS.glob("*.txt") for cited in cited_in(script.read_text())}
+    assert named & rows <= carried
+
+
+def test_every_reference_resolves() -> None:
+    assert not list(unresolved())
+
+
+def test_references_are_read_as_people_write_them() -> None:
+    text = "I3-016..018, decisions 1, 2 and 4; decisions 7-9 (M12, H4), S132; not M90 or IEP133."
+    assert list(cited_in(text)) == [
+        *("I3-016", "I3-017", "I3-018"),
+        *(f"decision {number}" for number in (1, 2, 4, 7, 8, 9)),
+        *("M12", "H4", "S132"),
+    ]
+    assert {"I3-001", "decision 26", "M13", "S132"} <= known_ids()
+    assert not {f"I3-{62:03d}", f"decision {27}", f"M{14}", f"H{6}"} & known_ids()
+
+
+ROW = Requirement("I3-001", "Ignite 3 rebalance", "The flow", "It is seen", "must")
+CLAIM = Claim(MarkedTest(PLACE, "test_it", ()), "core", "service")
+WHOLE = Coverage({"I3-001": ROW}, {"I3-001": (CLAIM,)}, {}, frozenset(SHIPPED))
+
+
+def test_a_row_with_a_test_is_right() -> None:
+    assert not list(problems(WHOLE))
+
+
+@pytest.mark.parametrize(
+    ("coverage", "problem"),
+    [
+        (replace(WHOLE, shown={}), "I3-001: no test shows it"),
+        (replace(WHOLE, not_built={"I3-001": "why it is not built yet"}), "I3-001 is shown by"),
+        (replace(WHOLE, shown={**WHOLE.shown, "NEW-1": (CLAIM,)}), f"{PLACE}::test_it: NEW-1 is not in"),
+        (replace(WHOLE, not_built={"NEW-1": "why it is not built yet"}), "NEW-1 is not in"),
+        (replace(WHOLE, shown={}, not_built={"I3-001": "later"}), "at least 5 words"),
+        (replace(WHOLE, shown={"I3-001": (replace(CLAIM, level="shown"),)}), "is none of service, core, model"),
+        (replace(WHOLE, shown={"I3-001": (replace(CLAIM, level="service", best="core"),)}), "runs 'core' only"),
+        (replace(WHOLE, shown={"I3-001": (replace(CLAIM, best="model"),)}), "runs 'model' only"),
+        (replace(WHOLE, shipped=frozenset()), "which no marked test reaches"),
+    ],
+)
+def test_what_is_wrong_is_named(coverage: Coverage, problem: str) -> None:
+    assert any(problem in line for line in problems(coverage))
+
+
+def parsed(text: str) -> Source:
+    tree = ast.parse(text)
+    functions = {statement.name: statement for statement in tree.body if isinstance(statement, ast.FunctionDef)}
+    return Source(ROOT / PLACE, "tests.unit.test_it", tree, dict(functions), {})
+
+
+MARKED = """
+@pytest.mark.row("I3-001", "I3-016..018", shows="core")
+@pytest.mark.parametrize("way", ["one", pytest.param("other", marks=pytest.mark.row("I3-002", shows="core"))])
+def test_function(way): ...
+
+@pytest.mark.row("I3-003", shows="model")
+class TestClass:
+    @pytest.mark.row("I3-004", shows="core")
+    def test_method(self): ...
+
+def test_unmarked(): ...
+"""
+
+
+def test_markers_are_read_from_functions_parameters_and_classes() -> None:
+    rows = {
+        test.name: [(row, marker.shows) for marker in test.markers for row in marker.rows]
+        for test in marked_tests(parsed(MARKED))
+    }
+    flow = [(row, "core") for row in ("I3-001", "I3-016", "I3-017", "I3-018", "I3-002")]
+    assert rows == {"test_function": flow, "TestClass::test_method": [("I3-003", "model"), ("I3-004", "core")]}
+
+
+@pytest.mark.parametrize(
+    ("module", "test", "level"),
+    [
+        ("tests.e2e.test_kill", "test_kill_during_an_alter", "service"),
+        ("tests.e2e.test_controller_kills", "test_controller_is_killed", "service"),
+        ("tests.integration.test_node_moves", "test_a_planned_target_follows_by_itself", "service"),
+        ("tests.unit.catalog.test_apply_command", "test_partitions_cannot_be_altered", "core"),
+        ("tests.simulation.test_exchange_seeds", "test_seeds", "model"),
+        ("tests.model.test_protocol_model", "test_small_scope", "model"),
+    ],
+)
+def test_what_a_test_runs_is_found_through_fixtures_and_helpers(module: str, test: str, level: str) -> None:
+    sources = Sources()
+    source = sources.get(module)
+    assert source is not None
+    assert level_of(Reach(sources).of(source, test)) == level

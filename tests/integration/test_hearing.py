@@ -17,7 +17,7 @@ from rebalance.core.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.metastore import Snapshot
 from spark.engine import LocalPlacementEngine
-from tests.fixtures.etcd_server import CALL_S, EtcdServer
+from tests.fixtures.etcd_server import CALL_S, Etcd, EtcdServer
 from tests.fixtures.recovery_world import ZONE, RecoveryWorld
 from tests.fixtures.timer_world import StillClock
 
@@ -126,7 +126,7 @@ async def reset_of(world: RecoveryWorld, patience_s: float = PATIENCE_S) -> str:
             await asyncio.sleep(0.05)
 
 
-async def test_who_leads_again_begins_again(etcd_server: EtcdServer, keyspace: Keyspace) -> None:
+async def test_who_leads_again_begins_again(etcd_server: Etcd, keyspace: Keyspace) -> None:
     """H1: the time before it lost the lead does not count."""
     async with controlled(etcd_server, keyspace, 10) as (world, steady, store):
         steady.set(9_000)
@@ -142,7 +142,7 @@ async def test_who_leads_again_begins_again(etcd_server: EtcdServer, keyspace: K
         assert await reset_of(world) == "no majority for 10 s"
 
 
-async def test_a_shorter_time_counts_at_once(etcd_server: EtcdServer, keyspace: Keyspace) -> None:
+async def test_a_shorter_time_counts_at_once(etcd_server: Etcd, keyspace: Keyspace) -> None:
     """H2: nobody waits for the next round of everything."""
     async with controlled(etcd_server, keyspace, 60) as (world, steady, store):
         steady.set(12_000)

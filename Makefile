@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup tools browser run demo test lint rows format soak bench screenshots lock clean
+.PHONY: help setup tools browser run demo check test lint rows format soak bench screenshots lock clean
 
 BIN := .venv/bin
 # Inside .venv, so that it goes with it.
@@ -31,12 +31,21 @@ run: setup ## start three nodes in ./zonekeeper-data, run the demo, keep serving
 demo: setup ## the same in a fresh directory; exit code 0 if everything was as said
 	@$(GUARDED) scripts/demo.sh
 
-# They start no server and wait for nothing, so several run at once; the others would only disturb each other.
-UNHOSTED := unit property model simulation datadriven
+# Each test is in a group (tests/fixtures/places.py), the slowest first; a worker takes one group after the other.
+PARALLEL := --dist loadgroup --no-loadscope-reorder --durations=25
+# Tests of servers mostly wait, so more run at once than there are processors.
+WORKERS ?= 5
 
-test: lint browser ## linters, types, and every test (import contracts are tests)
-	$(BIN)/pytest -m "not soak" --numprocesses logical --maxprocesses 8 $(UNHOSTED:%=tests/%)
-	$(BIN)/pytest -m "not soak" $(UNHOSTED:%=--ignore=tests/%)
+LINT := lint=$(BIN)/ruff check . && $(BIN)/ruff format --check .
+TYPES := types=$(BIN)/mypy
+PURE := tests/unit tests/property tests/datadriven tests/contract tests/linearizability
+
+check: setup ## linters, types, and tests without servers; below two minutes
+	@scripts/parts.sh "$(LINT)" "$(TYPES)" \
+		"tests=$(BIN)/pytest -q -m 'not soak and not hosted' -n logical $(PARALLEL) $(PURE)"
+
+test: setup browser ## what every change must pass; below twelve minutes on two processors
+	@scripts/parts.sh "$(LINT)" "$(TYPES)" "tests=$(BIN)/pytest -q -m 'not soak' -n $(WORKERS) $(PARALLEL)"
 
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check .

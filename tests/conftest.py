@@ -1,4 +1,4 @@
-"""Shared fixtures: real servers on free ports, started once a session."""
+"""Shared fixtures: real servers on free ports, started once a run."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ from hypothesis import HealthCheck, settings
 
 from rebalance.core.keys import Keyspace
 from rebalance.metastore.etcd import EtcdMetastore
-from tests.fixtures.etcd_server import CALL_S, EtcdServer, start_etcd_server, stop_etcd_server
+from tests.fixtures.etcd_server import CALL_S, Etcd, EtcdServer, SharedEtcd, etcd_endpoint, running_etcd
+from tests.fixtures.shared_server import run_directory, shared_by_workers
 
-pytest_plugins = ["tests.fixtures.api_stub", "tests.fixtures.databases"]
+pytest_plugins = [
+    "tests.fixtures.api_stub",
+    "tests.fixtures.databases",
+    "tests.fixtures.durations",
+    "tests.fixtures.places",
+]
 
 # The same examples in each run, so that what fails fails again; `make soak` draws others.
 # Nothing depends on how fast an example is drawn or run: a machine may be busy.
@@ -31,19 +37,17 @@ _prefixes = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def etcd_server() -> Iterator[EtcdServer]:
-    """One etcd for the session: tests keep apart by prefix. Do not kill it; use ``own_etcd`` for that."""
-    server = start_etcd_server()
-    yield server
-    stop_etcd_server(server)
+def etcd_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedEtcd]:
+    """One etcd for the run: tests keep apart by prefix. For one to be killed there is ``own_etcd``."""
+    with shared_by_workers(run_directory(tmp_path_factory), "etcd", etcd_endpoint) as endpoint:
+        yield SharedEtcd(endpoint)
 
 
 @pytest.fixture
 def own_etcd() -> Iterator[EtcdServer]:
     """An etcd of the test's own, to be killed and restarted."""
-    server = start_etcd_server()
-    yield server
-    stop_etcd_server(server)
+    with running_etcd() as server:
+        yield server
 
 
 @pytest.fixture
@@ -52,8 +56,8 @@ def keyspace() -> Keyspace:
 
 
 @pytest.fixture
-async def metastore(etcd_server: EtcdServer) -> AsyncIterator[EtcdMetastore]:
-    """A client of the session's etcd; keep to the ``keyspace`` fixture's prefix."""
+async def metastore(etcd_server: Etcd) -> AsyncIterator[EtcdMetastore]:
+    """A client of the run's etcd; keep to the ``keyspace`` fixture's prefix."""
     client = EtcdMetastore([etcd_server.endpoint], CALL_S)
     yield client
     await client.close()

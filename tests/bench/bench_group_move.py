@@ -23,7 +23,7 @@ from rebalance.core.keys import Keyspace
 from rebalance.groups.router import Router
 from tests.bench.figures import percentile
 from tests.bench.group_moves import P0, AgentGroup, BareGroup
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.group_hosts import Fixed
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 from tests.fixtures.node_processes import node_process
@@ -141,7 +141,7 @@ async def take_turns(cluster: NodeCluster, bare: BareGroup) -> tuple[Turns, Turn
 
 
 @pytest.mark.timeout(900)
-async def test_moves_of_a_large_group(etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> None:
+async def test_moves_of_a_large_group(etcd_server: Etcd, keyspace: Keyspace, tmp_path: Path) -> None:
     """No put fails; medians of five."""
     bare = BareGroup(tmp_path)
     async with node_cluster(etcd_server.endpoint, keyspace, tmp_path) as cluster:

@@ -16,7 +16,7 @@ from rebalance.core.txn import Put, Txn, unchanged
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.etcd_messages import txn_request
 from tests.bench.figures import ratio, report
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 
 ZONE = ZoneId(1)
 PARTITIONS = 10_000
@@ -57,7 +57,7 @@ async def encoded_requests(
     return requests
 
 
-async def test_guarded_writes(etcd_server: EtcdServer, keyspace: Keyspace) -> None:
+async def test_guarded_writes(etcd_server: Etcd, keyspace: Keyspace) -> None:
     """The same event on two zones of the same form, one after the other, in turns: etcd's own speed varies."""
     store = EtcdMetastore([etcd_server.endpoint], timeout_s=60)
     ours: list[float] = []

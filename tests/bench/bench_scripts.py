@@ -18,7 +18,7 @@ from parser.text_limits import STATEMENTS_MAX, TEXT_BYTES_MAX, TOKENS_MAX
 from rebalance.core.keys import Keyspace
 from tests.bench.figures import percentile
 from tests.fixtures.api_server import ApiServer, serving
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 
 POLL_S = 0.01
 COLUMNS = ", ".join(f"c{n} INT" for n in range(59_000))
@@ -48,7 +48,7 @@ SHAPES = {
 
 
 @pytest.fixture(scope="module")
-def server(etcd_server: EtcdServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+def server(etcd_server: Etcd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     directory = tmp_path_factory.mktemp("scripts")
     url = f"sqlite:///{directory / 'catalog.sqlite'}"
     with serving(directory, etcd_server, Keyspace("bench-scripts/"), url) as servers:

@@ -30,7 +30,7 @@ from parser.to_command import parse_ddl
 from rebalance.core.keys import Keyspace
 from tests.bench.figures import ratio, report, timed
 from tests.fixtures.api_server import serving
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd, EtcdServer
 
 TEXT = "CREATE ZONE {name} (PARTITIONS 64, REPLICAS 3, QUORUM SIZE 2) STORAGE PROFILES ['default']"
 TOPOLOGY = tuple(Node(f"n{number}") for number in range(5))
@@ -64,7 +64,7 @@ def test_parse_validate_commit(catalog_url: str, tmp_path: Path) -> None:
         store.close()
 
 
-def test_over_http(catalog_url: str, etcd_server: EtcdServer, tmp_path: Path) -> None:
+def test_over_http(catalog_url: str, etcd_server: Etcd, tmp_path: Path) -> None:
     """The load comes from threads of one Python process: its own share is the bare round trip."""
     product = catalog_url.partition(":")[0].partition("+")[0]
     raw = report(f"raw commit, {product}", raw_commits(catalog_url, tmp_path))
@@ -83,7 +83,7 @@ def test_over_http(catalog_url: str, etcd_server: EtcdServer, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("over", ["in process", "over HTTP"])
-def test_many_zones(over: str, tmp_path: Path, etcd_server: EtcdServer) -> None:
+def test_many_zones(over: str, tmp_path: Path, etcd_server: Etcd) -> None:
     medians: dict[int, dict[str, float]] = {}
     for count in (10, 10_000):
         with filled(tmp_path / str(count), count, over, etcd_server) as run:

@@ -22,7 +22,7 @@ import pytest
 from rebalance.core.keys import Keyspace
 from tests.bench.group_moves import P0, TUNING, AgentGroup, BareGroup
 from tests.e2e.installation import Installation, wait_for, without_spark
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 from tests.fixtures.node_processes import node_process
 
@@ -65,9 +65,7 @@ async def real_nodes(cluster: NodeCluster, *, strict: bool) -> Any:
 
 @pytest.mark.timeout(900)
 @SETTINGS
-async def test_a_voter_is_replaced(
-    etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path, strict: bool
-) -> None:
+async def test_a_voter_is_replaced(etcd_server: Etcd, keyspace: Keyspace, tmp_path: Path, strict: bool) -> None:
     """In turns: with etcd's own calls (learner, process, promotion, removal), and by the agents from pending to
     the stable switch."""
     bare = BareGroup(tmp_path, replace(TUNING, strict_steps=strict))

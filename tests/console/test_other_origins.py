@@ -19,7 +19,7 @@ from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.console_stage import CHROMIUM_FLAGS, START_MS, WAIT_MS, find_chromium
 from tests.fixtures.databases import new_database
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -58,7 +58,7 @@ TRY_FRAME = """(url) => new Promise((resolve) => {
 
 @pytest.fixture(scope="module")
 def server(
-    request: pytest.FixtureRequest, etcd_server: EtcdServer, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, etcd_server: Etcd, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ApiServer]:
     directory: Path = tmp_path_factory.mktemp("origins")
     url = new_database(request, "sqlite", directory)

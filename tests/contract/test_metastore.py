@@ -40,7 +40,7 @@ from rebalance.ports.metastore import (
     WatchReset,
 )
 from tests.fixtures.etcd_cluster import EtcdCluster
-from tests.fixtures.etcd_server import CALL_S, EtcdServer
+from tests.fixtures.etcd_server import CALL_S, Etcd, EtcdServer
 from tests.fixtures.ports import free_port
 
 WAIT_S = 60.0
@@ -325,9 +325,7 @@ async def test_calls_go_to_another_endpoint(cluster: EtcdCluster, keyspace: Keys
 
 
 @pytest.mark.row("I3-060", shows="core")
-async def test_calls_that_fail_together_leave_an_endpoint_once(
-    etcd_server: EtcdServer, keyspace: Keyspace
-) -> None:
+async def test_calls_that_fail_together_leave_an_endpoint_once(etcd_server: Etcd, keyspace: Keyspace) -> None:
     """I3-060: two calls at an endpoint where nobody answers do not bring each other back to it."""
     store = EtcdMetastore([f"127.0.0.1:{free_port()}", etcd_server.endpoint], CALL_S)
     try:

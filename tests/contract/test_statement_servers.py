@@ -14,14 +14,14 @@ from catalog.store.migrate import migrate
 from rebalance.core.keys import Keyspace
 from tests.e2e.installation import wait_for
 from tests.fixtures.api_server import ApiServer, serving
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 
 USER = {"X-Trino-User": "tester"}
 
 
 @pytest.fixture
 def servers(
-    etcd_server: EtcdServer, keyspace: Keyspace, empty_postgres: str, tmp_path: Path
+    etcd_server: Etcd, keyspace: Keyspace, empty_postgres: str, tmp_path: Path
 ) -> Iterator[list[ApiServer]]:
     migrate(empty_postgres)
     with serving(tmp_path, etcd_server, keyspace, empty_postgres, 2) as started:

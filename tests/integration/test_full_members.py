@@ -17,7 +17,7 @@ from catalog.core.zone import ZoneId
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import MemberState
 from rebalance.ports.groups import GroupFullError
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing
 from tests.fixtures.node_processes import members_below
 
@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-async def cluster(etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> AsyncIterator[NodeCluster]:
+async def cluster(etcd_server: Etcd, keyspace: Keyspace, tmp_path: Path) -> AsyncIterator[NodeCluster]:
     async with node_cluster(etcd_server.endpoint, keyspace, tmp_path) as running:
         yield running
 

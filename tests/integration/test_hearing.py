@@ -19,7 +19,7 @@ from rebalance.core.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.metastore import Snapshot
 from spark.placement_engine import LocalPlacementEngine
-from tests.fixtures.etcd_server import CALL_S, EtcdServer
+from tests.fixtures.etcd_server import CALL_S, Etcd, EtcdServer
 from tests.fixtures.recovery_world import ZONE, RecoveryWorld
 from tests.fixtures.timer_world import StillClock
 
@@ -130,7 +130,7 @@ async def reset_of(world: RecoveryWorld, patience_s: float = PATIENCE_S) -> str:
 
 
 @pytest.mark.row("H1", shows="service")
-async def test_who_leads_again_begins_again(etcd_server: EtcdServer, keyspace: Keyspace) -> None:
+async def test_who_leads_again_begins_again(etcd_server: Etcd, keyspace: Keyspace) -> None:
     """H1: the time before it lost the lead does not count."""
     async with controlled(etcd_server, keyspace, 10) as (world, steady, store):
         steady.set(9_000)
@@ -147,7 +147,7 @@ async def test_who_leads_again_begins_again(etcd_server: EtcdServer, keyspace: K
 
 
 @pytest.mark.row("H2", shows="service")
-async def test_a_shorter_time_counts_at_once(etcd_server: EtcdServer, keyspace: Keyspace) -> None:
+async def test_a_shorter_time_counts_at_once(etcd_server: Etcd, keyspace: Keyspace) -> None:
     """H2: nobody waits for the next round of everything."""
     async with controlled(etcd_server, keyspace, 60) as (world, steady, store):
         steady.set(12_000)

@@ -17,7 +17,7 @@ from websockets.typing import Origin
 from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.databases import new_database
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 
 PROXY = "127.0.0.2"
 WAIT_S = 60
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def server(
-    request: pytest.FixtureRequest, etcd_server: EtcdServer, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, etcd_server: Etcd, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ApiServer]:
     directory: Path = tmp_path_factory.mktemp("edge")
     settings = {

@@ -15,7 +15,7 @@ import pytest
 from parser.text_limits import STATEMENTS_MAX, TOKENS_MAX
 from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 
 TICKS = os.sysconf("SC_CLK_TCK")
 LONG = "SELECT " + "," * (TOKENS_MAX - 1)
@@ -23,7 +23,7 @@ GONE = 12
 
 
 @pytest.fixture(scope="module")
-def server(etcd_server: EtcdServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+def server(etcd_server: Etcd, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     directory = tmp_path_factory.mktemp("scripts")
     url = f"sqlite:///{directory / 'catalog.sqlite'}"
     with serving(directory, etcd_server, Keyspace("test-scripts/"), url) as servers:

@@ -15,7 +15,7 @@ import pytest
 from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving, with_data
 from tests.fixtures.databases import PRODUCTS, new_database
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 
 _names = (f"L{number}" for number in itertools.count(1))
 STATEMENTS = "/api/v1/statements"
@@ -23,7 +23,7 @@ STATEMENTS = "/api/v1/statements"
 
 @pytest.fixture(scope="module", params=PRODUCTS)
 def server(
-    request: pytest.FixtureRequest, etcd_server: EtcdServer, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, etcd_server: Etcd, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ApiServer]:
     directory: Path = tmp_path_factory.mktemp("logged")
     url = new_database(request, request.param, directory)

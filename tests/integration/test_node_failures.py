@@ -16,7 +16,7 @@ from rebalance.core.admission import Limits
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import DeletePrefix, Txn
 from tests.fixtures.api_server import ApiServer, serving
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.frozen_members import IMPATIENT, frozen_member, with_a_member_that_freezes
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 
@@ -27,7 +27,7 @@ SHOWN_S = 60.0
 
 
 @pytest.fixture
-def server(etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> Iterator[ApiServer]:
+def server(etcd_server: Etcd, keyspace: Keyspace, tmp_path: Path) -> Iterator[ApiServer]:
     """No controller: assignments are written by hand."""
     url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
     with serving(tmp_path, etcd_server, keyspace, url) as servers:
@@ -35,7 +35,7 @@ def server(etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> Itera
 
 
 @pytest.fixture
-async def cluster(etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> AsyncIterator[NodeCluster]:
+async def cluster(etcd_server: Etcd, keyspace: Keyspace, tmp_path: Path) -> AsyncIterator[NodeCluster]:
     async with node_cluster(etcd_server.endpoint, keyspace, tmp_path) as running:
         yield running
 

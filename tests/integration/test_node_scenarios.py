@@ -17,7 +17,7 @@ from rebalance.core.txn import Put, Txn
 from rebalance.groups.reservations import Reservations
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import MemberLife
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing
 from tests.fixtures.ports import free_block
 
@@ -25,7 +25,7 @@ P0 = PartitionId(ZoneId(7), 0)
 
 
 @pytest.fixture
-async def cluster(etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> AsyncIterator[NodeCluster]:
+async def cluster(etcd_server: Etcd, keyspace: Keyspace, tmp_path: Path) -> AsyncIterator[NodeCluster]:
     async with node_cluster(etcd_server.endpoint, keyspace, tmp_path) as running:
         yield running
 

@@ -23,7 +23,7 @@ from rebalance.core.topology import Topology
 from rebalance.kernels.partition_map import OWNING
 from rebalance.kernels.partition_map_codec import decode_map
 from rebalance.metastore.mirror import KeyspaceMirror
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 
 ZONE = Zone(ZoneId(7), "Z", 2, 2, None, ("default",))
@@ -69,7 +69,7 @@ def copies(mirror: KeyspaceMirror, keyspace: Keyspace) -> dict[int, dict[str, st
 
 
 @pytest.mark.row("PME-001", "PME-063", shows="service")
-async def test_the_map_of_real_groups(etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> None:
+async def test_the_map_of_real_groups(etcd_server: Etcd, keyspace: Keyspace, tmp_path: Path) -> None:
     """PME-001, PME-016, PME-063, PME-098: each agent writes its own key, the map has every copy that a group
     has, and names the leader that the group elected. After a move, and after a leader was lost, it says what is
     then."""

@@ -13,7 +13,7 @@ from app.cli.main import main
 from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.databases import new_postgres
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 
 ZONES = "CREATE ZONE orders (PARTITIONS 8, REPLICAS 3);\nCREATE ZONE users (REPLICAS 1);\n"
 TABLES = "CREATE TABLE sales (id INT PRIMARY KEY, n INT) ZONE orders;\n"
@@ -21,7 +21,7 @@ TABLES = "CREATE TABLE sales (id INT PRIMARY KEY, n INT) ZONE orders;\n"
 
 @pytest.fixture(scope="module")
 def shared_server(
-    etcd_server: EtcdServer, postgres_server: str, tmp_path_factory: pytest.TempPathFactory
+    etcd_server: Etcd, postgres_server: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ApiServer]:
     directory = tmp_path_factory.mktemp("plans")
     with serving(directory, etcd_server, Keyspace("test-plans/"), new_postgres(postgres_server)) as servers:

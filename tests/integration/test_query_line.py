@@ -16,7 +16,7 @@ import pytest
 from app.sql.query_line import LineLimits
 from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 
 ENDLESS = "WITH RECURSIVE t (x) AS (SELECT 1 UNION ALL SELECT (x * 7) % 1000003 FROM t) SELECT count(*) FROM t"
 PATIENCE_S = 90.0
@@ -25,7 +25,7 @@ LIMITS = LineLimits()
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, etcd_server: EtcdServer) -> Iterator[ApiServer]:
+def server(tmp_path_factory: pytest.TempPathFactory, etcd_server: Etcd) -> Iterator[ApiServer]:
     directory = tmp_path_factory.mktemp("server")
     url = f"sqlite:///{directory / 'catalog.sqlite'}"
     # The console asks for the newest changes when it starts: it would be in the line, too.

@@ -24,21 +24,21 @@ from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Put, Txn
 from rebalance.ports.metastore import Metastore
 from tests.fixtures.api_server import ApiServer, serving
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.fault_rig import Controllers
 
 DEADLINE_S = 120.0
 
 
 @pytest.fixture
-def server(etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> Iterator[ApiServer]:
+def server(etcd_server: Etcd, keyspace: Keyspace, tmp_path: Path) -> Iterator[ApiServer]:
     url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
     with serving(tmp_path, etcd_server, keyspace, url) as servers:
         yield servers[0]
 
 
 @pytest.fixture
-def controller(etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> Iterator[Controllers]:
+def controller(etcd_server: Etcd, keyspace: Keyspace, tmp_path: Path) -> Iterator[Controllers]:
     processes = Controllers([etcd_server.endpoint], keyspace, tmp_path, lease_s=5)
     processes.start()
     yield processes

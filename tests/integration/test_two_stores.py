@@ -33,7 +33,7 @@ from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import MetastoreUnavailableError
 from spark.placement_engine import LocalPlacementEngine
-from tests.fixtures.etcd_server import EtcdServer, start_etcd_server, stop_etcd_server
+from tests.fixtures.etcd_server import Etcd, EtcdServer, start_etcd_server, stop_etcd_server
 
 NODES = tuple(Node(f"n{number}") for number in range(1, 6))
 ZONE = ZoneId(1)
@@ -93,7 +93,7 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(etcd: EtcdServer, keyspace: Keyspace, database: Path) -> AsyncIterator[Server]:
+async def serving(etcd: Etcd, keyspace: Keyspace, database: Path) -> AsyncIterator[Server]:
     url = f"sqlite:///{database}"
     migrate(url)
     metastore = EtcdMetastore([etcd.endpoint])

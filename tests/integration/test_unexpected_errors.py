@@ -23,7 +23,7 @@ from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.agent import NodeAgent
 from rebalance.ports.groups import FailureCode, GroupMember, MemberStatus
 from tests.fixtures.api_server import ApiServer, serving
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.group_hosts import P0, Hosts
 from tests.fixtures.node_cluster import QUICK
 from tests.fixtures.ports import free_block
@@ -44,7 +44,7 @@ class FaultyHost(EtcdGroupHost):
 
 
 @pytest.fixture
-def server(etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> Iterator[ApiServer]:
+def server(etcd_server: Etcd, keyspace: Keyspace, tmp_path: Path) -> Iterator[ApiServer]:
     url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
     with serving(tmp_path, etcd_server, keyspace, url) as servers:
         yield servers[0]
@@ -52,7 +52,7 @@ def server(etcd_server: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> Itera
 
 async def test_a_bug_in_a_round_is_counted_and_seen(
     server: ApiServer,
-    etcd_server: EtcdServer,
+    etcd_server: Etcd,
     keyspace: Keyspace,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -17,7 +17,7 @@ import pytest
 
 from rebalance.core.keys import Keyspace
 from tests.fixtures.api_server import ApiServer, serving
-from tests.fixtures.etcd_server import EtcdServer
+from tests.fixtures.etcd_server import Etcd
 
 DRIVER = "io.trino:trino-jdbc:476"
 PROBE = Path(__file__).parent / "JdbcProbe.java"
@@ -45,7 +45,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, etcd_server: EtcdServer) -> Iterator[ApiServer]:
+def server(tmp_path_factory: pytest.TempPathFactory, etcd_server: Etcd) -> Iterator[ApiServer]:
     directory = tmp_path_factory.mktemp("server")
     url = f"sqlite:///{directory / 'catalog.sqlite'}"
     with serving(directory, etcd_server, Keyspace("test-jdbc/"), url) as servers:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from catalog.core.batch import ExecutedStatement, NewVersion
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
-from catalog.core.snapshot import CatalogEntry, CatalogSnapshot, Change, Topology
-from catalog.ports import CommitOutcome, StatementStamp
-from catalog.service import ATTEMPTS_MAX, RESOLVE_ATTEMPTS_MAX, CatalogService
+from catalog.core.snapshot import CatalogSnapshot, Change, Topology
+from catalog.ports import CommitOutcome
+from catalog.service import ATTEMPTS_MAX, RESOLVE_ATTEMPTS_MAX, CatalogService, ChangeCheck
 from parser.to_command import parse_ddl
-from tests.unit.catalog.commands import command, nodes
+from tests.script_runner import script_of
+from tests.unit.catalog.commands import nodes
 
 Trouble = Callable[["MemoryUnitOfWork"], CommitOutcome | None]
 
@@ -34,17 +36,16 @@ class MemoryUnitOfWork:
     def version_of(self, statement_id: str) -> int | None:
         return self.statements.get(statement_id)
 
-    def commit(
-        self, base: CatalogSnapshot, entries: tuple[CatalogEntry, ...], stamp: StatementStamp
-    ) -> CommitOutcome:
+    def commit(self, base: CatalogSnapshot, versions: Sequence[NewVersion]) -> CommitOutcome:
         trouble = self.troubles.pop(0) if self.troubles else None
         outcome = trouble(self) if trouble else None
         if outcome is not None:
             return outcome
-        if base.version != self.snapshots[-1].version or stamp.statement_id in self.statements:
+        ids = [version.stamp.statement_id for version in versions]
+        if base.version != self.snapshots[-1].version or self.statements.keys() & set(ids):
             return CommitOutcome.CONFLICT
-        self.snapshots.append(base.after(entries))
-        self.statements[stamp.statement_id] = self.snapshots[-1].version
+        self.snapshots += [version.after for version in versions]
+        self.statements |= {id_: version.after.version for id_, version in zip(ids, versions, strict=True)}
         return CommitOutcome.COMMITTED
 
 
@@ -66,14 +67,22 @@ def lost_behind(sql: str) -> Trouble:
     """The commit happened; its answer was lost. (The statement's id is what the service under test uses.)"""
 
     def trouble(store: MemoryUnitOfWork) -> CommitOutcome:
-        CatalogService(store, new_statement_id=lambda: "id").execute(parse_ddl(sql), nodes(3))
+        execute(store, sql)
         return CommitOutcome.UNKNOWN
 
     return trouble
 
 
-def service(store: MemoryUnitOfWork) -> CatalogService:
-    return CatalogService(store, new_statement_id=lambda: "id", pause=lambda seconds: None)
+def execute(store: MemoryUnitOfWork, sql: str) -> list[ExecutedStatement]:
+    """One statement, under the id ``id``. Raises what it ends with."""
+    (run,) = service(store).execute_together([script_of(sql, nodes(3), statement_ids=["id"])])
+    if run.error is not None:
+        raise run.error
+    return run.done
+
+
+def service(store: MemoryUnitOfWork, *checks: ChangeCheck) -> CatalogService:
+    return CatalogService(store, checks=checks, pause=lambda seconds: None)
 
 
 def test_a_conflict_is_decided_again_on_the_new_version() -> None:
@@ -94,16 +103,10 @@ def test_a_conflict_can_turn_into_a_refusal() -> None:
 def test_the_same_change_from_somebody_faster_makes_no_second_version() -> None:
     """I3-002."""
     store = MemoryUnitOfWork(None, somebody_else("ALTER ZONE a SET REPLICAS 3"))
-    first, second = service_with_ids(store).execute(
-        parse_ddl("CREATE ZONE a; ALTER ZONE a SET REPLICAS 3"), nodes(3)
-    )
+    first, second = service(store).execute(parse_ddl("CREATE ZONE a; ALTER ZONE a SET REPLICAS 3"), nodes(3))
     assert (first.version, second.version) == (1, 2)
     assert second.change.applied
     assert len(store.snapshots) == 3
-
-
-def service_with_ids(store: MemoryUnitOfWork) -> CatalogService:
-    return CatalogService(store, pause=lambda seconds: None)
 
 
 def test_endless_conflicts_end() -> None:
@@ -132,7 +135,7 @@ def test_an_unknown_outcome_is_read_back(trouble: Trouble, away: int) -> None:
     if trouble is not lost_before:
         # The lost commit itself goes through the store's ordinary commit.
         store.troubles.append(None)
-    (executed,) = service(store).execute(parse_ddl("CREATE ZONE a"), nodes(3))
+    (executed,) = execute(store, "CREATE ZONE a")
     assert executed.version == 1
     assert executed.change.applied
     assert len(store.snapshots) == 2
@@ -152,7 +155,7 @@ def test_a_lost_commit_that_somebody_else_overtook_is_decided_again() -> None:
 def test_a_lost_commit_that_lands_while_it_is_repeated_happens_once() -> None:
     """The database still works on the lost commit when it is asked: the repeat loses against it."""
     store = MemoryUnitOfWork(lost_before, lost_behind("CREATE ZONE a"), None)
-    (executed,) = service(store).execute(parse_ddl("CREATE ZONE a"), nodes(3))
+    (executed,) = execute(store, "CREATE ZONE a")
     assert executed.version == 1
     assert len(store.snapshots) == 2
 
@@ -163,7 +166,7 @@ def test_nobody_knows_when_the_store_stays_away() -> None:
         return CommitOutcome.UNKNOWN
 
     with pytest.raises(StoreError) as error:
-        service(MemoryUnitOfWork(gone)).execute(parse_ddl("CREATE ZONE a"), nodes(3))
+        execute(MemoryUnitOfWork(gone), "CREATE ZONE a")
     assert error.value.kind is ErrorKind.OUTCOME_UNKNOWN
     assert error.value.kind.sqlstate == "40003"
     assert "statement id id" in error.value.message
@@ -179,7 +182,7 @@ def test_checks_refuse_before_anything_is_committed() -> None:
             raise RefusedError(ErrorKind.NODE_MEMBER_LIMIT, "full", change.command.position)
 
     with pytest.raises(StatementError) as error:
-        service_with_ids(store).execute(parse_ddl("CREATE ZONE a; CREATE ZONE b"), nodes(3), [check])
+        service(store, check).execute(parse_ddl("CREATE ZONE a; CREATE ZONE b"), nodes(3))
     assert error.value.kind is ErrorKind.NODE_MEMBER_LIMIT
     assert error.value.statement == 2
     assert seen == [0, 1]
@@ -188,9 +191,8 @@ def test_checks_refuse_before_anything_is_committed() -> None:
 
 def test_effects_of_earlier_statements_stay() -> None:
     store = MemoryUnitOfWork()
-    each = service_with_ids(store).execute_each([command("CREATE ZONE a"), command("CREATE ZONE a")], nodes(3))
-    assert next(each).version == 1
-    with pytest.raises(RefusedError) as error:
-        next(each)
-    assert error.value.statement == 2
+    (run,) = service(store).execute_together([script_of("CREATE ZONE a; CREATE ZONE a", nodes(3))])
+    assert [executed.version for executed in run.done] == [1]
+    assert isinstance(run.error, RefusedError)
+    assert run.error.statement == 2
     assert store.snapshots[-1].zone("A") is not None

@@ -19,6 +19,9 @@ from catalog.core.batch import (
     ScriptRun,
     StatementStamp,
     decide,
+    fail,
+    outcome_unknown,
+    settle,
 )
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.messages import Command
@@ -102,41 +105,20 @@ class CatalogService:
         while waiting := [run for run in runs if not run.is_over]:
             try:
                 base = self._unit_of_work.snapshot()
+                versions = decide(base, waiting, self.judge, VERSIONS_MAX)
+                outcome = CommitOutcome.COMMITTED
+                if versions:
+                    outcome = self._unit_of_work.commit(base, versions)
+                if outcome is CommitOutcome.UNKNOWN:
+                    outcome = self._resolve(base, versions)
             except StoreError as error:
-                for run in waiting:
-                    run.fail(error)
-                break
-            versions = decide(base, waiting, self.judge, VERSIONS_MAX)
-            if self._commit_decided(base, versions, waiting):
-                conflicts = 0
+                fail(waiting, error)
                 continue
-            conflicts += 1
+            settle(waiting, is_committed=outcome is CommitOutcome.COMMITTED)
+            conflicts = 0 if outcome is CommitOutcome.COMMITTED else conflicts + 1
             if conflicts == self._attempts_max:
-                for run in waiting:
-                    run.fail(self._conflict(), is_placed=True)
+                fail(waiting, self._conflict())
         return runs
-
-    def _commit_decided(
-        self, base: CatalogSnapshot, versions: Sequence[NewVersion], runs: Sequence[ScriptRun]
-    ) -> bool:
-        """False: somebody else took one of the versions. When the store fails, so do the runs with a version in
-        the transaction; the others are decided again."""
-        try:
-            is_committed = not versions or self._commit(base, versions)
-        except StoreError as error:
-            for run in runs:
-                if run.stamps:
-                    is_unknown = error.kind is ErrorKind.OUTCOME_UNKNOWN
-                    failure = _outcome_unknown(run.stamps[0]) if is_unknown else error
-                    run.fail(failure, is_placed=is_unknown)
-                run.discard()
-            return True
-        for run in runs:
-            if is_committed:
-                run.keep()
-            else:
-                run.discard()
-        return is_committed
 
     def restore_zone(self, restored: Callable[[CatalogSnapshot], Zone], stamp: StatementStamp) -> int:
         """A version in which a zone is what ``restored`` makes of the catalog; also when that changes nothing,
@@ -148,20 +130,16 @@ class CatalogService:
             base = self._unit_of_work.snapshot()
             entries = (ZoneEntry(EntryKind.WRITTEN, restored(base)),)
             version = NewVersion(base.after(entries), entries, stamp)
-            if self._commit(base, [version]):
+            outcome = self._unit_of_work.commit(base, [version])
+            if outcome is CommitOutcome.UNKNOWN:
+                outcome = self._resolve(base, [version])
+            if outcome is CommitOutcome.COMMITTED:
                 return version.after.version
         raise self._conflict()
 
     def _conflict(self) -> StoreError:
         message = f"other statements took the next version {self._attempts_max} times in a row"
         return StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message)
-
-    def _commit(self, base: CatalogSnapshot, versions: Sequence[NewVersion]) -> bool:
-        """False: somebody else took one of the versions. Raises StoreError (OUTCOME_UNKNOWN)."""
-        outcome = self._unit_of_work.commit(base, versions)
-        if outcome is CommitOutcome.UNKNOWN:
-            outcome = self._resolve(base, versions)
-        return outcome is CommitOutcome.COMMITTED
 
     def _resolve(self, base: CatalogSnapshot, versions: Sequence[NewVersion]) -> CommitOutcome:
         """Finds out how a commit of unknown outcome ended: COMMITTED or CONFLICT, or raises OUTCOME_UNKNOWN.
@@ -185,12 +163,4 @@ class CatalogService:
                     return CommitOutcome.COMMITTED
             except StoreError:
                 continue
-        raise _outcome_unknown(stamp)
-
-
-def _outcome_unknown(stamp: StatementStamp) -> StoreError:
-    message = (
-        "the catalog's database was lost while committing, and cannot be asked whether it did; "
-        f"if it did, statement id {stamp.statement_id} is in the catalog's history"
-    )
-    return StoreError(ErrorKind.OUTCOME_UNKNOWN, message)
+        raise outcome_unknown(stamp)

@@ -9,7 +9,7 @@ happen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from catalog.core.audit import NOBODY, Actor
@@ -120,13 +120,6 @@ class ScriptRun:
         """The transaction was not committed."""
         self.decided, self.refusal, self.stamps = [], None, []
 
-    def fail(self, error: StatementError, *, is_placed: bool = False) -> None:
-        """The script ends with an error like ``error`` at the first statement that has not happened."""
-        at = len(self.done)
-        position = self.script.commands[at].position if is_placed else None
-        self.error = StoreError(error.kind, error.message, position, at + 1)
-        self.discard()
-
     def _check_base(self, snapshot: CatalogSnapshot, command: Command) -> None:
         """Raises StoreError."""
         if self.script.base_version is None:
@@ -152,3 +145,34 @@ def decide(
             if len(versions) == versions_max:
                 return versions
     return versions
+
+
+def settle(runs: Iterable[ScriptRun], *, is_committed: bool) -> None:
+    """The transaction was committed, or somebody else took one of its versions."""
+    for run in runs:
+        if is_committed:
+            run.keep()
+        else:
+            run.discard()
+
+
+def fail(runs: Sequence[ScriptRun], error: StoreError) -> None:
+    """The store failed: runs with a version in the transaction end, at the first statement that has not
+    happened; the others are decided again. Where nothing was to be written yet all of them end."""
+    waiting = [run for run in runs if not run.is_over]
+    for run in [run for run in waiting if run.stamps] or waiting:
+        at = len(run.done)
+        failure = outcome_unknown(run.stamps[0]) if error.kind is ErrorKind.OUTCOME_UNKNOWN else error
+        is_placed = error.kind is not ErrorKind.CATALOG_UNAVAILABLE
+        position = run.script.commands[at].position if is_placed else None
+        run.error = StoreError(failure.kind, failure.message, position, at + 1)
+    settle(runs, is_committed=False)
+
+
+def outcome_unknown(stamp: StatementStamp) -> StoreError:
+    """Of the statement that was to be committed under this stamp."""
+    message = (
+        "the catalog's database was lost while committing, and cannot be asked whether it did; "
+        f"if it did, statement id {stamp.statement_id} is in the catalog's history"
+    )
+    return StoreError(ErrorKind.OUTCOME_UNKNOWN, message)

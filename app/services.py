@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
 from app.request_audit import Audit
-from app.sql.change_plan import ChangePlan
-from app.sql.ddl_files import DdlFile
-from app.sql.desired_state import CatalogPlan
-from app.sql.engine import QueryResult
+from app.sql.engine import SqlEngine
 from app.sql.jobs import StatementJobs
 from app.sql.operation_reverse import OperationReverse
 from app.sql.results import StatementEngine
 from app.sql.script_reader import ScriptReader
-from app.sql.statements import StatementResult
 from app.views.keyspace_views import KeyspaceViews
 from app.views.routing_view import RoutingView
 from app.views.zone_directory import ZoneDirectory
@@ -35,15 +31,10 @@ from rebalance.metastore.mirror import KeyspaceMirror
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """``run_statements``, ``snapshot`` and ``readiness`` leave the event loop free; views answer at once."""
+    """``sql``, ``snapshot`` and ``readiness`` leave the event loop free; views answer at once. ``engine`` is
+    ``sql`` as the SQL protocol has it."""
 
-    run_statements: Callable[[str], Awaitable[Sequence[StatementResult | QueryResult]]]
-    run_guarded: Callable[[str, int], Awaitable[Sequence[StatementResult]]]
-    run_planned: Callable[[str, str], Awaitable[Sequence[StatementResult]]]
-    plan: Callable[[Sequence[DdlFile], bool], Awaitable[CatalogPlan]]
-    change_plan: Callable[..., Awaitable[ChangePlan]]
-    """Of a script; ``limits``: other than the reader's."""
-    check_plan: Callable[[str, str], Awaitable[None]]
+    sql: SqlEngine
     snapshot: Callable[[], Awaitable[CatalogSnapshot]]
     readiness: Callable[[], Awaitable[dict[str, Any]]]
     zones: ZoneDirectory
@@ -70,9 +61,9 @@ class Services:
 
 
 async def _services(request: Request) -> Services:
-    found = request.app.state.services
-    assert isinstance(found, Services)
-    return found
+    services = request.app.state.services
+    assert isinstance(services, Services)
+    return services
 
 
 ServicesOf = Annotated[Services, Depends(_services)]

@@ -1,39 +1,28 @@
-"""What the catalog's service needs of its store: one transaction per version, and an outbox beside it."""
+"""What the catalog's service needs of its store: versions in transactions, and an outbox beside them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from catalog.core.audit import NOBODY, Actor
-from catalog.core.snapshot import CatalogEntry, CatalogSnapshot
-from catalog.core.zone import Origin, ZoneId
+from catalog.core.batch import NewVersion
+from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.zone import ZoneId
 
 
 class CommitOutcome(Enum):
     """How a commit ended. Expected races are outcomes, not exceptions."""
 
     COMMITTED = "committed"
-    """The version, its zones and its outbox rows are durable."""
+    """The versions, their zones and their outbox rows are durable."""
 
     CONFLICT = "conflict"
-    """Another statement has taken this version; nothing of ours is stored by this attempt."""
+    """Another statement has taken one of the versions; nothing of ours is stored by this attempt."""
 
     UNKNOWN = "unknown"
     """The store went away while committing: all or nothing is stored. Ask ``version_of`` before repeating."""
-
-
-@dataclass(frozen=True, slots=True)
-class StatementStamp:
-    """A statement as history keeps it. The id is unique for ever: it tells an unknown outcome afterwards.
-
-    ``actor`` asked for it. ``origin`` goes along with the zones' intents; None: what follows from the actor."""
-
-    statement_id: str
-    text: str
-    actor: Actor = NOBODY
-    origin: Origin | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +47,18 @@ class OutboxRow:
 
 
 class UnitOfWork(Protocol):
-    """Reads the catalog, and adds one version to it. Raises StoreError when the store does not answer."""
+    """Reads the catalog, and adds versions to it. Raises StoreError when the store does not answer."""
 
     def snapshot(self, version: int | None = None) -> CatalogSnapshot:
         """The catalog at a version that exists; the newest when None."""
         ...
 
-    def commit(
-        self, base: CatalogSnapshot, entries: tuple[CatalogEntry, ...], stamp: StatementStamp
-    ) -> CommitOutcome:
-        """Makes ``base.after(entries)`` durable, with one outbox row per zone entry, in one transaction.
+    def commit(self, base: CatalogSnapshot, versions: Sequence[NewVersion]) -> CommitOutcome:
+        """Makes ``versions``, which follow ``base`` one by one, durable in one transaction, with one outbox row
+        for each zone entry and one audit record for each version: all of them or none.
 
         At most one commit ever succeeds for a base version and for a statement id; so repeating a commit whose
-        outcome is unknown with the same id cannot act twice.
+        outcome is unknown with the same ids cannot act twice.
         """
         ...
 

@@ -1,23 +1,32 @@
-"""Statements become catalog versions: read, decide, commit one version; when somebody was faster, again.
+"""Statements become catalog versions: read, decide, commit; when somebody was faster, again.
 
 Optimistic: nothing is locked between reading and committing. A version can be taken once, so of several
 coordinators with the same version in hand one succeeds and the others decide again on what it left: the same
-change sent ten times makes one version (I3-002).
+change sent ten times makes one version (I3-002). Statements that wait together are committed together, in one
+transaction (``catalog/tech-notes/group-commit.md``).
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 
-from catalog.core.audit import NOBODY, Actor
-from catalog.core.errors import ErrorKind, StatementError, StoreError
-from catalog.core.messages import Command, Position
+from catalog.core.batch import (
+    CommandScript,
+    ExecutedStatement,
+    NewVersion,
+    ScriptRun,
+    StatementStamp,
+    decide,
+    fail,
+    outcome_unknown,
+    settle,
+)
+from catalog.core.errors import ErrorKind, StoreError
+from catalog.core.messages import Command
 from catalog.core.node_filter import NodeFilters
 from catalog.core.snapshot import (
-    CatalogEntry,
     CatalogSnapshot,
     Change,
     EntryKind,
@@ -26,27 +35,21 @@ from catalog.core.snapshot import (
     ZoneEntry,
     apply_command,
 )
-from catalog.core.zone import Origin, Zone
+from catalog.core.zone import Zone
 from catalog.filters.json_path import JSON_PATH
-from catalog.ports import CommitOutcome, StatementStamp, UnitOfWork
+from catalog.ports import CommitOutcome, UnitOfWork
 
 ATTEMPTS_MAX = 32
 RESOLVE_ATTEMPTS_MAX = 10
 RESOLVE_PAUSE_S = 0.5
 """Together 5 s: about what a database needs to come back, or its stand-by to take over."""
+VERSIONS_MAX = 64
+"""Of one transaction: enough for all that wait, and one that must be repeated is repeated soon."""
 
 ChangeCheck = Callable[[Change, CatalogSnapshot, Topology], None]
 """Refuses (by RefusedError) a change that the catalog would accept, as the limits of the engine do.
 
 Called again on each attempt, with the snapshot that the change is made on."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutedStatement:
-    """What a command did. ``version`` is the catalog's after it, also when the command added none."""
-
-    change: Change
-    version: int
 
 
 class CatalogService:
@@ -59,115 +62,94 @@ class CatalogService:
         self,
         unit_of_work: UnitOfWork,
         defaults: ZoneDefaults | None = None,
+        checks: Sequence[ChangeCheck] = (),
         attempts_max: int = ATTEMPTS_MAX,
-        new_statement_id: Callable[[], str] = lambda: uuid.uuid4().hex,
         pause: Callable[[float], None] = time.sleep,
         filters: NodeFilters = JSON_PATH,
-        actor: Callable[[], Actor] = lambda: NOBODY,
     ) -> None:
-        """``actor`` tells who asks for the statement that is about to be committed."""
         self._unit_of_work = unit_of_work
         self._defaults = defaults or ZoneDefaults()
+        self._checks = tuple(checks)
         self._attempts_max = attempts_max
-        self._new_statement_id = new_statement_id
         self._pause = pause
         self._filters = filters
-        self._actor = actor
 
     def snapshot(self, version: int | None = None) -> CatalogSnapshot:
         return self._unit_of_work.snapshot(version)
 
-    def execute(
-        self, commands: Sequence[Command], topology: Topology, checks: Sequence[ChangeCheck] = ()
-    ) -> tuple[ExecutedStatement, ...]:
-        """All commands in order, each a version of its own. At an error the effects of earlier ones stay."""
-        return tuple(self.execute_each(commands, topology, checks))
+    def judge(self, snapshot: CatalogSnapshot, command: Command, topology: Topology) -> Change:
+        """What a command would change of ``snapshot``, after every check that it would meet; nothing is stored.
 
-    def execute_each(
-        self,
-        commands: Sequence[Command],
-        topology: Topology,
-        checks: Sequence[ChangeCheck] = (),
-        base_version: int | None = None,
-    ) -> Iterator[ExecutedStatement]:
-        """As ``execute``, one at a time: what was yielded has happened. Errors carry the statement's number.
+        Raises StatementError."""
+        change = apply_command(snapshot, command, topology, self._defaults, filters=self._filters)
+        for check in self._checks:
+            check(change, snapshot, topology)
+        return change
 
-        With ``base_version`` nobody else may have changed the catalog since that version, nor between the
-        commands: else StoreError (CATALOG_VERSION_CONFLICT), and that command changed nothing.
-        """
-        expected = base_version
-        for number, command in enumerate(commands, start=1):
+    def execute(self, commands: Iterable[Command], topology: Topology) -> tuple[ExecutedStatement, ...]:
+        """All commands in order, each a version of its own. At an error the effects of earlier ones stay.
+
+        Raises StatementError with the statement's number."""
+        commands = tuple(commands)
+        script = CommandScript(commands, topology, tuple(uuid.uuid4().hex for _ in commands))
+        (run,) = self.execute_together([script])
+        if run.error is not None:
+            raise run.error
+        return tuple(run.done)
+
+    def execute_together(self, scripts: Iterable[CommandScript]) -> list[ScriptRun]:
+        """Scripts in their order, up to ``VERSIONS_MAX`` versions in one transaction; each ends with what it
+        did and with its own error, and nothing is raised."""
+        runs = [ScriptRun(script) for script in scripts]
+        conflicts = 0
+        while waiting := [run for run in runs if not run.is_over]:
             try:
-                executed = self._execute_one(command, topology, checks, expected)
-            except StatementError as error:
-                error.statement = number
-                raise
-            expected = None if expected is None else executed.version
-            yield executed
+                base = self._unit_of_work.snapshot()
+                versions = decide(base, waiting, self.judge, VERSIONS_MAX)
+                outcome = CommitOutcome.COMMITTED
+                if versions:
+                    outcome = self._unit_of_work.commit(base, versions)
+                if outcome is CommitOutcome.UNKNOWN:
+                    outcome = self._resolve(base, versions)
+            except StoreError as error:
+                fail(waiting, error)
+                continue
+            settle(waiting, is_committed=outcome is CommitOutcome.COMMITTED)
+            conflicts = 0 if outcome is CommitOutcome.COMMITTED else conflicts + 1
+            if conflicts == self._attempts_max:
+                fail(waiting, self._conflict())
+        return runs
 
-    def _execute_one(
-        self, command: Command, topology: Topology, checks: Sequence[ChangeCheck], expected: int | None
-    ) -> ExecutedStatement:
-        stamp = StatementStamp(self._new_statement_id(), command.source, self._actor())
-        for _ in range(self._attempts_max):
-            snapshot = self._unit_of_work.snapshot()
-            if expected is not None and snapshot.version != expected:
-                message = f"the catalog is at version {snapshot.version}, not {expected} any more"
-                raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message, command.position)
-            change = apply_command(snapshot, command, topology, self._defaults, filters=self._filters)
-            for check in checks:
-                check(change, snapshot, topology)
-            if not change.entries:
-                return ExecutedStatement(change, snapshot.version)
-            if self._commit(snapshot, change.entries, stamp, command.position):
-                return ExecutedStatement(change, snapshot.version + 1)
-        raise self._conflict(command.position)
-
-    def restore_zone(self, restored: Callable[[CatalogSnapshot], Zone], text: str, origin: Origin) -> int:
+    def restore_zone(self, restored: Callable[[CatalogSnapshot], Zone], stamp: StatementStamp) -> int:
         """A version in which a zone is what ``restored`` makes of the catalog; also when that changes nothing,
-        because ``origin`` asks for a stored target. Returns the version.
+        because the stamp's origin asks for a stored target. Returns the version.
 
         ``restored`` is asked again on each attempt, and refuses by RefusedError.
         """
-        stamp = StatementStamp(self._new_statement_id(), text, self._actor().named(origin.by), origin)
         for _ in range(self._attempts_max):
-            snapshot = self._unit_of_work.snapshot()
-            entries = (ZoneEntry(EntryKind.WRITTEN, restored(snapshot)),)
-            if self._commit(snapshot, entries, stamp, None):
-                return snapshot.version + 1
-        raise self._conflict(None)
+            base = self._unit_of_work.snapshot()
+            entries = (ZoneEntry(EntryKind.WRITTEN, restored(base)),)
+            version = NewVersion(base.after(entries), entries, stamp)
+            outcome = self._unit_of_work.commit(base, [version])
+            if outcome is CommitOutcome.UNKNOWN:
+                outcome = self._resolve(base, [version])
+            if outcome is CommitOutcome.COMMITTED:
+                return version.after.version
+        raise self._conflict()
 
-    def _conflict(self, position: Position | None) -> StoreError:
+    def _conflict(self) -> StoreError:
         message = f"other statements took the next version {self._attempts_max} times in a row"
-        return StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message, position)
+        return StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message)
 
-    def _commit(
-        self,
-        base: CatalogSnapshot,
-        entries: tuple[CatalogEntry, ...],
-        stamp: StatementStamp,
-        position: Position | None,
-    ) -> bool:
-        """False: somebody else took the version. Raises StoreError (OUTCOME_UNKNOWN)."""
-        outcome = self._unit_of_work.commit(base, entries, stamp)
-        if outcome is CommitOutcome.UNKNOWN:
-            outcome = self._resolve(base, entries, stamp, position)
-        return outcome is CommitOutcome.COMMITTED
-
-    def _resolve(
-        self,
-        base: CatalogSnapshot,
-        entries: tuple[CatalogEntry, ...],
-        stamp: StatementStamp,
-        position: Position | None,
-    ) -> CommitOutcome:
+    def _resolve(self, base: CatalogSnapshot, versions: Sequence[NewVersion]) -> CommitOutcome:
         """Finds out how a commit of unknown outcome ended: COMMITTED or CONFLICT, or raises OUTCOME_UNKNOWN.
 
         The database may still be working on the lost commit, so its absence proves nothing while the next
-        version is free. Then the *same* change is committed again under the same version and statement id:
+        version is free. Then the *same* changes are committed again under the same versions and statement ids:
         whichever of the two comes second is refused by the database. The version is read before the id, so
         that a version that somebody else took is never mistaken for ours that landed in between.
         """
+        stamp = versions[0].stamp
         for attempt in range(RESOLVE_ATTEMPTS_MAX):
             if attempt:
                 self._pause(RESOLVE_PAUSE_S)
@@ -177,12 +159,8 @@ class CatalogService:
                     return CommitOutcome.COMMITTED
                 if newest > base.version:
                     return CommitOutcome.CONFLICT
-                if self._unit_of_work.commit(base, entries, stamp) is CommitOutcome.COMMITTED:
+                if self._unit_of_work.commit(base, versions) is CommitOutcome.COMMITTED:
                     return CommitOutcome.COMMITTED
             except StoreError:
                 continue
-        message = (
-            "the catalog's database was lost while committing, and cannot be asked whether it did; "
-            f"if it did, statement id {stamp.statement_id} is in the catalog's history"
-        )
-        raise StoreError(ErrorKind.OUTCOME_UNKNOWN, message, position)
+        raise outcome_unknown(stamp)

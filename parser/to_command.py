@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlglot.errors import SqlglotError
@@ -40,14 +40,18 @@ def parse_ddl(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: StopFlag =
     return tuple(commands)
 
 
-def parse_single(text: str, limits: ScriptLimits = DEFAULT_LIMITS) -> Command:
-    """The statement of a call that takes one. Raises ParseError, MULTIPLE_STATEMENTS for more."""
+def parse_single(
+    text: str, limits: ScriptLimits = DEFAULT_LIMITS, parameters: Sequence[object] = ()
+) -> Command:
+    """The statement of a call that takes one; ``parameters`` are values beside the text, which has no place for
+    them. Raises ParseError: MULTIPLE_STATEMENTS for more, PARAMETERS_MISMATCH."""
     first, *others = parse_ddl(text, limits)
     if others:
         message = f"expected one statement, found {1 + len(others)}"
-        error = ParseError(ErrorKind.MULTIPLE_STATEMENTS, message, others[0].position)
-        error.statement = 2
-        raise error
+        raise ParseError(ErrorKind.MULTIPLE_STATEMENTS, message, others[0].position, statement=2)
+    if parameters:
+        message = f"the statement takes no parameters, {len(parameters)} given"
+        raise ParseError(ErrorKind.PARAMETERS_MISMATCH, message, first.position, statement=1)
     return first
 
 

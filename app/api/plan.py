@@ -121,27 +121,26 @@ async def make_plan(request: Request, body: PlanRequest, services: ServicesOf) -
 
 async def _of_script(sql: str, plan_id: str | None, services: Services) -> dict[str, Any]:
     """Raises StatementError."""
-    if plan_id is not None:
-        await services.check_plan(sql, plan_id)
-    return (await services.change_plan(sql)).to_json()
+    return (await services.sql.change_plan(sql, plan_id)).to_json()
 
 
 async def _of_files(files: Sequence[DdlFile], body: PlanRequest, services: Services) -> dict[str, Any]:
     """Raises StatementError and DdlFileError."""
     for _ in range(ATTEMPTS_MAX):
-        plan = await services.plan(files, body.prune)
-        told = {**NO_PLAN, **plan.to_json()}
+        plan = await services.sql.plan(files, body.prune)
+        answer = {**NO_PLAN, **plan.to_json()}
+        is_refused = plan.conflicts or not plan.changes
+        if is_refused:
+            answer["changes"] = [{**change, "effects": None} for change in answer["changes"]]
+        if is_refused and body.plan_id is None:
+            return answer
         statements = ";\n".join(change.sql for change in plan.changes)
-        if body.plan_id is not None:
-            await services.check_plan(statements, body.plan_id)
-        if plan.conflicts or not plan.changes:
-            told["changes"] = [{**each, "effects": None} for each in told["changes"]]
-            return told
-        found = await services.change_plan(statements, OWN_TEXT)
-        if found.basis.catalog_version == plan.catalog_version:
-            effects = found.effects_json()
-            pairs = zip(told["changes"], effects, strict=True)
+        moves = await services.sql.change_plan(statements, body.plan_id, OWN_TEXT)
+        if is_refused:
+            return answer
+        if moves.basis.catalog_version == plan.catalog_version:
+            pairs = zip(answer["changes"], moves.effects_json(), strict=True)
             changes = [{**change, "effects": rows} for change, rows in pairs]
-            return {**told, **{name: found.to_json()[name] for name in NO_PLAN}, "changes": changes}
+            return {**answer, **{name: moves.to_json()[name] for name in NO_PLAN}, "changes": changes}
     message = f"other statements changed it during each of {ATTEMPTS_MAX} attempts"
     raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message)

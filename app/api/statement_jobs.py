@@ -42,7 +42,7 @@ async def run_logged(body: LoggedStatementRequest, key: str | None, services: Se
     """POST of a statement that is to be remembered: the same key and text has one effect and one answer."""
     digest = hashlib.sha256(body.sql.encode(errors="surrogatepass")).hexdigest()
     new = NewStatement(uuid.uuid4().hex, REST, body.sql, digest, key)
-    row, _ = await services.jobs.submit(new, script_work(body.sql, services.run_statements))
+    row, _ = await services.jobs.submit(new, script_work(body.sql, services.sql.run_script))
     if row.sql_hash != digest:
         message = "the idempotency key was used with another text"
         raise RefusedError(ErrorKind.IDEMPOTENCY_KEY_REUSED, message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request
@@ -14,7 +14,7 @@ from app.api.problems import documented, problem_response
 from app.api.statement_bodies import while_connected
 from app.api.statement_jobs import run_logged
 from app.api.statement_models import LoggedStatement, LoggedStatementRequest, StatementAnswer
-from app.services import Services, ServicesOf
+from app.services import ServicesOf
 from app.sql.statements import ScriptError, ShownResult
 from catalog.core.errors import ErrorKind, RefusedError
 from parser.script import check_size
@@ -67,34 +67,25 @@ async def run_statements(
     ``validate_only`` nothing is changed, and the answer is the plan of the script."""
     services.require_metastore()
     _check_combination(body, key, if_match)
+    sql = services.sql
     with acting(current_actor().because(body.reason)):
-        return await _run(request, body, services, key, if_match)
-
-
-async def _run(
-    request: Request, body: LoggedStatementRequest, services: Services, key: str | None, if_match: str | None
-) -> Response:
-    if body.validate_only:
-        return JSONResponse((await while_connected(request, services.change_plan(body.sql))).to_json())
-    if key is not None or body.wait_timeout is not None:
-        check_size(body.sql, services.reader.limits)
-        return await run_logged(body, key, services)
-    try:
-        results = await while_connected(request, _results(body, services, if_match))
-    except ScriptError as failed:
-        return problem_response(failed, {"results": [each.to_json() for each in failed.results]})
-    return JSONResponse({"results": [each.to_json() for each in results]})
-
-
-async def _results(
-    body: LoggedStatementRequest, services: Services, if_match: str | None
-) -> Sequence[ShownResult]:
-    """Raises StatementError."""
-    if body.plan_id is not None:
-        return await services.run_planned(body.sql, body.plan_id)
-    if if_match is not None:
-        return await services.run_guarded(body.sql, int(if_match.strip('"')))
-    return await services.run_statements(body.sql)
+        if body.validate_only:
+            return JSONResponse((await while_connected(request, sql.change_plan(body.sql))).to_json())
+        if key is not None or body.wait_timeout is not None:
+            check_size(body.sql, services.reader.limits)
+            return await run_logged(body, key, services)
+        work: Awaitable[Sequence[ShownResult]]
+        if body.plan_id is not None:
+            work = sql.run_planned(body.sql, body.plan_id)
+        elif if_match is not None:
+            work = sql.run_guarded(body.sql, int(if_match.strip('"')))
+        else:
+            work = sql.run_script(body.sql)
+        try:
+            results = await while_connected(request, work)
+        except ScriptError as failed:
+            return problem_response(failed, {"results": [result.to_json() for result in failed.results]})
+        return JSONResponse({"results": [result.to_json() for result in results]})
 
 
 def _check_combination(body: LoggedStatementRequest, key: str | None, if_match: str | None) -> None:

@@ -101,12 +101,7 @@ async def serve(settings: Settings, *, controllers: bool, on_started: Started) -
         stack.push_async_callback(jobs.close)
         control = OperationControl(metastore, keyspace, WallClock())
         services = Services(
-            run_statements=engine.run_script,
-            run_guarded=engine.run_guarded,
-            run_planned=engine.run_planned,
-            plan=engine.plan,
-            change_plan=engine.change_plan,
-            check_plan=engine.check_plan,
+            sql=engine,
             snapshot=catalog.snapshot,
             readiness=ReadinessProbe(
                 catalog.snapshot, metastore, mirror, keyspace, guard, relay, background

@@ -17,7 +17,7 @@ async def run_plan(site: Site, plan: PlanPage, by: str, reason: str) -> str:
         raise RefusedError(ErrorKind.CATALOG_VERSION_CONFLICT, message)
     revision = site.services.mirror.revision
     if plan.statement:
-        await site.services.run_guarded(plan.statement, plan.catalog_version)
+        await site.services.sql.run_guarded(plan.statement, plan.catalog_version)
     for node in plan.asked.nodes:
         if plan.asked.wish is Wish.OUT:
             await actions.drain(site, node, by, reason)

@@ -121,7 +121,7 @@ class _Editor:
         self._clear_mark()
         try:
             self._site.services.require_metastore()
-            results = await self._site.services.run_statements(sent.text)
+            results = await self._site.services.sql.run_script(sent.text)
         except ScriptError as error:
             self._show(error.results)
             self._refuse(failure(error, sent))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,6 +46,7 @@ from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.audit import Action, AuditFilter
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.messages import Command
+from catalog.core.snapshot import Topology
 from parser.calls import Call, Procedure
 from parser.queries import (
     Ddl,
@@ -141,13 +142,16 @@ class SqlEngine:
     async def execute(self, sql: str, session: SessionContext) -> ResultSet:
         """One statement. Raises StatementError, with MULTIPLE_STATEMENTS for more than one."""
         statement = (await self._reader.statement(sql)).statement
+        if isinstance(statement, Query):
+            self._require_loaded()
+            return await self._query(await self._prepare(statement, session), session)
         if not isinstance(statement, Ddl):
             return await self._answer(statement, session)
         if session.in_transaction:
             message = "zone statements take effect at once and cannot be part of a transaction"
             raise RefusedError(ErrorKind.TRANSACTION_NOT_SUPPORTED, message)
         try:
-            (done,) = await self._run_ddl((statement.command,))
+            (done,) = await self._catalog.run((statement.command,), self._nodes())
         except ScriptError as failed:
             raise (failed.__cause__ if isinstance(failed.__cause__, StatementError) else failed) from None
         return ResultSet(
@@ -159,51 +163,6 @@ class SqlEngine:
             warnings=done.warnings,
         )
 
-    async def run_guarded(self, sql: str, base_version: int) -> Sequence[StatementResult]:
-        """Statements that change the catalog, only if it is at ``base_version`` still. Raises ScriptError."""
-        try:
-            commands = await self._reader.changes(sql)
-        except StatementError as error:
-            raise ScriptError(error, ()) from error
-        return await self._run_ddl(commands, base_version)
-
-    async def plan(self, files: Sequence[DdlFile], prune: bool) -> CatalogPlan:
-        """What a set of DDL files would change. Raises DdlFileError, StoreError."""
-        limits = self._reader.limits
-        size = sum(len(file.text) for file in files)
-        commands = await self._reader.run(size, lambda stop: read_files(files, limits, stop))
-        return await self._catalog.plan(commands, usable_nodes(self._mirror, self._keyspace), prune=prune)
-
-    async def change_plan(self, sql: str, limits: ScriptLimits | None = None) -> ChangePlan:
-        """What a script of changes would change and move. Raises StatementError."""
-        self._require_loaded()
-        return await self._plan_of(await self._reader.changes(sql, limits))
-
-    async def _plan_of(self, commands: Sequence[Command]) -> ChangePlan:
-        for _ in range(PLAN_ATTEMPTS_MAX):
-            statements = await self._catalog.changes(commands, usable_nodes(self._mirror, self._keyspace))
-            snapshot = await self._snapshot()
-            if snapshot.catalog.version == statements[0].before.version:
-                return await self._in_thread(snapshot, partial(plan_of, statements, snapshot))
-        message = f"other statements changed it during each of {PLAN_ATTEMPTS_MAX} attempts"
-        raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message)
-
-    async def run_planned(self, sql: str, plan_id: str) -> Sequence[StatementResult]:
-        """Statements that change the catalog, only if their plan is ``plan_id`` still.
-
-        Raises RefusedError (PLAN_CHANGED) with what is different, and ScriptError."""
-        await self.check_plan(sql, plan_id)
-        return await self.run_guarded(sql, parse_plan_id(plan_id)[0].catalog_version)
-
-    async def check_plan(self, sql: str, plan_id: str) -> None:
-        """Raises RefusedError (PLAN_CHANGED) when the plan of ``sql`` is another one by now. Empty: nothing is
-        to be done any more."""
-        asked, _ = parse_plan_id(plan_id)
-        version = (await self._catalog.snapshot()).version
-        # Statements that were carried out meanwhile may not stand a second time: that is no error of theirs.
-        refuse_version(plan_id, asked, version, await self._catalog.history(version))
-        refuse_other(plan_id, await self.change_plan(sql) if sql else None)
-
     async def run_script(self, sql: str) -> Sequence[StatementResult | QueryResult]:
         """Statements of any kind, one after the other; read whole before the first is run.
 
@@ -213,52 +172,110 @@ class SqlEngine:
             pieces = await self._reader.script(sql)
             if not pieces:
                 raise nothing_found(sql)
-            await self._check(pieces)
+            queries = await self._prepare_all(pieces)
         except StatementError as error:
             raise ScriptError(error, ()) from error
         commands = [piece.statement.command for piece in pieces if isinstance(piece.statement, Ddl)]
         if len(commands) == len(pieces):
-            return await self._run_ddl(commands)
+            return await self._catalog.run(commands, self._nodes())
         if any(piece.changes for piece in pieces):
-            return await to_the_end(asyncio.ensure_future(self._run_pieces(pieces)))
-        return await self._run_pieces(pieces)
+            return await to_the_end(asyncio.ensure_future(self._run_pieces(pieces, queries)))
+        return await self._run_pieces(pieces, queries)
 
-    async def _run_pieces(self, pieces: Sequence[QueryPiece]) -> Sequence[StatementResult | QueryResult]:
+    async def run_guarded(self, sql: str, base_version: int) -> Sequence[StatementResult]:
+        """Statements that change the catalog, only if it is at ``base_version`` still. Raises ScriptError."""
+        try:
+            commands = await self._reader.changes(sql)
+        except StatementError as error:
+            raise ScriptError(error, ()) from error
+        return await self._catalog.run(commands, self._nodes(), base_version)
+
+    async def run_planned(self, sql: str, plan_id: str) -> Sequence[StatementResult]:
+        """Statements that change the catalog, only if their plan is ``plan_id`` still.
+
+        Raises RefusedError (PLAN_CHANGED) with what is different, and ScriptError."""
+        commands, plan = await self._read_plan(sql, plan_id)
+        return await self._catalog.run(commands, self._nodes(), plan.basis.catalog_version)
+
+    async def plan(self, files: Sequence[DdlFile], prune: bool) -> CatalogPlan:
+        """What a set of DDL files would change. Raises DdlFileError, StoreError."""
+        limits = self._reader.limits
+        size = sum(len(file.text) for file in files)
+        commands = await self._reader.run(size, lambda stop: read_files(files, limits, stop))
+        return await self._catalog.plan(commands, self._nodes(), prune=prune)
+
+    async def change_plan(
+        self, sql: str, plan_id: str | None = None, limits: ScriptLimits | None = None
+    ) -> ChangePlan:
+        """What a script of changes would change and move. Raises StatementError.
+
+        With ``plan_id`` RefusedError (PLAN_CHANGED) when another plan comes out by now, or when ``sql`` is
+        empty: nothing is to be done any more. ``limits``: other than the reader's."""
+        return (await self._read_plan(sql, plan_id, limits))[1]
+
+    async def _read_plan(
+        self, sql: str, plan_id: str | None, limits: ScriptLimits | None = None
+    ) -> tuple[tuple[Command, ...], ChangePlan]:
+        if plan_id is not None:
+            planned_on, _ = parse_plan_id(plan_id)
+            version = (await self._catalog.snapshot()).version
+            # Statements that were carried out meanwhile may not stand a second time: no error of theirs.
+            refuse_version(plan_id, planned_on, version, await self._catalog.history(version))
+            if not sql:
+                refuse_other(plan_id, None)
+        self._require_loaded()
+        commands = await self._reader.changes(sql, limits)
+        plan = await self._plan_of(commands)
+        if plan_id is not None:
+            refuse_other(plan_id, plan)
+        return commands, plan
+
+    async def _plan_of(self, commands: Sequence[Command]) -> ChangePlan:
+        for _ in range(PLAN_ATTEMPTS_MAX):
+            statements = await self._catalog.changes(commands, self._nodes())
+            snapshot = await self._snapshot()
+            if snapshot.catalog.version == statements[0].before.version:
+                return await self._in_thread(snapshot, partial(plan_of, statements, snapshot))
+        message = f"other statements changed it during each of {PLAN_ATTEMPTS_MAX} attempts"
+        raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message)
+
+    async def _run_pieces(
+        self, pieces: Sequence[QueryPiece], queries: Mapping[int, PreparedQuery]
+    ) -> Sequence[StatementResult | QueryResult]:
         results: list[StatementResult | QueryResult] = []
         for piece in pieces:
             try:
-                results.append(await self._run_piece(piece))
+                if isinstance(piece.statement, Ddl):
+                    (done,) = await self._catalog.run((piece.statement.command,), self._nodes())
+                    results.append(replace(done, n=piece.n))
+                    continue
+                query, session = queries.get(piece.n), SessionContext()
+                self._require_loaded()
+                answer = self._query(query, session) if query else self._answer(piece.statement, session)
+                results.append(QueryResult(piece.n, piece.source, await answer))
             except StatementError as error:
                 error.statement = piece.n
                 raise ScriptError(error, results) from error
         return results
 
-    async def _check(self, pieces: Sequence[QueryPiece]) -> None:
+    async def _prepare_all(self, pieces: Sequence[QueryPiece]) -> dict[int, PreparedQuery]:
+        """The queries of a script by the numbers of their statements. Raises StatementError."""
+        queries: dict[int, PreparedQuery] = {}
         for piece in pieces:
             try:
                 if isinstance(piece.statement, Query):
-                    await self._prepare(piece.statement, SessionContext())
+                    queries[piece.n] = await self._prepare(piece.statement, SessionContext())
             except StatementError as error:
                 error.statement = piece.n
                 raise
+        return queries
 
-    async def _run_piece(self, piece: QueryPiece) -> StatementResult | QueryResult:
-        if isinstance(piece.statement, Ddl):
-            (done,) = await self._run_ddl((piece.statement.command,))
-            return replace(done, n=piece.n)
-        return QueryResult(piece.n, piece.source, await self._answer(piece.statement, SessionContext()))
-
-    async def _run_ddl(
-        self, commands: Sequence[Command], base_version: int | None = None
-    ) -> list[StatementResult]:
-        nodes = usable_nodes(self._mirror, self._keyspace)
-        return await to_the_end(asyncio.ensure_future(self._catalog.run(commands, nodes, base_version)))
+    def _nodes(self) -> Topology:
+        return usable_nodes(self._mirror, self._keyspace)
 
     async def _answer(self, statement: Statement, session: SessionContext) -> ResultSet:
-        """Raises StatementError."""
+        """Of anything but changes and queries. Raises StatementError."""
         self._require_loaded()
-        if isinstance(statement, Query):
-            return await self._query(await self._prepare(statement, session), session)
         if isinstance(statement, Call):
             return await self._call(statement, session)
         if isinstance(statement, ExplainDdl):

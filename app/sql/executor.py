@@ -1,9 +1,12 @@
-"""The synchronous catalog behind an asyncio face: one worker thread, the event loop is never blocked."""
+"""The synchronous catalog behind an asyncio face: one worker thread, the event loop is never blocked.
+
+Scripts that arrive while the thread works wait together and are committed together.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,9 +17,11 @@ from app.sql.change_plan import PlannedStatement
 from app.sql.ddl_files import FileCommand
 from app.sql.desired_state import CatalogPlan, desired_catalog, plan_changes
 from app.sql.member_counts import MemberCounts
+from app.sql.script_reader import to_the_end
 from app.sql.statement_ids import next_statement_id
-from app.sql.statements import StatementResult, StatementRunner
+from app.sql.statements import ScriptError, StatementResult
 from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord
+from catalog.core.batch import CommandScript, ScriptRun, StatementStamp
 from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.messages import Command
@@ -28,19 +33,19 @@ from catalog.core.snapshot import (
     Change,
     Topology,
     ZoneDefaults,
-    apply_command,
     data_nodes_of,
 )
 from catalog.core.zone import Origin, Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import OutboxRow, VersionRecord
-from catalog.service import CatalogService
+from catalog.service import VERSIONS_MAX, CatalogService
 from catalog.store.catalog_store import CatalogStore
 from catalog.store.statement_log import SqlStatementLog
 
 HISTORY_PAGE = 10_000
 
 T = TypeVar("T")
+_Waiting = tuple[CommandScript, asyncio.Future[ScriptRun]]
 
 
 class CatalogExecutor:
@@ -54,6 +59,7 @@ class CatalogExecutor:
         self._defaults = defaults
         self._counts = counts
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="catalog")
+        self._waiting: deque[_Waiting] = deque()
         self._history: list[VersionRecord] = []
         self._require_writable: Callable[[], None] = lambda: None
         self._may_rebalance: Callable[[], bool] = lambda: True
@@ -75,20 +81,31 @@ class CatalogExecutor:
             loop.call_soon_threadsafe(on_commit)
 
         self._store.on_commit(committed)
-        self._service = CatalogService(
-            self._store.unit_of_work, self._defaults, new_statement_id=next_statement_id, actor=current_actor
-        )
-        self._checks = (self._check_rebalancing, self._check_member_limits)
-        self._runner = StatementRunner(self._service, self._checks)
+        checks = (self._check_rebalancing, self._check_member_limits)
+        self._service = CatalogService(self._store.unit_of_work, self._defaults, checks)
 
     async def run(
         self, commands: Sequence[Command], topology: Topology, base_version: int | None = None
     ) -> list[StatementResult]:
-        """``base_version``: only if the catalog is at it still.
+        """Each command a catalog version of its own; ``base_version``: only if the catalog is at it still. What
+        has begun comes to its end, also when the caller is cancelled.
 
-        Raises ScriptError, and StoreError while nothing may be written."""
+        Raises ScriptError, with the results of the commands before the one that failed, and StoreError while
+        nothing may be written."""
         self._require_writable()
-        return await self._call(partial(self._runner.run_commands, commands, topology, base_version))
+        # The ids under which a logged statement commits, and who asks, are known here and not in the thread.
+        ids = tuple(next_statement_id() for _ in commands)
+        script = CommandScript(tuple(commands), topology, ids, current_actor(), base_version)
+        ended: asyncio.Future[ScriptRun] = asyncio.get_running_loop().create_future()
+        self._waiting.append((script, ended))
+        self._thread.submit(self._execute_waiting)
+        run = await to_the_end(ended)
+        results = [StatementResult.of(n, executed) for n, executed in enumerate(run.done, start=1)]
+        if isinstance(run.error, StatementError):
+            raise ScriptError(run.error, results) from run.error
+        if run.error is not None:
+            raise run.error
+        return results
 
     async def plan(self, commands: Sequence[FileCommand], topology: Topology, *, prune: bool) -> CatalogPlan:
         """What DDL files would change. Raises DdlFileError, StoreError."""
@@ -104,15 +121,17 @@ class CatalogExecutor:
         ``restored`` runs in the catalog's thread. Raises RefusedError, what it raises, and StoreError.
         """
         self._require_writable()
+        stamp = StatementStamp(next_statement_id(), text, current_actor().named(origin.by), origin)
 
         def once(catalog: CatalogSnapshot) -> Zone:
-            done = next((each for each in self._read_history(catalog.version) if each.statement == text), None)
+            history = self._read_history(catalog.version)
+            done = next((record for record in history if record.statement == text), None)
             if done is not None:
                 message = f"{text}: version {done.version} of the catalog has done it already"
                 raise RefusedError(ErrorKind.OPERATION_STATE_ILLEGAL, message)
             return restored(catalog)
 
-        return await self._call(self._service.restore_zone, once, text, origin)
+        return await self._call(self._service.restore_zone, once, stamp)
 
     async def on_log(self, act: Callable[[SqlStatementLog], T]) -> T:
         """One call of the statement log. Raises StoreError."""
@@ -158,9 +177,24 @@ class CatalogExecutor:
         self._thread.shutdown()
 
     async def _call(self, function: Callable[..., T], *arguments: object) -> T:
-        # The context goes along: it knows under which ids a logged statement commits.
-        call = partial(contextvars.copy_context().run, function, *arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(function, *arguments))
+
+    def _execute_waiting(self) -> None:
+        """In the thread, once for each script that was put into the line; the first takes the others along.
+        What the thread has to do besides gets its turn after ``VERSIONS_MAX`` commands."""
+        taken: list[_Waiting] = []
+        size = 0
+        while self._waiting and (not taken or size + len(self._waiting[0][0].commands) <= VERSIONS_MAX):
+            taken.append(self._waiting.popleft())
+            size += len(taken[-1][0].commands)
+        if not taken:
+            return
+        runs: list[ScriptRun] | Exception
+        try:
+            runs = self._service.execute_together(script for script, _ in taken)
+        except Exception as error:
+            runs = error
+        taken[0][1].get_loop().call_soon_threadsafe(_answer, taken, runs)
 
     def _read_history(self, version: int) -> tuple[VersionRecord, ...]:
         while not self._history or self._history[-1].version < version:
@@ -176,9 +210,7 @@ class CatalogExecutor:
         planned: list[PlannedStatement] = []
         for number, command in enumerate(commands, start=1):
             try:
-                change = apply_command(snapshot, command, topology, self._defaults, filters=JSON_PATH)
-                for check in self._checks:
-                    check(change, snapshot, topology)
+                change = self._service.judge(snapshot, command, topology)
             except StatementError as error:
                 error.statement = number
                 raise
@@ -205,3 +237,14 @@ class CatalogExecutor:
             return
         existing = self._counts.of_others(snapshot.zones, change.after.zone_id, topology)
         check_member_limits(change, topology, existing, self._counts.of_zone(change.after, topology))
+
+
+def _answer(waiting: Sequence[_Waiting], runs: Sequence[ScriptRun] | Exception) -> None:
+    """In the event loop; whoever was cancelled twice does not wait any more."""
+    for at, (_, ended) in enumerate(waiting):
+        if ended.done():
+            continue
+        if isinstance(runs, Exception):
+            ended.set_exception(runs)
+        else:
+            ended.set_result(runs[at])

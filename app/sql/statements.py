@@ -1,17 +1,15 @@
-"""SQL text in, results out: the script is read whole, then its statements are executed one by one."""
+"""What the statements of a script did, and the error that ended one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from catalog.core.errors import ErrorKind, ParseError, StatementError
-from catalog.core.messages import Command
-from catalog.core.snapshot import Change, StatementWarning, Topology, ZoneEntry
+from catalog.core.batch import ExecutedStatement
+from catalog.core.errors import StatementError
+from catalog.core.snapshot import StatementWarning, ZoneEntry
 from catalog.core.zone import ZoneId
-from catalog.service import CatalogService, ChangeCheck, ExecutedStatement
-from parser.to_command import parse_ddl, parse_single
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +27,20 @@ class StatementResult:
     zone_id: ZoneId | None
     catalog_version: int
     warnings: tuple[StatementWarning, ...] = ()
+
+    @classmethod
+    def of(cls, n: int, executed: ExecutedStatement) -> Self:
+        change = executed.change
+        moves = not change.entries or any(isinstance(entry, ZoneEntry) for entry in change.entries)
+        return cls(
+            n=n,
+            sql=change.command.source,
+            applied=change.applied,
+            effect=dict(change.effect),
+            zone_id=change.zone_id if moves else None,
+            catalog_version=executed.version,
+            warnings=change.warnings,
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -54,69 +66,3 @@ class ScriptError(StatementError):
     def __init__(self, cause: StatementError, results: Sequence[ShownResult]) -> None:
         super().__init__(cause.kind, cause.message, cause.position, cause.statement)
         self.results = tuple(results)
-
-
-class StatementRunner:
-    """Runs scripts on the catalog. ``checks`` are limits beyond the catalog's rules, asked for each change."""
-
-    def __init__(self, service: CatalogService, checks: Sequence[ChangeCheck] = ()) -> None:
-        self._service = service
-        self._checks = tuple(checks)
-
-    def run(
-        self,
-        sql: str,
-        topology: Topology,
-        *,
-        single: bool = False,
-        parameters: Sequence[object] = (),
-        base_version: int | None = None,
-    ) -> list[StatementResult]:
-        """Executes a script, each statement a catalog version of its own; ``single``: exactly one statement;
-        ``base_version``: only if the catalog is at it still.
-
-        ``parameters`` are values bound beside the text, which DDL has no place for.
-        Raises ScriptError: for text that is not understood nothing was executed and ``results`` is empty; else
-        ``statement`` is the number of the one that failed and ``results`` are those before it.
-        """
-        try:
-            commands = (parse_single(sql),) if single else parse_ddl(sql)
-            _check_parameters(commands, parameters)
-        except StatementError as error:
-            raise ScriptError(error, ()) from error
-        return self.run_commands(commands, topology, base_version)
-
-    def run_commands(
-        self, commands: Sequence[Command], topology: Topology, base_version: int | None = None
-    ) -> list[StatementResult]:
-        """As ``run``, of a script that has been read."""
-        results: list[StatementResult] = []
-        try:
-            for executed in self._service.execute_each(commands, topology, self._checks, base_version):
-                results.append(_result(len(results) + 1, commands[len(results)], executed))
-        except StatementError as error:
-            raise ScriptError(error, results) from error
-        return results
-
-
-def _check_parameters(commands: Sequence[Command], parameters: Sequence[object]) -> None:
-    if parameters:
-        message = f"the statement takes no parameters, {len(parameters)} given"
-        raise ParseError(ErrorKind.PARAMETERS_MISMATCH, message, commands[0].position, statement=1)
-
-
-def _writes_zone(change: Change) -> bool:
-    return any(isinstance(entry, ZoneEntry) for entry in change.entries)
-
-
-def _result(n: int, command: Command, executed: ExecutedStatement) -> StatementResult:
-    change = executed.change
-    return StatementResult(
-        n=n,
-        sql=command.source,
-        applied=change.applied,
-        effect=dict(change.effect),
-        zone_id=None if change.entries and not _writes_zone(change) else change.zone_id,
-        catalog_version=executed.version,
-        warnings=change.warnings,
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from sqlalchemy import Connection, Engine, RowMapping, func, insert, select
 
@@ -26,7 +26,7 @@ class SqlAudit:
         """A change that is not one of the catalog."""
         with available(), self._engine.connect() as plain:
             connection = plain.execution_options(**{WRITES: True})
-            insert_audit(connection, entry, self._now_us())
+            insert_audit(connection, [entry], self._now_us())
             connection.commit()
 
     def read(self, wanted: AuditFilter, limit: int, below: int | None = None) -> tuple[AuditRecord, ...]:
@@ -44,24 +44,26 @@ class SqlAudit:
             return tuple(_record(row) for row in connection.execute(query).mappings())
 
 
-def insert_audit(connection: Connection, entry: AuditEntry, at_us: int) -> None:
+def insert_audit(connection: Connection, entries: Iterable[AuditEntry], at_us: int) -> None:
     """In the caller's transaction. What is too long is cut, and what no database takes is replaced: an audit
     that refuses is none."""
-    actor = entry.actor
-    row = {
-        "at_us": at_us,
-        "action": storable(entry.action)[:64],
-        "subject": storable(entry.subject)[:SUBJECT_MAX],
-        "actor": storable(actor.name)[:NAME_MAX],
-        "verified": actor.verified,
-        "channel": actor.channel.value,
-        "address": storable(actor.address)[:64],
-        "reason": storable(entry.reason)[:REASON_MAX],
-        "details": storable(entry.details)[:DETAILS_MAX],
-        "version_before": entry.version_before,
-        "version_after": entry.version_after,
-    }
-    connection.execute(insert(AUDIT_LOG), row)
+    rows = [
+        {
+            "at_us": at_us,
+            "action": storable(entry.action)[:64],
+            "subject": storable(entry.subject)[:SUBJECT_MAX],
+            "actor": storable(entry.actor.name)[:NAME_MAX],
+            "verified": entry.actor.verified,
+            "channel": entry.actor.channel.value,
+            "address": storable(entry.actor.address)[:64],
+            "reason": storable(entry.reason)[:REASON_MAX],
+            "details": storable(entry.details)[:DETAILS_MAX],
+            "version_before": entry.version_before,
+            "version_after": entry.version_after,
+        }
+        for entry in entries
+    ]
+    connection.execute(insert(AUDIT_LOG), rows)
 
 
 def _record(row: RowMapping) -> AuditRecord:

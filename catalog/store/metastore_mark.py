@@ -9,12 +9,12 @@ from sqlalchemy import BigInteger, Column, Connection, Engine, Integer, String, 
 from sqlalchemy.exc import IntegrityError
 
 from catalog.core.audit import NOBODY, Actor
+from catalog.core.batch import NewVersion, StatementStamp
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark, SentIntent, adopt_intents
 from catalog.core.zone import ZoneIntent
-from catalog.ports import StatementStamp
 from catalog.store.connections import WRITES, available, reading
-from catalog.store.repository import insert_version, read_snapshot
+from catalog.store.repository import insert_versions, read_snapshot
 from catalog.store.tables import CATALOG_VERSIONS, METADATA, OUTBOX
 
 METASTORE_MARK = Table(
@@ -83,10 +83,12 @@ class SqlMetastoreMarks:
         """
         with available(), self._engine.connect() as plain:
             connection = plain.execution_options(**{WRITES: True})
-            adopted = adopt_intents(read_snapshot(connection, None).snapshot, intents)
+            base = read_snapshot(connection, None).snapshot
+            adopted = adopt_intents(base, intents)
             stamp = StatementStamp(uuid.uuid4().hex, ADOPT_STATEMENT, actor)
+            version = NewVersion(adopted.snapshot, adopted.entries, stamp)
             try:
-                insert_version(connection, adopted.snapshot, adopted.entries, stamp, self._now_us())
+                insert_versions(connection, base, [version], self._now_us())
             except IntegrityError as error:
                 connection.rollback()
                 message = "another statement changed the catalog while the metastore was adopted: try again"

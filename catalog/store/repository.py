@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +12,10 @@ from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, sele
 
 from catalog.core import table as core
 from catalog.core.audit import Action, AuditEntry
+from catalog.core.batch import NewVersion, StatementStamp
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.rebalancing import PLACED, TIMERS
-from catalog.core.snapshot import CatalogEntry, CatalogSnapshot, EntryKind, TableEntry, ZoneEntry
+from catalog.core.snapshot import CatalogSnapshot, EntryKind, TableEntry, ZoneEntry
 from catalog.core.zone import (
     ConsistencyMode,
     DistributionAlgorithm,
@@ -23,7 +25,7 @@ from catalog.core.zone import (
     ZoneId,
     ZoneIntent,
 )
-from catalog.ports import StatementStamp, VersionRecord
+from catalog.ports import VersionRecord
 from catalog.store.audit import insert_audit
 from catalog.store.audit_table import AUDIT_LOG
 from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
@@ -100,43 +102,50 @@ def read_history(connection: Connection, after: int, limit: int) -> tuple[Versio
     return tuple(VersionRecord(**row, by=by, reason=reason) for row, by, reason in found)
 
 
-def insert_version(
-    connection: Connection,
-    snapshot: CatalogSnapshot,
-    entries: tuple[CatalogEntry, ...],
-    stamp: StatementStamp,
-    committed_at_us: int,
+def insert_versions(
+    connection: Connection, base: CatalogSnapshot, versions: Sequence[NewVersion], committed_at_us: int
 ) -> None:
-    """Adds the version ``snapshot``, which ``entries`` led to, with its outbox rows.
+    """Adds ``versions``, which follow ``base`` one by one, with their outbox rows and audit records.
 
-    Raises IntegrityError when the version or the statement id is taken.
+    Raises IntegrityError when a version or a statement id is taken.
     """
-    version = {
-        "version": snapshot.version,
-        "statement_id": stamp.statement_id,
-        "statement": stamp.text,
-        "next_zone_id": snapshot.next_zone_id,
+    connection.execute(insert(CATALOG_VERSIONS), [_version_row(each, committed_at_us) for each in versions])
+    zones: list[dict[str, Any]] = []
+    tables: list[dict[str, Any]] = []
+    outbox: list[dict[str, Any]] = []
+    origins: dict[ZoneId, Origin] = {}
+    for version in versions:
+        number = version.after.version
+        for entry in version.entries:
+            if isinstance(entry, ZoneEntry):
+                zone_id = entry.zone.zone_id
+                origins[zone_id] = _origin(connection, entry, version.stamp, base, origins.get(zone_id))
+                zones.append(_zone_row(number, entry))
+                outbox.append(_outbox_row(number, entry, origins[zone_id]))
+            elif isinstance(entry, TableEntry):
+                tables.append(_table_row(number, entry))
+        base = version.after
+    for table, rows in ((ZONE_VERSIONS, zones), (TABLE_VERSIONS, tables), (OUTBOX, outbox)):
+        if rows:
+            connection.execute(insert(table), rows)
+    insert_audit(connection, map(_audit_entry, versions), committed_at_us)
+
+
+def _version_row(version: NewVersion, committed_at_us: int) -> dict[str, Any]:
+    return {
+        "version": version.after.version,
+        "statement_id": version.stamp.statement_id,
+        "statement": version.stamp.text,
+        "next_zone_id": version.after.next_zone_id,
         "committed_at_us": committed_at_us,
-        "next_table_id": snapshot.next_table_id,
-        "default_zone_id": snapshot.default_zone_id,
+        "next_table_id": version.after.next_table_id,
+        "default_zone_id": version.after.default_zone_id,
     }
-    connection.execute(insert(CATALOG_VERSIONS), version)
-    zones = [entry for entry in entries if isinstance(entry, ZoneEntry)]
-    origins = [_origin(connection, entry, stamp) for entry in zones]
-    tables = [entry for entry in entries if isinstance(entry, TableEntry)]
-    rows = (
-        (ZONE_VERSIONS, [_zone_row(snapshot.version, entry) for entry in zones]),
-        (TABLE_VERSIONS, [_table_row(snapshot.version, entry) for entry in tables]),
-        (OUTBOX, [_outbox_row(snapshot.version, *each) for each in zip(zones, origins, strict=True)]),
-    )
-    for table, added in rows:
-        if added:
-            connection.execute(insert(table), added)
-    insert_audit(connection, _audit_entry(snapshot.version, entries, stamp), committed_at_us)
 
 
-def _audit_entry(version: int, entries: tuple[CatalogEntry, ...], stamp: StatementStamp) -> AuditEntry:
+def _audit_entry(version: NewVersion) -> AuditEntry:
     """What was done is the statement's first words, without its comments."""
+    stamp, entries, number = version.stamp, version.entries, version.after.version
     words = _COMMENT.sub(" ", stamp.text).split()[:2] or [Action.ADOPT_METASTORE.value]
     names = [entry.zone.name for entry in entries if isinstance(entry, ZoneEntry)]
     names += [entry.table.name for entry in entries if isinstance(entry, TableEntry)]
@@ -146,8 +155,8 @@ def _audit_entry(version: int, entries: tuple[CatalogEntry, ...], stamp: Stateme
         actor=stamp.actor,
         reason=stamp.origin.reason if stamp.origin is not None else stamp.actor.reason,
         details=stamp.text,
-        version_before=version - 1,
-        version_after=version,
+        version_before=number - 1,
+        version_after=number,
     )
 
 
@@ -242,26 +251,33 @@ def _table_row(version: int, entry: TableEntry) -> dict[str, Any]:
     }
 
 
-def _origin(connection: Connection, entry: ZoneEntry, stamp: StatementStamp) -> Origin:
+def _origin(
+    connection: Connection, entry: ZoneEntry, stamp: StatementStamp, base: CatalogSnapshot, last: Origin | None
+) -> Origin:
     """Who asked for what the zone's data does by this version: of one that changes nothing about that (a new
-    name, say) whoever asked for the version before, which may not have been taken up yet."""
+    name, say) whoever asked for the version before, which may not have been taken up yet.
+
+    ``base`` is the catalog before this version; ``last`` the zone's origin by a version of the same
+    transaction."""
     origin = stamp.origin or Origin(stamp.actor.name, stamp.actor.verified, stamp.actor.reason)
     origin = replace(origin, statement=stamp.text[:STATEMENT_MAX])
-    if entry.kind is EntryKind.DROPPED or origin.restores:
+    before = base.zone_with_id(entry.zone.zone_id)
+    if entry.kind is EntryKind.DROPPED or origin.restores or before is None:
         return origin
-    table = ZONE_VERSIONS
-    newest = select(table).where(table.c.zone_id == entry.zone.zone_id)
-    row = connection.execute(newest.order_by(table.c.version.desc()).limit(1)).mappings().one_or_none()
-    if row is None or any(
-        getattr(_zone(row), each) != getattr(entry.zone, each) for each in (*PLACED, *TIMERS)
-    ):
+    if any(getattr(before, name) != getattr(entry.zone, name) for name in (*PLACED, *TIMERS)):
         return origin
+    last = last or _last_origin(connection, entry.zone.zone_id)
+    return origin if last is None else replace(last, restores=0, reverses="")
+
+
+def _last_origin(connection: Connection, zone_id: ZoneId) -> Origin | None:
+    """As the zone's newest version was published with."""
+    newest = select(func.max(ZONE_VERSIONS.c.version)).where(ZONE_VERSIONS.c.zone_id == zone_id)
     sent = select(OUTBOX.c.payload).where(
-        OUTBOX.c.version == row["version"], OUTBOX.c.zone_id == entry.zone.zone_id
+        OUTBOX.c.version == newest.scalar_subquery(), OUTBOX.c.zone_id == zone_id
     )
     payload = connection.execute(sent).scalar_one_or_none()
-    before = ZoneIntent.decode(payload).origin if payload is not None else None
-    return origin if before is None else replace(before, restores=0, reverses="")
+    return ZoneIntent.decode(payload).origin if payload is not None else None
 
 
 def _outbox_row(version: int, entry: ZoneEntry, origin: Origin) -> dict[str, Any]:

@@ -1,17 +1,18 @@
-"""One catalog version = one SQL transaction: the version, its zones and its outbox rows."""
+"""Catalog versions in SQL transactions: versions with their zones, tables, outbox rows and audit records."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
-from catalog.core.snapshot import CatalogEntry, CatalogSnapshot
-from catalog.ports import CommitOutcome, StatementStamp
+from catalog.core.batch import NewVersion
+from catalog.core.snapshot import CatalogSnapshot
+from catalog.ports import CommitOutcome
 from catalog.store.connections import WRITES, available, reading
-from catalog.store.repository import KnownSnapshot, insert_version, read_snapshot, read_version_of
+from catalog.store.repository import KnownSnapshot, insert_versions, read_snapshot, read_version_of
 
 LOCK_NOT_AVAILABLE = "55P03"
 
@@ -32,46 +33,37 @@ class SqlUnitOfWork:
     def snapshot(self, version: int | None = None) -> CatalogSnapshot:
         """Reads the zones only when another writer was faster: a statement costs the same with many zones."""
         with reading(self._engine) as connection:
-            found = read_snapshot(connection, version, self._newest)
+            known = read_snapshot(connection, version, self._newest)
         if version is None:
-            self._newest = found
-        return found.snapshot
+            self._newest = known
+        return known.snapshot
 
     def version_of(self, statement_id: str) -> int | None:
         with reading(self._engine) as connection:
             return read_version_of(connection, statement_id)
 
-    def commit(
-        self, base: CatalogSnapshot, entries: tuple[CatalogEntry, ...], stamp: StatementStamp
-    ) -> CommitOutcome:
-        if not entries:
+    def commit(self, base: CatalogSnapshot, versions: Sequence[NewVersion]) -> CommitOutcome:
+        if not versions or not all(version.entries for version in versions):
             raise ValueError("a version has at least one entry")
-        snapshot = base.after(entries)
-        with available(), self._engine.connect() as connection:
-            connection = connection.execution_options(**{WRITES: True})
+        with available(), self._engine.connect() as plain:
+            connection = plain.execution_options(**{WRITES: True})
             try:
-                insert_version(connection, snapshot, entries, stamp, self._now_us())
-            except IntegrityError:
-                connection.rollback()
-                return CommitOutcome.CONFLICT
-            except OperationalError as error:
-                if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+                insert_versions(connection, base, versions, self._now_us())
+            except (IntegrityError, OperationalError) as error:
+                # Another coordinator has this version, or holds it uncommitted: so far it was faster.
+                held = getattr(error.orig, "sqlstate", None) == LOCK_NOT_AVAILABLE
+                if not held and not isinstance(error, IntegrityError):
                     raise
-                # Another coordinator holds the same version uncommitted: so far it was faster.
                 connection.rollback()
                 return CommitOutcome.CONFLICT
-            if not self._commit(connection):
+            try:
+                connection.commit()
+            except DBAPIError:
+                # The answer to COMMIT never came: it may have happened.
+                with suppress(SQLAlchemyError):
+                    connection.invalidate()
                 return CommitOutcome.UNKNOWN
-        self._newest = KnownSnapshot(snapshot, stamp.statement_id)
-        self._committed(snapshot.version)
+        self._newest = KnownSnapshot(versions[-1].after, versions[-1].stamp.statement_id)
+        for version in versions:
+            self._committed(version.after.version)
         return CommitOutcome.COMMITTED
-
-    def _commit(self, connection: Connection) -> bool:
-        """False when the answer to COMMIT never came: it may have happened."""
-        try:
-            connection.commit()
-        except DBAPIError:
-            with suppress(SQLAlchemyError):
-                connection.invalidate()
-            return False
-        return True

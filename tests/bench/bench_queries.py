@@ -16,9 +16,9 @@ from app.sql.results import SessionContext
 from app.sql.sandbox_pool import QueryLimits, SandboxPool
 from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry
 from catalog.core.zone import Zone, ZoneId, ZoneIntent
-from catalog.ports import StatementStamp
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.txn import Operation, Put, Txn
+from tests.fixtures.script_runner import new_version
 from tests.unit.sql_world import World, opened
 
 STATEMENTS = (
@@ -38,7 +38,8 @@ async def fill(world: World, count: int) -> None:
         for n in range(1, count + 1)
     ]
     entries = tuple(ZoneEntry(EntryKind.WRITTEN, zone) for zone in zones)
-    world.catalog._store.unit_of_work.commit(CatalogSnapshot(), entries, StatementStamp("x" * 32, "many"))
+    base = CatalogSnapshot()
+    world.catalog._store.unit_of_work.commit(base, [new_version(base, entries, "x" * 32, "many")])
     writes: list[Operation] = []
     for zone in zones:
         data_nodes = DataNodes(1, tuple(node.name for node in world.nodes), 2)

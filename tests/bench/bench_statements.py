@@ -19,10 +19,8 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from app.sql.statements import StatementRunner
 from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry
 from catalog.core.zone import Node, Zone, ZoneId
-from catalog.ports import StatementStamp
 from catalog.service import CatalogService
 from catalog.store.catalog_store import CatalogStore
 from catalog.store.migrate import migrate
@@ -31,6 +29,7 @@ from rebalance.core.keys import Keyspace
 from tests.bench.figures import ratio, report, timed
 from tests.fixtures.api_server import serving
 from tests.fixtures.etcd_server import Etcd, EtcdServer
+from tests.fixtures.script_runner import ScriptRunner, new_version
 
 TEXT = "CREATE ZONE {name} (PARTITIONS 64, REPLICAS 3, QUORUM SIZE 2) STORAGE PROFILES ['default']"
 TOPOLOGY = tuple(Node(f"n{number}") for number in range(5))
@@ -56,7 +55,7 @@ def test_parse_validate_commit(catalog_url: str, tmp_path: Path) -> None:
     raw = report(f"raw commit, {product}", raw_commits(catalog_url, tmp_path))
     store = CatalogStore.open(catalog_url)
     try:
-        runner = StatementRunner(CatalogService(store.unit_of_work))
+        runner = ScriptRunner(CatalogService(store.unit_of_work))
         done = timed(lambda: runner.run(create(), TOPOLOGY), REPEATS)
         ours = report(f"parse, validate, commit, {product}", done)
         ratio(f"parse, validate, commit, {product}", ours, raw)
@@ -161,9 +160,10 @@ def filled(directory: Path, count: int, over: str, etcd: EtcdServer) -> Iterator
     store = CatalogStore.open(url)
     zones = (Zone(ZoneId(n), f"Z{n}", 1, 1, None, ("default",)) for n in range(1, count + 1))
     entries = tuple(ZoneEntry(EntryKind.WRITTEN, zone) for zone in zones)
-    store.unit_of_work.commit(CatalogSnapshot(), entries, StatementStamp("x" * 32, "many"))
+    base = CatalogSnapshot()
+    store.unit_of_work.commit(base, [new_version(base, entries, "x" * 32, "many")])
     if over == "in process":
-        runner = StatementRunner(CatalogService(store.unit_of_work))
+        runner = ScriptRunner(CatalogService(store.unit_of_work))
         yield lambda text: runner.run(text, TOPOLOGY)
         store.close()
         return

@@ -9,7 +9,6 @@ from app.actor import acting
 from catalog.core.audit import Actor, Channel
 from catalog.core.snapshot import EntryKind, ZoneEntry
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
-from catalog.ports import StatementStamp
 from rebalance.core.admission import Limits, Pause
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
@@ -28,6 +27,7 @@ from rebalance.core.self_reports import EngineRecord
 from rebalance.core.target import TargetPointer, cut_into_chunks
 from rebalance.core.txn import Delete, Operation, Put, Txn
 from rebalance.kernels.rendezvous import place
+from tests.fixtures.script_runner import new_version
 from tests.unit.sql_world import World
 
 LARGE_PARTITIONS, LARGE_NODES, LARGE_REPLICAS = 65_000, 100, 3
@@ -116,9 +116,10 @@ async def large(world: World) -> None:
 
 async def _store_zone(world: World, zone: Zone) -> None:
     """Past the statement and its checks: as an earlier release, or somebody with the database, wrote it."""
-    stamp = StatementStamp(f"{zone.zone_id:032x}", f"CREATE ZONE {zone.name}")
+    base = await world.catalog.snapshot()
     entries = (ZoneEntry(EntryKind.WRITTEN, zone),)
-    world.catalog._store.unit_of_work.commit(await world.catalog.snapshot(), entries, stamp)
+    version = new_version(base, entries, f"{zone.zone_id:032x}", f"CREATE ZONE {zone.name}")
+    world.catalog._store.unit_of_work.commit(base, [version])
 
 
 async def names(world: World) -> None:

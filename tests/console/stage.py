@@ -60,12 +60,7 @@ async def services_of(world: World) -> AsyncIterator[Services]:
     watching = asyncio.gather(guard.run(), jobs.run())
     try:
         yield Services(
-            run_statements=world.engine.run_script,
-            run_guarded=world.engine.run_guarded,
-            run_planned=world.engine.run_planned,
-            plan=world.engine.plan,
-            change_plan=world.engine.change_plan,
-            check_plan=world.engine.check_plan,
+            sql=world.engine,
             snapshot=world.catalog.snapshot,
             readiness=ReadinessProbe(
                 world.catalog.snapshot,

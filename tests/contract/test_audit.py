@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from catalog.core.audit import NOBODY, Actor, AuditEntry, AuditFilter, Channel
+from catalog.core.batch import StatementStamp
 from catalog.core.zone import Node, Origin
 from catalog.service import CatalogService
 from catalog.store import CatalogStore
-from parser.to_command import parse_ddl
+from tests.fixtures.script_runner import script_of
 
 ALICE = Actor("alice", True, Channel.CLI, "10.0.0.7")
 NODES = (Node("n1"), Node("n2"), Node("n3"))
@@ -24,7 +25,8 @@ def store(catalog_url: str) -> Iterator[CatalogStore]:
 
 
 def run(store: CatalogStore, sql: str, actor: Actor = ALICE) -> None:
-    CatalogService(store.unit_of_work, actor=lambda: actor).execute(parse_ddl(sql), NODES)
+    (done,) = CatalogService(store.unit_of_work).execute_together([script_of(sql, NODES, actor=actor)])
+    assert done.error is None
 
 
 def test_each_version_has_its_row(store: CatalogStore) -> None:
@@ -75,8 +77,8 @@ def test_a_restored_zone_is_a_version_that_says_why(store: CatalogStore) -> None
     zone = before.zone("A")
     assert zone is not None
     origin = Origin("dave", False, "slow", restores=12, reverses="1-20")
-    service = CatalogService(store.unit_of_work)
-    version = service.restore_zone(lambda catalog: zone, "REVERSE OPERATION 1-20", origin)
+    stamp = StatementStamp("reverse", "REVERSE OPERATION 1-20", NOBODY.named("dave"), origin)
+    version = CatalogService(store.unit_of_work).restore_zone(lambda catalog: zone, stamp)
     assert version == before.version + 1
     assert store.unit_of_work.snapshot().zone("A") == zone
     row = store.outbox.unsent()[-1]

@@ -12,7 +12,6 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, inspect, text
 from sqlalchemy.pool import NullPool
 
-from app.sql.statements import StatementRunner
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.zone import Node
 from catalog.service import CatalogService
@@ -20,6 +19,7 @@ from catalog.store import CatalogStore
 from catalog.store.connections import parse_url
 from catalog.store.migrate import _config, migrate
 from catalog.store.tables import METADATA
+from tests.fixtures.script_runner import ScriptRunner
 
 HEAD = "0008"
 
@@ -50,7 +50,7 @@ def test_a_catalog_from_before_there_were_tables(empty_url: str) -> None:
     assert [zone.name for zone in before.zones] == ["A"]
     assert (before.tables, before.next_table_id, before.default_zone_id) == ((), 1, None)
     nodes = (Node("n1"), Node("n2"))
-    StatementRunner(CatalogService(store.unit_of_work)).run("CREATE TABLE t (id INT PRIMARY KEY)", nodes)
+    ScriptRunner(CatalogService(store.unit_of_work)).run("CREATE TABLE t (id INT PRIMARY KEY)", nodes)
     after = store.unit_of_work.snapshot()
     assert [zone.name for zone in after.zones] == ["A", "Default"]
     assert after.default_zone_id == 2
@@ -102,7 +102,7 @@ def test_a_newer_schema_that_names_this_build_is_written(catalog_url: str) -> No
     assert migrate(catalog_url) == ("0099", "0099")
     store = CatalogStore.open(catalog_url)
     try:
-        StatementRunner(CatalogService(store.unit_of_work)).run("CREATE ZONE a", (Node("n1"), Node("n2")))
+        ScriptRunner(CatalogService(store.unit_of_work)).run("CREATE ZONE a", (Node("n1"), Node("n2")))
         assert [zone.name for zone in store.unit_of_work.snapshot().zones] == ["A"]
     finally:
         store.close()

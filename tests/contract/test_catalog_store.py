@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Row, create_engine, event, select, text
+from sqlalchemy import Connection, Engine, Row, create_engine, event, select, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
-from app.sql.statements import ScriptError, StatementRunner
+from app.sql.statements import ScriptError
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry
 from catalog.core.table import Column, Table, TableId
 from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
-from catalog.ports import CommitOutcome, StatementStamp
+from catalog.ports import CommitOutcome
 from catalog.service import CatalogService
 from catalog.store import CatalogStore
 from catalog.store.connections import open_engine, parse_url
@@ -25,6 +25,7 @@ from catalog.store.migrate import migrate
 from catalog.store.tables import METADATA
 from catalog.store.unit_of_work import SqlUnitOfWork
 from parser.to_command import parse_ddl
+from tests.fixtures.script_runner import ScriptRunner, new_version
 
 NODES = tuple(Node(f"n{n}", profiles=("default", "rocks")) for n in (1, 2, 3))
 
@@ -37,8 +38,8 @@ def store(catalog_url: str) -> Iterator[CatalogStore]:
 
 
 @pytest.fixture
-def runner(store: CatalogStore) -> StatementRunner:
-    return StatementRunner(CatalogService(store.unit_of_work))
+def runner(store: CatalogStore) -> ScriptRunner:
+    return ScriptRunner(CatalogService(store.unit_of_work))
 
 
 def dump(url: str) -> dict[str, list[Row[Any]]]:
@@ -58,7 +59,7 @@ def test_an_empty_catalog_is_version_0(store: CatalogStore) -> None:
 
 
 @pytest.mark.row("IEP-013", "IEP-015", "IEP-030", "IEP-031", shows="service")
-def test_every_version_can_be_read_for_ever(runner: StatementRunner, store: CatalogStore) -> None:
+def test_every_version_can_be_read_for_ever(runner: ScriptRunner, store: CatalogStore) -> None:
     """IEP-013, IEP-015, IEP-030, IEP-031: what was said is stored, at each version."""
     script = """CREATE ZONE a (PARTITIONS 4, REPLICAS 3, QUORUM SIZE 2);
         CREATE ZONE "Ünï 'x' \\" (REPLICAS ALL) STORAGE PROFILES ['rocks', 'default'];
@@ -81,7 +82,7 @@ def test_every_version_can_be_read_for_ever(runner: StatementRunner, store: Cata
 
 
 def test_tables_and_the_default_zone_are_versions_like_zones(
-    runner: StatementRunner, store: CatalogStore, catalog_url: str
+    runner: ScriptRunner, store: CatalogStore, catalog_url: str
 ) -> None:
     """The first table without a ZONE brings the default zone along, in one version."""
     script = """CREATE TABLE t ("x'y" INT, v VARCHAR(3) NOT NULL DEFAULT 'é', PRIMARY KEY ("x'y"));
@@ -115,7 +116,7 @@ def test_tables_and_the_default_zone_are_versions_like_zones(
 
 def test_history_keeps_the_statements(catalog_url: str) -> None:
     store = CatalogStore.open(catalog_url, now_us=lambda: 1_700_000_000_000_001)
-    StatementRunner(CatalogService(store.unit_of_work)).run("CREATE ZONE a -- why\n; DROP ZONE a;", NODES)
+    ScriptRunner(CatalogService(store.unit_of_work)).run("CREATE ZONE a -- why\n; DROP ZONE a;", NODES)
     records = store.history()
     assert [(record.version, record.statement) for record in records] == [
         (1, "CREATE ZONE a"),
@@ -162,7 +163,7 @@ BAD_STATEMENTS = [
 
 
 @pytest.mark.row("I3-003", "IEP-022", "IEP-023", "IEP-024", "IEP-025", "IEP-032", shows="service")
-def test_a_bad_statement_leaves_the_catalog_as_it_was(runner: StatementRunner, catalog_url: str) -> None:
+def test_a_bad_statement_leaves_the_catalog_as_it_was(runner: ScriptRunner, catalog_url: str) -> None:
     """IEP-022, IEP-023, IEP-024, IEP-025, IEP-032, I3-003: byte for byte, in every table."""
     runner.run("CREATE ZONE a (REPLICAS 3, QUORUM SIZE 2)", NODES)
     before = dump(catalog_url)
@@ -174,7 +175,7 @@ def test_a_bad_statement_leaves_the_catalog_as_it_was(runner: StatementRunner, c
         assert dump(catalog_url) == before, sql
 
 
-def test_a_script_stops_at_its_first_error_and_keeps_what_was_done(runner: StatementRunner) -> None:
+def test_a_script_stops_at_its_first_error_and_keeps_what_was_done(runner: ScriptRunner) -> None:
     with pytest.raises(ScriptError) as error:
         runner.run("CREATE ZONE s1 (REPLICAS 9);\n CREATE ZONE s1; CREATE ZONE s2", NODES)
     assert error.value.kind is ErrorKind.ZONE_ALREADY_EXISTS
@@ -212,7 +213,7 @@ def test_a_script_stops_at_its_first_error_and_keeps_what_was_done(runner: State
     assert (again.applied, again.effect, again.zone_id, again.catalog_version) == (False, {"op": "noop"}, 1, 1)
 
 
-def test_the_outbox_has_each_intent_in_order(runner: StatementRunner, store: CatalogStore) -> None:
+def test_the_outbox_has_each_intent_in_order(runner: ScriptRunner, store: CatalogStore) -> None:
     runner.run("CREATE ZONE a; ALTER ZONE a SET REPLICAS 2; ALTER ZONE a SET REPLICAS 2; DROP ZONE a", NODES)
     rows = store.outbox.unsent()
     intents = [ZoneIntent.decode(row.payload) for row in rows]
@@ -229,7 +230,7 @@ def test_the_outbox_has_each_intent_in_order(runner: StatementRunner, store: Cat
     assert store.outbox.mark_sent(()) == 0
 
 
-def test_several_relays_mark_each_row_once(runner: StatementRunner, store: CatalogStore) -> None:
+def test_several_relays_mark_each_row_once(runner: ScriptRunner, store: CatalogStore) -> None:
     runner.run(";".join(f"CREATE ZONE z{n}" for n in range(20)), NODES)
     marked: list[int] = []
 
@@ -241,7 +242,7 @@ def test_several_relays_mark_each_row_once(runner: StatementRunner, store: Catal
     assert sum(marked) == 20
 
 
-def test_commits_are_told_to_listeners(runner: StatementRunner, store: CatalogStore) -> None:
+def test_commits_are_told_to_listeners(runner: ScriptRunner, store: CatalogStore) -> None:
     told: list[int] = []
     stop = store.on_commit(told.append)
     runner.run("CREATE ZONE a; CREATE ZONE IF NOT EXISTS a; CREATE ZONE b", NODES)
@@ -252,9 +253,7 @@ def test_commits_are_told_to_listeners(runner: StatementRunner, store: CatalogSt
     assert told == [1, 2]
 
 
-def test_a_listener_that_fails_does_not_fail_the_statement(
-    runner: StatementRunner, store: CatalogStore
-) -> None:
+def test_a_listener_that_fails_does_not_fail_the_statement(runner: ScriptRunner, store: CatalogStore) -> None:
     """As when the event loop that it would wake is closed already."""
 
     def fails(version: int) -> None:
@@ -275,14 +274,19 @@ def entry(zone_id: int) -> tuple[ZoneEntry, ...]:
 def test_a_version_and_a_statement_id_are_taken_once(store: CatalogStore, catalog_url: str) -> None:
     unit_of_work = store.unit_of_work
     base = CatalogSnapshot()
-    assert unit_of_work.commit(base, entry(1), StatementStamp("a", "")) is CommitOutcome.COMMITTED
+    assert unit_of_work.commit(base, [new_version(base, entry(1), "a")]) is CommitOutcome.COMMITTED
     before = dump(catalog_url)
-    assert unit_of_work.commit(base, entry(2), StatementStamp("b", "")) is CommitOutcome.CONFLICT
+    assert unit_of_work.commit(base, [new_version(base, entry(2), "b")]) is CommitOutcome.CONFLICT
     newest = unit_of_work.snapshot()
-    assert unit_of_work.commit(newest, entry(2), StatementStamp("a", "")) is CommitOutcome.CONFLICT
+    assert unit_of_work.commit(newest, [new_version(newest, entry(2), "a")]) is CommitOutcome.CONFLICT
+    # Of several versions one that cannot be stored takes the others along.
+    second = new_version(newest, entry(2), "c")
+    third = new_version(second.after, entry(3), "a")
+    assert unit_of_work.commit(newest, [second, third]) is CommitOutcome.CONFLICT
     assert dump(catalog_url) == before
-    with pytest.raises(ValueError, match="at least one entry"):
-        unit_of_work.commit(newest, (), StatementStamp("c", ""))
+    for versions in ((), [new_version(newest, (), "c")]):
+        with pytest.raises(ValueError, match="at least one entry"):
+            unit_of_work.commit(newest, versions)
 
 
 def run_at_once(*works: Any) -> None:
@@ -346,8 +350,8 @@ def test_the_same_change_from_ten_coordinators_is_one_version(store: CatalogStor
                 waited = True
                 barrier.wait(timeout=60)
 
-        (executed,) = CatalogService(each.unit_of_work).execute(
-            parse_ddl("ALTER ZONE z SET (REPLICAS 3, QUORUM SIZE 2)"), NODES, [meet]
+        (executed,) = CatalogService(each.unit_of_work, checks=[meet]).execute(
+            parse_ddl("ALTER ZONE z SET (REPLICAS 3, QUORUM SIZE 2)"), NODES
         )
         versions.append(executed.version)
 
@@ -359,30 +363,29 @@ def test_the_same_change_from_ten_coordinators_is_one_version(store: CatalogStor
         each.close()
 
 
-class LosesAnswers(SqlUnitOfWork):
-    """The connection breaks around the first COMMIT: before it reached the database, or behind."""
+def break_first_commit(engine: Engine, breaks: Callable[[Connection], None]) -> None:
+    """The connection is lost around the first COMMIT, after what ``breaks`` does."""
+    is_lost = False
 
-    committed_before_loss = True
-    lost = False
+    def lose(connection: Connection) -> None:
+        nonlocal is_lost
+        if not is_lost:
+            is_lost = True
+            breaks(connection)
+            raise OperationalError("COMMIT", {}, Exception("the server closed the connection"))
 
-    def _commit(self, connection: Connection) -> bool:
-        if self.lost:
-            return super()._commit(connection)
-        self.lost = True
-        if self.committed_before_loss:
-            assert super()._commit(connection)
-        else:
-            connection.rollback()
-        return False
+    event.listen(engine, "commit", lose)
 
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_lost_answer_is_read_back_and_never_repeated_blindly(
     store: CatalogStore, catalog_url: str, committed: bool
 ) -> None:
+    """Before COMMIT reached the database, or behind."""
     engine = open_engine(parse_url(catalog_url))
-    unit_of_work = LosesAnswers(engine, lambda: 1, lambda version: None)
-    unit_of_work.committed_before_loss = committed
+    end = (lambda raw: raw.commit()) if committed else (lambda raw: raw.rollback())
+    break_first_commit(engine, lambda connection: end(connection.connection))
+    unit_of_work = SqlUnitOfWork(engine, lambda: 1, lambda version: None)
     (executed,) = CatalogService(unit_of_work).execute(parse_ddl("CREATE ZONE a"), NODES)
     assert executed.version == 1
     assert [record.statement for record in store.history()] == ["CREATE ZONE a"]
@@ -394,22 +397,24 @@ def test_a_connection_killed_at_commit(empty_postgres: str) -> None:
     migrate(empty_postgres)
     store = CatalogStore.open(empty_postgres)
     killer = create_engine(parse_url(empty_postgres), isolation_level="AUTOCOMMIT", poolclass=NullPool)
+    engine = open_engine(parse_url(empty_postgres))
+    kills = 0
 
-    class Killed(SqlUnitOfWork):
-        kills = 1
+    def kill(connection: Connection) -> None:
+        nonlocal kills
+        kills += 1
+        if kills == 1:
+            pid = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+            with killer.connect() as other:
+                other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
 
-        def _commit(self, connection: Connection) -> bool:
-            if self.kills:
-                self.kills -= 1
-                pid = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
-                with killer.connect() as other:
-                    other.execute(text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": pid})
-            return super()._commit(connection)
-
-    unit_of_work = Killed(store._engine, lambda: 1, lambda version: None)
+    event.listen(engine, "commit", kill)
+    unit_of_work = SqlUnitOfWork(engine, lambda: 1, lambda version: None)
     (executed,) = CatalogService(unit_of_work).execute(parse_ddl("CREATE ZONE a"), NODES)
     assert executed.version == 1
+    assert kills == 2
     assert len(store.history()) == 1
+    engine.dispose()
     store.close()
 
 
@@ -424,5 +429,7 @@ def test_a_database_that_stops_answering_is_unavailable(store: CatalogStore) -> 
         with pytest.raises(StoreError, match="server closed the connection") as error:
             call()
         assert error.value.kind is ErrorKind.CATALOG_UNAVAILABLE
+    base = CatalogSnapshot()
+    versions = [new_version(base, entry(1), "a")]
     with pytest.raises(StoreError):
-        store.unit_of_work.commit(CatalogSnapshot(), entry(1), StatementStamp("a", ""))
+        store.unit_of_work.commit(base, versions)

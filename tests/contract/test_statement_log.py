@@ -13,7 +13,7 @@ from catalog.core.zone import Node
 from catalog.service import CatalogService
 from catalog.store import CatalogStore
 from catalog.store.statement_log import SqlStatementLog, pack, part_id
-from parser.to_command import parse_ddl
+from tests.fixtures.script_runner import script_of
 
 LEASE_S = 10.0
 KEPT_S = 100.0
@@ -177,8 +177,9 @@ def test_history_says_how_an_abandoned_change_ended(store: CatalogStore, log: Sq
     sql = "CREATE ZONE z"
     submit(log, new("one", sql=sql))
     submit(log, new("two", sql="CREATE ZONE y"))
-    service = CatalogService(store.unit_of_work, new_statement_id=lambda: part_id("one", 1))
-    service.execute(parse_ddl(sql), NODES)
+    script = script_of(sql, NODES, statement_ids=[part_id("one", 1)])
+    (run,) = CatalogService(store.unit_of_work).execute_together([script])
+    assert run.error is None
     row = log.read("one")
     assert row is not None
     outcome = outcome_of_abandoned(row, log.committed("one"), 1)

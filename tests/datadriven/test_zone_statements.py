@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from app.sql.statements import StatementRunner
 from catalog.core.errors import ErrorKind, StatementError
 from catalog.core.snapshot import ZoneDefaults
 from catalog.core.zone import Node
 from catalog.service import CatalogService
 from tests.fixtures.memory_unit_of_work import MemoryUnitOfWork
+from tests.fixtures.script_runner import ScriptRunner
 
 DATA = Path(__file__).parents[1] / "data" / "zone_statements.jsonl"
 CASES = [json.loads(line) for line in DATA.read_text(encoding="utf-8").splitlines()]
@@ -75,7 +75,7 @@ class Catalog:
 
     def __init__(self) -> None:
         service = CatalogService(MemoryUnitOfWork(), DEFAULTS, pause=lambda seconds: None)
-        self._runner = StatementRunner(service, checks=())
+        self._runner = ScriptRunner(service)
 
     def run(self, case: dict[str, Any]) -> tuple[list[dict[str, Any]], StatementError | None]:
         """The effects of the case's statements, and the error that ended them."""

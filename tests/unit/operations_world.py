@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 
 from app.application import build_app
 from app.request_audit import Audit
@@ -36,7 +37,8 @@ VERIFIED = "X-Checked-User"
 class OperationsWorld:
     """``http`` speaks to the API; ``world`` is what lies below."""
 
-    def __init__(self, world: World, http: httpx.AsyncClient, keeper: OperationKeeper) -> None:
+    def __init__(self, world: World, http: httpx.AsyncClient, keeper: OperationKeeper, app: FastAPI) -> None:
+        self.app = app
         self.world = world
         self.http = http
         self.keeper = keeper
@@ -104,11 +106,7 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
             "jobs": jobs,
             "engine": LowerCaseNames(world.engine),
             "reader": world.reader,
-            "run_statements": world.engine.run_script,
-            "run_planned": world.engine.run_planned,
-            "plan": world.engine.plan,
-            "change_plan": world.engine.change_plan,
-            "check_plan": world.engine.check_plan,
+            "sql": world.engine,
             "snapshot": world.catalog.snapshot,
             "zones": ZoneDirectory(world.mirror, world.keyspace, world.catalog.snapshot),
             "views": views,
@@ -122,11 +120,12 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
         }
         services = Services(**{each.name: made.get(each.name) for each in fields(Services)})
         keeper = OperationKeeper(world.metastore, world.keyspace, WallClock(), lambda: world.admission.limits)
-        transport = httpx.ASGITransport(build_app(services, VERIFIED), client=("10.0.0.7", 1))
+        app = build_app(services, VERIFIED)
+        transport = httpx.ASGITransport(app, client=("10.0.0.7", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://api/api/v1") as http:
             following = asyncio.create_task(keeper.follow())
             await keeper.loaded()
-            yield OperationsWorld(world, http, keeper)
+            yield OperationsWorld(world, http, keeper, app)
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
             await jobs.close()

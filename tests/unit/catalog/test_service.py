@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from catalog.core.batch import ExecutedStatement
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.snapshot import CatalogSnapshot, Change, Topology
 from catalog.ports import CommitOutcome
-from catalog.service import ATTEMPTS_MAX, RESOLVE_ATTEMPTS_MAX, CatalogService
+from catalog.service import ATTEMPTS_MAX, RESOLVE_ATTEMPTS_MAX, CatalogService, ChangeCheck
 from parser.to_command import parse_ddl
 from tests.fixtures.memory_unit_of_work import MemoryUnitOfWork, Trouble
-from tests.unit.catalog.commands import command, nodes
+from tests.fixtures.script_runner import script_of
+from tests.unit.catalog.commands import nodes
 
 
 def somebody_else(sql: str) -> Trouble:
@@ -31,14 +33,22 @@ def lost_behind(sql: str) -> Trouble:
     """The commit happened; its answer was lost. (The statement's id is what the service under test uses.)"""
 
     def trouble(store: MemoryUnitOfWork) -> CommitOutcome:
-        CatalogService(store, new_statement_id=lambda: "id").execute(parse_ddl(sql), nodes(3))
+        execute(store, sql)
         return CommitOutcome.UNKNOWN
 
     return trouble
 
 
-def service(store: MemoryUnitOfWork) -> CatalogService:
-    return CatalogService(store, new_statement_id=lambda: "id", pause=lambda seconds: None)
+def execute(store: MemoryUnitOfWork, sql: str) -> list[ExecutedStatement]:
+    """One statement, under the id ``id``. Raises what it ends with."""
+    (run,) = service(store).execute_together([script_of(sql, nodes(3), statement_ids=["id"])])
+    if run.error is not None:
+        raise run.error
+    return run.done
+
+
+def service(store: MemoryUnitOfWork, *checks: ChangeCheck) -> CatalogService:
+    return CatalogService(store, checks=checks, pause=lambda seconds: None)
 
 
 def test_a_conflict_is_decided_again_on_the_new_version() -> None:
@@ -60,16 +70,10 @@ def test_a_conflict_can_turn_into_a_refusal() -> None:
 def test_the_same_change_from_somebody_faster_makes_no_second_version() -> None:
     """I3-002."""
     store = MemoryUnitOfWork(None, somebody_else("ALTER ZONE a SET REPLICAS 3"))
-    first, second = service_with_ids(store).execute(
-        parse_ddl("CREATE ZONE a; ALTER ZONE a SET REPLICAS 3"), nodes(3)
-    )
+    first, second = service(store).execute(parse_ddl("CREATE ZONE a; ALTER ZONE a SET REPLICAS 3"), nodes(3))
     assert (first.version, second.version) == (1, 2)
     assert second.change.applied
     assert len(store.snapshots) == 3
-
-
-def service_with_ids(store: MemoryUnitOfWork) -> CatalogService:
-    return CatalogService(store, pause=lambda seconds: None)
 
 
 def test_endless_conflicts_end() -> None:
@@ -98,7 +102,7 @@ def test_an_unknown_outcome_is_read_back(trouble: Trouble, away: int) -> None:
     if trouble is not lost_before:
         # The lost commit itself goes through the store's ordinary commit.
         store.troubles.append(None)
-    (executed,) = service(store).execute(parse_ddl("CREATE ZONE a"), nodes(3))
+    (executed,) = execute(store, "CREATE ZONE a")
     assert executed.version == 1
     assert executed.change.applied
     assert len(store.snapshots) == 2
@@ -118,7 +122,7 @@ def test_a_lost_commit_that_somebody_else_overtook_is_decided_again() -> None:
 def test_a_lost_commit_that_lands_while_it_is_repeated_happens_once() -> None:
     """The database still works on the lost commit when it is asked: the repeat loses against it."""
     store = MemoryUnitOfWork(lost_before, lost_behind("CREATE ZONE a"), None)
-    (executed,) = service(store).execute(parse_ddl("CREATE ZONE a"), nodes(3))
+    (executed,) = execute(store, "CREATE ZONE a")
     assert executed.version == 1
     assert len(store.snapshots) == 2
 
@@ -129,7 +133,7 @@ def test_nobody_knows_when_the_store_stays_away() -> None:
         return CommitOutcome.UNKNOWN
 
     with pytest.raises(StoreError) as error:
-        service(MemoryUnitOfWork(gone)).execute(parse_ddl("CREATE ZONE a"), nodes(3))
+        execute(MemoryUnitOfWork(gone), "CREATE ZONE a")
     assert error.value.kind is ErrorKind.OUTCOME_UNKNOWN
     assert error.value.kind.sqlstate == "40003"
     assert "statement id id" in error.value.message
@@ -145,7 +149,7 @@ def test_checks_refuse_before_anything_is_committed() -> None:
             raise RefusedError(ErrorKind.NODE_MEMBER_LIMIT, "full", change.command.position)
 
     with pytest.raises(StatementError) as error:
-        service_with_ids(store).execute(parse_ddl("CREATE ZONE a; CREATE ZONE b"), nodes(3), [check])
+        service(store, check).execute(parse_ddl("CREATE ZONE a; CREATE ZONE b"), nodes(3))
     assert error.value.kind is ErrorKind.NODE_MEMBER_LIMIT
     assert error.value.statement == 2
     assert seen == [0, 1]
@@ -154,9 +158,8 @@ def test_checks_refuse_before_anything_is_committed() -> None:
 
 def test_effects_of_earlier_statements_stay() -> None:
     store = MemoryUnitOfWork()
-    each = service_with_ids(store).execute_each([command("CREATE ZONE a"), command("CREATE ZONE a")], nodes(3))
-    assert next(each).version == 1
-    with pytest.raises(RefusedError) as error:
-        next(each)
-    assert error.value.statement == 2
+    (run,) = service(store).execute_together([script_of("CREATE ZONE a; CREATE ZONE a", nodes(3))])
+    assert [executed.version for executed in run.done] == [1]
+    assert isinstance(run.error, RefusedError)
+    assert run.error.statement == 2
     assert store.snapshots[-1].zone("A") is not None

@@ -1,0 +1,178 @@
+"""Scripts that wait together become versions of one transaction: which ones, and how each script then stands.
+
+Pure. ``decide`` judges the commands of all scripts in order, each on the catalog that the ones before it leave,
+and writes nothing: a refused command is in no transaction. What was decided counts for nothing until the shell
+says that the transaction was committed (``keep``), and is decided again on a newer catalog when somebody else
+took one of its versions (``discard``). So one that fails fails alone, and nobody is answered for what did not
+happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from catalog.core.audit import NOBODY, Actor
+from catalog.core.errors import ErrorKind, StatementError, StoreError
+from catalog.core.messages import Command
+from catalog.core.versions import CatalogEntry, CatalogSnapshot, Change, Topology
+from catalog.core.zone import Origin
+
+Judge = Callable[[CatalogSnapshot, Command, Topology], Change]
+"""``apply_command`` and every other check of a change. Raises StatementError."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedStatement:
+    """What a command did. ``version`` is the catalog's after it, also when the command added none."""
+
+    change: Change
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommandScript:
+    """Commands of one client, each a version of its own; ``statement_ids`` (one a command) are unique for ever.
+
+    With ``base_version`` nobody else may have changed the catalog since that version, nor between the commands:
+    else the command is refused (CATALOG_VERSION_CONFLICT), and it and those after it change nothing.
+    """
+
+    commands: tuple[Command, ...]
+    topology: Topology
+    statement_ids: tuple[str, ...]
+    actor: Actor = NOBODY
+    base_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatementStamp:
+    """A statement as history keeps it. The id is unique for ever: it tells an unknown outcome afterwards.
+
+    ``actor`` asked for it. ``origin`` goes along with the zones' intents; None: what follows from the actor."""
+
+    statement_id: str
+    text: str
+    actor: Actor = NOBODY
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewVersion:
+    """A version that is to be committed: ``entries`` (at least one) lead to ``after``, the statement of
+    ``stamp`` asked for them."""
+
+    after: CatalogSnapshot
+    entries: tuple[CatalogEntry, ...]
+    stamp: StatementStamp
+
+
+@dataclass(slots=True)
+class ScriptRun:
+    """How far a script is: ``done`` has happened, and ``error`` ended it.
+
+    ``decided`` and ``refusal`` are not committed yet; ``stamps`` are of its versions in the transaction."""
+
+    script: CommandScript
+    done: list[ExecutedStatement] = field(default_factory=list)
+    error: Exception | None = None
+    decided: list[ExecutedStatement] = field(default_factory=list)
+    refusal: Exception | None = None
+    stamps: list[StatementStamp] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        return self.error is not None or len(self.done) == len(self.script.commands)
+
+    def decide(self, committed: CatalogSnapshot, ahead: CatalogSnapshot, judge: Judge) -> Iterator[NewVersion]:
+        """The versions of the commands that are left, until one is refused. ``ahead`` is the catalog with what
+        the transaction holds so far: while that is ``committed`` itself, what needs no version has happened."""
+        script = self.script
+        for at in range(len(self.done), len(script.commands)):
+            command, is_sure = script.commands[at], ahead is committed
+            try:
+                self._check_base(ahead, command)
+                change = judge(ahead, command, script.topology)
+            except Exception as error:
+                # A defect that one statement meets is no matter of the others, either.
+                if isinstance(error, StatementError):
+                    error.statement = at + 1
+                if is_sure:
+                    self.error = error
+                self.refusal = error
+                return
+            ahead = ahead.after(change.entries)
+            executed = ExecutedStatement(change, ahead.version)
+            if not change.entries:
+                (self.done if is_sure else self.decided).append(executed)
+                continue
+            self.decided.append(executed)
+            self.stamps.append(StatementStamp(script.statement_ids[at], command.source, script.actor))
+            yield NewVersion(ahead, change.entries, self.stamps[-1])
+
+    def keep(self) -> None:
+        """The transaction was committed."""
+        self.done += self.decided
+        self.error = self.refusal
+        self.discard()
+
+    def discard(self) -> None:
+        """The transaction was not committed."""
+        self.decided, self.refusal, self.stamps = [], None, []
+
+    def _check_base(self, snapshot: CatalogSnapshot, command: Command) -> None:
+        """Raises StoreError."""
+        if self.script.base_version is None:
+            return
+        executed = self.decided or self.done
+        expected = executed[-1].version if executed else self.script.base_version
+        if snapshot.version != expected:
+            message = f"the catalog is at version {snapshot.version}, not {expected} any more"
+            raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message, command.position)
+
+
+def decide(
+    base: CatalogSnapshot, runs: Iterable[ScriptRun], judge: Judge, versions_max: int
+) -> list[NewVersion]:
+    """The versions of one transaction on ``base``, at most ``versions_max``. Runs behind the last one stay as
+    they are, to be decided behind this transaction."""
+    versions: list[NewVersion] = []
+    ahead = base
+    for run in runs:
+        for version in run.decide(base, ahead, judge):
+            versions.append(version)
+            ahead = version.after
+            if len(versions) == versions_max:
+                return versions
+    return versions
+
+
+def settle(runs: Iterable[ScriptRun], *, is_committed: bool) -> None:
+    """The transaction was committed, or somebody else took one of its versions."""
+    for run in runs:
+        if is_committed:
+            run.keep()
+        else:
+            run.discard()
+
+
+def fail(runs: Sequence[ScriptRun], error: StoreError) -> None:
+    """The store failed: runs with a version in the transaction end, at the first statement that has not
+    happened; the others are decided again. Where nothing was to be written yet all of them end."""
+    waiting = [run for run in runs if not run.is_over]
+    for run in [run for run in waiting if run.stamps] or waiting:
+        at = len(run.done)
+        failure = outcome_unknown(run.stamps[0]) if error.kind is ErrorKind.OUTCOME_UNKNOWN else error
+        is_placed = error.kind is not ErrorKind.CATALOG_UNAVAILABLE
+        position = run.script.commands[at].position if is_placed else None
+        run.error = StoreError(failure.kind, failure.message, position, at + 1)
+    settle(runs, is_committed=False)
+
+
+def outcome_unknown(stamp: StatementStamp) -> StoreError:
+    """Of the statement that was to be committed under this stamp."""
+    message = (
+        "the catalog's database was lost while committing, and cannot be asked whether it did; "
+        f"if it did, statement id {stamp.statement_id} is in the catalog's history"
+    )
+    return StoreError(ErrorKind.OUTCOME_UNKNOWN, message)

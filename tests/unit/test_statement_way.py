@@ -1,0 +1,168 @@
+"""The way of a statement: how many functions of ours lie between a route and the commit, and how often a text
+is read."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import httpx
+from sqlalchemy import Connection, Engine, event
+from starlette.types import ASGIApp
+
+from app.edge.uvicorn_server import listen, serve_http
+from tests.unit.operations_world import OperationsWorld, operations_world
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = tuple(str(ROOT / name) for name in ("app", "parser", "catalog", "rebalance", "spark"))
+FRAMES_MAX = 8
+ROUTE = "run_statements"
+ALTER = "ALTER ZONE orders SET (REPLICAS 2)"
+
+
+def is_ours(code: CodeType) -> bool:
+    return code.co_filename.startswith(PACKAGES)
+
+
+def thread_stack(frame: FrameType | None) -> list[CodeType]:
+    """The frames of this thread from ``frame`` outwards, the outermost first."""
+    codes: list[CodeType] = []
+    while frame is not None:
+        codes.insert(0, frame.f_code)
+        frame = frame.f_back
+    return codes
+
+
+def awaiting_stack(coroutine: Any) -> list[CodeType]:
+    """The coroutines that wait for each other, the outermost first."""
+    codes: list[CodeType] = []
+    while hasattr(coroutine, "cr_code"):
+        codes.append(coroutine.cr_code)
+        coroutine = coroutine.cr_await
+    return codes
+
+
+def way_to_commit(loop: asyncio.AbstractEventLoop, before: set[asyncio.Task[Any]]) -> list[str]:
+    """Both sides: the tasks that wait in the event loop, from the route on, and this thread.
+
+    A task in which nothing but the connection is watched lies on nobody's way: it neither waits for a statement
+    nor is waited for when that commits."""
+    sides: list[list[CodeType]] = []
+    for task in asyncio.all_tasks(loop) - before:
+        codes = [code for code in awaiting_stack(task.get_coro()) if is_ours(code)]
+        names = [code.co_name for code in codes]
+        if ROUTE in names:
+            sides.insert(0, codes[names.index(ROUTE) :])
+        elif codes and Path(codes[0].co_filename).is_relative_to(ROOT / "app/sql"):
+            sides.append(codes)
+    sides.append([code for code in thread_stack(sys._getframe(1)) if is_ours(code)])
+    return [f"{Path(code.co_filename).relative_to(ROOT)}:{code.co_qualname}" for side in sides for code in side]
+
+
+@asynccontextmanager
+async def served(app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
+    """The application on a socket, behind its edge."""
+    started = asyncio.Event()
+    with listen("127.0.0.1", 0) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        serving = asyncio.create_task(serve_http(app, listener, started.set))
+        await started.wait()
+        async with httpx.AsyncClient(base_url=address, trust_env=False, timeout=60) as http:
+            yield http
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+@contextmanager
+def at_commits(probe: Any) -> Iterator[None]:
+    """``probe`` is called in the thread of each commit of any database, just before it."""
+    event.listen(Engine, "commit", probe)
+    try:
+        yield
+    finally:
+        event.remove(Engine, "commit", probe)
+
+
+async def test_an_alter_passes_at_most_eight_functions_from_its_route_to_the_commit(tmp_path: Path) -> None:
+    """Both sides of the thread's border count; what a library of others has in between does not."""
+    ways: list[list[str]] = []
+    loop = asyncio.get_running_loop()
+    before = asyncio.all_tasks()
+
+    def probe(_connection: Connection) -> None:
+        ways.append(way_to_commit(loop, before))
+
+    async with operations_world(tmp_path) as api, served(api.app) as http:
+        await api.post("/statements", {"sql": "CREATE ZONE orders (PARTITIONS 2)"})
+        with at_commits(probe):
+            answer = await http.post("/api/v1/statements", json={"sql": ALTER})
+        assert answer.json()["results"][0]["effect"]["op"] == "alter"
+        (way,) = ways
+        print(f"\nALTER, from its route to the commit: {len(way)} frames", *way, sep="\n  ")
+        assert way[0] == f"app/api/statements.py:{ROUTE}"
+        assert way[-1] == "catalog/store/unit_of_work.py:SqlUnitOfWork.commit"
+        assert "catalog/service.py:CatalogService.execute_together" in way
+        assert len(way) <= FRAMES_MAX
+
+
+READINGS = frozenset({"split_script", "read_command", "prepare_query"})
+"""The parser's work: a text is cut into statements, a change is read, a query is read."""
+
+
+@asynccontextmanager
+async def counted(directory: Path) -> AsyncIterator[tuple[OperationsWorld, Counter[str]]]:
+    """The parser's work, of all threads that begin inside."""
+    calls: Counter[str] = Counter()
+
+    def profile(frame: FrameType, kind: str, _argument: object) -> None:
+        code = frame.f_code
+        if kind == "call" and code.co_name in READINGS and code.co_filename.startswith(str(ROOT / "parser")):
+            calls[code.co_name] += 1
+
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    try:
+        async with operations_world(directory) as api:
+            await api.post("/statements", {"sql": "CREATE ZONE orders (PARTITIONS 2)"})
+            calls.clear()
+            yield api, calls
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]  # None ends it, as sys.setprofile's does
+
+
+async def test_each_text_is_read_once(tmp_path: Path) -> None:
+    """Cut once into statements; then each is read once, and travels as what it was read into."""
+    async with counted(tmp_path) as (api, calls):
+
+        async def read_for(path: str, status: int = 200, headers: Any = None, **body: Any) -> dict[str, int]:
+            calls.clear()
+            answer: httpx.Response = await api.http.post(path, json=body, headers=headers)
+            assert answer.status_code == status, answer.text
+            return dict(calls)
+
+        one_change = {"split_script": 1, "read_command": 1}
+        two_changes = {"split_script": 1, "read_command": 2}
+        assert await read_for("/statements", sql=ALTER) == one_change
+        assert await read_for("/statements", sql="SELECT zone_name FROM zones") == {
+            "split_script": 1,
+            "prepare_query": 1,
+        }
+        mixed = "CREATE ZONE a (PARTITIONS 1); SELECT zone_name FROM zones; SHOW ZONES; DROP ZONE a"
+        assert await read_for("/statements", sql=mixed) == {**two_changes, "prepare_query": 1}
+        script = "CREATE ZONE b (PARTITIONS 1); ALTER ZONE b SET (REPLICAS 2)"
+        plan = await api.post("/plan", {"sql": script})
+        assert await read_for("/plan", sql=script, plan_id=plan["plan_id"]) == two_changes
+        assert await read_for("/statements", sql=script, validate_only=True) == two_changes
+        assert await read_for("/statements", sql=script, plan_id=plan["plan_id"]) == two_changes
+        version = {"If-Match": str(plan["catalog_version"] + 2)}
+        assert await read_for("/statements", sql="DROP ZONE b", headers=version) == one_change
+        logged = {"Idempotency-Key": "once"}
+        assert await read_for("/statements", sql="DROP ZONE orders", headers=logged) == one_change

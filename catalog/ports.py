@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from catalog.core.batch import NewVersion
 from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.statement_batch import NewVersion
 from catalog.core.zone import ZoneId
 
 

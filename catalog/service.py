@@ -12,17 +12,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 
-from catalog.core.batch import (
-    CommandScript,
-    ExecutedStatement,
-    NewVersion,
-    ScriptRun,
-    StatementStamp,
-    decide,
-    fail,
-    outcome_unknown,
-    settle,
-)
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.messages import Command
 from catalog.core.node_filter import NodeFilters
@@ -34,6 +23,17 @@ from catalog.core.snapshot import (
     ZoneDefaults,
     ZoneEntry,
     apply_command,
+)
+from catalog.core.statement_batch import (
+    CommandScript,
+    ExecutedStatement,
+    NewVersion,
+    ScriptRun,
+    StatementStamp,
+    decide,
+    fail,
+    outcome_unknown,
+    settle,
 )
 from catalog.core.zone import Zone
 from catalog.filters.json_path import JSON_PATH

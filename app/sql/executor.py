@@ -21,7 +21,6 @@ from app.sql.script_reader import to_the_end
 from app.sql.statement_ids import next_statement_id
 from app.sql.statements import ScriptError, StatementResult
 from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord
-from catalog.core.batch import CommandScript, ScriptRun, StatementStamp
 from catalog.core.engine_limits import check_member_limits
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.messages import Command
@@ -35,6 +34,7 @@ from catalog.core.snapshot import (
     ZoneDefaults,
     data_nodes_of,
 )
+from catalog.core.statement_batch import CommandScript, ScriptRun, StatementStamp
 from catalog.core.zone import Origin, Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from catalog.ports import OutboxRow, VersionRecord

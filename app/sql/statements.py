@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from catalog.core.batch import ExecutedStatement
 from catalog.core.errors import StatementError
 from catalog.core.snapshot import StatementWarning, ZoneEntry
+from catalog.core.statement_batch import ExecutedStatement
 from catalog.core.zone import ZoneId
 
 

@@ -9,9 +9,9 @@ from sqlalchemy import BigInteger, Column, Connection, Engine, Integer, String, 
 from sqlalchemy.exc import IntegrityError
 
 from catalog.core.audit import NOBODY, Actor
-from catalog.core.batch import NewVersion, StatementStamp
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark, SentIntent, adopt_intents
+from catalog.core.statement_batch import NewVersion, StatementStamp
 from catalog.core.zone import ZoneIntent
 from catalog.store.connections import WRITES, available, reading
 from catalog.store.repository import insert_versions, read_snapshot

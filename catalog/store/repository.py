@@ -12,10 +12,10 @@ from sqlalchemy import Connection, RowMapping, Select, Table, func, insert, sele
 
 from catalog.core import table as core
 from catalog.core.audit import Action, AuditEntry
-from catalog.core.batch import NewVersion, StatementStamp
 from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.rebalancing import PLACED, TIMERS
 from catalog.core.snapshot import CatalogSnapshot, EntryKind, TableEntry, ZoneEntry
+from catalog.core.statement_batch import NewVersion, StatementStamp
 from catalog.core.zone import (
     ConsistencyMode,
     DistributionAlgorithm,

@@ -8,8 +8,8 @@ from contextlib import suppress
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, SQLAlchemyError
 
-from catalog.core.batch import NewVersion
 from catalog.core.snapshot import CatalogSnapshot
+from catalog.core.statement_batch import NewVersion
 from catalog.ports import CommitOutcome
 from catalog.store.connections import WRITES, available, reading
 from catalog.store.repository import KnownSnapshot, insert_versions, read_snapshot, read_version_of

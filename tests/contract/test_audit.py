@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from catalog.core.audit import NOBODY, Actor, AuditEntry, AuditFilter, Channel
-from catalog.core.batch import StatementStamp
+from catalog.core.statement_batch import StatementStamp
 from catalog.core.zone import Node, Origin
 from catalog.service import CatalogService
 from catalog.store import CatalogStore

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from catalog.core.batch import ExecutedStatement
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.snapshot import CatalogSnapshot, Change, Topology
+from catalog.core.statement_batch import ExecutedStatement
 from catalog.ports import CommitOutcome
 from catalog.service import ATTEMPTS_MAX, RESOLVE_ATTEMPTS_MAX, CatalogService, ChangeCheck
 from parser.to_command import parse_ddl

@@ -55,6 +55,7 @@ MODELS = (
     "rebalance.core.partition_analysis",
     "rebalance.core.vector_clock",
     "rebalance.groups.simulated",
+    "rebalance.simulation.simulated",
 )
 """How names of modules begin that no agent, server or controller runs."""
 

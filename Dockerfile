@@ -10,7 +10,7 @@ WORKDIR /opt/zonekeeper
 COPY requirements.lock ./
 RUN pip install --no-cache-dir --require-hashes -r requirements.lock
 
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY app app
 COPY catalog catalog
 COPY examples examples

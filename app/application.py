@@ -41,7 +41,7 @@ def build_app(services: Services, verified_header: str = "", console: Console | 
     # The documentation's page is in the package: FastAPI's own would be fetched from elsewhere.
     app = documented_api(
         title="Zonekeeper",
-        version="0.1.0",
+        version="0.2.0",
         description=DESCRIPTION,
         dependencies=[Depends(require_json)],
         responses=problems.EVERYWHERE,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
+from tests.rows.sources import Sources
 from tests.rows.table import TABLE, problems, read_coverage, render
 
 
 def main(arguments: list[str]) -> int:
     """Exit code 1: something is wrong, or with ``--check`` the written table is out of date."""
-    coverage = read_coverage()
+    coverage = read_coverage(Sources())
     complaints = list(problems(coverage))
     if "--check" not in arguments:
         TABLE.write_text(render(coverage))

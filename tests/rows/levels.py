@@ -55,6 +55,7 @@ MODELS = (
     "rebalance.exchange.core.partition_analysis",
     "rebalance.stealing.core.vector_clock",
     "rebalance.groups.simulated",
+    "rebalance.simulation.simulated",
 )
 """How names of modules begin that no agent, server or controller runs."""
 

@@ -20,6 +20,7 @@ class Reach:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._named: dict[Name, frozenset[Name]] = {}
+        self._fixtures: dict[str, dict[str, str]] = {}
 
     def of(self, source: Source, test: str) -> frozenset[Name]:
         """All names that ``test`` (``name`` or ``Class::name``) reaches, of the tests and of the product."""
@@ -73,11 +74,21 @@ class Reach:
         parts = source.module.split(".")
         above = [".".join([*parts[:depth], "conftest"]) for depth in range(len(parts) - 1, 0, -1)]
         for module in (source.module, *above, *self._plugins()):
-            holder = self._sources.get(module)
-            for local, statement in holder.definitions.items() if holder is not None else ():
-                if isinstance(statement, Function) and _fixture_name(statement) == name:
-                    yield (module, local)
-                    return
+            if local := self._fixtures_of(module).get(name):
+                yield (module, local)
+                return
+
+    def _fixtures_of(self, module: str) -> dict[str, str]:
+        """Name of each fixture that the module defines -> of its function."""
+        if module not in self._fixtures:
+            source = self._sources.get(module)
+            functions = source.definitions.items() if source is not None else ()
+            self._fixtures[module] = {
+                fixture: name
+                for name, statement in functions
+                if isinstance(statement, Function) and (fixture := _fixture_name(statement))
+            }
+        return self._fixtures[module]
 
     def _plugins(self) -> tuple[str, ...]:
         conftest = self._sources.get("tests.conftest")

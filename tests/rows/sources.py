@@ -25,11 +25,13 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class MarkedTest:
-    """``path`` below the root of the repository; ``name`` as pytest prints it, without parameters."""
+    """``path`` below the root of the repository; ``name`` as pytest prints it, without parameters; ``is_soak``:
+    only ``make soak`` runs it."""
 
     path: str
     name: str
     markers: tuple[Marker, ...]
+    is_soak: bool = False
 
     @property
     def id(self) -> str:
@@ -98,31 +100,41 @@ def _read(path: Path, module: str) -> Source:
 def marked_tests(source: Source) -> Iterator[MarkedTest]:
     """Every test of the file with a row marker: its own, its class's, its module's, or a parameter's."""
     path = source.path.relative_to(ROOT).as_posix()
-    of_module = tuple(_markers([_assigned(source.definitions.get("pytestmark"))]))
-    for name, markers in _marked(source.tree.body, "", of_module):
-        if markers:
-            yield MarkedTest(path, name, markers)
+    of_module = _assigned(source.definitions.get("pytestmark"))
+    for name, decorators in _decorated(source.tree.body, "", of_module):
+        if markers := tuple(_markers(decorators)):
+            yield MarkedTest(path, name, markers, any(map(_is_soak, decorators)))
 
 
-def _marked(
-    body: Iterable[ast.stmt], prefix: str, inherited: tuple[Marker, ...]
-) -> Iterator[tuple[str, tuple[Marker, ...]]]:
+def _decorated(
+    body: Iterable[ast.stmt], prefix: str, inherited: list[ast.expr]
+) -> Iterator[tuple[str, list[ast.expr]]]:
+    """Each test with what decorates it, its classes and its module."""
     for statement in body:
         match statement:
             case ast.ClassDef(name=name) if name.startswith("Test"):
-                own = (*inherited, *_markers(statement.decorator_list))
-                tests = list(_marked(statement.body, f"{prefix}{name}::", own))
+                decorators = [*inherited, *statement.decorator_list]
+                tests = list(_decorated(statement.body, f"{prefix}{name}::", decorators))
                 # A state machine's class inherits its test.
-                yield from tests or [(f"{prefix}{name}", own)]
+                yield from tests or [(f"{prefix}{name}", decorators)]
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name.startswith("test"):
-                yield f"{prefix}{name}", (*inherited, *_markers(statement.decorator_list))
+                yield f"{prefix}{name}", [*inherited, *statement.decorator_list]
 
 
-def _assigned(statement: ast.stmt | None) -> ast.expr:
+def _assigned(statement: ast.stmt | None) -> list[ast.expr]:
+    """The markers of ``pytestmark``, one or several."""
     match statement:
-        case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
-            return value
-    return ast.Constant(None)
+        case ast.Assign(value=ast.List(elts=markers) | ast.Tuple(elts=markers)):
+            return markers
+        case ast.Assign(value=marker):
+            return [marker]
+    return []
+
+
+def _is_soak(decorator: ast.expr) -> bool:
+    """``pytest.mark.soak``, with or without arguments; not one of a single parameter."""
+    name = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(name) == "pytest.mark.soak"
 
 
 def _markers(expressions: Iterable[ast.expr]) -> Iterator[Marker]:

@@ -55,8 +55,7 @@ def read_requirements() -> dict[str, Requirement]:
         return {row["id"]: Requirement(**row) for row in csv.DictReader(file)}
 
 
-def read_coverage() -> Coverage:
-    sources = Sources()
+def read_coverage(sources: Sources) -> Coverage:
     reach = Reach(sources)
     shown: dict[str, list[Claim]] = {}
     shipped: set[tuple[str, str]] = set()
@@ -92,6 +91,8 @@ def problems(coverage: Coverage) -> Iterator[str]:
     for row, requirement in known.items():
         if requirement.kind not in UNCHECKED and row not in coverage.shown and row not in not_built:
             yield f"{row}: no test shows it, and {NOT_BUILT.name} does not list it"
+        if row in coverage.shown and all(claim.test.is_soak for claim in coverage.shown[row]):
+            yield f"{row}: only soak tests show it, and make test has to as well"
     for package, name in SHIPPED.keys() - coverage.shipped:
         yield f"tests/rows/levels.py: SHIPPED names {name} in {package}, which no marked test reaches"
 

@@ -18,8 +18,13 @@ PLACE = "tests/unit/test_it.py"
 
 
 @pytest.fixture(scope="module")
-def coverage() -> Coverage:
-    return read_coverage()
+def sources() -> Sources:
+    return Sources()
+
+
+@pytest.fixture(scope="module")
+def coverage(sources: Sources) -> Coverage:
+    return read_coverage(sources)
 
 
 def test_every_row_is_shown_or_listed_with_a_reason(coverage: Coverage) -> None:
@@ -59,6 +64,7 @@ def test_references_are_read_as_people_write_them() -> None:
 
 ROW = Requirement("I3-001", "Ignite 3 rebalance", "The flow", "It is seen", "must")
 CLAIM = Claim(MarkedTest(PLACE, "test_it", ()), "core", "service")
+SOAK_CLAIM = replace(CLAIM, test=replace(CLAIM.test, is_soak=True))
 WHOLE = Coverage({"I3-001": ROW}, {"I3-001": (CLAIM,)}, {}, frozenset(SHIPPED))
 
 
@@ -70,6 +76,7 @@ def test_a_row_with_a_test_is_right() -> None:
     ("coverage", "problem"),
     [
         (replace(WHOLE, shown={}), "I3-001: no test shows it"),
+        (replace(WHOLE, shown={"I3-001": (SOAK_CLAIM,)}), "I3-001: only soak tests show it"),
         (replace(WHOLE, not_built={"I3-001": "why it is not built yet"}), "I3-001 is shown by"),
         (replace(WHOLE, shown={**WHOLE.shown, "NEW-1": (CLAIM,)}), f"{PLACE}::test_it: NEW-1 is not in"),
         (replace(WHOLE, not_built={"NEW-1": "why it is not built yet"}), "NEW-1 is not in"),
@@ -100,17 +107,25 @@ class TestClass:
     @pytest.mark.row("I3-004", shows="core")
     def test_method(self): ...
 
+@pytest.mark.soak
+@pytest.mark.row("I3-005", shows="core")
+def test_long(): ...
+
 def test_unmarked(): ...
 """
 
 
 def test_markers_are_read_from_functions_parameters_and_classes() -> None:
+    tests = list(marked_tests(parsed(MARKED)))
     rows = {
-        test.name: [(row, marker.shows) for marker in test.markers for row in marker.rows]
-        for test in marked_tests(parsed(MARKED))
+        test.name: [(row, marker.shows) for marker in test.markers for row in marker.rows] for test in tests
     }
-    flow = [(row, "core") for row in ("I3-001", "I3-016", "I3-017", "I3-018", "I3-002")]
-    assert rows == {"test_function": flow, "TestClass::test_method": [("I3-003", "model"), ("I3-004", "core")]}
+    assert rows == {
+        "test_function": [(row, "core") for row in ("I3-001", "I3-016", "I3-017", "I3-018", "I3-002")],
+        "TestClass::test_method": [("I3-003", "model"), ("I3-004", "core")],
+        "test_long": [("I3-005", "core")],
+    }
+    assert [test.name for test in tests if test.is_soak] == ["test_long"]
 
 
 @pytest.mark.parametrize(
@@ -124,8 +139,9 @@ def test_markers_are_read_from_functions_parameters_and_classes() -> None:
         ("tests.model.test_protocol_model", "test_small_scope", "model"),
     ],
 )
-def test_what_a_test_runs_is_found_through_fixtures_and_helpers(module: str, test: str, level: str) -> None:
-    sources = Sources()
+def test_what_a_test_runs_is_found_through_fixtures_and_helpers(
+    sources: Sources, module: str, test: str, level: str
+) -> None:
     source = sources.get(module)
     assert source is not None
     assert level_of(Reach(sources).of(source, test)) == level

@@ -3,42 +3,42 @@ disagrees."""
 
 from __future__ import annotations
 
+import json
+import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
-import typer
-
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, SparkOption, make_settings
-from app.cli.place import EngineChoice, PlaceFormat
+from app.cli.exits import ExitCode, UsageError
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, SparkOption, flag
+from app.cli.output import print_rows, print_table
+from app.cli.place import EngineChoice, EngineOption, PlaceFormat, PlaceFormatOption, answered, spark_settings
+from app.cli.placement_files import read_copies, read_previous, read_sizes
+from app.cli.say import say, say_json
 from app.cli.whatif import AssignmentsOption
+from rebalance.kernels.transfers import NOBODY
+from spark import copies as copy_comparison
+from spark import plan_transfers
+from spark import skew as placement_skew
+from spark.plan_transfers import TransferPlan
+from spark.skew import Skew
 
-if TYPE_CHECKING:
-    from app.configuration.settings import Settings
-
-EngineOption = Annotated[
-    EngineChoice,
-    typer.Option("--engine", help="`spark` starts a Spark driver (about ten seconds); same answer."),
-]
-FormatOption = Annotated[PlaceFormat, typer.Option("--format", help="How the figures are printed.")]
 SizesOption = Annotated[
     Path | None,
-    typer.Option("--sizes", metavar="FILE", help="A JSON list: bytes of a copy of each partition."),
+    flag("--sizes", "JSON list of the size of each partition's replica, in bytes.", "FILE"),
 ]
 
 
 def skew(
     assignments: AssignmentsOption,
-    keys: Annotated[
-        int,
-        typer.Option("--keys", min=0, metavar="N", help="Also spread N generated keys over the partitions."),
-    ] = 0,
+    keys: Annotated[int, flag("--keys", "Also spread N generated keys over the partitions.", "N", min=0)] = 0,
     sizes: SizesOption = None,
     engine: EngineOption = EngineChoice.LOCAL,
-    form: FormatOption = PlaceFormat.TABLE,
+    form: PlaceFormatOption = PlaceFormat.TABLE,
     spark_master: SparkOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Show how evenly a placement spreads replicas, voters, primaries, keys and bytes over its nodes.
+    """Show how evenly a placement spreads replicas, voters, primaries, keys and bytes.
 
     \b
     Examples:
@@ -46,34 +46,54 @@ def skew(
       zonectl skew --assignments now.json --keys 1000000 --format json
       zonectl skew --assignments now.json --keys 100000000 --engine spark
 
-    Exit codes: 0 shown, 64 wrong usage, 130 Ctrl-C.
+    Exit codes: 0 success, 64 usage error, 130 interrupted.
     """
-    from app.cli.analysis_run import show_skew
+    placed = read_previous(assignments)
+    known = None if sizes is None else read_sizes(sizes, len(placed.matrix))
+    analysis = placement_skew.analysis(placed, keys, known)
+    result, _ = answered(analysis, spark_settings(engine, spark_master, data_dir))
+    if form is PlaceFormat.JSON:
+        say_json(_skew_document(result, len(placed.matrix)), indent=2)
+    else:
+        _print_skew(result)
+    return ExitCode.OK
 
-    spark = _spark(engine, spark_master, data_dir)
-    return show_skew(assignments, keys, sizes, spark, as_json=form is PlaceFormat.JSON)
+
+def _skew_document(result: Skew, partitions: int) -> dict[str, Any]:
+    nodes = {
+        name: {level: int(count[at]) for level, count in result.counts.items()}
+        for at, name in enumerate(result.nodes)
+    }
+    spreads = {
+        name: {"max_min": spread.max_min, "stddev": round(spread.stddev, 3)}
+        for name, spread in result.spreads().items()
+    }
+    return {"partitions": partitions, "nodes": nodes, "spread": spreads}
+
+
+def _print_skew(result: Skew) -> None:
+    spreads = result.spreads().values()
+    rows = [
+        [name, *(str(count[at]) for count in result.counts.values())] for at, name in enumerate(result.nodes)
+    ]
+    rows.append(["max - min", *(str(spread.max_min) for spread in spreads)])
+    rows.append(["std. deviation", *(f"{round(spread.stddev, 3):g}" for spread in spreads)])
+    print_rows(["NODE", *(name.upper() for name in result.counts)], rows)
 
 
 def transfers(
-    before: Annotated[
-        Path, typer.Option("--before", metavar="FILE", help="The placement as it is: JSON of `zonectl place`.")
-    ],
-    after: Annotated[
-        Path,
-        typer.Option(
-            "--after", metavar="FILE", help="The target: JSON of `zonectl place`, or written by hand."
-        ),
-    ],
+    before: Annotated[Path, flag("--before", "Current placement, as printed by `zonectl place`.", "FILE")],
+    after: Annotated[Path, flag("--after", "Target placement, in the same format or written by hand.", "FILE")],
     sizes: SizesOption = None,
     engine: EngineOption = EngineChoice.LOCAL,
-    form: FormatOption = PlaceFormat.TABLE,
+    form: PlaceFormatOption = PlaceFormat.TABLE,
     spark_master: SparkOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Show what a change of placement moves: from which donor to which stealer, replicas and bytes.
+    """Show which replicas and bytes a change of placement copies between nodes.
 
-    A target may be written by hand; it is checked first: as many partitions, no
-    node twice in one. Nothing is changed by this.
+    The target is validated first: the same number of partitions, no node twice in
+    one. Nothing is changed.
 
     \b
     Examples:
@@ -84,44 +104,89 @@ def transfers(
 
     JSON: {"totals": [{"donor", "stealer", "replicas", "bytes"}], "partitions":
     [{"partition", "donor", "stealer", "bytes"}]}; donor null: copied within the
-    group, stealer null: the copy ends.
+    group, stealer null: the replica is removed.
 
-    Exit codes: 0 shown, 64 wrong usage or a target that is none, 130 Ctrl-C.
+    Exit codes: 0 success, 64 usage error or invalid target, 130 interrupted.
     """
-    from app.cli.analysis_run import show_transfers
+    now, target = read_previous(before), read_previous(after)
+    known = None if sizes is None else read_sizes(sizes, len(now.matrix))
+    try:
+        analysis = plan_transfers.analysis(now, target, known)
+    except ValueError as error:
+        raise UsageError(f"{after} is not a target for {before}: {error}") from error
+    plan, _ = answered(analysis, spark_settings(engine, spark_master, data_dir))
+    if form is PlaceFormat.JSON:
+        _print_transfers_json(plan)
+    else:
+        _print_transfers(plan, sizes_known=known is not None)
+    return ExitCode.OK
 
-    spark = _spark(engine, spark_master, data_dir)
-    return show_transfers(before, after, sizes, spark, as_json=form is PlaceFormat.JSON)
+
+def _print_transfers_json(plan: TransferPlan) -> None:
+    """A transfer a line, so that a large answer streams."""
+    names: list[str | None] = [*plan.nodes, None]  # NOBODY is -1, the last one
+    total = plan.total
+    columns = (total.donor, total.stealer, total.replicas, total.size)
+    totals = [
+        {"donor": names[donor], "stealer": names[stealer], "replicas": count, "bytes": size}
+        for donor, stealer, count, size in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    write = sys.stdout.write
+    write(f'{{"totals": {json.dumps(totals, ensure_ascii=False)},\n"partitions": [')
+    transfers = plan.each
+    fields = (transfers.partition, transfers.donor, transfers.stealer, transfers.size)
+    rows = zip(*(column.tolist() for column in fields), strict=True)
+    for number, (partition, donor, stealer, size) in enumerate(rows):
+        row = {"partition": partition, "donor": names[donor], "stealer": names[stealer], "bytes": size}
+        write(f"{',' if number else ''}\n{json.dumps(row, ensure_ascii=False)}")
+    write("\n]}\n")
+
+
+def _print_transfers(plan: TransferPlan, *, sizes_known: bool) -> None:
+    total = plan.total
+    names = [*plan.nodes, "-"]
+    columns: dict[str, Any] = {
+        "DONOR": lambda at: names[total.donor[at]],
+        "STEALER": lambda at: names[total.stealer[at]],
+        "REPLICAS": lambda at: total.replicas[at],
+    }
+    if sizes_known:
+        columns["BYTES"] = lambda at: total.size[at]
+    print_table(range(len(total.donor)), columns)
+    size_text = f", {int(total.size.sum())} bytes" if sizes_known else ""
+    copied = int(total.replicas[total.stealer != NOBODY].sum())
+    say(f"{copied} replicas are copied{size_text}; nothing was changed.")
 
 
 def copies(
-    found: Annotated[
+    path: Annotated[
         Path,
-        typer.Option(
-            "--copies",
-            metavar="FILE",
-            help='A JSON list of {"zone", "partition", "node", "state", "update_counter", "size"}.',
+        flag(
+            "--copies", 'JSON list of {"zone", "partition", "node", "state", "update_counter", "size"}.', "FILE"
         ),
     ],
     engine: EngineOption = EngineChoice.LOCAL,
-    form: FormatOption = PlaceFormat.TABLE,
+    form: PlaceFormatOption = PlaceFormat.TABLE,
     spark_master: SparkOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Compare the OWNING copies of each partition: update counters and sizes should be the same.
+    """Compare update counters and sizes of the OWNING copies of each partition.
 
     \b
     Example:
       zonectl copies --copies full-map.json
 
-    Exit codes: 0 all agree, 1 some do not, 64 wrong usage, 130 Ctrl-C.
+    Exit codes: 0 all copies agree, 1 some differ, 64 usage error, 130 interrupted.
     """
-    from app.cli.analysis_run import show_copies
-
-    return show_copies(found, _spark(engine, spark_master, data_dir), as_json=form is PlaceFormat.JSON)
-
-
-def _spark(engine: EngineChoice, master: str | None, data_dir: Path) -> Settings | None:
-    if engine is not EngineChoice.SPARK:
-        return None
-    return make_settings(spark_master=master, data_dir=data_dir)
+    listed = read_copies(path)
+    disagreements, _ = answered(
+        copy_comparison.analysis(listed), spark_settings(engine, spark_master, data_dir)
+    )
+    if form is PlaceFormat.JSON:
+        say_json({"disagreements": [asdict(disagreement) for disagreement in disagreements]}, indent=2)
+    else:
+        for disagreement in disagreements:
+            say(f"warning: {disagreement.describe()}")
+        compared = len({(copy.zone, copy.partition) for copy in listed})
+        say(f"{len(disagreements)} of {compared} partitions have OWNING copies that differ.")
+    return ExitCode.FAILED if disagreements else ExitCode.OK

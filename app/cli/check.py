@@ -1,12 +1,35 @@
-"""``zonectl check``: judge a script without a server, against a catalog that is thrown away."""
+"""``zonectl check``: runs a script on a catalog in memory, with the server's own judge (``apply_command``).
+
+Statements are judged, not engines: what the replication engine cannot do yet is accepted here. Imports no
+server, no database, no etcd and no Spark, so that it answers at once.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
+from app.cli.exits import ExitCode, UsageError
+from app.cli.options import argument, option
+from app.cli.say import say, say_json
+from app.cli.sql_source import Script, read_script
+from app.configuration.node_profiles import profiles_of
+from app.supervision.child_plan import NodeSpec, default_topology, read_topology
+from app.supervision.installation_state import UpError
+from catalog.core.errors import ParseError, StatementError
+from catalog.core.messages import Command
+from catalog.core.snapshot import CatalogSnapshot, StatementWarning, Topology, apply_command
+from catalog.core.zone import Node
+from catalog.filters.json_path import JSON_PATH
+from parser.queries import Ddl, Query, ReadPiece, read_each
+from parser.text_limits import OWN_TEXT
+from parser.to_command import nothing_found, read_command
+
+NODES_DEFAULT = 3
 
 
 class CheckFormat(StrEnum):
@@ -15,34 +38,28 @@ class CheckFormat(StrEnum):
 
 
 def check(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT|-", help="A file of statements; `-` reads stdin.")],
+    script: Annotated[str, argument("SCRIPT|-", "File of statements; `-` reads stdin.")],
     topology: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--topology",
-            envvar="ZONEKEEPER_CHECK_TOPOLOGY",
-            metavar="FILE",
-            help='The nodes that live: a JSON list of {"name", "attributes", "profiles"}.',
-            show_default="the three nodes of `zonectl up`",
+            'Living nodes, as a JSON list of {"name", "attributes", "profiles"}.',
+            "FILE",
+            of="CHECK_",
+            default="the three nodes of `zonectl up`",
         ),
     ] = None,
-    form: Annotated[
-        CheckFormat, typer.Option("--format", envvar="ZONEKEEPER_CHECK_FORMAT", help="How results are printed.")
-    ] = CheckFormat.TEXT,
+    form: Annotated[CheckFormat, option("--format", "Output format.", of="CHECK_")] = CheckFormat.TEXT,
     continue_on_error: Annotated[
-        bool,
-        typer.Option(
-            "--continue-on-error",
-            envvar="ZONEKEEPER_CONTINUE_ON_ERROR",
-            help="Judge every statement, also those behind a refused one.",
-        ),
+        bool, option("--continue-on-error", "Check all statements, also those after a refused one.")
     ] = False,
 ) -> int:
-    """Check a script of DDL without a server: every rule of the catalog, nothing of the engine.
+    """Validate a DDL script without a server.
 
-    A script is parsed whole first: when a statement does not parse, it alone is
-    reported and nothing runs. A refused statement ends the script. With
-    --continue-on-error each statement is judged for itself.
+    All rules of the catalog apply, and none of the replication engine. A script is
+    parsed completely first: a statement that does not parse is the only one
+    reported. A refused statement ends the check. With --continue-on-error every
+    statement is checked.
 
     \b
     Examples:
@@ -50,12 +67,8 @@ def check(
       zonectl check --topology nodes.json --format jsonl --continue-on-error zones.sql
       echo "CREATE ZONE orders (REPLICAS 3)" | zonectl check -
 
-    Exit codes: 0 all are good, 1 at least one is refused, 64 wrong usage.
+    Exit codes: 0 all statements are valid, 1 at least one is refused, 64 usage error.
     """
-    from app.cli.check_run import check_script, living_nodes, print_checked
-    from app.cli.exits import ExitCode
-    from app.cli.sql_source import read_script
-
     source = read_script(None, Path(script), None)
     nodes = living_nodes(topology)
     good = True
@@ -63,3 +76,143 @@ def check(
         print_checked(statement, source, as_json=form is CheckFormat.JSONL)
         good = good and statement.error is None
     return ExitCode.OK if good else ExitCode.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedStatement:
+    """What a statement would do; ``error`` None means it is good. ``n`` is its 1-based number in the script."""
+
+    n: int
+    sql: str
+    applied: bool = False
+    effect: Mapping[str, Any] | None = None
+    error: StatementError | None = None
+    warnings: tuple[StatementWarning, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        error = self.error
+        refusal = error and {
+            "name": error.kind.name,
+            "code": error.kind.code,
+            "sqlstate": error.kind.sqlstate,
+            "message": error.message,
+            "line": error.line,
+            "column": error.column,
+        }
+        return {
+            "n": self.n,
+            "sql": self.sql,
+            "ok": error is None,
+            "applied": self.applied,
+            "effect": self.effect,
+            "error": refusal,
+            "warnings": [{"name": each.name, "message": each.message} for each in self.warnings],
+        }
+
+
+def living_nodes(path: Path | None) -> Topology:
+    """The nodes to check against. Raises UsageError for a file that is no topology."""
+    try:
+        specs = default_topology(NODES_DEFAULT) if path is None else read_topology(path)
+    except UpError as error:
+        raise UsageError(str(error)) from error
+    return tuple(map(_node, specs))
+
+
+def check_script(text: str, topology: Topology, *, continue_on_error: bool) -> Iterator[CheckedStatement]:
+    """The statements in their order, up to the first error unless told to go on.
+
+    As the server does, a script is read whole first: without ``continue_on_error`` a statement that does not
+    parse is the only one that is yielded, for none of the others would run.
+    """
+    reads = list(enumerate(_pieces(text), start=1))
+    if not continue_on_error:
+        reads = [(n, read) for n, read in reads if isinstance(read.command, ParseError)][:1] or reads
+    snapshot = CatalogSnapshot()
+    for n, read in reads:
+        if isinstance(read.command, ParseError):
+            yield CheckedStatement(n, read.sql, error=read.command)
+            continue
+        try:
+            if not isinstance(read.command, Command):
+                from app.cli.check_query import answer
+
+                yield CheckedStatement(n, read.sql, effect=answer(read.command, snapshot, topology))
+                continue
+            change = apply_command(snapshot, read.command, topology, filters=JSON_PATH)
+        except StatementError as error:
+            yield CheckedStatement(n, read.sql, error=error)
+            if not continue_on_error:
+                return
+            continue
+        snapshot = snapshot.after(change.entries)
+        yield CheckedStatement(n, read.sql, change.applied, change.effect, warnings=change.warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPiece:
+    """A statement as it was understood: a command, a query, or neither."""
+
+    sql: str
+    command: Command | Query | ParseError
+
+
+def _pieces(text: str) -> Iterator[CheckPiece]:
+    """At least one."""
+    is_blank = True
+    for read in read_each(text, OWN_TEXT):
+        is_blank = False
+        statement = read.statement
+        if isinstance(statement, Ddl):
+            yield CheckPiece(read.cut.text, statement.command)
+        elif isinstance(statement, Query | ParseError):
+            yield CheckPiece(read.cut.text, statement)
+        else:
+            # SHOW and DESCRIBE are for people and not part of the language that scripts are judged by.
+            yield CheckPiece(read.cut.text, _refusal(read))
+    if is_blank:
+        yield CheckPiece("", nothing_found(text))
+
+
+def _refusal(read: ReadPiece) -> Command | ParseError:
+    try:
+        return read_command(read.cut, read.lines)
+    except ParseError as error:
+        return error
+
+
+def print_checked(statement: CheckedStatement, script: Script, *, as_json: bool) -> None:
+    if as_json:
+        say_json(statement.to_json())
+        return
+    head = " ".join(statement.sql.split())
+    head = head if len(head) <= 72 else head[:69] + "..."
+    if statement.error is None:
+        op = (statement.effect or {}).get("op", "")
+        done = op if statement.applied or op == "rows" else "nothing to do"
+        say(f"{statement.n}: ok ({done}): {head}")
+    else:
+        say(f"{statement.n}: refused: {head}")
+        print(_described(statement.error, script))
+    for warning in statement.warnings:
+        say(f"  warning {warning.name}: {warning.message}")
+
+
+def _described(error: StatementError, script: Script) -> str:
+    """``FILE:line:column: NAME (code, SQLSTATE): message``, and the line with a caret below the place."""
+    kind = error.kind
+    refusal = f"{kind.name} ({kind.code}, {kind.sqlstate}): {error.message}"
+    if error.line is None or error.column is None:
+        return f"  {script.name}: {refusal}"
+    source = script.lines[error.line - 1].rstrip("\r")
+    # Tabs stay tabs in front of the caret, so that it stands below its place whatever their width.
+    blanks = "".join("\t" if char == "\t" else " " for char in source[: error.column - 1])
+    return f"  {script.name}:{error.line}:{error.column}: {refusal}\n    {source}\n    {blanks}^"
+
+
+def _node(spec: NodeSpec) -> Node:
+    attributes = {
+        name: value if isinstance(value, str) else json.dumps(value) for name, value in spec.attributes.items()
+    }
+    profiles, engines = profiles_of(spec.profiles)
+    return Node(spec.name, tuple(sorted(attributes.items())), profiles, engines=engines)

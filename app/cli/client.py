@@ -1,10 +1,4 @@
-"""The REST API as the commands see it: one method a resource, and three ways to fail.
-
-RequestError
-├── UnreachableError    nobody answers, or what answers is not Zonekeeper
-├── NoAnswerError       the request was sent and no answer came: it may have been carried out
-└── ProblemError        the server refused; ``problem`` is its problem+json
-"""
+"""The REST API as the commands see it: one method a resource. How requests fail: ``app.cli.request_errors``."""
 
 from __future__ import annotations
 
@@ -16,7 +10,8 @@ from urllib.parse import quote, urlencode
 import httpx
 
 from app.cli.address import Address
-from app.cli.exits import CliError, ExitCode
+from app.cli.exits import ExitCode
+from app.cli.request_errors import NoAnswerError, ProblemError, UnreachableError
 from app.client.problem import JsonObject, ProblemDocument, json_object
 from app.client.resources import key_path, segment
 
@@ -27,30 +22,6 @@ DATA_TIMEOUT_S = 25.0
 READ_TIMEOUT_S = 10.0
 # Every zone is published again, one after the other.
 ADOPT_TIMEOUT_S = 600.0
-
-
-class RequestError(CliError):
-    """Base of the tree in this module's docstring."""
-
-
-class UnreachableError(RequestError):
-    def __init__(self, address: Address, reason: str) -> None:
-        super().__init__(
-            ExitCode.UNREACHABLE,
-            f"no Zonekeeper answers at {address.url} ({address.origin}): {reason}. "
-            "Start one with `zonectl up`, or name one with --url or ZONEKEEPER_URL.",
-        )
-
-
-class NoAnswerError(RequestError):
-    """``exit_code`` is 4 when time ran out, 3 when the connection broke."""
-
-
-class ProblemError(RequestError):
-    def __init__(self, problem: ProblemDocument) -> None:
-        code = ExitCode.TIMED_OUT if problem.status == httpx.codes.GATEWAY_TIMEOUT else ExitCode.FAILED
-        super().__init__(code, problem.headline())
-        self.problem = problem
 
 
 class ApiClient:

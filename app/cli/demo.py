@@ -1,14 +1,36 @@
-"""``zonectl demo``: the main job on a running installation, checked as it goes."""
+"""``zonectl demo``: the main job on a running installation. Every claim it prints is checked."""
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+from uuid import uuid4
 
-import typer
+from app.cli.address import Address, find_address
+from app.cli.client import ApiClient
+from app.cli.demo_script import DemoScript, read_demo_script
+from app.cli.demo_writer import Writer
+from app.cli.exits import CliError, ExitCode
+from app.cli.follow import FollowProgress, follow, touched_zones
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, UrlOption, option
+from app.cli.output import print_table
+from app.cli.request_errors import RequestError
+from app.client.problem import JsonObject
 
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, UrlOption
-
+READY_WAIT_S = 60.0
+SPARK_WAIT_S = 60.0
+NODES_WAIT_S = 30.0
+# How long after "converged" a node's own report may trail behind.
+REPORT_WAIT_S = 5.0
+# The writer goes on this long after the change, to meet what ends late.
+AFTERMATH_S = 1.0
+POLL_S = 0.25
+READERS = 4
 KEYS = 100
 TIMEOUT_S = 300.0
 
@@ -16,39 +38,234 @@ TIMEOUT_S = 300.0
 def demo(
     script: Annotated[
         Path | None,
-        typer.Option(
+        option(
             "--script",
-            envvar="ZONEKEEPER_DEMO_SCRIPT",
-            metavar="FILE",
-            help="One CREATE ZONE and one ALTER ZONE.",
-            show_default="examples/quickstart.sql",
+            "Script of one CREATE ZONE and one ALTER ZONE.",
+            "FILE",
+            of="DEMO_",
+            default="examples/quickstart.sql",
         ),
     ] = None,
     keys: Annotated[
-        int, typer.Option("--keys", envvar="ZONEKEEPER_DEMO_KEYS", min=1, help="Keys written before the ALTER.")
+        int, option("--keys", "Number of keys written before the ALTER.", min=1, of="DEMO_")
     ] = KEYS,
     timeout: Annotated[
-        float,
-        typer.Option(
-            "--timeout", envvar="ZONEKEEPER_TIMEOUT", min=1, metavar="S", help="For each wait, in seconds."
-        ),
+        float, option("--timeout", "Time limit of each step, in seconds.", "S", min=1)
     ] = TIMEOUT_S,
     url: UrlOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Create a zone, write keys, give it more replicas under a continuous writer, read everything back.
+    """Add replicas to a zone while keys are written, and verify every step.
 
-    The zone of the script is dropped first, if there is one. Exit code 0 only if
-    no put failed, every key reads back as acknowledged, and every partition ended
-    with the replicas asked for, all running.
+    An existing zone of that name is dropped first. Exit code 0 only if no put
+    failed, every key reads back as acknowledged, and every partition ends with the
+    requested replicas, all running.
 
     \b
     Examples:
       zonectl demo
       zonectl demo --url http://127.0.0.1:7400 --keys 1000
     """
-    from app.cli.address import find_address
-    from app.cli.demo_run import run_demo
-    from app.cli.demo_script import read_demo_script
+    return _run(find_address(url, data_dir), read_demo_script(script), keys=keys, timeout_s=timeout)
 
-    return run_demo(find_address(url, data_dir), read_demo_script(script), keys=keys, timeout_s=timeout)
+
+@dataclass(frozen=True, slots=True)
+class DemoZone:
+    """The zone as the server named it, and what the script asked for."""
+
+    name: str
+    partitions: int
+
+
+class DemoClock:
+    """Prints lines with the seconds since the demo's start."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+    def say(self, text: str) -> None:
+        print(f"[{self.seconds:5.1f} s] {text}", flush=True)
+
+
+def _run(address: Address, script: DemoScript, *, keys: int, timeout_s: float) -> int:
+    """The exit code: 0 only if everything was as said. Raises CliError where it cannot go on."""
+    clock = DemoClock()
+    with ApiClient(address) as client:
+        _await_ready(client, clock)
+        _await_nodes(client, clock, script.replicas)
+        _drop_leftover(client, clock, script.zone, timeout_s)
+        zone = _create(client, clock, script, timeout_s)
+        written = {f"key-{index:03}": f"value {index}" for index in range(1, keys + 1)}
+        for key, value in written.items():
+            client.put(zone.name, key, value, uuid4().hex)
+        clock.say(f"wrote {len(written)} keys")
+        _print_partitions(client.partitions(zone.name), f"{zone.name} before")
+
+        clock.say(f"{_one_line(script.alter)}   (a writer puts keys meanwhile)")
+        with Writer(address, zone.name) as writer:
+            progress = _converge(client, client.execute(script.alter), timeout_s)
+            clock.say(f"converged: {progress.counts()}")
+            time.sleep(AFTERMATH_S)
+        complaints = _await_partitions(client, zone, script.replicas)
+        _print_partitions(client.partitions(zone.name), f"{zone.name} after")
+
+        complaints += _compare(client, zone.name, {**written, **writer.acknowledged})
+        clock.say(f"read back {len(written)} + {len(writer.acknowledged)} keys")
+    if not writer.acknowledged:
+        complaints.append("the writer got no put acknowledged")
+    complaints += [f"a put failed: {error}" for error in writer.errors]
+    print(
+        f"\nputs during the change: {writer.puts}, errors: {len(writer.errors)}, "
+        f"longest stall: {writer.stall_ms_max:.0f} ms, placement engine: {progress.engine or 'unknown'}, "
+        f"total: {clock.seconds:.1f} s",
+        flush=True,
+    )
+    for complaint in complaints[:20]:
+        print(f"not as said: {complaint}", file=sys.stderr)
+    if len(complaints) > 20:
+        print(f"not as said: {len(complaints) - 20} more", file=sys.stderr)
+    print("demo failed" if complaints else "demo passed", flush=True)
+    return ExitCode.FAILED if complaints else ExitCode.OK
+
+
+def _await_ready(client: ApiClient, clock: DemoClock) -> None:
+    """Catalog and metastore must answer; Spark gets a minute, and placement runs without it after that."""
+    ready = client.readiness()
+    while not ready["ready"]:
+        if clock.seconds > READY_WAIT_S:
+            raise CliError(
+                ExitCode.TIMED_OUT,
+                f"not ready after {READY_WAIT_S:.0f} s: catalog {ready.get('catalog')}, "
+                f"metastore {ready.get('metastore')}",
+            )
+        time.sleep(POLL_S)
+        ready = client.readiness()
+    clock.say(f"catalog and metastore answer at {client.address.url}")
+    if ready.get("spark") == "ready":
+        return
+    clock.say(f"waiting up to {SPARK_WAIT_S:.0f} s for Spark (DDL would be accepted already)")
+    deadline = time.monotonic() + SPARK_WAIT_S
+    while time.monotonic() < deadline:
+        ready = client.readiness()
+        if ready.get("spark") == "ready":
+            clock.say("Spark is ready")
+            return
+        time.sleep(POLL_S)
+    reason = f": {ready['spark_message']}" if ready.get("spark_message") else ""
+    clock.say(f"Spark is {ready.get('spark')}{reason}; placement will run locally")
+
+
+def _drop_leftover(client: ApiClient, clock: DemoClock, zone: str, timeout_s: float) -> None:
+    results = client.execute(f"DROP ZONE IF EXISTS {zone}")
+    if any(result.get("applied") for result in results):
+        clock.say("dropped the zone of an earlier demo; waiting until its members are gone")
+        _converge(client, results, timeout_s)
+
+
+def _create(client: ApiClient, clock: DemoClock, script: DemoScript, timeout_s: float) -> DemoZone:
+    clock.say(_one_line(script.create))
+    results = client.execute(script.create)
+    progress = _converge(client, results, timeout_s)
+    effect = results[-1]["effect"]
+    clock.say(f"converged: {progress.counts()}")
+    return DemoZone(effect["zone"], progress.total)
+
+
+def _await_nodes(client: ApiClient, clock: DemoClock, wanted: int) -> None:
+    """More replicas than nodes would converge on fewer: not what is to be shown. Raises CliError (1)."""
+    deadline = time.monotonic() + NODES_WAIT_S
+    while True:
+        alive = [node["name"] for node in client.nodes() if node["alive"]]
+        if len(alive) >= wanted:
+            clock.say(f"nodes: {', '.join(alive)}")
+            return
+        if time.monotonic() > deadline:
+            raise CliError(ExitCode.FAILED, f"the demo needs {wanted} nodes alive; there are {len(alive)}")
+        time.sleep(POLL_S)
+
+
+def _converge(client: ApiClient, results: Sequence[JsonObject], timeout_s: float) -> FollowProgress:
+    """Progress of the last zone. Raises CliError (4) when time runs out."""
+    changes = touched_zones(results)
+    outcome = follow(client, changes, timeout_s=timeout_s)
+    if not outcome.converged:
+        raise CliError(ExitCode.TIMED_OUT, f"{changes[-1].zone} has not converged within {timeout_s:g} s")
+    return outcome.last[changes[-1].zone_id]
+
+
+def find_complaints(partitions: Sequence[JsonObject], count: int, replicas: int) -> list[str]:
+    """What is not as said: the number of partitions, their stable replicas, moves left over, members down."""
+    complaints = [] if len(partitions) == count else [f"{len(partitions)} partitions instead of {count}"]
+    for partition in partitions:
+        name = f"partition {partition['partition']}"
+        stable = partition.get("stable") or {}
+        holders = {*stable.get("peers", ()), *stable.get("learners", ())}
+        if len(holders) != replicas:
+            complaints.append(f"{name}: {len(holders)} replicas in stable instead of {replicas}")
+        complaints += [f"{name}: {key} is left" for key in ("pending", "planned") if partition.get(key)]
+        running = {m["node"] for m in partition.get("members") or () if m.get("state") == "RUNNING"}
+        complaints += [f"{name}: no running member on {node}" for node in sorted(holders - running)]
+    return complaints
+
+
+def _await_partitions(client: ApiClient, zone: DemoZone, replicas: int) -> list[str]:
+    deadline = time.monotonic() + REPORT_WAIT_S
+    while True:
+        complaints = find_complaints(client.partitions(zone.name), zone.partitions, replicas)
+        if not complaints or time.monotonic() > deadline:
+            return complaints
+        time.sleep(POLL_S)
+
+
+def _compare(client: ApiClient, zone: str, expected: Mapping[str, str]) -> list[str]:
+    def read(item: tuple[str, str]) -> str | None:
+        key, value = item
+        try:
+            found = client.get(zone, key)["value"]
+        except RequestError as error:
+            return f"{key} cannot be read: {error}"
+        return None if found == value else f"{key} is {found!r} instead of {value!r}"
+
+    with ThreadPoolExecutor(READERS) as pool:
+        return [complaint for complaint in pool.map(read, expected.items()) if complaint]
+
+
+def _print_partitions(partitions: Sequence[JsonObject], title: str) -> None:
+    print(f"\n{title}", flush=True)
+    print_table(
+        partitions,
+        {
+            "partition": "partition",
+            "leader": lambda partition: partition.get("leader") or "-",
+            "stable": lambda partition: _assignments(partition.get("stable")),
+            "pending": lambda partition: _assignments(partition.get("pending")),
+            "members": _members,
+            "state": _state,
+        },
+    )
+    print(flush=True)
+
+
+def _members(partition: JsonObject) -> str:
+    members = partition.get("members") or ()
+    return " ".join(f"{member['node']}:{member.get('state', '?')}" for member in members) or "-"
+
+
+def _state(partition: JsonObject) -> str:
+    status = partition.get("status") or {}
+    return f"{status.get('state', '?')}" + (f" ({status['cause']})" if status.get("cause") else "")
+
+
+def _assignments(value: JsonObject | None) -> str:
+    if not value:
+        return "-"
+    learners = [f"{node} (learner)" for node in value.get("learners", ())]
+    return " ".join([*value.get("peers", ()), *learners])
+
+
+def _one_line(statement: str) -> str:
+    return " ".join(statement.split())

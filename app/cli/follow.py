@@ -1,20 +1,220 @@
-"""Following changes until their partitions are where the catalog wants them.
+"""Following what was asked for until it is done: the one loop, and where its progress is shown.
 
-The server is asked four times a second. It may restart meanwhile: that is said once, and asking goes on.
+The server may restart meanwhile: that is said once, and asking goes on.
 """
 
 from __future__ import annotations
 
+import math
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO, TypeVar
 
-from app.cli.client import ApiClient, NoAnswerError, ProblemError, RequestError, UnreachableError
 from app.cli.exits import ExitCode
-from app.cli.followed import FollowedChange, FollowProgress, ProgressView
+from app.cli.request_errors import ProblemError, RequestError, UnreachableError, may_pass
+from app.cli.say import say
+from app.client.problem import JsonObject
+from catalog.core.visible import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+    from app.cli.client import ApiClient
 
 POLL_S = 0.25
-SERVER_ERROR = 500
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedChange:
+    """A zone as of a catalog version: what is followed."""
+
+    zone_id: int
+    zone: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowProgress:
+    """Partitions of one zone; ``causes`` says why some wait: (cause, partitions)."""
+
+    zone: str
+    converged: bool
+    total: int
+    done: int
+    moving: int
+    waiting: int
+    causes: tuple[tuple[str, int], ...] = ()
+    engine: str | None = None
+
+    @classmethod
+    def from_body(cls, zone: str, body: Mapping[str, Any]) -> FollowProgress:
+        counts = body.get("partitions") or {}
+        return cls(
+            zone=zone,
+            converged=body["state"] == "CONVERGED",
+            total=counts.get("total", 0),
+            done=counts.get("done", 0),
+            moving=counts.get("moving", 0),
+            waiting=counts.get("waiting", 0),
+            causes=tuple((str(item["cause"]), int(item["partitions"])) for item in body.get("causes") or ()),
+            engine=body.get("engine"),
+        )
+
+    def counts(self) -> str:
+        """``5/8 done, 2 moving, 1 waiting``."""
+        return f"{self.done}/{self.total} done, {self.moving} moving, {self.waiting} waiting"
+
+    def reasons(self) -> str:
+        """``NODE_DOWN: n3 (1); ...``, empty when nothing waits."""
+        return "; ".join(f"{cause} ({partitions})" for cause, partitions in self.causes)
+
+
+class ProgressView(AbstractContextManager["ProgressView"], Protocol):
+    """Where progress is shown; a view ignores what it has shown already."""
+
+    def __enter__(self) -> Self: ...
+
+    def update(self, change: FollowedChange, progress: FollowProgress) -> None: ...
+
+    def note(self, text: str) -> None:
+        """A line for people that is not progress of a zone."""
+        ...
+
+
+def choose_view(out: TextIO | None = None) -> ProgressView:
+    """On stderr. Bars need a terminal; a log file gets lines."""
+    stream = out or sys.stderr
+    if not stream.isatty():
+        return LineView(stream)
+    from rich.console import Console
+
+    return BarView(Console(file=stream))
+
+
+class LineView:
+    """A line whenever the counts or the causes of a zone change."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out = out or sys.stderr
+        self._shown: dict[int, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def update(self, change: FollowedChange, progress: FollowProgress) -> None:
+        reasons = f": {progress.reasons()}" if progress.causes else ""
+        state = "converged" if progress.converged else "moving"
+        self.line(f"{change.zone}: {state}, {progress.counts()}{reasons}", change.zone_id)
+
+    def line(self, text: str, subject: int = 0) -> None:
+        """Shown unless it is the subject's line already."""
+        if self._shown.get(subject) != text:
+            self._shown[subject] = text
+            self.note(text)
+
+    def note(self, text: str) -> None:
+        say(text, out=self._out)
+
+
+class BarView:
+    """A bar a zone: partitions done of all, what moves, what waits and why."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.markup import escape
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._bars = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[state]}"),
+            console=console,
+        )
+        self._tasks: dict[int, TaskID] = {}
+        self._escape = escape
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def update(self, change: FollowedChange, progress: FollowProgress) -> None:
+        if change.zone_id not in self._tasks:
+            self._tasks[change.zone_id] = self._bars.add_task(visible(change.zone), total=1, state="")
+        state = f"{progress.moving} moving, {progress.waiting} waiting"
+        if progress.causes:
+            state += f" [yellow]{self._escape(visible(progress.reasons()))}[/yellow]"
+        # A dropped zone has no partitions left: an empty bar would look undone.
+        total = max(1, progress.total)
+        self._bars.update(
+            self._tasks[change.zone_id],
+            total=total,
+            completed=total if progress.converged else progress.done,
+            state="[green]converged[/green]" if progress.converged else state,
+            refresh=True,
+        )
+
+    def note(self, text: str) -> None:
+        self._bars.console.print(visible(text), markup=False)
+
+
+def watch(
+    ask: Callable[[float], T],
+    is_done: Callable[[T], bool],
+    view: ProgressView,
+    timeout_s: float | None,
+    late: str,
+    *,
+    pause_s: float = POLL_S,
+    must_answer: bool = False,
+) -> bool:
+    """Asks until an answer ``is_done``, which shows it, too; False, and ``late``, when the time limit passed.
+
+    ``ask`` gets the seconds that are left (``inf`` without a limit). ``pause_s`` is between two answers.
+    ``must_answer``: nobody at the address is an error while no answer has come. Raises RequestError for what
+    cannot pass.
+    """
+    deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    away = False
+    while True:
+        left_s = max(0.0, deadline - time.monotonic())
+        pause = pause_s
+        try:
+            answer = ask(left_s)
+        except RequestError as error:
+            if not may_pass(error) or (must_answer and not away and isinstance(error, UnreachableError)):
+                raise
+            if not away:
+                view.note(f"the server does not answer ({_brief(error)}); still asking")
+            away, pause = True, POLL_S
+        else:
+            if away:
+                view.note("the server answers again")
+            away = must_answer = False
+            if is_done(answer):
+                return True
+        left_s = max(0.0, deadline - time.monotonic())
+        if not left_s:
+            view.note(late)
+            return False
+        time.sleep(min(pause, left_s))
+
+
+def _brief(error: RequestError) -> str:
+    if isinstance(error, ProblemError):
+        return error.problem.headline()
+    return type(error).__name__.removesuffix("Error").lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +222,6 @@ class FollowOutcome:
     """``last`` holds the newest progress by zone id."""
 
     converged: bool
-    seconds: float
     last: Mapping[int, FollowProgress] = field(default_factory=dict)
 
     @property
@@ -31,57 +230,32 @@ class FollowOutcome:
 
 
 def follow(
-    client: ApiClient,
-    changes: Sequence[FollowedChange],
-    *,
-    timeout_s: float | None = None,
-    view: ProgressView | None = None,
+    client: ApiClient, changes: Sequence[FollowedChange], *, timeout_s: float | None = None
 ) -> FollowOutcome:
-    """Returns when every change has converged or the time limit passed.
-
-    Raises ProblemError when the server refuses to tell (4xx), and UnreachableError when it never answered.
-    """
-    from app.cli.follow_view import choose_view
-
-    started = time.monotonic()
-    deadline = None if timeout_s is None else started + timeout_s
+    """Returns when every change has converged or the time limit passed. Raises ProblemError (4xx)."""
     last: dict[int, FollowProgress] = {}
-    with view or choose_view() as shown:
-        away = False
-        while True:
-            try:
-                for change in changes:
-                    last[change.zone_id] = _ask(client, change)
-                    shown.update(change, last[change.zone_id])
-            except (UnreachableError, NoAnswerError, ProblemError) as error:
-                if not may_pass(error):
-                    raise
-                if not away:
-                    shown.note(f"the server does not answer ({brief(error)}); still asking")
-                away = True
-            else:
-                if away:
-                    shown.note("the server answers again")
-                away = False
-                if all(last[change.zone_id].converged for change in changes):
-                    return FollowOutcome(True, time.monotonic() - started, last)
-            now = time.monotonic()
-            if deadline is not None and now >= deadline:
-                shown.note(f"not converged after {timeout_s:g} s; the change itself goes on")
-                return FollowOutcome(False, now - started, last)
-            time.sleep(POLL_S if deadline is None else min(POLL_S, max(0.0, deadline - now)))
+
+    def ask(_: float) -> None:
+        for change in changes:
+            body = client.progress(change.zone_id, change.version)
+            last[change.zone_id] = FollowProgress.from_body(change.zone, body)
+            view.update(change, last[change.zone_id])
+
+    def is_done(_: None) -> bool:
+        return all(last[change.zone_id].converged for change in changes)
+
+    with choose_view() as view:
+        late = f"not converged after {timeout_s or 0:g} s; the change itself goes on"
+        return FollowOutcome(watch(ask, is_done, view, timeout_s, late), last)
 
 
-def _ask(client: ApiClient, change: FollowedChange) -> FollowProgress:
-    return FollowProgress.from_body(change.zone, client.progress(change.zone_id, change.version))
-
-
-def may_pass(error: RequestError) -> bool:
-    """A server that restarts, or waits for its stores, is asked again; a refusal is final."""
-    return not isinstance(error, ProblemError) or error.problem.status >= SERVER_ERROR
-
-
-def brief(error: RequestError) -> str:
-    if isinstance(error, ProblemError):
-        return error.problem.headline()
-    return type(error).__name__.removesuffix("Error").lower()
+def touched_zones(results: Sequence[JsonObject]) -> tuple[FollowedChange, ...]:
+    """The last change of each zone, in the order in which the script first names them."""
+    last: dict[int, FollowedChange] = {}
+    for result in results:
+        zone_id, version = result.get("zone_id"), result.get("catalog_version")
+        if zone_id is None or version is None:
+            continue
+        name = str((result.get("effect") or {}).get("zone") or f"zone {zone_id}")
+        last[zone_id] = FollowedChange(zone_id, name, version)
+    return tuple(last.values())

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated
+from uuid import uuid4
 
-import typer
-
+from app.cli.connection import Api, client_command
 from app.cli.exits import CliError, ExitCode, UsageError
 from app.cli.names import fold_name
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
+from app.cli.options import OutputFormat, ZoneArgument, argument, group, option
+from app.cli.request_errors import NoAnswerError
+from app.cli.say import say_json
+from app.client.problem import JsonObject
+from rebalance.groups.key_text import check_key, check_operation_id
 
 
 class ReadFrom(Enum):
@@ -19,105 +24,78 @@ class ReadFrom(Enum):
     REPLICA = "replica"
 
 
-app = typer.Typer(no_args_is_help=True, help="Put and get keys of a zone; each key lives in one partition.")
-
-ZoneArgument = Annotated[
-    str, typer.Argument(metavar="ZONE", help='As in SQL: upper-cased, unless in "double quotes".')
-]
-KeyArgument = Annotated[str, typer.Argument(metavar="KEY", help="Any text; its hash names the partition.")]
+app = group("Put and get keys of a zone; each key belongs to one partition.")
+KeyArgument = Annotated[str, argument("KEY", "Any text; its hash determines the partition.")]
 
 
 @app.command()
+@client_command
 def put(
+    api: Api,
     zone: ZoneArgument,
     key: KeyArgument,
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="Text; `-` reads it from stdin, as it is.")],
+    value: Annotated[str, argument("VALUE", "Text to store; `-` reads it from stdin unchanged.")],
     operation_id: Annotated[
         str | None,
-        typer.Option(
-            "--operation-id",
-            envvar="ZONEKEEPER_OPERATION_ID",
-            metavar="ID",
-            help="Repeating a put under the same ID changes nothing more.",
-            show_default="a new one",
-        ),
+        option("--operation-id", "A put repeated with the same ID is applied once.", "ID", default="a new ID"),
     ] = None,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Store VALUE under KEY. Returns once a majority of the partition's voters has it.
+    """Store VALUE under KEY.
 
-    When the outcome is not known (exit code 4), repeat the put with the operation
-    ID that is printed.
+    Returns once a majority of the partition's voters has stored it. If the outcome
+    is unknown (exit code 4), repeat the put with the operation ID that is printed.
 
     \b
     Examples:
       zonectl kv put orders o-17 paid
       zonectl kv put '"Mixed case"' o-17 - < value.txt
     """
-    from uuid import uuid4
-
-    from app.cli.address import find_address
-    from app.cli.client import ApiClient, NoAnswerError, ProblemError
-    from app.cli.problems import render_problem
-
-    operation = _checked_operation(operation_id or uuid4().hex)
+    operation = _checked(check_operation_id, operation_id or uuid4().hex)
     text = _stdin_text() if value == "-" else value
-    with ApiClient(find_address(url, data_dir)) as client:
-        try:
-            answer = client.put(fold_name(zone), _checked(key), text, operation)
-        except NoAnswerError as error:
-            raise CliError(error.exit_code, f"{error}\n{_again(operation)}") from error
-        except ProblemError as error:
-            line = render_problem(error.problem, form)
-            known = error.exit_code is not ExitCode.TIMED_OUT or form is not OutputFormat.TABLE
-            raise CliError(error.exit_code, line if known else f"{line}\n{_again(operation)}") from error
-    _print(answer, form)
+    again = f"\nrepeat it with --operation-id {operation}"
+    try:
+        with api.client() as client:
+            stored = client.put(fold_name(zone), _checked(check_key, key, "KEY: "), text, operation)
+    except NoAnswerError as error:
+        raise CliError(error.exit_code, f"{error}{again}") from error
+    except CliError as error:
+        if error.exit_code is not ExitCode.TIMED_OUT or not api.is_table:
+            raise
+        raise CliError(error.exit_code, f"{error}{again}") from error
+    _show(api, stored)
     return ExitCode.OK
 
 
 @app.command()
+@client_command
 def get(
+    api: Api,
     zone: ZoneArgument,
     key: KeyArgument,
     read: Annotated[
         ReadFrom,
-        typer.Option(
-            "--read",
-            envvar="ZONEKEEPER_READ",
-            help="Who answers: the leader; a standing learner; or any replica that does not lead.",
-        ),
+        option("--read", "Replica that answers: the leader, a learner, or any replica but the leader."),
     ] = ReadFrom.LEADER,
     at_revision: Annotated[
         int | None,
-        typer.Option(
-            "--at-revision",
-            envvar="ZONEKEEPER_AT_REVISION",
-            metavar="N",
-            min=1,
-            help="As of revision N of the partition's group; the replica waits until it has it.",
-            show_default="as of now",
-        ),
+        option("--at-revision", "Read at or after revision N of the group.", "N", min=1, default="none"),
     ] = None,
     at_time: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--at-time",
-            envvar="ZONEKEEPER_AT_TIME",
-            metavar="TIME",
-            help="With all that was acknowledged before TIME (ISO 8601 with a zone of time).",
-            show_default="as of now",
+            "See all writes acknowledged before TIME (ISO 8601).",
+            "TIME",
+            default="now",
         ),
     ] = None,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Print the value of KEY: the newest acknowledged one, whichever replica answers. Exit code 1: no such key.
+    """Print the value of KEY.
 
-    With --at-revision or --at-time a replica answers without asking the leader,
-    as soon as it has that point; exit code 4 when it has not within 5 s.
+    It is the newest acknowledged value, whichever replica answers. Exit code 1:
+    there is no such key. With --at-revision or --at-time a replica answers without
+    asking the leader, as soon as it has reached that point; exit code 4 if it has
+    not within 5 s.
 
     \b
     Examples:
@@ -127,15 +105,13 @@ def get(
       zonectl kv get orders o-17 --read replica --at-revision 1200
       zonectl kv get orders o-17 --read learner --at-time 2026-05-17T09:30:00Z
     """
-    from app.cli.connection import connected
-
     options = _read_options(read, at_revision, at_time)
-    with connected(url, data_dir, form) as client:
-        answer = client.get(fold_name(zone), _checked(key), options)
-    if form is OutputFormat.TABLE:
+    with api.client() as client:
+        answer = client.get(fold_name(zone), _checked(check_key, key, "KEY: "), options)
+    if api.is_table:
         print(answer["value"])
     else:
-        _print(answer, form)
+        _show(api, answer)
     return ExitCode.OK
 
 
@@ -151,24 +127,12 @@ def _read_options(read: ReadFrom, at_revision: int | None, at_time: str | None) 
     return {} if read is ReadFrom.LEADER else {"read": read.value, **points}
 
 
-def _checked(key: str) -> str:
-    from rebalance.groups.key_text import check_key
-
+def _checked(check: Callable[[str], None], text: str, place: str = "") -> str:
     try:
-        check_key(key)
+        check(text)
     except ValueError as error:
-        raise UsageError(f"KEY: {error}") from error
-    return key
-
-
-def _checked_operation(operation: str) -> str:
-    from rebalance.groups.key_text import check_operation_id
-
-    try:
-        check_operation_id(operation)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    return operation
+        raise UsageError(f"{place}{error}") from error
+    return text
 
 
 def _stdin_text() -> str:
@@ -179,17 +143,9 @@ def _stdin_text() -> str:
         raise UsageError(f"VALUE on stdin is not UTF-8 text (byte {error.start})") from error
 
 
-def _again(operation: str) -> str:
-    return f"repeat it with --operation-id {operation}"
-
-
-def _print(answer: dict[str, Any], form: OutputFormat) -> None:
-    from app.cli.output import print_objects, print_rows
-    from app.cli.say import say_json
-
-    if form is OutputFormat.TABLE:
-        print_rows(list(answer), [[str(value) for value in answer.values()]])
-    elif form is OutputFormat.CSV:
-        print_objects([answer], form)
+def _show(api: Api, answer: JsonObject) -> None:
+    """One row; as JSON the object itself."""
+    if api.form in (OutputFormat.TABLE, OutputFormat.CSV):
+        api.show([answer], {name: name for name in answer})
     else:
         say_json(answer)

@@ -1,90 +1,139 @@
-"""``zonectl``: the command line. A command imports what it needs when it runs, so that --help is instant."""
+"""``zonectl``: the command line.
+
+The table below names every command with its line of help. The module of a command is imported when the command
+runs or is asked for its own help, so that ``zonectl --help`` answers at once.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-from app.cli import (
-    analysis,
-    audit,
-    check,
-    demo,
-    drain,
-    kv,
-    metastore,
-    operations,
-    place,
-    plan,
-    rebalance,
-    recovery,
-    services,
-    simulate,
-    sql,
-    status,
-    up,
-    verify,
-    whatif,
-)
 from app.cli.exits import CliError, ExitCode, UsageError
 
+COMMANDS = {
+    "Local installation": {
+        "up": ("app.cli.up", "Run everything on this machine until Ctrl-C."),
+        "demo": ("app.cli.demo", "Add replicas to a zone under load and verify every step."),
+    },
+    "Client": {
+        "sql": ("app.cli.sql", "Run SQL statements, and follow the moves they cause."),
+        "check": ("app.cli.check", "Validate a DDL script without a server."),
+        "plan": ("app.cli.plan", "Show what a set of DDL files would change."),
+        "apply": ("app.cli.plan", "Make the catalog match a set of DDL files."),
+        "kv": ("app.cli.kv", "Put and get keys of a zone."),
+        "verify": ("app.cli.verify", "Compare sample keys on all replicas of a zone."),
+        "status": ("app.cli.status", "Show the health of the installation, its nodes and zones."),
+        "operations": ("app.cli.operations", "List, watch and control operations that move data."),
+        "audit": ("app.cli.audit", "List changes, who made them, and why."),
+        "recovery": ("app.cli.recovery", "Inspect partition health and recover from a lost majority."),
+        "rebalance": ("app.cli.rebalance", "Limit, pause and resume moves."),
+        "metastore": ("app.cli.metastore", "Compare catalog and etcd, and continue after a restore."),
+    },
+    "Offline analysis": {
+        "place": ("app.cli.place", "Compute a placement for a set of nodes."),
+        "whatif": ("app.cli.whatif", "Compare candidate topologies."),
+        "skew": ("app.cli.analysis", "Show how evenly a placement spreads replicas."),
+        "transfers": ("app.cli.analysis", "Show what a change of placement copies."),
+        "copies": ("app.cli.analysis", "Compare the OWNING copies of each partition."),
+        "simulate": ("app.cli.simulate", "Run the control plane in virtual time and inject faults."),
+    },
+    "Services": {
+        "serve": ("app.cli.services", "Serve the API."),
+        "controller": ("app.cli.services", "Run the controllers."),
+        "node": ("app.cli.node", "Run a data node, or drain one."),
+        "migrate": ("app.cli.services", "Bring the catalog's schema up to date."),
+    },
+}
+CLICK_USAGE_CODE = 2
+
+
+class LazyCommands(MutableMapping[str, Any]):
+    """The commands by name, in the order of the table; a command is built when it is first looked up."""
+
+    def __init__(self) -> None:
+        self._modules = {name: module for part in COMMANDS.values() for name, (module, _) in part.items()}
+        self._built: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._built:
+            module = import_module(self._modules[name])
+            group = getattr(module, "app", None)
+            self._built[name] = _group(group, name) if group else _single(getattr(module, name))
+        return self._built[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._built[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+class LazyGroup(TyperGroup):
+    """``zonectl`` itself. Its list of commands comes from the table, not from the commands."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | {"commands": None})
+        self.commands = LazyCommands()
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title, commands in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, summary) for name, (_, summary) in commands.items()])
+
+
+def _group(group: typer.Typer, name: str) -> Any:
+    group.rich_markup_mode, group.info.name = None, name
+    return typer.main.get_group(group)
+
+
+def _single(function: Callable[..., int]) -> Any:
+    command = typer.Typer(add_completion=False, rich_markup_mode=None)
+    command.command()(function)
+    return typer.main.get_command(command)
+
+
 app = typer.Typer(
-    name="zonectl",
+    cls=LazyGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Zonekeeper: where data lives, said in SQL.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+@app.callback()
+def zonectl() -> None:
+    """Zonekeeper keeps data where SQL says it should be.
 
     \b
-    Begin:
+    Getting started:
       zonectl up            (everything on this machine, until Ctrl-C)
       zonectl sql -e "CREATE ZONE orders (PARTITIONS 8)" --wait
       zonectl kv put orders o-17 paid
       zonectl sql -e "ALTER ZONE orders SET (REPLICAS 3)" --wait
       zonectl status
 
-    Every option can be set in the environment; its help names the variable.
+    Most options can also be set by an environment variable, which the help of
+    the option names.
 
-    Exit codes: 0 done, 1 refused, 3 no server, 4 time-out, 64 wrong usage, 130 Ctrl-C.""",
-)
-
-node = typer.Typer()
-node.callback(invoke_without_command=True)(services.node)
-drain.add_to(node)
-
-app.command(rich_help_panel="One machine")(up.up)
-app.command(rich_help_panel="One machine")(demo.demo)
-app.command(rich_help_panel="Clients")(sql.sql)
-app.command(rich_help_panel="Clients")(check.check)
-app.command(rich_help_panel="Clients")(plan.plan)
-app.command(rich_help_panel="Clients")(plan.apply)
-app.add_typer(kv.app, name="kv", rich_help_panel="Clients")
-app.command(rich_help_panel="Clients")(verify.verify)
-app.command(rich_help_panel="Clients")(status.status)
-app.add_typer(operations.app, name="operations", rich_help_panel="Clients")
-app.command(rich_help_panel="Clients")(audit.audit)
-app.add_typer(recovery.app, name="recovery", rich_help_panel="Clients")
-app.add_typer(rebalance.app, name="rebalance", rich_help_panel="Clients")
-app.add_typer(metastore.app, name="metastore", rich_help_panel="Clients")
-app.command(rich_help_panel="Without a server")(place.place)
-app.command(rich_help_panel="Without a server")(whatif.whatif)
-app.command(rich_help_panel="Without a server")(analysis.skew)
-app.command(rich_help_panel="Without a server")(analysis.transfers)
-app.command(rich_help_panel="Without a server")(analysis.copies)
-app.command(rich_help_panel="Without a server")(simulate.simulate)
-app.command(rich_help_panel="Services")(services.serve)
-app.command(rich_help_panel="Services")(services.controller)
-app.add_typer(node, name="node", rich_help_panel="Services")
-app.command(rich_help_panel="Services")(services.migrate)
-
-CLICK_USAGE_CODE = 2
+    Exit codes: 0 success, 1 refused, 3 server unreachable, 4 timed out, 64 usage
+    error, 130 interrupted.
+    """
 
 
 def run() -> None:
@@ -113,12 +162,12 @@ def main(arguments: list[str]) -> int:
 
 def _check_texts(arguments: list[str]) -> None:
     """Bytes that are no text are refused before anything is done. Raises UsageError."""
-    named = {name: value for name, value in os.environ.items() if name.startswith("ZONEKEEPER_")}
-    for what, text in (*((f"argument {n}", text) for n, text in enumerate(arguments, 1)), *named.items()):
+    variables = {name: value for name, value in os.environ.items() if name.startswith("ZONEKEEPER_")}
+    for name, text in (*((f"argument {n}", text) for n, text in enumerate(arguments, 1)), *variables.items()):
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise UsageError(f"{what} is not UTF-8 text: {text!a}") from error
+            raise UsageError(f"{name} is not UTF-8 text: {text!a}") from error
 
 
 @cache
@@ -143,7 +192,7 @@ def _usage(error: typer.TyperException) -> int:
         print(f"{command}: {error.format_message()}", file=sys.stderr)
         return error.exit_code
     if type(error).__name__ == "NoArgsIsHelpError":
-        # The message is the help itself (already printed by Rich where it is in use).
+        # The message is the help itself.
         print(error.format_message(), file=sys.stderr)
     else:
         print(f"{command}: {error.format_message()}\nTry `{command} --help`.", file=sys.stderr)

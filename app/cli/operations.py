@@ -2,82 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
 
-from app.cli.options import (
-    DEFAULT_DATA_DIR,
-    ByOption,
-    DataDirOption,
-    FormatOption,
-    OutputFormat,
-    ReasonOption,
-    UrlOption,
+from app.cli.connection import Api, client_command
+from app.cli.exits import ExitCode
+from app.cli.follow import FollowedChange, FollowProgress, choose_view, watch
+from app.cli.names import fold_name
+from app.cli.operation_text import (
+    COLUMNS,
+    cancelled_lines,
+    finalise_line,
+    operation_lines,
+    print_waiting_and_plan,
+    reverse_line,
+    title,
 )
+from app.cli.options import (
+    ByOption,
+    DryRunOption,
+    ForOption,
+    PartitionsOption,
+    ReasonOption,
+    argument,
+    asker,
+    option,
+)
+from app.cli.rebalance_run import pause_request
+from app.client.problem import JsonObject
 
-app = typer.Typer(no_args_is_help=False)
+LONG_POLL_S = 2.0
+"""The server answers a question after so long, so that progress is shown as often."""
 
-IdArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="The operation, as `zonectl operations` names it: 3-1834.")
-]
-PartitionOption = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--partition",
-        "-p",
-        envvar="ZONEKEEPER_PARTITION",
-        metavar="N",
-        help="Only this partition; may be repeated.",
-        show_default="all",
-    ),
-]
-JsonOption = Annotated[
-    bool, typer.Option("--json", envvar="ZONEKEEPER_JSON", help="The same as --format json.")
-]
-
-
-def _form(form: OutputFormat, as_json: bool) -> OutputFormat:
-    return OutputFormat.JSON if as_json else form
+app = typer.Typer()
+list_command = partial(client_command, json_flag=True)
+operation_command = partial(client_command, json_flag=True, one=True)
+IdArgument = Annotated[str, argument("ID", "Operation ID, for example 3-1834.")]
 
 
 @app.callback(invoke_without_command=True)
+@list_command
 def operations(
+    api: Api,
     context: typer.Context,
-    zone: Annotated[
-        str | None, typer.Option("--zone", envvar="ZONEKEEPER_ZONE", metavar="ZONE", help="Only of this zone.")
-    ] = None,
+    zone: Annotated[str | None, option("--zone", "Only operations of this zone.", "ZONE")] = None,
     state: Annotated[
         list[str] | None,
-        typer.Option(
-            "--state",
-            envvar="ZONEKEEPER_STATE",
-            metavar="STATE",
-            help="Only in this state, as RUNNING or DONE; several times for several.",
-        ),
+        option("--state", "Only in this state, for example RUNNING. May be repeated.", "STATE"),
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option(
-            "--kind",
-            envvar="ZONEKEEPER_KIND",
-            metavar="KIND",
-            help="Only of this kind, as ALTER_ZONE or DRAIN; several times for several.",
-        ),
+        option("--kind", "Only of this kind, for example ALTER_ZONE. May be repeated.", "KIND"),
     ] = None,
     count: Annotated[
-        int,
-        typer.Option("--count", envvar="ZONEKEEPER_COUNT", min=1, max=1000, help="So many, the newest."),
+        int, option("--count", "Maximum number of operations, newest first.", min=1, max=1000)
     ] = 20,
-    as_json: JsonOption = False,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """List the changes that move data, the newest first; or look at one, wait, and intervene.
+    """List the operations that move data, newest first; or show, await and control one.
 
-    A CREATE or ALTER, a node that comes or goes, a drain and a reset are
-    operations. Each names who asked, how far it is, and what it waits for.
+    A CREATE or ALTER, a node that joins or leaves, a drain and a reset are
+    operations. Each records who requested it, its progress, and what it waits for.
 
     \b
     Examples:
@@ -89,141 +76,128 @@ def operations(
       zonectl operations --json | jq -r '.[].operation_id'
     """
     if context.invoked_subcommand is not None:
-        return 0
-    from app.cli.operations_run import list_operations
-
-    return list_operations(zone, state or [], kind or [], count, url, data_dir, _form(form, as_json))
+        return ExitCode.OK
+    query: list[tuple[str, str | int]] = [("page_size", count)]
+    query += [("zone", fold_name(zone))] if zone is not None else []
+    query += [("state", name.upper()) for name in state or []] + [("kind", name.upper()) for name in kind or []]
+    with api.client() as client:
+        page = client.operations(query)
+    api.show(page["operations"], COLUMNS)
+    return ExitCode.OK
 
 
 @app.command()
-def show(
-    name: IdArgument,
-    as_json: JsonOption = False,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
-) -> int:
-    """Show one operation: who asked and why, how far it is, what waits for what, and who gives what to whom.
+@operation_command
+def show(api: Api, name: IdArgument) -> int:
+    """Show an operation: progress, what waits, and what is copied from where.
 
     \b
     Examples:
       zonectl operations show 3-1834
       zonectl operations show 3-1834 --json | jq .plan.units
     """
-    from app.cli.operations_run import show_operation
-
-    return show_operation(name, url, data_dir, _form(form, as_json))
+    with api.client() as client:
+        _show(api, client.operation(name))
+    return ExitCode.OK
 
 
 @app.command()
+@operation_command
 def wait(
+    api: Api,
     name: IdArgument,
     timeout: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--timeout",
-            envvar="ZONEKEEPER_TIMEOUT",
+            "Stop waiting after S seconds (exit code 4); the operation goes on.",
+            "S",
             min=0,
-            metavar="S",
-            help="Give up after S seconds (exit code 4); the operation goes on.",
-            show_default="no limit",
+            default="no limit",
         ),
     ] = None,
-    as_json: JsonOption = False,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Stay until nothing of an operation is left, and show how far it is meanwhile.
+    """Wait until an operation is over, and show its progress.
 
-    A server that restarts is waited for. Exit code 0: it is DONE; 1: it has ended
-    otherwise (CANCELLED, FAILED, SUPERSEDED, REVERSED); 4: the time is over.
+    Waiting goes on while the server restarts. Exit code 0: the operation is DONE;
+    1: it ended otherwise (CANCELLED, FAILED, SUPERSEDED, REVERSED); 4: timed out.
 
     \b
     Examples:
       zonectl operations wait 3-1834
       zonectl operations wait 3-1834 --timeout 600 --json | jq -r .state
     """
-    from app.cli.operations_run import wait_for_operation
+    operation: JsonObject = {}
+    with api.client() as client, choose_view() as view:
 
-    return wait_for_operation(name, timeout, url, data_dir, _form(form, as_json))
+        def ask(left_s: float) -> JsonObject:
+            long_poll_s = min(LONG_POLL_S, left_s) if operation else 0
+            return client.operation(name, wait_timeout_s=long_poll_s, with_plan=False)
+
+        def is_over(answer: JsonObject) -> bool:
+            operation.update(answer)
+            view.update(_change(operation), _progress(operation))
+            return bool(operation["over"])
+
+        late = f"not over after {timeout or 0:g} s; the operation goes on"
+        ended = watch(ask, is_over, view, timeout, late, pause_s=0, must_answer=True)
+    if operation:
+        _show(api, operation)
+    if not ended:
+        return ExitCode.TIMED_OUT
+    return ExitCode.OK if operation["state"] == "DONE" else ExitCode.FAILED
 
 
 @app.command()
+@operation_command
 def pause(
-    name: IdArgument,
-    reason: ReasonOption = "",
-    time_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--for",
-            envvar="ZONEKEEPER_FOR",
-            metavar="TIME",
-            help="The pause ends by itself after so long, as 90s, 10m, 1h30m or 2d.",
-            show_default="until `resume`",
-        ),
-    ] = None,
-    by: ByOption = None,
-    as_json: JsonOption = False,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    api: Api, name: IdArgument, reason: ReasonOption = "", time_limit: ForOption = None, by: ByOption = None
 ) -> int:
-    """Begin nothing more of an operation until `resume`, or for a time. What moves goes on to its end.
+    """Start no more moves of an operation until `resume`, or for a time.
 
-    It is a pause of the operation's zone: a later operation of that zone waits too.
+    Moves in progress are completed. The pause applies to the operation's zone, so
+    that later operations of the zone wait too.
 
     \b
     Examples:
       zonectl operations pause 3-1834 --reason "backup" --for 30m
       zonectl operations resume 3-1834
     """
-    from app.cli.operations_run import act, pause_body
-
-    return act("pause", name, pause_body(by, reason, time_limit), url, data_dir, _form(form, as_json))
+    return _act(api, "pause", name, pause_request(by, reason, time_limit))
 
 
 @app.command()
-def resume(
-    name: IdArgument,
-    reason: ReasonOption = "",
-    by: ByOption = None,
-    as_json: JsonOption = False,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
-) -> int:
-    """End the pause of an operation's zone. That of the cluster is ended by `zonectl rebalance resume`.
+@operation_command
+def resume(api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption = None) -> int:
+    """End the pause of an operation's zone.
 
-    Partitions that wait with the cause COPY_FAILED are tried again at once.
+    Partitions that wait with the cause COPY_FAILED are retried at once. A pause of
+    the whole cluster is ended by `zonectl rebalance resume`.
 
     \b
     Example:
       zonectl operations resume 3-1834
     """
-    from app.cli.operations_run import act, action_body
-
-    return act("resume", name, action_body(by, reason), url, data_dir, _form(form, as_json))
+    return _act(api, "resume", name, _request(by, reason))
 
 
 @app.command()
+@operation_command
 def cancel(
+    api: Api,
     name: IdArgument,
-    partition: PartitionOption = None,
+    partition: PartitionsOption = None,
     reason: ReasonOption = "",
     by: ByOption = None,
-    as_json: JsonOption = False,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Give up an operation: partitions stay where they are, or go back.
+    """Cancel an operation, or some of its partitions.
 
-    A partition that has begun goes back as long as no voter of before was removed;
-    else it goes on to its end. The answer names the partitions of each kind. The
-    zone keeps its parameters, so its next change, or a node that comes or goes,
-    moves the rest; `reverse` takes the change itself back. With --partition only
-    these are given up, and the operation goes on with the others.
+    A partition that has not started stays where it is. One that has started goes
+    back if no previous voter has been removed yet; otherwise its move is completed.
+    The answer lists the partitions of each kind. The zone keeps its parameters, so
+    that its next change, or a node that joins or leaves, moves the rest; `reverse`
+    reverts the change itself. With --partition only those are cancelled, and the
+    operation goes on with the others.
 
     \b
     Examples:
@@ -231,34 +205,22 @@ def cancel(
       zonectl operations cancel 3-1834 --partition 7 --partition 8
       zonectl operations wait 3-1834
     """
-    from app.cli.operations_run import act, action_body
-
-    if partition:
-        body = {**action_body(by, reason), "partitions": partition}
-        return act("partitions/cancel", name, body, url, data_dir, _form(form, as_json))
-    return act("cancel", name, action_body(by, reason), url, data_dir, _form(form, as_json))
+    if not partition:
+        return _act(api, "cancel", name, _request(by, reason))
+    request = {**_request(by, reason), "partitions": partition}
+    return _act(api, "partitions/cancel", name, request, cancelled_lines)
 
 
 @app.command()
+@operation_command
 def finalise(
-    name: IdArgument,
-    reason: ReasonOption = "",
-    by: ByOption = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", envvar="ZONEKEEPER_DRY_RUN", help="Only say how many would be deleted."),
-    ] = False,
-    as_json: JsonOption = False,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption = None, dry_run: DryRunOption = False
 ) -> int:
-    """Delete the copies that nodes have kept of members which left by an operation.
+    """Delete the replicas that nodes kept after an operation moved them away.
 
-    They are kept where `zonectl rebalance limits --keep-copies` says so.
-    Those of earlier operations of the zone go, too. It is refused while the
-    operation is not over: copies go last. Nodes that are down delete theirs
-    when they are back.
+    They are kept when `zonectl rebalance limits --keep-copies` is set. Those of
+    earlier operations of the zone are deleted too. The command is refused until
+    the operation is over. Nodes that are down delete theirs when they return.
 
     \b
     Examples:
@@ -266,35 +228,76 @@ def finalise(
       zonectl operations finalise 3-1834 --dry-run
       zonectl operations finalise 3-1834 --json | jq .copies
     """
-    from app.cli.operations_run import action_body
-    from app.cli.operations_run import finalise as finalise_operation
-
-    body = action_body(by, reason)
-    return finalise_operation(name, body, url, data_dir, _form(form, as_json), dry_run=dry_run)
+    request = _request(by, reason)
+    with api.client() as client:
+        answer = client.act_on_operation(name, "finalise", {**request, "dry_run": True})
+        if not dry_run:
+            # Exactly the copies that the dry run has shown.
+            answer = client.act_on_operation(name, "finalise", {**request, "copies": answer["copies"]})
+    api.show_one(answer, finalise_line(answer))
+    return ExitCode.OK
 
 
 @app.command()
-def reverse(
-    name: IdArgument,
-    reason: ReasonOption = "",
-    by: ByOption = None,
-    as_json: JsonOption = False,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
-) -> int:
-    """Go back to the assignment before an operation, by an operation of its own.
+@operation_command
+def reverse(api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption = None) -> int:
+    """Revert an operation with a new operation.
 
-    The zone gets its parameters of before, as a new catalog version, and every
-    replica goes back to where it was. Only the newest operation of a zone can be
-    reversed, running or over; not when nodes of before are gone, or copies were
-    given up by a reset.
+    The zone gets its previous parameters in a new catalog version, and every
+    replica returns to its previous node. Only the newest operation of a zone can
+    be reversed, running or over; not if previous nodes are gone, or a reset
+    discarded replicas.
 
     \b
     Examples:
       zonectl operations reverse 3-1834 --reason "too slow"
       zonectl operations wait "$(zonectl operations reverse 3-1834 --json | jq -r .operation_id)"
     """
-    from app.cli.operations_run import act, action_body
+    return _act(api, "reverse", name, _request(by, reason), reverse_line)
 
-    return act("reverse", name, action_body(by, reason), url, data_dir, _form(form, as_json))
+
+def _request(by: str | None, reason: str) -> JsonObject:
+    return {"by": asker(by), "reason": reason}
+
+
+def _act(
+    api: Api,
+    action: str,
+    name: str,
+    request: JsonObject,
+    lines_of: Callable[[JsonObject], Sequence[str]] | None = None,
+) -> int:
+    """``lines_of``: the text of an answer that is not the operation itself."""
+    with api.client() as client:
+        answer = client.act_on_operation(name, action, request)
+    if lines_of is None:
+        _show(api, answer)
+    else:
+        api.show_one(answer, *lines_of(answer))
+    return ExitCode.OK
+
+
+def _show(api: Api, operation: JsonObject) -> None:
+    """For people a few lines, then what waits and the plan as tables."""
+    api.show_one(operation, *operation_lines(operation))
+    if api.is_table:
+        print_waiting_and_plan(operation)
+
+
+def _change(operation: JsonObject) -> FollowedChange:
+    return FollowedChange(operation["zone_id"], title(operation), operation["catalog_version"])
+
+
+def _progress(operation: JsonObject) -> FollowProgress:
+    counts = operation["progress"]["partitions"]
+    return FollowProgress(
+        zone=title(operation),
+        converged=bool(operation["over"]),
+        total=counts["total"],
+        done=counts["done"],
+        moving=counts.get("moving") or 0,
+        waiting=counts.get("waiting") or 0,
+        causes=tuple(
+            (str(cause["cause"]), int(cause["partitions"])) for cause in operation.get("waiting") or ()
+        ),
+    )

@@ -1,9 +1,10 @@
-"""Options that several commands share, each with its environment variable."""
+"""How options are declared, and those that several commands share."""
 
 from __future__ import annotations
 
 import getpass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,95 +25,98 @@ class OutputFormat(StrEnum):
     CSV = "csv"
 
 
+class ObjectFormat(StrEnum):
+    """Of commands that print one object, which csv has no rows for."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+def option(
+    flags: str,
+    summary: str,
+    metavar: str | None = None,
+    *,
+    env: str | None = "",
+    of: str = "",
+    default: str = "",
+    **more: Any,
+) -> Any:
+    """The declaration of an option. ``flags`` are separated by blanks.
+
+    ``env``: its environment variable; by default ``ZONEKEEPER_``, ``of`` and the first long flag; None: none.
+    ``default``: what its help names as the default. ``more``: as ``typer.Option`` takes it, as ``min``.
+    """
+    if env == "":
+        long = next(flag for flag in flags.split() if flag.startswith("--")).partition("/")[0]
+        env = f"ZONEKEEPER_{of}{long.removeprefix('--').replace('-', '_').upper()}"
+    if default:
+        more["show_default"] = default
+    return typer.Option(*flags.split(), help=summary, metavar=metavar, envvar=env, **more)
+
+
+flag = partial(option, env=None)
+"""An option without an environment variable, of a command that needs no server."""
+
+
+def argument(metavar: str, summary: str, **more: Any) -> Any:
+    return typer.Argument(metavar=metavar, help=summary, **more)
+
+
+def group(summary: str, **more: Any) -> typer.Typer:
+    """An app of several commands."""
+    return typer.Typer(help=summary, **{"no_args_is_help": True, **more})
+
+
 UrlOption = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        envvar="ZONEKEEPER_URL",
-        metavar="URL",
-        help="Where the API is. Default: the `zonectl up` that runs in the data directory.",
-    ),
+    str | None, option("--url", "URL of the API.", "URL", default="the `zonectl up` of the data directory")
 ]
-DataDirOption = Annotated[
-    Path,
-    typer.Option("--data-dir", envvar="ZONEKEEPER_DATA_DIR", metavar="DIR", help="Everything is kept here."),
+DataDirOption = Annotated[Path, option("--data-dir", "Directory that holds all data.", "DIR")]
+FormatOption = Annotated[OutputFormat, option("--format", "Output format.")]
+ObjectFormatOption = Annotated[ObjectFormat, option("--format", "Output format.")]
+ZoneArgument = Annotated[
+    str, argument("ZONE", 'Zone name, folded to upper case as in SQL unless in "double quotes".')
 ]
-FormatOption = Annotated[
-    OutputFormat, typer.Option("--format", envvar="ZONEKEEPER_FORMAT", help="How results are printed.")
+PartitionsOption = Annotated[
+    list[int] | None,
+    option("--partition -p", "Only this partition. May be repeated.", "N", default="all"),
 ]
-WaitOption = Annotated[
-    bool,
-    typer.Option(
-        "--wait", envvar="ZONEKEEPER_WAIT", help="Stay until every zone that was changed has converged."
-    ),
-]
+WaitOption = Annotated[bool, option("--wait", "Wait until every changed zone has converged.")]
 TimeoutOption = Annotated[
     float | None,
-    typer.Option(
-        "--timeout",
-        envvar="ZONEKEEPER_TIMEOUT",
-        min=0,
-        metavar="S",
-        help="With --wait: give up after S seconds (exit code 4).",
-        show_default="no limit",
+    option(
+        "--timeout", "With --wait: stop waiting after S seconds (exit code 4).", "S", min=0, default="no limit"
     ),
 ]
-ReasonOption = Annotated[
-    str,
-    typer.Option(
-        "--reason", envvar="ZONEKEEPER_REASON", metavar="TEXT", help="Why: shown with all that it concerns."
-    ),
-]
+ReasonOption = Annotated[str, option("--reason", "Reason recorded in the audit log.", "TEXT")]
 ByOption = Annotated[
+    str | None, option("--by", "Name recorded in the audit log.", "NAME", default="the current user")
+]
+ForOption = Annotated[
     str | None,
-    typer.Option(
-        "--by",
-        envvar="ZONEKEEPER_BY",
-        metavar="NAME",
-        help="Who wants it, to be asked.",
-        show_default="the user's name",
+    option(
+        "--for", "Length of the pause, for example 90s, 10m, 1h30m or 2d.", "TIME", default="until `resume`"
     ),
 ]
-HostOption = Annotated[
-    str | None,
-    typer.Option(
-        "--host", envvar="ZONEKEEPER_HOST", help="Address that the API listens on.", show_default="127.0.0.1"
-    ),
-]
+DryRunOption = Annotated[bool, option("--dry-run", "Print what would be done, and change nothing.")]
+HostOption = Annotated[str | None, option("--host", "Address the API listens on.", default="127.0.0.1")]
 PortOption = Annotated[
-    int | None,
-    typer.Option("--port", envvar="ZONEKEEPER_PORT", min=0, max=65535, help="Port of the API; 0: a free one."),
+    int | None, option("--port", "Port the API listens on; 0 picks a free one.", min=0, max=65535)
 ]
 CatalogOption = Annotated[
     str | None,
-    typer.Option(
+    option(
         "--catalog-url",
-        envvar="ZONEKEEPER_CATALOG_URL",
-        metavar="URL",
-        help="Database of the catalog, as postgresql+psycopg://... .",
-        show_default="SQLite in the data directory",
+        "Database URL of the catalog, for example postgresql+psycopg://user@host/db.",
+        "URL",
+        default="SQLite in the data directory",
     ),
 ]
 MetastoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--metastore",
-        envvar="ZONEKEEPER_METASTORE",
-        metavar="HOST:PORT,...",
-        help="etcd endpoints.",
-        show_default="127.0.0.1:2379",
-    ),
+    str | None, option("--metastore", "etcd endpoints.", "HOST:PORT,...", default="127.0.0.1:2379")
 ]
-SparkOption = Annotated[
-    str | None,
-    typer.Option(
-        "--spark-master",
-        envvar="ZONEKEEPER_SPARK_MASTER",
-        metavar="URL",
-        help="Spark master.",
-        show_default="local[*]",
-    ),
-]
+SparkOption = Annotated[str | None, option("--spark-master", "Spark master.", "URL", default="local[*]")]
 
 
 def asker(by: str | None) -> str:
@@ -122,7 +126,7 @@ def asker(by: str | None) -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        raise UsageError("the user has no name here: say with --by who wants it") from None
+        raise UsageError("the current user has no name: give one with --by") from None
 
 
 def make_settings(**given: object) -> Settings:

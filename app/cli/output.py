@@ -5,14 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TextIO
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from app.cli.options import OutputFormat
 from app.cli.say import say, say_json
@@ -22,12 +17,35 @@ from catalog.core.visible import visible
 PIPE_WIDTH = 1_000_000
 RESULT_FIELDS = ("n", "sql", "applied", "op", "zone", "zone_id", "catalog_version", "params", "warnings")
 NO_LIMIT = 2_147_483_647
+Columns = Mapping[str, str | Callable[[Any], object]]
+"""By title the field that a column shows, or the function of an object that gives its cell."""
+
+
+def print_table(
+    objects: Sequence[Any], columns: Columns, title: str = "", *, out: TextIO | None = None
+) -> None:
+    """A row an object."""
+    cells = [
+        (lambda item, field=cell: item[field]) if isinstance(cell, str) else cell for cell in columns.values()
+    ]
+    print_rows(list(columns), [[_text(cell(item)) for cell in cells] for item in objects], title=title, out=out)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
 
 
 def print_rows(
     columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", out: TextIO | None = None
 ) -> None:
     """A Rich table on a terminal; elsewhere the same columns as plain text, without colours or folding."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     stream = out or sys.stdout
     terminal = stream.isatty()
     table = Table(box=SIMPLE_HEAD if terminal else None, pad_edge=False, title=escape(visible(title)) or None)

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import typer
+import numpy as np
 
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, SparkOption
+from app.cli.exits import CliError, ExitCode, UsageError
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, SparkOption, flag, make_settings
+from app.cli.output import print_rows
+from app.cli.placement_files import domains_of, read_nodes, read_previous, read_replicas, warn_of_surplus
+from app.cli.say import say
+from app.configuration.settings import Settings
+from catalog.core.zone import DistributionAlgorithm, ZoneId
+from rebalance.kernels.assessment import held, level_counts, renumbered
+from rebalance.ports.placement import Engine, EngineState, PlacementRequest, PlacementResult
+from spark.analysis import Analysis
+from spark.batch import place_locally
+from spark.errors import PlacementError
 
+if TYPE_CHECKING:
+    from spark.placement_engine import SparkPlacementEngine
 
-class Algorithm(StrEnum):
-    RENDEZVOUS = "rendezvous"
-    BALANCED = "balanced"
+SPARK_WAIT_S = 120.0
+T = TypeVar("T")
 
 
 class EngineChoice(StrEnum):
@@ -26,49 +44,41 @@ class PlaceFormat(StrEnum):
     JSON = "json"
 
 
+EngineOption = Annotated[
+    EngineChoice, flag("--engine", "`spark` starts a Spark driver (about 10 s); same result.")
+]
+PlaceFormatOption = Annotated[PlaceFormat, flag("--format", "Output format.")]
+
+
 def place(
     nodes: Annotated[
         Path,
-        typer.Option(
-            "--nodes",
-            metavar="FILE",
-            help='A JSON list of names, or of {"name", "weight", "domain"}; `-` reads stdin.',
-        ),
+        flag("--nodes", 'JSON list of names, or of {"name", "weight", "domain"}; `-` reads stdin.', "FILE"),
     ],
-    partitions: Annotated[int, typer.Option("--partitions", min=0, metavar="P", help="How many partitions.")],
-    replicas: Annotated[str, typer.Option("--replicas", metavar="R|ALL", help="Replicas of each partition.")],
+    partitions: Annotated[int, flag("--partitions", "Number of partitions.", "P", min=0)],
+    replicas: Annotated[str, flag("--replicas", "Number of replicas per partition.", "R|ALL")],
     consensus: Annotated[
         int | None,
-        typer.Option(
-            "--consensus",
-            min=0,
-            metavar="C",
-            help="How many of them vote; the others learn.",
-            show_default="all of them",
-        ),
+        flag("--consensus", "Number of voters; other replicas learn.", "C", min=0, default="all"),
     ] = None,
     algorithm: Annotated[
-        Algorithm, typer.Option("--algorithm", help="`balanced` is even, and moves the least from --previous.")
-    ] = Algorithm.RENDEZVOUS,
+        DistributionAlgorithm,
+        flag("--algorithm", "`balanced` is even, and moves little from --previous."),
+    ] = DistributionAlgorithm.RENDEZVOUS,
     previous: Annotated[
         Path | None,
-        typer.Option("--previous", metavar="FILE", help="JSON that this command printed. Balanced only."),
+        flag("--previous", "Previous placement, as printed by this command (balanced only).", "FILE"),
     ] = None,
-    engine: Annotated[
-        EngineChoice,
-        typer.Option("--engine", help="`spark` starts a Spark driver (about ten seconds); same answer."),
-    ] = EngineChoice.LOCAL,
-    form: Annotated[PlaceFormat, typer.Option("--format", help="`table` counts what each node holds.")] = (
-        PlaceFormat.TABLE
-    ),
+    engine: EngineOption = EngineChoice.LOCAL,
+    form: PlaceFormatOption = PlaceFormat.TABLE,
     spark_master: SparkOption = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
 ) -> int:
-    """Compute which nodes hold the replicas of each partition, and print it.
+    """Compute which nodes hold the replicas of each partition.
 
-    `rendezvous` is the documents' algorithm, bit for bit; `balanced` gives every
-    node as many replicas, voters and primaries as any other, to within one.
-    With --previous it moves no more than that needs.
+    `rendezvous` is Ignite's algorithm, bit for bit. `balanced` gives all nodes the
+    same number of replicas, voters and primaries, to within one; with --previous
+    it moves no more replicas than that requires.
 
     \b
     Examples:
@@ -77,16 +87,105 @@ def place(
       zonectl place --nodes n.json --partitions 64 --replicas 3 --algorithm balanced --format json > before.json
       zonectl place --nodes more.json --partitions 64 --replicas 3 --algorithm balanced --previous before.json
 
-    JSON: {"assignments": [[{"node", "peer"}, ...], ...]}, a partition a line, in preference order.
+    JSON: {"assignments": [[{"node", "peer"}, ...], ...]}, one partition per line, in
+    order of preference.
 
-    Exit codes: 0 placed, 1 it cannot be placed, 64 wrong usage, 130 Ctrl-C.
+    Exit codes: 0 placed, 1 cannot be placed, 64 usage error, 130 interrupted.
     """
-    from app.cli.place_run import Wanted, place_and_print
+    if previous is not None and algorithm is not DistributionAlgorithm.BALANCED:
+        raise UsageError("--previous is for --algorithm balanced: rendezvous has no memory")
+    count = read_replicas(replicas)
+    voters = count if consensus is None else consensus
+    listed = read_nodes(nodes)
+    warn_of_surplus(len(listed), count, consensus)
+    domains, weights = domains_of(listed, str(nodes)), tuple(node.weight for node in listed)
+    if algorithm is not DistributionAlgorithm.BALANCED:
+        domains = weights = ()
+    before = None if previous is None else read_previous(previous, partitions)
+    names = tuple(node.name for node in listed)
+    request = PlacementRequest(
+        ZoneId(0), names, partitions, count, voters, algorithm.value, before, weights, domains
+    )
+    spark = spark_settings(engine, spark_master, data_dir)
+    try:
+        result = place_locally([request])[0] if spark is None else asyncio.run(_on_spark(request, spark))
+    except PlacementError as error:
+        raise CliError(ExitCode.FAILED, f"cannot be placed: {error.reason}") from error
+    if form is PlaceFormat.JSON:
+        _print_json(result)
+    else:
+        _print_table(request, result)
+    return ExitCode.OK
 
-    wanted = Wanted(nodes, partitions, replicas, consensus, algorithm.value, previous)
-    spark = None
-    if engine is EngineChoice.SPARK:
-        from app.cli.options import make_settings
 
-        spark = make_settings(spark_master=spark_master, data_dir=data_dir)
-    return place_and_print(wanted, spark, as_json=form is PlaceFormat.JSON)
+def spark_settings(engine: EngineChoice, master: str | None, data_dir: Path) -> Settings | None:
+    """None: computed in this process. Raises UsageError."""
+    return make_settings(spark_master=master, data_dir=data_dir) if engine is EngineChoice.SPARK else None
+
+
+@asynccontextmanager
+async def spark_engine(settings: Settings) -> AsyncIterator[SparkPlacementEngine]:
+    """A Spark driver of this command's own."""
+    from spark.placement_engine import SparkPlacementEngine
+    from spark.supervisor import DriverConfig
+
+    with tempfile.TemporaryDirectory(prefix="zonekeeper-place-") as scratch:
+        engine = SparkPlacementEngine(DriverConfig(settings.spark_master, Path(scratch)), SPARK_WAIT_S)
+        await engine.start()
+        try:
+            yield engine
+            if engine.status().state is not EngineState.READY:
+                print(f"zonectl: Spark was not ready: {engine.status().message}", file=sys.stderr)
+        finally:
+            await engine.close()
+
+
+def answered(analysis: Analysis[T], spark: Settings | None) -> tuple[T, Engine]:
+    """The answer and where it was computed. ``spark`` None: in this process."""
+    if spark is None:
+        return analysis.here(), Engine.LOCAL
+
+    async def ask(settings: Settings) -> tuple[T, Engine]:
+        async with spark_engine(settings) as engine:
+            return await engine.answer(analysis)
+
+    return asyncio.run(ask(spark))
+
+
+async def _on_spark(request: PlacementRequest, settings: Settings) -> PlacementResult:
+    async with spark_engine(settings) as engine:
+        (result,) = await engine.place([request])
+    return result
+
+
+def _print_json(result: PlacementResult) -> None:
+    """A partition a line, so that a large answer streams."""
+    cells = [
+        [json.dumps({"node": name, "peer": peer}, ensure_ascii=False) for name in result.nodes]
+        for peer in (False, True)
+    ]
+    voters = max(1, result.consensus)
+    roles = [cells[column < voters] for column in range(result.matrix.shape[1])]
+    write = sys.stdout.write
+    write('{"assignments": [')
+    for number, row in enumerate(result.matrix.tolist()):
+        line = ", ".join(role[node] for role, node in zip(roles, row, strict=True))
+        write(f"{',' if number else ''}\n[{line}]")
+    write("\n]}\n" if len(result.matrix) else "]}\n")
+
+
+def _print_table(request: PlacementRequest, result: PlacementResult) -> None:
+    """What each node holds, the spread, and with a previous placement what moves."""
+    counts = level_counts(len(result.nodes), result.matrix, max(1, result.consensus))
+    columns: dict[str, Any] = dict(zip(("REPLICAS", "VOTERS", "PRIMARIES"), counts, strict=True))
+    spread = [str(int(np.ptp(count))) for count in counts] if result.nodes else []
+    if request.previous is not None:
+        # Replicas that each node gets and did not hold.
+        old = renumbered(request.previous.nodes, request.previous.matrix, result.nodes)
+        moved = result.matrix[~held(result.matrix, old)]
+        columns["MOVED_IN"] = np.bincount(moved, minlength=len(result.nodes))
+        spread += [""]
+    rows = [[name, *(str(count[at]) for count in columns.values())] for at, name in enumerate(result.nodes)]
+    print_rows(["NODE", *columns], rows + ([["max - min", *spread]] if result.nodes else []))
+    if request.previous is not None:
+        say(f"{int(columns['MOVED_IN'].sum())} of {result.matrix.size} replicas move.")

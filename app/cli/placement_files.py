@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,14 @@ def _node(path: str, at: int, found: object) -> PlacedNode:
     if not isinstance(domain, str):
         raise UsageError(f'{where}: "domain" must be a string, found {_kind(domain)}')
     return PlacedNode(name, float(weight), domain)
+
+
+def domains_of(nodes: Sequence[PlacedNode], where: str) -> tuple[str, ...]:
+    """Of all nodes, empty: none has one. ``where`` is what the error calls them. Raises UsageError."""
+    domains = tuple(node.domain for node in nodes)
+    if any(domains) and not all(domains):
+        raise UsageError(f"{where}: either every node has a domain or none")
+    return domains if any(domains) else ()
 
 
 def read_previous(path: Path, partitions: int | None = None) -> PreviousPlacement:

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from app.cli.address import Address
-from app.cli.client import ApiClient, ProblemError
+from app.cli.client import ApiClient
 from app.cli.exits import CliError, ExitCode
-from app.cli.follow import follow
+from app.cli.follow import follow, touched_zones
 from app.cli.options import OutputFormat
 from app.cli.problems import render_problem
+from app.cli.request_errors import ProblemError
 from app.cli.say import counted, json_text, say, say_json, say_lines
-from app.cli.sql_run import touched_zones
 from app.cli.sql_source import Script
 from app.client.problem import JsonObject
 

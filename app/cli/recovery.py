@@ -2,134 +2,98 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from app.cli.connection import Api, client_command
+from app.cli.exits import ExitCode
+from app.cli.follow import LineView, watch
+from app.cli.names import fold_name
+from app.cli.options import DryRunOption, PartitionsOption, TimeoutOption, ZoneArgument, group, option
+from app.cli.output import Columns
+from app.cli.say import counted, say
+from app.client.problem import JsonObject
+from app.views.shown_resets import shown_of
 
-from app.cli.options import (
-    DEFAULT_DATA_DIR,
-    DataDirOption,
-    FormatOption,
-    OutputFormat,
-    TimeoutOption,
-    UrlOption,
-)
+if TYPE_CHECKING:
+    from app.cli.client import ApiClient
 
-app = typer.Typer(
-    no_args_is_help=True, help="How healthy partitions are, and the way back from a lost majority."
-)
-
-ZoneArgument = Annotated[
-    str, typer.Argument(metavar="ZONE", help='As in SQL: upper-cased, unless in "double quotes".')
-]
-PartitionOption = Annotated[
-    list[int] | None,
-    typer.Option(
-        "--partition",
-        "-p",
-        envvar="ZONEKEEPER_PARTITION",
-        metavar="N",
-        help="Only this partition; may be repeated.",
-        show_default="all that need it",
-    ),
-]
-DryRunOption = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run", envvar="ZONEKEEPER_DRY_RUN", help="Only say what would be done, and what would be lost."
-    ),
-]
-WaitOption = Annotated[
-    bool,
-    typer.Option("--wait", envvar="ZONEKEEPER_WAIT", help="Stay until every partition takes writes again."),
-]
+POLL_S = 0.5
+NAMED_MAX = 50
+"""Partitions that a request names; beyond, the states of the whole zone are read: a URL has a length."""
+WRITABLE = ("AVAILABLE", "DEGRADED")
+WaitOption = Annotated[bool, option("--wait", "Wait until every partition accepts writes again.")]
+app = group("Inspect the health of partitions, and recover from a lost majority.")
 
 
 @app.command()
-def states(
-    zone: ZoneArgument,
-    partition: PartitionOption = None,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
-) -> int:
+@client_command
+def states(api: Api, zone: ZoneArgument, partition: PartitionsOption = None) -> int:
     """Show the state of each partition and of its replicas.
 
-    A partition is AVAILABLE (every replica is healthy), DEGRADED (a majority of
-    the voters lives), READ_ONLY (some replica lives) or UNAVAILABLE (none does).
-    While a group has no leader, each copy shows how far its log goes: up to
-    COMMITTED it is decided, up to LAST it is written. Exit code 1 when a
-    partition takes no writes.
+    A partition is AVAILABLE (all replicas are healthy), DEGRADED (a majority of the
+    voters is alive), READ_ONLY (some replica is alive) or UNAVAILABLE (none is).
+    While a group has no leader, each replica shows the extent of its log: entries
+    up to COMMITTED are decided, entries up to LAST are written. Exit code 1 if a
+    partition does not accept writes.
 
     \b
     Examples:
       zonectl recovery states orders
       zonectl recovery states orders -p 3 --format json
     """
-    from app.cli.recovery_run import show_states
-
-    return show_states(zone, partition or [], form, url, data_dir)
+    with api.client() as client:
+        found = client.recovery_states(fold_name(zone), partition or [])["partitions"]
+    if api.is_table:
+        names = ("partition", "state", "voters", "node", "replica", "votes", "committed", "last", "reason")
+        api.show([row for state in found for row in _state_rows(state)], {name: name for name in names})
+    else:
+        api.show(found, {})
+    return ExitCode.OK if all(state["state"] in WRITABLE for state in found) else ExitCode.FAILED
 
 
 @app.command()
+@client_command
 def reset(
+    api: Api,
     zone: ZoneArgument,
-    partition: PartitionOption = None,
+    partition: PartitionsOption = None,
     empty: Annotated[
-        bool,
-        typer.Option(
-            "--empty",
-            envvar="ZONEKEEPER_EMPTY",
-            help="Begin WITHOUT DATA. Refused while a living node has a copy.",
-        ),
+        bool, option("--empty", "Start WITHOUT DATA. Refused while a living node has a replica.")
     ] = False,
     discard_copies: Annotated[
-        str,
-        typer.Option(
-            "--discard-copies",
-            envvar="ZONEKEEPER_DISCARD_COPIES",
-            metavar="NODE,...",
-            help="With --empty: nodes whose copies may go. Name each that lives.",
-        ),
+        str, option("--discard-copies", "With --empty: living nodes whose replicas may be lost.", "NODE,...")
     ] = "",
     source: Annotated[
         str,
-        typer.Option(
-            "--from",
-            envvar="ZONEKEEPER_FROM",
-            metavar="NODE",
-            help="Node whose copy is used, also where it is not the best.",
-            show_default="the best copy",
-        ),
+        option("--from", "Use the replica on this node, even if not the best.", "NODE", default="best"),
     ] = "",
     confirm_dead: Annotated[
         str,
-        typer.Option(
+        option(
             "--confirm-dead",
-            envvar="ZONEKEEPER_CONFIRM_DEAD",
-            metavar="NODE,...",
-            help="Nodes that you know to be dead. Needed in STRONG_CONSISTENCY zones.",
+            "Nodes known to be dead. Required in STRONG_CONSISTENCY zones.",
+            "NODE,...",
         ),
     ] = "",
     dry_run: DryRunOption = False,
     wait: WaitOption = False,
-    timeout_s: TimeoutOption = None,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    timeout: TimeoutOption = None,
 ) -> int:
-    """Found groups that lost the majority of their voters anew, on what is left.
+    """Found groups that lost a majority of their voters anew, from the surviving replicas.
 
-    The best copy of a living node becomes the group, then the full set of replicas
-    is made from it. Voters and learners count, and are compared by the revision of
-    their data. What that copy knows to be decided survives. What only lost members
-    knew is lost, and members that come back later are emptied: look at --dry-run
-    first, and start lost nodes instead where that is possible. That is shown again
-    before anything is done, and no more than that is done.
+    The best replica on a living node becomes the group, and the full set of
+    replicas is copied from it. Voters and learners count, compared by the revision
+    of their data. What that replica knows to be decided survives. What only lost
+    members knew is lost, and members that return later are emptied: look at
+    --dry-run first, and start the lost nodes instead where possible. The losses are
+    shown again before anything is done, and no more than that is done.
 
-    Refused while a majority lives, or answers. Nodes without a lease may only be
-    cut off from etcd and still serve: in a STRONG_CONSISTENCY zone name those that
-    you know to be dead.
+    The command is refused while a majority is alive or responds. A node without a
+    lease may merely be cut off from etcd and still serve clients: in a
+    STRONG_CONSISTENCY zone, name the nodes that you know to be dead.
 
     \b
     Examples:
@@ -137,59 +101,192 @@ def reset(
       zonectl recovery reset orders --confirm-dead n1,n2 --wait
       zonectl recovery reset orders -p 3 -p 7 --confirm-dead n1,n2 --format json
       zonectl recovery reset orders -p 3 --from n4 --confirm-dead n1,n2,n3
-      zonectl recovery reset orders -p 3 --empty --confirm-dead n1     (all data of partition 3 is gone)
+      zonectl recovery reset orders -p 3 --empty --confirm-dead n1     (all data of partition 3 is lost)
     """
-    from app.cli.recovery_run import ask_reset, reset_request
-
-    request = reset_request(partition or [], empty, discard_copies, source, confirm_dead, dry_run=dry_run)
-    return ask_reset(zone, request, form, url, data_dir, wait=wait and not dry_run, timeout_s=timeout_s)
+    request: dict[str, Any] = {"partitions": partition or [], "empty": empty}
+    names = {"discard_copies": discard_copies, "confirm_dead": confirm_dead}
+    request |= {name: split for name, text in names.items() if (split := _names(text))}
+    request |= {"from": source} if source else {}
+    zone = fold_name(zone)
+    with api.client() as client:
+        planned = client.reset_partitions(zone, {**request, "dry_run": True})["partitions"]
+        if api.is_table:
+            api.show(planned, RESET_COLUMNS)
+            if dry_run:
+                _print_candidates(api, planned)
+        _warn(planned)
+        resets = planned
+        if not dry_run:
+            request |= {"dry_run": False, "shown": shown_of(planned)}
+            resets = client.reset_partitions(zone, request)["partitions"]
+            known = {reset["partition"] for reset in planned if reset["refusal"]}
+            late = [reset for reset in resets if reset["refusal"] and reset["partition"] not in known]
+            if late and api.is_table:
+                api.show(late, RESET_COLUMNS)
+        if not api.is_table:
+            api.show(resets, {})
+        written = [reset["partition"] for reset in resets if reset["written"]]
+        if wait and not dry_run and written and not _accept_writes(client, zone, written, timeout):
+            return ExitCode.TIMED_OUT
+    return ExitCode.FAILED if any(reset["refusal"] for reset in resets) else ExitCode.OK
 
 
 @app.command()
+@client_command
 def restart(
+    api: Api,
     zone: ZoneArgument,
-    partition: PartitionOption = None,
+    partition: PartitionsOption = None,
     node: Annotated[
         list[str] | None,
-        typer.Option(
-            "--node",
-            envvar="ZONEKEEPER_NODE",
-            metavar="NAME",
-            help="Only the member on this node; may be repeated.",
-            show_default="every living node with a replica",
-        ),
+        option("--node", "Only the member on this node. May be repeated.", "NAME", default="all living nodes"),
     ] = None,
     cleanup: Annotated[
-        bool,
-        typer.Option(
-            "--cleanup",
-            envvar="ZONEKEEPER_CLEANUP",
-            help="With new data, copied from the others. Takes one --node.",
-        ),
+        bool, option("--cleanup", "Discard the member's data and copy it again. Requires one --node.")
     ] = False,
     dry_run: DryRunOption = False,
     wait: WaitOption = False,
-    timeout_s: TimeoutOption = None,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    timeout: TimeoutOption = None,
 ) -> int:
-    """Stop and start members of partitions.
+    """Restart members of partitions.
 
-    With --cleanup a member gives its data up and comes back as a new one: for a
-    copy that is broken. Refused unless the others are a majority without it.
+    With --cleanup a member discards its data and joins as a new one, to replace a
+    broken replica. Refused unless the other members are a majority without it.
 
     \b
     Examples:
       zonectl recovery restart orders -p 3
       zonectl recovery restart orders -p 3 --node n2 --cleanup --wait
     """
-    from app.cli.recovery_run import ask_restart
+    zone = fold_name(zone)
+    request = {"partitions": partition or [], "nodes": node or [], "cleanup": cleanup, "dry_run": dry_run}
+    with api.client() as client:
+        restarts = client.restart_partitions(zone, request)["partitions"]
+        nodes = {"nodes": lambda restart: " ".join(restart["nodes"])}
+        api.show(restarts, {"partition": "partition", **nodes, "new data": "cleanup"})
+        numbers = [restart["partition"] for restart in restarts]
+        # The server's copy of the metastore shows the request a moment later.
+        if wait and not dry_run and not _accept_writes(client, zone, numbers, timeout, first_wait_s=POLL_S):
+            return ExitCode.TIMED_OUT
+    return ExitCode.OK
 
-    request = {
-        "partitions": partition or [],
-        "nodes": node or [],
-        "cleanup": cleanup,
-        "dry_run": dry_run,
-    }
-    return ask_restart(zone, request, form, url, data_dir, wait=wait and not dry_run, timeout_s=timeout_s)
+
+def _names(text: str) -> list[str]:
+    return [name for name in (part.strip() for part in text.split(",")) if name]
+
+
+def _accept_writes(
+    client: ApiClient,
+    zone: str,
+    partitions: Sequence[int],
+    timeout_s: float | None,
+    *,
+    first_wait_s: float = 0.0,
+) -> bool:
+    """Waits until each of them accepts writes and none is being founded; a line on stderr for each change."""
+    view, numbers = LineView(), set(partitions)
+
+    def ask(_: float) -> JsonObject:
+        return client.recovery_states(zone, partitions if len(partitions) <= NAMED_MAX else ())
+
+    def are_back(states: JsonObject) -> bool:
+        away = [
+            state for state in states["partitions"] if state["partition"] in numbers and not _is_back(state)
+        ]
+        done = f"{len(partitions) - len(away)}/{len(partitions)} accept writes"
+        view.line(f"{zone}: {done}{_first_reason(away)}")
+        return not away
+
+    if first_wait_s:
+        time.sleep(first_wait_s)
+    late = f"{zone}: not done after {timeout_s or 0:g} s; the recovery goes on"
+    return watch(ask, are_back, view, timeout_s, late, pause_s=POLL_S)
+
+
+def _is_back(state: JsonObject) -> bool:
+    return state["state"] in WRITABLE and state["recovering_on"] is None and not state["restarting"]
+
+
+def _first_reason(away: Sequence[JsonObject]) -> str:
+    if not away:
+        return ""
+    where = f", founded on {away[0]['recovering_on']}" if away[0]["recovering_on"] else ""
+    return f"; partition {away[0]['partition']} is {away[0]['state']}{where}"
+
+
+def _state_rows(state: JsonObject) -> Iterator[JsonObject]:
+    """A row a replica; the partition's own cells stand in the first."""
+    voters = f"{state['voters_alive']}/{state['voters']}"
+    head = {"partition": state["partition"], "state": state["state"], "voters": voters}
+    absent = {"node": "-", "replica": "", "votes": "", "committed": "", "last": "", "reason": ""}
+    if not state["replicas"]:
+        yield {**head, **absent}
+    for replica in state["replicas"]:
+        yield {**replica, "replica": replica["state"], "votes": replica["voter"], **head}
+        head = dict.fromkeys(head, "")
+
+
+def _then(reset: JsonObject) -> str:
+    if reset["refusal"]:
+        return "-"
+    then = reset["then"]
+    return " ".join((*then["peers"], *then["learners"])) if then else str(reset["survivor"])
+
+
+def _loss(reset: JsonObject) -> str:
+    if reset["refusal"]:
+        return ""
+    return "EVERYTHING" if reset["empty"] else counted(reset["possibly_lost_entries"], "entry", "entries")
+
+
+def _note(reset: JsonObject) -> str:
+    if reset["refusal"]:
+        return f"{reset['refusal']['name']}: {reset['refusal']['detail']}"
+    return "starts without data" if reset["empty"] else _NOTES[reset["orderly"]]
+
+
+_NOTES = {
+    True: "stopped in order",
+    False: "crashed: may have known more than is on its disk",
+    None: "a replica without a log: all it has is decided",
+}
+RESET_COLUMNS: Columns = {
+    "partition": "partition",
+    "survivor": lambda reset: "-" if reset["refusal"] else reset["survivor"],
+    "then": _then,
+    "possibly lost": _loss,
+    "note": _note,
+}
+
+
+def _print_candidates(api: Api, planned: Sequence[JsonObject]) -> None:
+    """Every replica on a living node, and what a reset would make of it."""
+    copies = [{"partition": reset["partition"], **copy} for reset in planned for copy in reset["candidates"]]
+    if copies:
+        columns: Columns = {
+            "partition": "partition",
+            "node": "node",
+            "replica": lambda copy: copy["kind"].lower(),
+            "revision": lambda copy: "?" if copy["revision"] is None else copy["revision"],
+            "generation": lambda copy: "?" if copy["generation"] is None else copy["generation"],
+            "state": "state",
+            "use": _use,
+            "reason": "reason",
+        }
+        api.show(copies, columns, title="replicas on living nodes")
+    names = sorted({name for reset in planned for name in reset["to_confirm"]})
+    if names:
+        say(f"if {', '.join(names)} are known to be dead: --confirm-dead {','.join(names)}", out=sys.stderr)
+
+
+def _use(copy: JsonObject) -> str:
+    if copy["usable"]:
+        return "best first"
+    return f"--from {copy['node']}" if copy["by_name"] else "no"
+
+
+def _warn(planned: Sequence[JsonObject]) -> None:
+    versions = {node: version for reset in planned for node, version in reset["unproven"].items()}
+    for node, version in sorted(versions.items()):
+        line = f"{node} runs etcd {version}: after a crash the revision of its replica proves nothing"
+        say(f"warning: {line}", out=sys.stderr)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.cli.client import ProblemError
 from app.cli.exits import CliError, ExitCode
+from app.cli.request_errors import ProblemError
 from app.cli.sql_source import Script
 from app.client.problem import ProblemDocument
 

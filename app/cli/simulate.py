@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from app.cli.exits import UsageError
-from app.cli.services import RebalanceStrategy
+from app.cli.exits import CliError, ExitCode, UsageError
+from app.cli.options import flag
+from app.cli.say import say_json
+from catalog.core.zone import Strategy
+from rebalance.simulation.run import AGENT_PARTITIONS_MAX, Simulation, SimulationReport
+from rebalance.simulation.run import simulate as run_simulation
 
 
 class SimulationFormat(StrEnum):
@@ -18,57 +22,43 @@ class SimulationFormat(StrEnum):
 
 def simulate(
     context: typer.Context,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="S", help="Everything that happens is drawn from it.")
-    ] = 1,
-    nodes: Annotated[int, typer.Option("--nodes", min=3, metavar="N", help="Nodes at the start.")] = 5,
+    seed: Annotated[int, flag("--seed", "Seed of all random choices.", "S")] = 1,
+    nodes: Annotated[int, flag("--nodes", "Number of nodes at the start.", "N", min=3)] = 5,
     partitions: Annotated[
-        int, typer.Option("--partitions", min=1, metavar="P", help="Partitions of all zones together.")
+        int, flag("--partitions", "Number of partitions of all zones together.", "P", min=1)
     ] = 8,
     events: Annotated[
         int,
-        typer.Option(
-            "--events", min=0, metavar="E", help="ALTERs, joins, leaves, crashes, pauses; then faults stop."
-        ),
+        flag("--events", "Number of ALTERs, joins, leaves, crashes and pauses.", "E", min=0),
     ] = 12,
     strategy: Annotated[
-        RebalanceStrategy,
-        typer.Option("--strategy", help="What a new target does while a move runs: wait, or take its place."),
-    ] = RebalanceStrategy.QUEUE,
+        Strategy, flag("--strategy", "How a new target affects a move in progress.")
+    ] = Strategy.QUEUE,
     cluster_moves: Annotated[
         int | None,
-        typer.Option(
+        flag(
             "--cluster-moves",
+            "Maximum number of concurrent moves; other limits and pauses come and go.",
+            "N",
             min=1,
-            metavar="N",
-            help="At most N partitions move at once; other limits and pauses come and go.",
-            show_default="no limits",
+            default="no limits",
         ),
     ] = None,
     staying: Annotated[
-        bool,
-        typer.Option(
-            "--staying",
-            help="Heal nothing: nodes never return, disks stay full, links stay cut; moves must still end.",
-        ),
+        bool, flag("--staying", "Repair no fault: nodes stay down, disks full, links cut.")
     ] = False,
     stealing: Annotated[
         bool,
-        typer.Option(
-            "--stealing",
-            help="Voldemort's rebalancing among servers of its kind instead; takes --seed and --format only.",
-        ),
+        flag("--stealing", "Simulate Voldemort's rebalancing; takes --seed and --format only."),
     ] = False,
-    form: Annotated[
-        SimulationFormat, typer.Option("--format", help="`json` is one object, for scripts.")
-    ] = SimulationFormat.TEXT,
+    form: Annotated[SimulationFormat, flag("--format", "Output format.")] = SimulationFormat.TEXT,
 ) -> int:
-    """Run the control plane in virtual time, break things, and check every invariant after each step.
+    """Run the control plane in virtual time, inject faults, and check invariants.
 
-    The controllers, the guarded writes and (up to 1,000 partitions) the nodes'
-    agents are those of the product. Metastore, network, clock and replication
-    groups are simulated, so a run takes seconds, needs no server and does exactly
-    the same each time. Larger runs simulate nodes and groups as arrays.
+    Every invariant is checked after each step. Controllers, guarded writes and (up
+    to 1,000 partitions) node agents are the real ones. Metastore, network, clock
+    and replication groups are simulated, so that a run takes seconds, needs no
+    server and is reproducible. Larger runs simulate nodes and groups as arrays.
 
     \b
     Examples:
@@ -80,31 +70,36 @@ def simulate(
       zonectl simulate --stealing --seed 7
       for s in $(seq 100); do zonectl simulate --seed $s >/dev/null || break; done
 
-    With --staying two faults last for ever, up to 1,000 partitions. What cannot
-    come to rest because of them must name its cause, and is listed with it.
+    With --staying two faults are permanent, with up to 1,000 partitions. Moves that
+    cannot end because of them must name the cause, and are listed with it.
 
     The printed digest covers every write and every step: two runs with the same
-    options print the same one. A broken invariant is named with its seed and
-    step; the same command shows it again.
+    options print the same digest. A violated invariant is reported with its seed
+    and step; the same command reproduces it.
 
-    Exit codes: 0 every invariant held, 1 one was broken, 64 wrong usage, 130 Ctrl-C.
+    Exit codes: 0 all invariants held, 1 one was violated, 64 usage error, 130
+    interrupted.
     """
     if stealing:
         _refuse_others(context)
         from app.cli.simulate_stealing import simulate_stealing
 
         return simulate_stealing(seed, as_json=form is SimulationFormat.JSON)
-    from app.cli.simulate_run import simulate_and_print
-    from rebalance.simulation.run import AGENT_PARTITIONS_MAX, Simulation
-
     if staying and partitions > AGENT_PARTITIONS_MAX:
         raise UsageError(f"--staying: faults stay with at most {AGENT_PARTITIONS_MAX:,} partitions")
-    wanted = Simulation(
+    simulation = Simulation(
         *(seed, nodes, partitions, events, strategy.value),
         cluster_moves=cluster_moves,
         staying=() if staying else None,
     )
-    return simulate_and_print(wanted, as_json=form is SimulationFormat.JSON)
+    report = run_simulation(simulation)
+    if form is SimulationFormat.JSON:
+        say_json(_document(report), indent=2)
+    else:
+        _print_text(report)
+    if report.broken is not None:
+        raise CliError(ExitCode.FAILED, _broken(report))
+    return ExitCode.OK
 
 
 def _refuse_others(context: typer.Context) -> None:
@@ -116,3 +111,64 @@ def _refuse_others(context: typer.Context) -> None:
     ]
     if given:
         raise UsageError(f"{', '.join(given)}: --stealing takes --seed and --format only")
+
+
+def command_of(simulation: Simulation) -> str:
+    """The command line that shows the same run again."""
+    cap = "" if simulation.cluster_moves is None else f" --cluster-moves {simulation.cluster_moves}"
+    stays = "" if simulation.staying is None else " --staying"
+    return (
+        f"zonectl simulate --seed {simulation.seed} --nodes {simulation.nodes} "
+        f"--partitions {simulation.partitions} --events {simulation.events} "
+        f"--strategy {simulation.strategy}{cap}{stays}"
+    )
+
+
+def _broken(report: SimulationReport) -> str:
+    broken = report.broken
+    if broken is None:
+        return ""
+    return (
+        f"seed {report.simulation.seed}, step {broken.step}, {broken.at_s:.3f} s: "
+        f"broken invariant: {broken.invariant}\n{broken.detail}\n"
+        f"to see it again: {command_of(report.simulation)}"
+    )
+
+
+def _print_text(report: SimulationReport) -> None:
+    for at_s, line in report.lines:
+        print(f"{at_s:10.3f} s  {line}")
+    for partition, cause in report.held.items():
+        print(f"held up     {partition}: {cause}")
+    groups = "nodes and groups as arrays" if report.simulation.is_bulk else "real agents"
+    verdict = "every invariant held" if report.broken is None else "an invariant is broken"
+    print(f"{verdict}: {report.steps} steps in {report.virtual_s:.1f} s of virtual time, {groups}")
+    print(f"{report.switches} switches of stable, {report.revision} revisions of the metastore")
+    print(f"digest {report.digest}")
+    print(f"took {report.elapsed_s:.1f} s and at most {report.memory_mb:.0f} MB")
+
+
+def _document(report: SimulationReport) -> dict[str, Any]:
+    simulation, broken = report.simulation, report.broken
+    given = ("seed", "nodes", "partitions", "strategy", "cluster_moves")
+    counts = ("held", "digest", "steps", "switches", "operations_done", "moves_begun", "revision")
+    return {
+        **{name: getattr(simulation, name) for name in given},
+        "bulk": simulation.is_bulk,
+        "staying": simulation.staying is not None,
+        **{name: getattr(report, name) for name in counts},
+        "virtual_s": round(report.virtual_s, 3),
+        "events": report.events,
+        "trace": [{"at_s": round(at_s, 3), "what": line} for at_s, line in report.lines],
+        "broken": None
+        if broken is None
+        else {
+            "invariant": broken.invariant,
+            "step": broken.step,
+            "at_s": round(broken.at_s, 3),
+            "detail": broken.detail,
+            "again": command_of(simulation),
+        },
+        "elapsed_s": round(report.elapsed_s, 3),
+        "memory_mb": round(report.memory_mb, 1),
+    }

@@ -2,40 +2,122 @@
 
 from __future__ import annotations
 
-from app.cli.exits import ExitCode, UsageError
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from app.cli.address import addresses_of
+from app.cli.connection import Api, object_command
+from app.cli.exits import ExitCode
+from app.cli.follow import FollowProgress
+from app.cli.output import describe_params, print_table
+from app.cli.rebalance_view import summary
+from app.cli.request_errors import ProblemError
+from app.cli.say import say
+from app.client.problem import JsonObject
+
+if TYPE_CHECKING:
+    from app.cli.client import ApiClient
+
+ZONE_FIELDS = ("partitions", "replicas", "quorum_size", "voters", "learners", "storage_profiles")
 
 
-def status(
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
-) -> int:
-    """Show what is not in order, the state of each part, the limits of moves, the nodes and the zones.
+@object_command
+def status(api: Api) -> int:
+    """Show degraded parts, the state of each service, limits, nodes and zones.
 
-    Of the `zonectl up` that runs in the data directory it shows all addresses,
-    also those of etcd and of each node's members. A zone with learners says what
-    they, or its other replicas, wait for.
+    For the `zonectl up` of the data directory all addresses are shown, including
+    those of etcd and of each node's members. A zone with learners shows what they,
+    or its other replicas, wait for.
 
-    Exit code 1 when catalog or metastore do not answer.
+    Exit code 1 when the catalog or the metastore does not respond.
 
     \b
     Examples:
       zonectl status
       zonectl status --format json | jq .nodes
     """
-    from app.cli.address import addresses_of
-    from app.cli.connection import connected
-    from app.cli.status_view import limits_of, print_status, with_progress
-
-    if form is OutputFormat.CSV:
-        raise UsageError("status has three tables, csv holds one: choose json or jsonl")
-    with connected(url, data_dir, form) as client:
+    with api.client() as client:
         ready = client.readiness()
         answers = ready["ready"] and ready["metastore"] == "ok"
-        nodes = client.nodes() if ready["ready"] else ()
-        zones = [with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
-        limits = limits_of(client) if answers else None
-    addresses = addresses_of(client.address.url, data_dir)
-    print_status(client.address.url, ready, nodes, zones, limits, form, addresses)
+        nodes = list(client.nodes()) if ready["ready"] else []
+        zones = [_with_progress(client, zone) for zone in client.zones()] if ready["ready"] else []
+        limits = _limits(client) if answers else None
+        url = client.address.url
+    addresses = addresses_of(url, api.data_dir)
+    body = {"url": url, "ready": ready, "nodes": nodes, "zones": zones, "limits": limits}
+    api.show_one(
+        {**body, "addresses": addresses}, *_lines(url, ready, addresses), *(summary(limits) if limits else ())
+    )
+    if api.is_table and nodes:
+        say()
+        print_table(
+            nodes,
+            {
+                "node": "name",
+                "alive": lambda node: ("yes" if node.get("alive") else "NO") + _drain(node),
+                "members": lambda node: f"{node.get('members', '?')}/{node.get('member_limit', '?')}",
+                "attributes": lambda node: describe_params(node.get("attributes") or {}),
+                "profiles": lambda node: ",".join(node.get("profiles") or ()),
+            },
+        )
+    if api.is_table and zones:
+        say()
+        print_table(zones, {"zone": _zone_name, "parameters": _parameters, "waits for": _causes})
     return ExitCode.OK if answers else ExitCode.FAILED
+
+
+def _with_progress(client: ApiClient, zone: JsonObject) -> JsonObject:
+    """``zone`` as listed, and where it has learners with its ``progress``: no move waits for their copies."""
+    if not zone.get("learners"):
+        return zone
+    return {**zone, "progress": client.progress(zone["zone_id"], zone["catalog_version"])}
+
+
+def _limits(client: ApiClient) -> JsonObject | None:
+    """None: their key cannot be read, which readiness tells; everything else is shown."""
+    try:
+        return client.limits()
+    except ProblemError as error:
+        if error.problem.name != "RECORD_NOT_READABLE":
+            raise
+        return None
+
+
+def _lines(url: str, ready: JsonObject, addresses: JsonObject | None) -> Iterator[str]:
+    yield f"{url}: {ready.get('state') or ('ready' if ready['ready'] else 'not ready')}"
+    message = f" ({ready['spark_message']})" if ready.get("spark_message") else ""
+    stores = f"catalog {ready.get('catalog')}, metastore {ready.get('metastore')}"
+    yield f"{stores}, controller {ready.get('controller') or 'none'}, spark {ready.get('spark')}{message}"
+    for part in ready.get("degraded") or ():
+        yield f"{part['part']}: {part['cause']}"
+    for process in (ready.get("background") or {}).get("processes") or ():
+        if count := process.get("defects"):
+            last = process.get("last_defect")
+            yield f"defects in {process['process']}: {count}, the last: {last}; see its log"
+    if addresses:
+        members = ", ".join(f"{name} {where}" for name, where in addresses["nodes"].items())
+        yield f"etcd at {addresses['etcd']}, members at {members}"
+        if addresses["console"]:
+            yield f"console at {addresses['console']}"
+
+
+def _drain(node: JsonObject) -> str:
+    """``, draining by alice: new disks``; empty for a node that stays."""
+    drain = node.get("drain")
+    if not drain:
+        return ""
+    reason = f": {drain['reason']}" if drain["reason"] else ""
+    return f", {drain['state'].lower()} by {drain['by']}{reason}"
+
+
+def _zone_name(zone: JsonObject) -> str:
+    return str(zone.get("name") or zone.get("zone"))
+
+
+def _parameters(zone: JsonObject) -> str:
+    parameters = zone.get("params") or zone
+    return describe_params({name: parameters[name] for name in ZONE_FIELDS if name in parameters})
+
+
+def _causes(zone: JsonObject) -> str:
+    return FollowProgress.from_body("", zone["progress"]).reasons() if "progress" in zone else ""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from app.cli.exits import CliError, ExitCode, UsageError
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, HostOption, PortOption, make_settings
+from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, HostOption, PortOption, make_settings, option
 
 if TYPE_CHECKING:
     from app.supervision.child_plan import NodeSpec
@@ -18,39 +16,25 @@ DEFAULT_NODES = 3
 
 def up(
     nodes: Annotated[
-        int | None,
-        typer.Option(
-            "--nodes", envvar="ZONEKEEPER_NODES", min=1, help="Data nodes: n1, n2, ...", show_default="3"
-        ),
+        int | None, option("--nodes", "Number of data nodes: n1, n2, ...", min=1, default="3")
     ] = None,
     data_dir: DataDirOption = DEFAULT_DATA_DIR,
     port: PortOption = None,
     host: HostOption = None,
     topology: Annotated[
         Path | None,
-        typer.Option(
-            "--topology",
-            envvar="ZONEKEEPER_TOPOLOGY",
-            metavar="FILE",
-            help='The nodes, as a JSON list of {"name", "attributes", "profiles"}.',
-        ),
+        option("--topology", 'Data nodes, as a JSON list of {"name", "attributes", "profiles"}.', "FILE"),
     ] = None,
-    demo: Annotated[
-        bool, typer.Option("--demo", envvar="ZONEKEEPER_DEMO", help="Run `zonectl demo` once the API answers.")
-    ] = False,
-    leave: Annotated[
-        bool,
-        typer.Option(
-            "--exit", envvar="ZONEKEEPER_EXIT", help="With --demo: stop after it, with its exit code."
-        ),
-    ] = False,
+    demo: Annotated[bool, option("--demo", "Run `zonectl demo` once the API is ready.")] = False,
+    leave: Annotated[bool, option("--exit", "With --demo: stop afterwards, with its exit code.")] = False,
 ) -> int:
-    """Run everything on this machine until Ctrl-C: etcd, the server with Spark, and data nodes.
+    """Run everything on this machine until Ctrl-C.
 
-    Children that die are restarted within 2 s. A server that has not answered for
-    20 s and a node that has not for 60 s are restarted too; their stacks are in
-    their logs. Whatever ends this process ends them all; the next `up` on the
-    same data directory continues where it stopped.
+    Starts etcd, the server with Spark, and the data nodes. A process that dies is
+    restarted within 2 s. A server that has not responded for 20 s and a node that
+    has not for 60 s are restarted too, with their stacks in their logs. All of them
+    end with this process. The next `up` on the same data directory continues where
+    this one stopped.
 
     \b
     Examples:
@@ -64,7 +48,7 @@ def up(
     from rebalance.hosting.child import MissingToolError
 
     if leave and not demo:
-        raise UsageError("--exit says what follows the demo: give --demo too")
+        raise UsageError("--exit requires --demo")
     settings = make_settings(host=host, port=port, data_dir=data_dir)
     options = UpOptions(
         data_dir=data_dir,

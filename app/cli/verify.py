@@ -1,57 +1,47 @@
-"""``zonectl verify``: whether all copies of a zone's partitions have the same sample keys."""
+"""``zonectl verify``: whether all replicas of a zone's partitions have the same sample keys."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from app.cli.connection import Api, object_command
+from app.cli.exits import ExitCode, UsageError
+from app.cli.names import fold_name
+from app.cli.options import PartitionsOption, ZoneArgument, flag, option
+from app.client.problem import JsonObject
 
-from app.cli.kv import ZoneArgument
-from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, FormatOption, OutputFormat, UrlOption
+if TYPE_CHECKING:
+    from app.cli.client import ApiClient
+
+AT_ONCE = 50
+"""Partitions in one request."""
+KEYS_SHOWN_MAX = 3
+FORMAT = 1
+Saved = dict[int, dict[str, str | None]]
+"""By partition the digest of each key's value."""
 
 
+@object_command
 def verify(
+    api: Api,
     zone: ZoneArgument,
     samples: Annotated[
-        int,
-        typer.Option(
-            "--samples",
-            envvar="ZONEKEEPER_SAMPLES",
-            min=1,
-            max=1000,
-            metavar="N",
-            help="Of each partition.",
-        ),
+        int, option("--samples", "Number of sample keys per partition.", "N", min=1, max=1000)
     ] = 10,
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed", envvar="ZONEKEEPER_SEED", min=0, metavar="S", help="The same seed chooses the same keys."
-        ),
-    ] = 0,
-    partition: Annotated[
-        list[int] | None,
-        typer.Option("--partition", "-p", metavar="P", help="Only this one; several times for several."),
-    ] = None,
-    save: Annotated[
-        Path | None,
-        typer.Option("--save", metavar="FILE", help="Write the sample keys down, for --keys later."),
-    ] = None,
-    keys: Annotated[
-        Path | None,
-        typer.Option("--keys", metavar="FILE", help="Look for the keys that --save wrote, where they are now."),
-    ] = None,
-    form: FormatOption = OutputFormat.TABLE,
-    url: UrlOption = None,
-    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+    seed: Annotated[int, option("--seed", "Seed of the choice of sample keys.", "S", min=0)] = 0,
+    partition: PartitionsOption = None,
+    save: Annotated[Path | None, flag("--save", "Write the sample keys to FILE.", "FILE")] = None,
+    keys: Annotated[Path | None, flag("--keys", "Check the sample keys written by --save.", "FILE")] = None,
 ) -> int:
-    """Read sample keys from every voter and every learner itself, and tell which copies lack or differ.
+    """Read sample keys from every voter and learner, and report replicas that differ.
 
-    Keys are saved before a rebalance and looked for after it: each must be on
-    every copy that its partition has by then. Without --keys they are chosen by
-    the seed from what the copies have. Keys whose value has changed since --save
-    are counted; that alone is no fault.
+    Save keys before a rebalance and check them afterwards: each must be on every
+    replica its partition has by then. Without --keys the sample is chosen by --seed
+    from the keys the replicas hold. Keys whose value has changed since --save are
+    counted; a change alone is no failure.
 
     \b
     Examples:
@@ -60,10 +50,100 @@ def verify(
       zonectl verify orders --keys orders.keys.json
       zonectl verify orders -p 3 --format json | jq '.partitions[].copies[]'
 
-    Exit codes: 0 all copies have the same, 1 a copy lacks a key, differs or cannot be read, 3 no server,
-    64 wrong usage, 130 Ctrl-C.
+    Exit codes: 0 all replicas agree, 1 a replica lacks a key, differs or cannot be
+    read, 3 server unreachable, 64 usage error, 130 interrupted.
     """
-    from app.cli.verify_run import VerifyOptions, verify_zone
+    saved = _read(keys) if keys is not None else None
+    name, numbers = fold_name(zone), sorted(set(partition or ()))
+    with api.client() as client:
+        if not numbers:
+            numbers = sorted(saved) if saved is not None else list(range(client.zone(name)["partitions"]))
+        results = list(_results(client, name, numbers, {"samples": samples, "seed": seed}, saved))
+    changed = _changed(results, saved or {})
+    if save is not None:
+        _write(save, zone, seed, results)
+    agrees = all(result["agrees"] for result in results)
+    if api.is_table:
+        disagreeing = [
+            {"partition": result["partition"], **copy}
+            for result in results
+            for copy in result["copies"]
+            if copy["lacking"] or copy["different"] or copy["error"]
+        ]
+        if disagreeing:
+            named = {"partition": "partition", "node": "node", "role": "role"}
+            api.show(disagreeing, {**named, "problem": _problem, "keys": _shown_keys})
+    body = {"zone": zone, "seed": seed, "agrees": agrees, "changed": changed, "partitions": results}
+    api.show_one(body, _summary(zone, results, changed if saved is not None else None))
+    return ExitCode.OK if agrees else ExitCode.FAILED
 
-    options = VerifyOptions(samples, seed, tuple(sorted(set(partition or ()))), save, keys)
-    return verify_zone(zone, options, url, data_dir, form)
+
+def _results(
+    client: ApiClient, zone: str, numbers: Sequence[int], sample: JsonObject, saved: Saved | None
+) -> Iterator[JsonObject]:
+    """Partition by partition, some at a time."""
+    for start in range(0, len(numbers), AT_ONCE):
+        part = list(numbers[start : start + AT_ONCE])
+        request: JsonObject = {"partitions": part, **sample}
+        if saved is not None:
+            request["saved"] = [{"partition": number, "keys": list(saved.get(number, ()))} for number in part]
+        yield from client.verify(zone, request)["partitions"]
+
+
+def _changed(results: Sequence[JsonObject], saved: Saved) -> int:
+    """Saved keys that have another value by now."""
+    changed = 0
+    for result in results:
+        digests = saved.get(result["partition"], {})
+        for key in result["keys"]:
+            changed += key["key"] in digests and key["digest"] not in (None, digests[key["key"]])
+    return changed
+
+
+def _summary(zone: str, results: Sequence[JsonObject], changed: int | None) -> str:
+    copies = [copy for result in results for copy in result["copies"]]
+    bad = sum(bool(copy["lacking"] or copy["different"] or copy["error"]) for copy in copies)
+    keys = sum(len(result["keys"]) for result in results)
+    empty = sum(not result["copies"] for result in results)
+    parts = [f"{keys} keys in {len(results)} partitions", f"{len(copies)} replicas read"]
+    parts += [f"{changed} values changed since --save"] if changed is not None else []
+    parts += [f"{empty} partitions without a replica"] if empty else []
+    return f"{zone}: {', '.join(parts)}: " + (f"{bad} replicas disagree" if bad else "all replicas agree")
+
+
+def _problem(copy: JsonObject) -> str:
+    if copy["error"]:
+        return f"not read: {copy['error']}"
+    return ", ".join(f"{len(copy[kind])} {kind}" for kind in ("lacking", "different") if copy[kind])
+
+
+def _shown_keys(copy: JsonObject) -> str:
+    keys = [] if copy["error"] else [*copy["lacking"], *copy["different"]]
+    more = f" and {len(keys) - KEYS_SHOWN_MAX} more" if len(keys) > KEYS_SHOWN_MAX else ""
+    return ", ".join(keys[:KEYS_SHOWN_MAX]) + more
+
+
+def _write(path: Path, zone: str, seed: int, results: Sequence[JsonObject]) -> None:
+    """Raises UsageError."""
+    partitions = [{"partition": result["partition"], "keys": result["keys"]} for result in results]
+    document = {"v": FORMAT, "zone": zone, "seed": seed, "partitions": partitions}
+    try:
+        path.write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _read(path: Path) -> Saved:
+    """Raises UsageError."""
+    try:
+        document = json.loads(path.read_text())
+        if document["v"] != FORMAT:
+            raise ValueError(f"format {document['v']} is not supported, {FORMAT} is")
+        return {
+            int(part["partition"]): {str(key["key"]): key["digest"] for key in part["keys"]}
+            for part in document["partitions"]
+        }
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} was not written by `zonectl verify --save`: {error!r}") from error

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, SparkOption, make_settings
-from app.cli.place import Algorithm, EngineChoice, PlaceFormat
+from app.cli.place import EngineChoice, PlaceFormat
+from catalog.core.zone import DistributionAlgorithm
 
 AssignmentsOption = Annotated[
     Path,
@@ -27,8 +28,8 @@ def whatif(
         ),
     ],
     algorithm: Annotated[
-        Algorithm, typer.Option("--algorithm", help="That places the candidates.")
-    ] = Algorithm.BALANCED,
+        DistributionAlgorithm, typer.Option("--algorithm", help="That places the candidates.")
+    ] = DistributionAlgorithm.BALANCED,
     engine: Annotated[
         EngineChoice, typer.Option("--engine", help="`spark` starts a Spark driver (about ten seconds).")
     ] = EngineChoice.LOCAL,

@@ -8,9 +8,10 @@ from typing import Any
 
 from app.cli.exits import ExitCode, UsageError
 from app.cli.output import print_rows
-from app.cli.place_run import answered
+from app.cli.place import answered
 from app.cli.placement_files import (
     PlacedNode,
+    domains_of,
     nodes_of,
     read_json,
     read_previous,
@@ -63,9 +64,6 @@ def _candidate(found: object, where: str, before: PreviousPlacement, algorithm: 
     if not nodes:
         raise UsageError(f"{where}: no node is left")
     warn_of_surplus(len(nodes), replicas, consensus if "consensus" in found else None, where)
-    domains = tuple(node.domain for node in nodes)
-    if any(domains) and not all(domains):
-        raise UsageError(f"{where}: either every node has a domain or none")
     request = PlacementRequest(
         ZoneId(0),
         tuple(node.name for node in nodes),
@@ -74,7 +72,7 @@ def _candidate(found: object, where: str, before: PreviousPlacement, algorithm: 
         consensus,
         algorithm,
         weights=tuple(node.weight for node in nodes),
-        domains=domains if any(domains) else (),
+        domains=domains_of(nodes, where),
     )
     return Candidate(found["name"], request)
 

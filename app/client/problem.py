@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from catalog.core.visible import visible
+
+if TYPE_CHECKING:
+    import httpx
 
 JsonObject = dict[str, Any]
 

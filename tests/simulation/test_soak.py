@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 
 import pytest
 
-from app.cli.simulate_run import command_of
+from app.cli.simulate import command_of
 from rebalance.simulation.run import Simulation, simulate
 from tests.simulation.seeds import simulation_of
 from tests.simulation.staying_seeds import staying

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from app.cli.address import Address
-from app.cli.client import ApiClient, NoAnswerError
+from app.cli.client import ApiClient
+from app.cli.request_errors import NoAnswerError
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}"
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from app.cli import demo_run
+from app.cli import demo as demo_command
 from app.cli.demo_script import parse_demo_script, read_demo_script
 from app.cli.main import main
 from tests.fixtures.api_stub import ApiStub, Request, progress, result
@@ -88,8 +88,8 @@ class FakeStore:
 
 @pytest.fixture
 def store(api: ApiStub, monkeypatch: pytest.MonkeyPatch) -> FakeStore:
-    monkeypatch.setattr(demo_run, "AFTERMATH_S", 0.0)
-    monkeypatch.setattr(demo_run, "REPORT_WAIT_S", 0.0)
+    monkeypatch.setattr(demo_command, "AFTERMATH_S", 0.0)
+    monkeypatch.setattr(demo_command, "REPORT_WAIT_S", 0.0)
     return FakeStore(api)
 
 

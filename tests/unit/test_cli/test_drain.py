@@ -19,7 +19,7 @@ def test_drain(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.answers[f"PUT {DRAIN}"] = (200, DRAINED)
     assert main(["node", "drain", "n3", "--by", "alice", "--reason", "disks"]) == 0
     assert api.requests[0].body == {"by": "alice", "reason": "disks"}
-    assert capsys.readouterr().out == "node n3 is leaving: 7 members to move\n"
+    assert capsys.readouterr().out == "node n3 draining, 7 members left\n"
     assert main(["node", "drain", "n3", "--by", "alice", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == DRAINED
 
@@ -36,23 +36,23 @@ def test_drain_and_wait(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["node", "drain", "n3", "--by", "alice", "--wait"]) == 0
     shown = capsys.readouterr()
     assert shown.err.splitlines() == ["n3: 7 members left", "n3: 2 members left", "n3: 0 members left"]
-    assert shown.out == "node n3 is leaving: 0 members to move\n"
+    assert shown.out == "node n3 drained\n"
 
 
 def test_a_drain_that_takes_too_long_is_4(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.answers[f"PUT {DRAIN}"] = (200, DRAINED)
     api.answers["GET /api/v1/nodes"] = (200, {"nodes": [{"name": "n3", "members": 7, "drain": MARK}]})
     assert main(["node", "drain", "n3", "--by", "alice", "--wait", "--timeout", "0"]) == 4
-    assert "7 members to move" in capsys.readouterr().out
+    assert "7 members left" in capsys.readouterr().out
 
 
 def test_undrain(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     api.answers[f"DELETE {DRAIN}"] = (200, {**DRAINED, "drain": None})
     assert main(["node", "undrain", "n3"]) == 0
-    assert capsys.readouterr().out == "node n3 is not leaving any more\n"
+    assert capsys.readouterr().out == "node n3 back in service\n"
     api.answers[f"DELETE {DRAIN}"] = (200, {**DRAINED, "drain": None, "changed": False})
     assert main(["node", "undrain", "n3"]) == 0
-    assert capsys.readouterr().out == "node n3 was not leaving\n"
+    assert capsys.readouterr().out == "node n3 was not drained\n"
 
 
 def test_can_stop(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:

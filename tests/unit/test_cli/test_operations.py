@@ -61,7 +61,7 @@ def test_the_list(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     line = "operations --zone orders --state running --state cancelled --count 5"
     assert main(line.split()) == 0
     head, first, second = capsys.readouterr().out.splitlines()
-    assert head.split() == ["operation", "zone", "kind", "state", "done", "started", "by", "why"]
+    assert head.split() == ["operation", "zone", "kind", "state", "done", "started", "by", "reason"]
     assert first.split() == [
         *("3-1834", "ORDERS", "ALTER_ZONE", "RUNNING", "3/8"),
         *("2026-01-01T10:00:00Z", "alice", "(unverified)", "growth"),
@@ -79,7 +79,7 @@ def test_show(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["operations", "show", "3-1834"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "3-1834 ALTER_ZONE of zone ORDERS: RUNNING"
-    assert "asked for by alice (unverified): growth" in lines
+    assert "requested by alice (unverified): growth" in lines
     assert "partitions: 3/8 done, 8 to move" in lines
     assert "bytes: 3000 copied, 8000 to copy (estimate), 100 bytes/s" in lines
     assert "about 50 s left" in lines
@@ -194,9 +194,9 @@ def test_some_partitions_are_cancelled(api: ApiStub, capsys: pytest.CaptureFixtu
     assert main(line) == 0
     assert api.requests[-1].body == {"partitions": [3, 4, 5], "by": "bob", "reason": ""}
     assert capsys.readouterr().out.splitlines() == [
-        "3-1834: 2 stay where they are: 3, 4",
+        "3-1834: 2 stay in place: 3, 4",
         "3-1834: 1 go back: 6",
-        "3-1834: 1 go on to their end: 5",
+        "3-1834: 1 complete their move: 5",
     ]
     assert main([*line, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == found
@@ -207,8 +207,8 @@ def test_finalise(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
     """VOL-094: what is deleted is told in numbers; a refusal is one line."""
     path = f"POST {BASE}/3-1834/finalise"
     for copies, told in (
-        (3, "3-1834: 3 kept copies are being deleted\n"),
-        (0, "3-1834: no copies were kept\n"),
+        (3, "3-1834: 3 kept replicas scheduled for deletion\n"),
+        (0, "3-1834: no kept replicas\n"),
     ):
         api.answers[path] = lambda request, copies=copies: (
             202,

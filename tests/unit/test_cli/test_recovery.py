@@ -148,10 +148,10 @@ def test_a_dry_run_shows_every_copy(api: ApiStub, capsys: pytest.CaptureFixture[
         "not",
         "finished",
     ] in lines
-    assert "a copy without a log" in printed.out
+    assert "a replica without a log" in printed.out
     assert printed.err.splitlines() == [
-        "once you know that n1, n2 are dead: --confirm-dead n1,n2",
-        "warning: n4 runs etcd 3.5.1: after a crash the revision of its copy proves nothing",
+        "if n1, n2 are known to be dead: --confirm-dead n1,n2",
+        "warning: n4 runs etcd 3.5.1: after a crash the revision of its replica proves nothing",
     ]
     assert main(["recovery", "reset", "orders", "--dry-run", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == [told]
@@ -190,10 +190,10 @@ def test_wait_until_writes_are_taken(api: ApiStub, capsys: pytest.CaptureFixture
     accepted = {"partitions": [3], "survivor": "n1", "empty": False, "possibly_lost_entries": 2}
     assert carried_out == {"partitions": [3], "empty": False, "dry_run": False, "shown": [accepted]}
     assert capsys.readouterr().err.splitlines() == [
-        "ORDERS: 0/1 take writes; partition 3 is READ_ONLY",
-        "ORDERS: 0/1 take writes; partition 3 is READ_ONLY, founded on n1",
-        "ORDERS: 0/1 take writes; partition 3 is AVAILABLE, founded on n1",
-        "ORDERS: 1/1 take writes",
+        "ORDERS: 0/1 accept writes; partition 3 is READ_ONLY",
+        "ORDERS: 0/1 accept writes; partition 3 is READ_ONLY, founded on n1",
+        "ORDERS: 0/1 accept writes; partition 3 is AVAILABLE, founded on n1",
+        "ORDERS: 1/1 accept writes",
     ]
     api.answers[f"{STATES}?partition=3"] = (200, {"partitions": [state(3, "READ_ONLY")]})
     assert main(["recovery", "reset", "orders", "-p", "3", "--wait", "--timeout", "0"]) == 4

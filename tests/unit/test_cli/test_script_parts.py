@@ -47,14 +47,14 @@ def test_a_refusal_in_a_later_part_has_its_place_in_the_whole(
     assert sent(api, tmp_path, text) == 1
     told = capsys.readouterr().err
     assert "s.sql:1000:27: ZONE_NOT_FOUND" in told
-    assert "Statement 1001 was refused; 1000 before it done" in told
+    assert "Statement 1001 was refused; 1000 before it applied" in told
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("DROP ZONE a;" * 1_001 + "SELECT 1", "it holds queries"),
-        ("DROP ZONE a;" * 1_500 + "DROP ZONE", "Statement 1501 is wrong; none was run."),
+        ("DROP ZONE a;" * 1_500 + "DROP ZONE", "Statement 1501 is invalid; no statement was run."),
         ("DROP ZONE a /*" + "x" * 1_048_576 + "*/ b", "found b"),
         ("CREATE ZONE a (NODES FILTER '" + "x" * 1_048_576 + "')", "one statement is too large"),
     ],

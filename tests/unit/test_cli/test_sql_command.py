@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from app.cli.follow_view import BarView
-from app.cli.followed import FollowedChange, FollowProgress
+from app.cli.follow import BarView, FollowedChange, FollowProgress
 from app.cli.main import main
 from tests.fixtures.api_stub import ApiStub, progress, result, serve
 from tests.fixtures.ports import free_port
@@ -92,7 +91,7 @@ def test_a_refused_statement_points_at_the_text(
     shown = capsys.readouterr()
     assert "drop" in shown.out
     first, source, caret, stopped = shown.err.splitlines()
-    assert stopped == "Statement 2 was refused; 1 before it done, those after it not run."
+    assert stopped == "Statement 2 was refused; 1 before it applied, those after it not run."
     assert first.startswith(f"{script}:2:17: OPTION_UNKNOWN (1004, 42000): REPLIKAS is not an option")
     assert source.endswith("REPLIKAS 3)")
     # One column later on the terminal than in the string: the zone's name is one wide character.

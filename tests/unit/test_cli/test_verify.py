@@ -29,11 +29,11 @@ def test_saved_and_looked_for_later(api: ApiStub, tmp_path: Path, capsys: pytest
     api.answers[f"POST {ZONE}/verify"] = (200, answer(COPY))
     assert main(["verify", "orders", "--samples", "3", "--seed", "7", "--save", str(file)]) == 0
     assert api.requests[-1].body == {"partitions": [0], "samples": 3, "seed": 7}
-    assert capsys.readouterr().out == "orders: 1 keys in 1 partitions, 1 copies read: all agree\n"
+    assert capsys.readouterr().out == "orders: 1 keys in 1 partitions, 1 replicas read: all replicas agree\n"
     api.answers[f"POST {ZONE}/verify"] = (200, answer(COPY, digest="d2"))
     assert main(["verify", "orders", "--keys", str(file)]) == 0
     assert api.requests[-1].body["saved"] == [{"partition": 0, "keys": ["k"]}]
-    assert "1 values changed since they were saved: all agree" in capsys.readouterr().out
+    assert "1 values changed since --save: all replicas agree" in capsys.readouterr().out
 
 
 def test_what_does_not_agree_is_named(api: ApiStub, capsys: pytest.CaptureFixture[str]) -> None:
@@ -44,7 +44,7 @@ def test_what_does_not_agree_is_named(api: ApiStub, capsys: pytest.CaptureFixtur
     lines = capsys.readouterr().out.splitlines()
     assert " ".join(lines[1].split()) == "0 n2 LEARNER 1 lacking, 3 different a, b, c and 1 more"
     assert " ".join(lines[2].split()) == "0 n3 VOTER not read: no answer"
-    assert lines[3].endswith("2 copies do not agree")
+    assert lines[3].endswith("2 replicas disagree")
     assert main(["verify", "orders", "-p", "0", "--format", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["agrees"], found["partitions"][0]["copies"][1]) == (False, bad)
@@ -57,8 +57,8 @@ def test_a_file_of_another_kind(
     file = tmp_path / "keys.json"
     file.write_text(text)
     assert main(["verify", "orders", "--keys", str(file)]) == 64
-    assert "is no file that `zonectl verify --save` wrote" in capsys.readouterr().err
+    assert "was not written by `zonectl verify --save`" in capsys.readouterr().err
     assert main(["verify", "orders", "--keys", str(tmp_path / "none")]) == 64
-    assert "cannot be read" in capsys.readouterr().err
+    assert "cannot read" in capsys.readouterr().err
     assert main(["verify", "orders", "--format", "csv"]) == 64
     assert api.requests == []

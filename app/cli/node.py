@@ -1,0 +1,209 @@
+"""``zonectl node``: a data node; ``drain | undrain | can-stop`` take one out of service in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from app.cli.connection import Api, object_command
+from app.cli.exits import ExitCode, UsageError
+from app.cli.follow import LineView, watch
+from app.cli.options import (
+    DEFAULT_DATA_DIR,
+    ByOption,
+    DataDirOption,
+    MetastoreOption,
+    ReasonOption,
+    TimeoutOption,
+    argument,
+    asker,
+    make_settings,
+    option,
+)
+from app.cli.output import print_table
+from app.cli.say import counted, say
+from app.cli.service_process import keep_private, run_until_stopped
+from app.client.problem import JsonObject
+
+LOSSES_SHOWN_MAX = 20
+app = typer.Typer()
+setting = partial(option, of="NODE_")
+NameArgument = Annotated[str, argument("NAME", "Node name, as listed by `zonectl status`.")]
+
+
+@app.callback(invoke_without_command=True)
+def node(
+    context: typer.Context,
+    name: Annotated[
+        str | None, setting("--name", "Unique name of at most 63 letters, digits, '_', '.' and '-'.")
+    ] = None,
+    attributes: Annotated[
+        str | None, setting("--attributes", "Attributes that NODES FILTER matches.", "JSON")
+    ] = None,
+    profiles: Annotated[
+        str | None, setting("--profiles", "Storage profiles and the engine of their groups.", "P[=ENGINE],...")
+    ] = None,
+    host: Annotated[str | None, setting("--host", "IP address the members listen on.")] = None,
+    ports: Annotated[str | None, setting("--ports", "Ports of the members, two each.", "FIRST-LAST")] = None,
+    member_limit: Annotated[
+        int | None, setting("--member-limit", "Maximum number of members and learners on this node.", min=1)
+    ] = None,
+    weight: Annotated[
+        float | None, setting("--weight", "Share of balanced zones, relative to a node of weight 1.", "W")
+    ] = None,
+    failure_domain: Annotated[
+        str | None,
+        setting("--failure-domain", "Balanced zones spread a partition's voters over several.", "NAME"),
+    ] = None,
+    start_without_metastore: Annotated[
+        bool,
+        setting(
+            "--start-without-metastore",
+            "Start members of STRONG_CONSISTENCY zones while the metastore is unreachable.",
+        ),
+    ] = False,
+    trust_refusals: Annotated[
+        bool,
+        setting(
+            "--trust-refusals/--no-trust-refusals",
+            "Treat refused connections to the metastore as an outage; not behind proxies.",
+        ),
+    ] = True,
+    strict_steps: Annotated[
+        bool | None,
+        setting(
+            "--strict-steps/--no-strict-steps", "Leave the check of membership steps to etcd (up to 5 s each)."
+        ),
+    ] = None,
+    metastore: MetastoreOption = None,
+    data_dir: DataDirOption = DEFAULT_DATA_DIR,
+) -> int:
+    """Run one data node: its agent and the members of replication groups it supervises.
+
+    With a subcommand no node is run: `drain`, `undrain` and `can-stop` take a
+    node out of service and back.
+
+    \b
+    Examples:
+      zonectl node drain n3 --wait
+      zonectl node --name eu-1 --attributes '{"region": "EU"}' --profiles default,ssd \\
+                   --metastore etcd1:2379,etcd2:2379,etcd3:2379 --host 10.0.0.21 --ports 20000-20199
+    """
+    if context.invoked_subcommand is not None:
+        return ExitCode.OK
+    from app.bootstrap.node import run_node
+    from app.configuration.node_settings import member_ports, node_of
+
+    settings = make_settings(
+        node_name=name,
+        node_attributes=attributes,
+        node_profiles=profiles,
+        node_host=host,
+        node_ports=ports,
+        node_member_limit=member_limit,
+        node_weight=weight,
+        node_failure_domain=failure_domain,
+        node_start_without_metastore=start_without_metastore,
+        node_trust_refusals=trust_refusals,
+        node_strict_steps=strict_steps,
+        metastore=metastore,
+        data_dir=data_dir,
+    )
+    try:
+        node_of(settings)
+        member_ports(settings)
+    except ValueError as error:
+        raise UsageError(f"zonectl node: {error}") from error
+    keep_private(data_dir)
+    return run_until_stopped(run_node(settings))
+
+
+@app.command()
+@object_command
+def drain(
+    api: Api,
+    name: NameArgument,
+    reason: ReasonOption = "",
+    by: ByOption = None,
+    wait: Annotated[bool, option("--wait", "Wait until the node holds no members.")] = False,
+    timeout: TimeoutOption = None,
+) -> int:
+    """Move all replicas off a node, so that it can be stopped.
+
+    The node stops being a data node of any zone, and serves its replicas until
+    they have moved. AUTO SCALE DOWN timers do not apply. A node that restarts
+    stays drained until `zonectl node undrain`. The command is refused if a zone
+    would be left without a living data node.
+
+    \b
+    Examples:
+      zonectl node drain n3 --reason "new disks" --wait
+      zonectl node can-stop n3
+      zonectl node undrain n3
+    """
+    with api.client() as client:
+        drained = client.drain(name, {"by": asker(by), "reason": reason})
+        view = LineView()
+
+        def is_empty(nodes: Sequence[JsonObject]) -> bool:
+            entry = next((node for node in nodes if node["name"] == name), {})
+            drained["members"], drained["drain"] = entry.get("members", 0), entry.get("drain")
+            view.line(f"{name}: {counted(drained['members'], 'member')} left")
+            return not drained["members"]
+
+        late = f"{name}: not empty yet; the drain goes on"
+        is_done = not wait or watch(lambda _: client.nodes(), is_empty, view, timeout, late)
+    left = drained["members"]
+    state = f"draining, {counted(left, 'member')} left" if left else "drained"
+    api.show_one(drained, f"node {name} {state}")
+    return ExitCode.OK if is_done else ExitCode.TIMED_OUT
+
+
+@app.command()
+@object_command
+def undrain(api: Api, name: NameArgument, reason: ReasonOption = "") -> int:
+    """Return a drained node to service.
+
+    Zones may use it again, subject to their timers. A zone with AUTO SCALE UP OFF
+    does not take the node back by itself.
+
+    \b
+    Example:
+      zonectl node undrain n3
+    """
+    with api.client(reason) as client:
+        undrained = client.undrain(name)
+    api.show_one(undrained, f"node {name} {'back in service' if undrained['changed'] else 'was not drained'}")
+    return ExitCode.OK
+
+
+@app.command("can-stop")
+@object_command
+def can_stop(api: Api, name: NameArgument) -> int:
+    """Check whether a node can be stopped now.
+
+    Lists what each partition would lose. LAST_COPY and MAJORITY speak against it:
+    data or writes would be unavailable. LEADER does not: another member takes over
+    within seconds. Exit code 0: the node can be stopped; 1: it cannot.
+
+    \b
+    Examples:
+      zonectl node can-stop n3
+      zonectl node can-stop n3 --format json | jq .losses
+    """
+    with api.client() as client:
+        answer = client.can_stop(name)
+    verdict = "can be stopped" if answer["can_stop"] else "cannot be stopped"
+    counts = ", ".join(f"{count} {loss}" for loss, count in answer["losses"].items())
+    held = counted(answer["members"], "member") + (f"; {counts}" if counts else "")
+    api.show_one(answer, f"node {name} {verdict}: {held}")
+    losses = answer["partitions"]
+    if api.is_table and losses:
+        place = {"partition": lambda loss: f"{loss['zone']}.{loss['partition']}"}
+        print_table(losses[:LOSSES_SHOWN_MAX], {**place, "loses": "loss", "reason": "detail"})
+        if len(losses) > LOSSES_SHOWN_MAX:
+            say(f"... and {len(losses) - LOSSES_SHOWN_MAX} more (--format json)")
+    return ExitCode.OK if answer["can_stop"] else ExitCode.FAILED

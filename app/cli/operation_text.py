@@ -1,0 +1,140 @@
+"""Operations as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.cli.output import Columns, print_table
+from app.cli.say import counted, say
+from app.client.problem import JsonObject
+
+UNITS_SHOWN_MAX = 20
+NUMBERS_SHOWN_MAX = 20
+STATEMENT_SHOWN_CHARS = 60
+
+
+def title(operation: JsonObject) -> str:
+    return f"{operation['operation_id']} {operation['kind']} {operation['zone']} {operation['state']}"
+
+
+def _state(operation: JsonObject) -> str:
+    """One that was stopped may still complete moves in progress."""
+    ending = operation["state"] in ("CANCELLED", "FAILED") and not operation["over"]
+    return f"{operation['state']}, ending" if ending else str(operation["state"])
+
+
+def _requester(operation: JsonObject) -> str:
+    if not operation["by"]:
+        return ""
+    return str(operation["by"]) if operation["verified"] else f"{operation['by']} (unverified)"
+
+
+def _done(operation: JsonObject) -> str:
+    counts = operation["progress"]["partitions"]
+    return f"{counts['done']}/{counts['total']}"
+
+
+COLUMNS: Columns = {
+    "operation": "operation_id",
+    "zone": "zone",
+    "kind": "kind",
+    "state": _state,
+    "done": _done,
+    "started": "started",
+    "by": _requester,
+    "reason": lambda operation: operation["cause"] or operation["reason"],
+}
+
+
+def operation_lines(operation: JsonObject) -> list[str]:
+    sizes = operation["progress"]["bytes"]
+    # A cause may begin with the state: PAUSED does.
+    cause = operation["cause"].removeprefix(f"{operation['state']}: ")
+    state = f"{operation['state']}: {cause}" if cause else operation["state"]
+    lines = [f"{operation['operation_id']} {operation['kind']} of zone {operation['zone']}: {state}"]
+    lines.append(f"requested by {_requester(operation) or 'nobody'}{_reason(operation)}")
+    if operation["statement"]:
+        text = " ".join(operation["statement"].split())
+        shortened = text if len(text) <= STATEMENT_SHOWN_CHARS else f"{text[:STATEMENT_SHOWN_CHARS]}..."
+        lines.append(f"statement: {shortened}")
+    if operation["reverses"]:
+        lines.append(f"reverses: {operation['reverses']}")
+    ended = f", ended {operation['ended']}" if operation["ended"] else ""
+    lines.append(f"started {operation['started']}{ended}")
+    lines += [
+        f"{entry['at']} {entry['action']} by {entry['by'] or 'unknown'}{_reason(entry)}"
+        for entry in operation.get("history") or ()
+    ]
+    lines.append(f"partitions: {_done(operation)} done, {operation['partitions_to_move']} to move")
+    if sizes["estimated"] or sizes["copied"]:
+        rate = operation["progress"]["bytes_per_s"]
+        pace = f", {rate} bytes/s" if rate is not None else ""
+        estimated = f"{sizes['estimated']} to copy (estimate)" if sizes["estimated"] else "no estimate"
+        lines.append(f"bytes: {sizes['copied']} copied, {estimated}{pace}")
+    left = operation["progress"]["seconds_left"]
+    if left is not None and not operation["over"]:
+        lines.append(f"about {left:g} s left")
+    if operation.get("cancelled"):
+        lines += cancelled_lines({**operation["cancelled"], "operation_id": operation["operation_id"]})
+    return lines
+
+
+def _reason(entry: JsonObject) -> str:
+    return f": {entry['reason']}" if entry["reason"] else ""
+
+
+def print_waiting_and_plan(operation: JsonObject) -> None:
+    if operation.get("waiting"):
+        say()
+        columns: Columns = {"partitions": "partitions", "wait for": "cause", "numbers": _waiting_numbers}
+        print_table(operation["waiting"], columns)
+    plan = operation.get("plan")
+    if not plan:
+        return
+    say()
+    units = plan["units"]
+    print_table(
+        units[:UNITS_SHOWN_MAX],
+        {
+            "from": lambda unit: unit["donor"] or "-",
+            "to": lambda unit: unit["stealer"] or "-",
+            "copies": "copies",
+            "bytes (estimate)": "bytes",
+        },
+    )
+    if len(units) > UNITS_SHOWN_MAX:
+        say(f"... and {len(units) - UNITS_SHOWN_MAX} more (--format json)")
+    if plan["batch_size"] is not None:
+        say(f"{plan['batches']} batches of at most {plan['batch_size']} partitions")
+
+
+def _waiting_numbers(cause: JsonObject) -> str:
+    return _numbers(cause["numbers"], cause["partitions"])
+
+
+def reverse_line(answer: JsonObject) -> Sequence[str]:
+    reversing = answer["operation_id"] or "an operation that no controller has started yet"
+    return [f"{answer['reverses']} is reversed by {reversing}: catalog version {answer['catalog_version']}"]
+
+
+def cancelled_lines(answer: JsonObject) -> Sequence[str]:
+    """What becomes of which partitions."""
+    fates = {"given_up": "stay in place", "going_back": "go back", "begun": "complete their move"}
+    name = answer["operation_id"]
+    return [
+        f"{name}: {len(numbers)} {fate}: {_numbers(numbers[:NUMBERS_SHOWN_MAX], len(numbers))}"
+        for kind, fate in fates.items()
+        if (numbers := answer[kind])
+    ]
+
+
+def finalise_line(answer: JsonObject) -> str:
+    deletion = "would be deleted" if answer["dry_run"] else "scheduled for deletion"
+    copies = (
+        f"{counted(answer['copies'], 'kept replica')} {deletion}" if answer["copies"] else "no kept replicas"
+    )
+    return f"{answer['operation_id']}: {copies}"
+
+
+def _numbers(numbers: Sequence[int], count: int) -> str:
+    return ", ".join(map(str, numbers)) + (", ..." if count > len(numbers) else "")

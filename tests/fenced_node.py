@@ -15,8 +15,9 @@ import psutil
 
 from app.supervision.child_plan import zonectl
 from catalog.core.zone import ConsistencyMode, Zone, ZoneId, ZoneIntent
-from rebalance.core.isolation import RESET_S, STOP_MS, fence_ms_of
+from rebalance.core.isolation import STOP_MS, fence_ms_of
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.limit_options import RESET_S
 from rebalance.hosting.child import spawn, stop
 from rebalance.hosting.etcd_binary import find_etcd
 from tests.integration.test_node_cluster import NodeCluster

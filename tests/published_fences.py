@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rebalance.core.isolation import RESET_S, FenceRecord, fence_ms_of
+from rebalance.core.isolation import FenceRecord, fence_ms_of
 from rebalance.core.keys import Keyspace
+from rebalance.core.limit_options import RESET_S
 from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Put, Txn, absent
 from rebalance.ports.metastore import Metastore

@@ -11,8 +11,9 @@ from rebalance.controllers.recovery import PartitionRecovery
 from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import Observed, decide_on_configuration_applied, decode_trigger
-from rebalance.core.isolation import RESET_S, WAIT_MS, FenceRecord
+from rebalance.core.isolation import WAIT_MS, FenceRecord
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.limit_options import RESET_S
 from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,

@@ -13,7 +13,7 @@ Order of the checks (the documents' order, kept because the first error is the o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import Any
 
@@ -50,15 +50,15 @@ class OptionKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ZoneOptionRow:
-    """``field`` of ``Zone`` and of ``ZoneParameters``. ``word`` is what the new form takes in place of
-    ``word_number``. ``highest`` None: the bounds follow from other options. ``none_word``: the choice that
-    leaves the field None."""
+    """``field`` of ``Zone`` and of ``ZoneParameters``: the option's name where it is not given. ``word`` is what
+    the new form takes in place of ``word_number``. ``highest`` None: the bounds follow from other options.
+    ``none_word``: the choice that leaves the field None."""
 
     option: ZoneOption
-    field: str
     kind: OptionKind
     text: str
     default: str
+    field: str = ""
     old_key: str = ""
     lowest: int = 0
     highest: int | None = None
@@ -69,6 +69,10 @@ class ZoneOptionRow:
     choices: type[Enum] | None = None
     none_word: str | None = None
     alterable: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.field:
+            object.__setattr__(self, "field", self.name.lower())
 
     @property
     def key(self) -> str:
@@ -109,10 +113,16 @@ class ZoneOptionRow:
         return bounds + (f", or `{self.word}`" if self.word else "")
 
 
+def _timer(option: ZoneOption, text: str, default: str) -> ZoneOptionRow:
+    """Seconds, or OFF."""
+    key = f"DATA_NODES_AUTO_ADJUST_SCALE_{option.value.split()[-1]}"
+    row = ZoneOptionRow(option, OptionKind.NUMBER, text, default, old_key=key, highest=TIMER_OFF)
+    return replace(row, word="OFF", word_number=TIMER_OFF, unit="s")
+
+
 ZONE_OPTIONS = (
     ZoneOptionRow(
         ZoneOption.PARTITIONS,
-        "partitions",
         OptionKind.NUMBER,
         "number of partitions, each of which is one replication group",
         "25, or as the server is set",
@@ -122,7 +132,6 @@ ZONE_OPTIONS = (
     ),
     ZoneOptionRow(
         ZoneOption.REPLICAS,
-        "replicas",
         OptionKind.NUMBER,
         "replicas of each partition; `ALL`: one on every data node",
         "1",
@@ -133,39 +142,19 @@ ZONE_OPTIONS = (
     ),
     ZoneOptionRow(
         ZoneOption.QUORUM_SIZE,
-        "quorum_size",
         OptionKind.NUMBER,
         "replicas that form a majority: of n, 2n - 1 vote and all others learn",
         "derived from the replicas and the data nodes",
         bounds="bounds that follow from `REPLICAS`",
     ),
-    ZoneOptionRow(
-        ZoneOption.AUTO_SCALE_UP,
-        "auto_scale_up",
-        OptionKind.NUMBER,
-        "seconds from a node's join until the zone uses it; `OFF`: never",
-        "0",
-        old_key="DATA_NODES_AUTO_ADJUST_SCALE_UP",
-        highest=TIMER_OFF,
-        unit="s",
-        word="OFF",
-        word_number=TIMER_OFF,
-    ),
-    ZoneOptionRow(
+    _timer(ZoneOption.AUTO_SCALE_UP, "seconds from a node's join until the zone uses it; `OFF`: never", "0"),
+    _timer(
         ZoneOption.AUTO_SCALE_DOWN,
-        "auto_scale_down",
-        OptionKind.NUMBER,
         "seconds from a node's leave until the zone gives it up; `OFF`: never",
         "OFF",
-        old_key="DATA_NODES_AUTO_ADJUST_SCALE_DOWN",
-        highest=TIMER_OFF,
-        unit="s",
-        word="OFF",
-        word_number=TIMER_OFF,
     ),
     ZoneOptionRow(
         ZoneOption.NODES_FILTER,
-        "nodes_filter",
         OptionKind.TEXT,
         "attributes of the nodes that the zone may use",
         "`'$..*'`, every node",
@@ -174,17 +163,16 @@ ZONE_OPTIONS = (
     ),
     ZoneOptionRow(
         ZoneOption.DISTRIBUTION_ALGORITHM,
-        "algorithm",
         OptionKind.CHOICE,
         "algorithm that places the replicas",
         "rendezvous",
+        field="algorithm",
         choices=DistributionAlgorithm,
         none_word="",
         alterable=False,
     ),
     ZoneOptionRow(
         ZoneOption.CONSISTENCY_MODE,
-        "consistency_mode",
         OptionKind.CAPITALS,
         "what a partition does that has lost its majority: wait for it, or be founded anew",
         "STRONG_CONSISTENCY",
@@ -193,16 +181,15 @@ ZONE_OPTIONS = (
     ),
     ZoneOptionRow(
         ZoneOption.REBALANCE_STRATEGY,
-        "strategy",
         OptionKind.CHOICE,
         "what a new target does to a running move: wait for it, replace it, or cancel it",
         "default, as the controllers are set",
+        field="strategy",
         choices=Strategy,
         none_word="default",
     ),
     ZoneOptionRow(
         ZoneOption.STORAGE_PROFILES,
-        "storage_profiles",
         OptionKind.NAMES,
         "storage profiles that a node must have; the first is the default of tables",
         "`['default']`",

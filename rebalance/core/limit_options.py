@@ -10,6 +10,7 @@ Imports nothing heavy: the command line reads this table before it knows what it
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
@@ -89,9 +90,13 @@ def time_text(seconds: int) -> str:
     return f"{seconds}s"
 
 
-def _row(kind: LimitKind, title: str, text: str, *, unset: object = None, **rest: Any) -> Any:
-    """A field of ``LimitValues`` with its row."""
-    return field(default=unset, metadata={"row": LimitOption(kind, title, text, **rest)})
+def _row(kind: LimitKind, title: str, text: str, **rest: Any) -> Any:
+    """A field of ``LimitValues`` with its row; what the kind says may be left out."""
+    rest = {"highest": RATE_MAX if kind is LimitKind.RATE else INT32_MAX, "unset": _UNSET.get(kind), **rest}
+    return field(default=rest["unset"], metadata={"row": LimitOption(kind, title, text, **rest)})
+
+
+_UNSET = {LimitKind.SWITCH: False, LimitKind.WINDOWS: ()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +104,14 @@ class LimitValues:
     """The value of each limit. Numbers are at least 1, None where there is no limit of one's own."""
 
     cluster_moves: int | None = _row(
-        LimitKind.CAP, "Whole cluster", "partitions that move at the same time, in the whole cluster"
+        LimitKind.CAP, "Whole cluster", "partitions that move at once in the whole cluster"
     )
-    zone_moves: int | None = _row(
-        LimitKind.CAP, "Each zone", "partitions that move at the same time, in each zone"
-    )
+    zone_moves: int | None = _row(LimitKind.CAP, "Each zone", "partitions that move at once in each zone")
     donor_moves: int | None = _row(
-        LimitKind.CAP, "Away from each node", "partitions that move at the same time with a node as source"
+        LimitKind.CAP, "Away from each node", "partitions that move away from a node at once"
     )
     receiver_moves: int | None = _row(
-        LimitKind.CAP, "Onto each node", "partitions that move at the same time with a node as target"
+        LimitKind.CAP, "Onto each node", "partitions that move onto a node at once"
     )
     batch_size: int | None = _row(
         LimitKind.CAP, "Batch", "moves of a zone that begin together; the next batch waits for their end"
@@ -119,26 +122,18 @@ class LimitValues:
         "moves of one operation at a time; those of the next one wait for its end",
         flag="--one-operation/--any-operations",
         status="one operation at a time",
-        unset=False,
     )
     operation_s: int | None = _row(
-        LimitKind.SECONDS,
-        "Time of an operation",
-        "time limit of an operation, after which it is FAILED and begins no more moves",
-        flag="--operation-time",
+        LimitKind.SECONDS, "Time of an operation", "time limit of an operation, which is FAILED then"
     )
     copy_attempts: int | None = _row(
         LimitKind.COUNT,
         "Attempts at a copy",
-        "failed attempts at a copy before the partition is reported as failed",
+        "failed attempts before a partition is reported as failed",
         default=COPY_ATTEMPTS,
     )
     copy_s: int | None = _row(
-        LimitKind.SECONDS,
-        "Time of a copy",
-        "time limit of an attempt at a copy, after which it has failed and is begun again",
-        flag="--copy-time",
-        default=COPY_S,
+        LimitKind.SECONDS, "Time of a copy", "time limit of one attempt at a copy", default=COPY_S
     )
     joiner_s: int | None = _row(
         LimitKind.SECONDS,
@@ -151,22 +146,16 @@ class LimitValues:
         LimitKind.RATE,
         "Bandwidth of the cluster",
         "bytes per second of the copies that begin, in the whole cluster",
-        flag="--cluster-bandwidth",
-        highest=RATE_MAX,
     )
     node_bytes_s: int | None = _row(
         LimitKind.RATE,
         "Bandwidth of each node",
         "bytes per second of the copies that begin, to and from each node",
-        flag="--node-bandwidth",
-        highest=RATE_MAX,
     )
     windows: tuple[Window, ...] = _row(
         LimitKind.WINDOWS,
         "Windows, UTC",
         "times of the UTC day in which moves may begin, as 22:00-04:00 or Sat,Sun 00:00-24:00",
-        flag="--window",
-        unset=(),
     )
     rebalancing: bool = _row(
         LimitKind.SWITCH,
@@ -182,7 +171,6 @@ class LimitValues:
         "keep the copies of replicas that leave a node until their operation is finalised",
         flag="--keep-copies/--delete-copies",
         status="copies are kept until they are finalised",
-        unset=False,
     )
     ha_reset_s: int | None = _row(
         LimitKind.SECONDS,
@@ -195,13 +183,15 @@ class LimitValues:
     )
 
 
-def _complete(name: str, row: LimitOption, unset: Any) -> LimitOption:
-    return replace(row, name=name, unset=unset, flag=row.flag or f"--{name.replace('_', '-')}")
+def _named(row: LimitOption, name: str) -> LimitOption:
+    """The flag is made of the name where the row has none."""
+    flag = name.replace("_bytes_s", "_bandwidth")
+    flag = re.sub("_s$", "_time", flag) if row.kind is LimitKind.SECONDS else flag
+    flag = flag.removesuffix("s") if row.kind is LimitKind.WINDOWS else flag
+    return replace(row, name=name, flag=row.flag or f"--{flag.replace('_', '-')}")
 
 
-LIMIT_OPTIONS: tuple[LimitOption, ...] = tuple(
-    _complete(each.name, each.metadata["row"], each.default) for each in fields(LimitValues)
-)
+LIMIT_OPTIONS = tuple(_named(limit.metadata["row"], limit.name) for limit in fields(LimitValues))
 """In the order of the record, of help and of forms."""
 CAPS = tuple(option.name for option in LIMIT_OPTIONS if option.kind is LimitKind.CAP)
 RATES = tuple(option.name for option in LIMIT_OPTIONS if option.kind is LimitKind.RATE)

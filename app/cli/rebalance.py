@@ -45,14 +45,13 @@ ZoneOption = Annotated[
 
 def limit_flag(option: LimitOption) -> Any:
     """The annotation of a command's parameter for one row of the table, with bounds and default in its help."""
-    text = option.text[0].upper() + option.text[1:]
     accepted = f"{option.accepted}; " if option.accepted else ""
     may_repeat = "; may be repeated" if option.kind is LimitKind.WINDOWS else ""
     flag = typer.Option(
         option.flag,
         envvar=f"ZONEKEEPER_{option.flag.partition('/')[0][2:].replace('-', '_').upper()}",
         metavar=METAVARS.get(option.kind),
-        help=f"{text} ({accepted}default: {option.otherwise}){may_repeat}.",
+        help=f"{option.sentence} ({accepted}default: {option.otherwise}){may_repeat}.",
         show_default=False,
     )
     return Annotated[TYPES.get(option.kind, str | None), flag]

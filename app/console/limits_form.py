@@ -55,7 +55,7 @@ class LimitsForm:
                 self._fields |= {
                     option.name: _field(option) for option in LIMIT_OPTIONS if option not in switches
                 }
-            self._fields |= {option.name: ui.checkbox(f"{option.title}: {option.text}") for option in switches}
+            self._fields |= {option.name: ui.checkbox(option.sentence) for option in switches}
             with ui.row().classes("buttons start"):
                 button("Set limits", self._ask, ButtonKind.PRIMARY)
                 button("Undo", self._fill, ButtonKind.QUIET)

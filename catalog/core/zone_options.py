@@ -50,8 +50,8 @@ class OptionKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ZoneOptionRow:
-    """``field`` of ``Zone`` and of ``ZoneParameters``: the option's name where it is not given. ``word`` is what
-    the new form takes in place of ``word_number``. ``highest`` None: the bounds follow from other options.
+    """``field`` of ``Zone`` and of ``ZoneParameters``: the option's name where none is given. ``word`` is
+    what the new form takes in place of ``word_number``. ``highest`` None: the bounds follow from other options.
     ``none_word``: the choice that leaves the field None."""
 
     option: ZoneOption

@@ -60,6 +60,11 @@ class LimitOption:
     unset: int | bool | tuple[Window, ...] | None = None
 
     @property
+    def sentence(self) -> str:
+        """``text`` with a capital, for help and labels; no full stop."""
+        return self.text[0].upper() + self.text[1:]
+
+    @property
     def is_number(self) -> bool:
         return self.kind not in (LimitKind.SWITCH, LimitKind.WINDOWS)
 
@@ -119,7 +124,7 @@ class LimitValues:
     one_operation: bool = _row(
         LimitKind.SWITCH,
         "One operation at a time",
-        "moves of one operation at a time; those of the next one wait for its end",
+        "run one operation at a time; moves of the next one wait for its end",
         flag="--one-operation/--any-operations",
         status="one operation at a time",
     )
@@ -160,7 +165,7 @@ class LimitValues:
     rebalancing: bool = _row(
         LimitKind.SWITCH,
         "Accept changes that move data",
-        "accept requests that move data; what is moving goes on either way",
+        "accept requests that move data; running moves go on either way",
         flag="--rebalancing/--no-rebalancing",
         status="rebalancing is turned off",
         unset=True,
@@ -168,14 +173,14 @@ class LimitValues:
     keep_copies: bool = _row(
         LimitKind.SWITCH,
         "Keep copies",
-        "keep the copies of replicas that leave a node until their operation is finalised",
+        "keep copies of replicas that leave a node until their operation is finalised",
         flag="--keep-copies/--delete-copies",
         status="copies are kept until they are finalised",
     )
     ha_reset_s: int | None = _row(
         LimitKind.SECONDS,
         "Automatic reset",
-        "time without a majority after which a HIGH_AVAILABILITY zone founds a partition anew",
+        "time without a majority after which a HIGH_AVAILABILITY partition is founded anew",
         flag="--ha-reset",
         default=RESET_S,
         lowest=None,

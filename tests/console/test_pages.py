@@ -11,7 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from rebalance.core.limit_options import LIMIT_OPTIONS
+from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind
 from tests.console.conftest import Stage, Theme, Visit, visiting
 from tests.ports import free_port
 
@@ -298,7 +298,9 @@ def test_pause_and_resume_ask_for_a_name_and_a_reason(visit: Visit) -> None:
 def test_limits_are_set_and_refused_as_the_api_does(visit: Visit) -> None:
     page = visit.open("rebalance")
     for option in LIMIT_OPTIONS:
-        expect(page.get_by_label(option.title).first).to_be_visible()
+        is_switch = option.kind is LimitKind.SWITCH
+        field = page.get_by_role("checkbox", name=option.text) if is_switch else page.get_by_label(option.title)
+        expect(field.first).to_be_visible()
     page.get_by_label("Away from each node", exact=True).fill("2")
     page.get_by_label("Windows, UTC").fill("nightly")
     page.get_by_role("checkbox", name="Keep copies").click()

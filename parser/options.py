@@ -10,7 +10,7 @@ The whole grammar is read here; what the engine does not do is refused by the ca
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import NoReturn
 
@@ -22,22 +22,21 @@ from catalog.core.messages import (
     OptionClause,
     OptionValue,
     OtherLiteral,
+    Position,
     ProfileName,
     UnknownOption,
     ZoneOption,
     shortened,
 )
 from catalog.core.zone import TIMER_OFF
-from catalog.core.zone_options import OLD_FORM_KEYS
+from catalog.core.zone_options import OLD_FORM_KEYS, ZONE_OPTIONS, OptionKind, ZoneOptionRow
 from parser.rules import RuleParser
 
 NUMBER_MAX = 10**18
 """Larger numbers are read as this one: far out of every range, and small enough to handle at no cost."""
 
-NEW_FORM = (
-    "PARTITIONS n, REPLICAS n|ALL, QUORUM SIZE n, AUTO SCALE UP n|OFF, AUTO SCALE DOWN n|OFF, AUTO SCALE OFF, "
-    "NODES FILTER 's', DISTRIBUTION ALGORITHM 's', CONSISTENCY MODE 's', REBALANCE STRATEGY 's'"
-)
+IN_PARENTHESES = tuple(row for row in ZONE_OPTIONS if row.kind is not OptionKind.NAMES)
+NEW_FORM = ", ".join((*(row.grammar for row in IN_PARENTHESES), "AUTO SCALE OFF"))
 _DIGITS = re.compile("[0-9]+")
 NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 DATED_LITERALS = ("DATE", "TIME", "TIMESTAMP", "INTERVAL")
@@ -63,20 +62,20 @@ class OptionRules(RuleParser):
 
     def new_form_option(self) -> list[OptionClause]:
         """One option; AUTO SCALE OFF is two clauses."""
-        rules: dict[str, Callable[[], list[OptionClause]]] = {
-            "PARTITIONS": lambda: self._number(ZoneOption.PARTITIONS),
-            "REPLICAS": self._replicas,
-            "QUORUM": lambda: self._number(ZoneOption.QUORUM_SIZE),
-            "AUTO": self._auto_scale,
-            "NODES": lambda: self._string(ZoneOption.NODES_FILTER),
-            "DISTRIBUTION": lambda: self._string(ZoneOption.DISTRIBUTION_ALGORITHM),
-            "CONSISTENCY": lambda: self._string(ZoneOption.CONSISTENCY_MODE),
-            "REBALANCE": lambda: self._string(ZoneOption.REBALANCE_STRATEGY),
-        }
-        rule = rules.get(self.word())
-        if rule is None:
+        rows = [row for row in IN_PARENTHESES if row.words[0] == self.word()]
+        if not rows:
             self._no_such_option(self.word())
-        return rule()
+        position = self.place(self._curr)
+        if len(rows) == 1:
+            self.expect_words(*rows[0].words)
+            return [self._new_form_value(rows[0], position)]
+        self.expect_words("AUTO", "SCALE")
+        if self.take_word("OFF"):
+            return [OptionClause(row.option, TIMER_OFF, position) for row in rows]
+        row = next((row for row in rows if self.take_word(row.words[-1])), None)
+        if row is None:
+            self.fail("UP, DOWN or OFF")
+        return [self._new_form_value(row, position)]
 
     def _no_such_option(self, word: str) -> NoReturn:
         if word == "STORAGE":
@@ -88,39 +87,16 @@ class OptionRules(RuleParser):
         message = f"there is no option {shortened(word)}; accepted: {NEW_FORM}"
         self.refuse(ErrorKind.OPTION_UNKNOWN, message, self._curr)
 
-    def _number(self, option: ZoneOption) -> list[OptionClause]:
-        position = self.place(self._curr)
-        self.expect_words(*option.value.split())
+    def _new_form_value(self, row: ZoneOptionRow, position: Position | None) -> OptionClause:
+        """What stands behind the words of an option."""
+        name = row.option.value
+        if row.kind is not OptionKind.NUMBER:
+            return OptionClause(row.option, self.text(f"a single-quoted string for {name}"), position)
         written = self._curr.text if self._curr else ""
-        return [OptionClause(option, self.digits(option.value), position, written)]
-
-    def _replicas(self) -> list[OptionClause]:
-        position = self.place(self._curr)
-        self.expect_words("REPLICAS")
-        written = self._curr.text if self._curr else ""
-        value: OptionValue = Keyword.ALL if self.take_word("ALL") else self.digits("REPLICAS", " or ALL")
-        return [OptionClause(ZoneOption.REPLICAS, value, position, written)]
-
-    def _auto_scale(self) -> list[OptionClause]:
-        position = self.place(self._curr)
-        self.expect_words("AUTO", "SCALE")
-        if self.take_word("OFF"):
-            both = (ZoneOption.AUTO_SCALE_UP, ZoneOption.AUTO_SCALE_DOWN)
-            return [OptionClause(option, TIMER_OFF, position) for option in both]
-        if self.take_word("UP"):
-            option = ZoneOption.AUTO_SCALE_UP
-        elif self.take_word("DOWN"):
-            option = ZoneOption.AUTO_SCALE_DOWN
-        else:
-            self.fail("UP, DOWN or OFF")
-        written = self._curr.text if self._curr else ""
-        value = TIMER_OFF if self.take_word("OFF") else self.digits(option.value, " or OFF")
-        return [OptionClause(option, value, position, written)]
-
-    def _string(self, option: ZoneOption) -> list[OptionClause]:
-        position = self.place(self._curr)
-        self.expect_words(*option.value.split())
-        return [OptionClause(option, self.text(f"a single-quoted string for {option.value}"), position)]
+        value = row.word_value
+        if not row.word or not self.take_word(row.word):
+            value = self.digits(name, f" or {row.word}" if row.word else "")
+        return OptionClause(row.option, value, position, written)
 
     def digits(self, what: str, alternative: str = "") -> int:
         """Digits only: a sign, a decimal point, an exponent or a hexadecimal number is a syntax error."""

@@ -24,19 +24,16 @@ from catalog.core.messages import (
     OptionClause,
     OptionValue,
     OtherLiteral,
-    ProfileName,
     RenameZone,
     UnknownOption,
     ZoneOption,
 )
 from catalog.core.table import Column, Table, type_text
-from catalog.core.zone import TIMER_OFF, Zone
-from catalog.core.zone_options import NUMBERS, OLD_FORM_KEYS
+from catalog.core.zone import Zone
+from catalog.core.zone_options import ROWS, ZONE_OPTIONS, OptionKind, value_of
 from parser.rules import RESERVED
 
 _PLAIN_NAME = re.compile("[A-Z_][A-Z0-9_]*")
-_OLD_KEYS = {option: key for key, option in OLD_FORM_KEYS.items()}
-_TIMERS = frozenset({ZoneOption.AUTO_SCALE_UP, ZoneOption.AUTO_SCALE_DOWN})
 
 
 def render(command: Command) -> str:
@@ -68,22 +65,9 @@ def render(command: Command) -> str:
 def render_zone(zone: Zone) -> str:
     """SHOW CREATE ZONE: the statement that makes a zone like this one, with every option spelt out.
 
-    A derived quorum is left out: it would become an explicit one; so is the controllers' strategy. Filters are
-    trimmed, which means the same.
+    A derived quorum is left out: it would become an explicit one; so is the controllers' strategy.
     """
-    replicas = Keyword.ALL if zone.all_replicas else zone.replicas
-    values: dict[ZoneOption, OptionValue | None] = {
-        ZoneOption.PARTITIONS: zone.partitions,
-        ZoneOption.REPLICAS: replicas,
-        ZoneOption.QUORUM_SIZE: zone.quorum_size,
-        ZoneOption.AUTO_SCALE_UP: zone.auto_scale_up,
-        ZoneOption.AUTO_SCALE_DOWN: zone.auto_scale_down,
-        ZoneOption.NODES_FILTER: zone.nodes_filter.strip(),
-        ZoneOption.DISTRIBUTION_ALGORITHM: zone.algorithm.value,
-        ZoneOption.CONSISTENCY_MODE: zone.consistency_mode.value,
-        ZoneOption.REBALANCE_STRATEGY: zone.strategy.value if zone.strategy else None,
-        ZoneOption.STORAGE_PROFILES: tuple(ProfileName(name) for name in zone.storage_profiles),
-    }
+    values = {row.option: value_of(zone, row) for row in ZONE_OPTIONS}
     clauses = tuple(OptionClause(option, value) for option, value in values.items() if value is not None)
     return render(CreateZone(Name(zone.name), clauses))
 
@@ -163,9 +147,10 @@ def _fits_new_form(clause: OptionClause) -> bool:
         return False
     if clause.option is ZoneOption.STORAGE_PROFILES:
         return isinstance(value, tuple) and all(_is_trimmed(name.text) for name in value)
-    if clause.option in NUMBERS:
-        is_all = value is Keyword.ALL and clause.option is ZoneOption.REPLICAS
-        return is_all or (isinstance(value, int) and value >= 0)
+    row = ROWS[clause.option]
+    if row.kind is OptionKind.NUMBER:
+        is_word = bool(row.word) and value == row.word_value
+        return is_word or (isinstance(value, int) and value >= 0)
     return isinstance(value, str) and _is_trimmed(value)
 
 
@@ -177,8 +162,9 @@ def _new_form(clause: OptionClause) -> str:
     value = clause.value
     if isinstance(value, tuple):
         return f"{clause.option.value} [{', '.join(_quoted(name.text) for name in value)}]"
-    if clause.option in _TIMERS and value == TIMER_OFF:
-        return f"{clause.option.value} OFF"
+    row = None if isinstance(clause.option, UnknownOption) else ROWS[clause.option]
+    if row is not None and row.word and value == row.word_value:
+        return f"{clause.option.value} {row.word}"
     return f"{clause.option.value} {_literal(value)}"
 
 
@@ -190,7 +176,7 @@ def _key(option: ZoneOption | UnknownOption) -> str:
     if isinstance(option, UnknownOption):
         # Quoted, because nothing is known of an unknown key; keys are upper-cased with quotes too.
         return '"' + option.value.replace('"', '""') + '"'
-    return _OLD_KEYS[option]
+    return ROWS[option].key
 
 
 def _literal(value: OptionValue) -> str:

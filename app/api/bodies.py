@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -31,6 +31,13 @@ def _whole(value: object) -> object:
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
+
+
+def whole_between(lowest: int | None, highest: int) -> Any:
+    """A whole number within inclusive bounds, which the API's document says, too; None: no lower one."""
+    return Annotated[int, Field(ge=lowest, le=highest), BeforeValidator(_whole)]
+
+
 JSON_INT_MAX = (1 << 53) - 1
 """Every JSON parser has whole numbers up to this one."""
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from app.cli.client import ApiClient
+from app.cli.connection import connected
 from app.cli.exits import UsageError
 from app.cli.options import OutputFormat, asker
+from app.cli.rebalance_view import print_limits
 from app.client.problem import JsonObject
+from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind, LimitOption
 from rebalance.core.windows import Window
 
 _UNITS_S = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
@@ -17,61 +21,41 @@ for _power, _unit in enumerate("kmgt", 1):
     _SIZES |= {_unit: 1_000**_power, f"{_unit}i": 1_024**_power}
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)((?:[kmgt]i?)?b?)", re.IGNORECASE)
 _TIME = re.compile(r"(\d+d)?(\d+h)?(\d+m)?(\d+s)?")
+NONE = "none"
 
 
-TIME_OPTIONS = {
-    "operation_s": "--operation-time",
-    "copy_s": "--copy-time",
-    "joiner_s": "--joiner-timeout",
-    "ha_reset_s": "--ha-reset",
-}
+def limits_request(given: Mapping[str, Any]) -> JsonObject:
+    """The body of a change, from flags by the names of their limits: what is given, and nothing else. Raises
+    UsageError."""
+    flags = {option: given[option.name] for option in LIMIT_OPTIONS}
+    return {option.name: _value(option, flag) for option, flag in flags.items() if flag not in (None, [])}
 
 
-def cap_of(option: str, text: str) -> int | None:
-    """A limit as it is written; None takes it away. Raises UsageError."""
-    if text.lower() == "none":
+def _value(option: LimitOption, flag: Any) -> object:
+    if option.kind is LimitKind.SWITCH:
+        return flag
+    if option.kind is LimitKind.WINDOWS:
+        return windows_of(flag)
+    if flag.lower() == NONE:
         return None
+    # The server knows the lowest value, and says why.
+    if option.lowest is None and flag.isascii() and flag.isdecimal():
+        return int(flag[:18])
+    return _READERS[option.kind](flag, option.flag)
+
+
+def number_of(text: str, flag: str) -> int:
+    """Raises UsageError."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        flag = f"--{option.replace('_', '-')}"
         raise UsageError(
             f"{flag} is a whole number from 1 on, or none, not {text!r}; `pause` lets nothing begin"
         )
     return int(text)
 
 
-def limits_request(
-    caps: Mapping[str, str | None],
-    times: Mapping[str, str | None],
-    rates: Mapping[str, str | None],
-    switches: Mapping[str, bool | None],
-    windows: Sequence[str] | None = None,
-) -> JsonObject:
-    """The body of a change: what is given, and nothing else. Raises UsageError."""
-    change: JsonObject = {name: cap_of(name, text) for name, text in caps.items() if text is not None}
-    change |= {name: value for name, value in switches.items() if value is not None}
-    for name, text in times.items():
-        if text is not None:
-            option = TIME_OPTIONS[name]
-            # The server knows the smallest time of resets, and says why.
-            is_plain = name == "ha_reset_s" and text.isascii() and text.isdecimal()
-            given_s = int(text[:18]) if is_plain else None
-            change[name] = given_s if given_s is not None else _time_or_none(text, option)
-    for name, text in rates.items():
-        if text is not None:
-            option = f"--{name.removesuffix('_bytes_s')}-bandwidth"
-            change[name] = None if text.lower() == "none" else bytes_of(text, option)
-    if windows:
-        change["windows"] = windows_of(windows)
-    return change
-
-
-def _time_or_none(text: str, option: str) -> int | None:
-    return None if text.lower() == "none" else seconds_of(text, option)
-
-
 def windows_of(texts: Sequence[str]) -> list[str]:
-    """Windows as they are stored; ``none`` alone takes all away. Raises UsageError."""
-    if [text.lower() for text in texts] == ["none"]:
+    """Windows as they are stored; ``none`` alone removes all. Raises UsageError."""
+    if [text.lower() for text in texts] == [NONE]:
         return []
     try:
         return [str(Window.parse(text)) for text in texts]
@@ -79,23 +63,31 @@ def windows_of(texts: Sequence[str]) -> list[str]:
         raise UsageError(f"--window: {error}; or none") from error
 
 
-def bytes_of(text: str, option: str) -> int:
+def bytes_of(text: str, flag: str) -> int:
     """``50MiB`` is 52428800, ``50MB`` 50000000. Raises UsageError."""
-    found = _SIZE.fullmatch(text.strip())
-    size = round(float(found[1]) * _SIZES[found[2].lower().removesuffix("b")]) if found else 0
+    match = _SIZE.fullmatch(text.strip())
+    size = round(float(match[1]) * _SIZES[match[2].lower().removesuffix("b")]) if match else 0
     if size < 1:
-        raise UsageError(f"{option} takes bytes a second as 500kB, 20MiB or 1.5GiB, or none, not {text!r}")
+        raise UsageError(f"{flag} takes bytes a second as 500kB, 20MiB or 1.5GiB, or none, not {text!r}")
     return size
 
 
-def seconds_of(text: str, option: str = "--for") -> int:
+def seconds_of(text: str, flag: str = "--for") -> int:
     """``1h30m`` is 5400. Raises UsageError."""
-    found = _TIME.fullmatch(text.strip().lower())
-    parts = [part for part in found.groups() if part] if found else []
+    match = _TIME.fullmatch(text.strip().lower())
+    parts = [part for part in match.groups() if part] if match else []
     seconds = sum(int(part[:-1]) * _UNITS_S[part[-1]] for part in parts)
     if not seconds:
-        raise UsageError(f"{option} takes a time as 90s, 10m, 1h30m or 2d, not {text!r}")
+        raise UsageError(f"{flag} takes a time as 90s, 10m, 1h30m or 2d, not {text!r}")
     return seconds
+
+
+_READERS: dict[LimitKind, Callable[[str, str], int]] = {
+    LimitKind.CAP: number_of,
+    LimitKind.COUNT: number_of,
+    LimitKind.SECONDS: seconds_of,
+    LimitKind.RATE: bytes_of,
+}
 
 
 def pause_request(by: str | None, reason: str, time_limit: str | None) -> JsonObject:
@@ -104,16 +96,21 @@ def pause_request(by: str | None, reason: str, time_limit: str | None) -> JsonOb
     return {"by": asker(by), "reason": reason, "for_s": for_s}
 
 
-def told(by: str | None, reason: str) -> JsonObject:
-    """Who asks and why, where it was said; the user's name goes with each request anyhow."""
+def paused(zone: str | None, pause: JsonObject | None) -> JsonObject:
+    """The body of a change of the cluster's pause, or of one zone's; None ends it."""
+    return {"pause": pause} if zone is None else {"zone_pauses": {zone: pause}}
+
+
+def caller(by: str | None, reason: str) -> JsonObject:
+    """Who changes limits and why, as far as it was given; the user's name goes with each request anyway."""
     return {**({"by": by} if by else {}), **({"reason": reason} if reason else {})}
 
 
-def change_limits(client: ApiClient, change: Mapping[str, object]) -> JsonObject:
-    """Nothing to change: the limits as they are."""
-    return client.change_limits(change) if change else client.limits()
-
-
-def one_object(form: OutputFormat) -> None:
+def show_limits(change: Mapping[str, object], form: OutputFormat, url: str | None, data_dir: Path) -> int:
+    """The limits after ``change``; empty: as they are. Raises CliError."""
     if form is OutputFormat.CSV:
         raise UsageError("rebalance prints one object, csv holds rows: choose json or jsonl")
+    with connected(url, data_dir, form) as client:
+        limits = client.change_limits(change) if change else client.limits()
+    print_limits(limits, form)
+    return 0

@@ -25,7 +25,6 @@ from catalog.core.messages import (
     DropColumns,
     DropTable,
     DropZone,
-    Keyword,
     Name,
     OptionClause,
     OptionValue,
@@ -34,8 +33,8 @@ from catalog.core.messages import (
 )
 from catalog.core.snapshot import CatalogSnapshot, Topology, ZoneDefaults, apply_command
 from catalog.core.table import Column, Table
-from catalog.core.zone import TIMER_OFF, Zone
-from catalog.core.zone_options import strategy_text
+from catalog.core.zone import Zone
+from catalog.core.zone_options import ZONE_OPTIONS, ZoneOptionRow, option_text, value_of
 from catalog.filters.json_path import JSON_PATH
 from parser.render import render, render_added_columns, render_table, render_zone
 
@@ -195,60 +194,42 @@ def _plan_zone(
     if before is None:
         changes.append(PlannedChange(DesiredAction.CREATE, "zone", after.name, render_zone(after)))
         return
-    fixed = (
-        ("PARTITIONS", str(before.partitions), str(after.partitions)),
-        ("STORAGE PROFILES", ", ".join(before.storage_profiles), ", ".join(after.storage_profiles)),
-        ("DISTRIBUTION ALGORITHM", before.algorithm.value, after.algorithm.value),
-        ("CONSISTENCY MODE", before.consistency_mode.value, after.consistency_mode.value),
-    )
-    for name, old, new in fixed:
-        if old != new:
-            reason = f"{name} of a zone cannot be altered; say {old}, or use another zone"
-            conflicts.append(Conflict("zone", after.name, ZoneDifference(name, old, new), reason))
     differences, clauses = [], []
-    for option, old_value, new_value in _alterable(before, after, quorum_of):
-        differences.append(ZoneDifference(option.value, _text(option, old_value), _text(option, new_value)))
-        clauses.append(OptionClause(option, new_value))
+    for row, old_value, new_value in _differing(before, after, quorum_of):
+        old, new = option_text(row, old_value), option_text(row, new_value)
+        difference = ZoneDifference(row.option.value, old, new)
+        if row.alterable:
+            differences.append(difference)
+            clauses.append(OptionClause(row.option, new_value))
+        else:
+            reason = f"{row.option.value} of a zone cannot be altered; say {old}, or use another zone"
+            conflicts.append(Conflict("zone", after.name, difference, reason))
     if clauses:
         sql = render(AlterZone(Name(after.name), tuple(clauses)))
         changes.append(PlannedChange(DesiredAction.CHANGE, "zone", after.name, sql, tuple(differences)))
 
 
-def _alterable(
+def _differing(
     before: Zone, after: Zone, quorum_of: QuorumOf
-) -> Iterator[tuple[ZoneOption, OptionValue, OptionValue]]:
+) -> Iterator[tuple[ZoneOptionRow, OptionValue, OptionValue]]:
     """The options that differ, in the order of the grammar.
 
     An explicit quorum cannot be taken back, only set: one that is equal to what would be derived is as good as
     none, and where none is wanted that number is said.
     """
-
-    def replicas(zone: Zone) -> OptionValue:
-        return Keyword.ALL if zone.all_replicas else zone.replicas
-
-    if before.replicas != after.replicas:
-        yield ZoneOption.REPLICAS, replicas(before), replicas(after)
-    if before.quorum_size != after.quorum_size:
-        wanted = quorum_of(after)
-        if before.quorum_size is None:
-            yield ZoneOption.QUORUM_SIZE, quorum_of(before), wanted
-        elif before.quorum_size != wanted:
-            yield ZoneOption.QUORUM_SIZE, before.quorum_size, wanted
-    if before.auto_scale_up != after.auto_scale_up:
-        yield ZoneOption.AUTO_SCALE_UP, before.auto_scale_up, after.auto_scale_up
-    if before.auto_scale_down != after.auto_scale_down:
-        yield ZoneOption.AUTO_SCALE_DOWN, before.auto_scale_down, after.auto_scale_down
-    if before.nodes_filter.strip() != after.nodes_filter.strip():
-        yield ZoneOption.NODES_FILTER, before.nodes_filter.strip(), after.nodes_filter.strip()
-    if before.strategy is not after.strategy:
-        yield ZoneOption.REBALANCE_STRATEGY, strategy_text(before), strategy_text(after)
+    for row in ZONE_OPTIONS:
+        old, new = value_of(before, row), value_of(after, row)
+        if row.option is ZoneOption.QUORUM_SIZE and old != new:
+            new = quorum_of(after)
+            if old is None:
+                yield row, quorum_of(before), new
+                continue
+        if old != new:
+            yield row, _stated(row, old), _stated(row, new)
 
 
-def _text(option: ZoneOption, value: OptionValue) -> str:
-    if isinstance(value, Keyword):
-        return value.value
-    timers = (ZoneOption.AUTO_SCALE_UP, ZoneOption.AUTO_SCALE_DOWN)
-    return "OFF" if option in timers and value == TIMER_OFF else str(value)
+def _stated(row: ZoneOptionRow, value: OptionValue | None) -> OptionValue:
+    return option_text(row, value) if value is None else value
 
 
 def _plan_table(

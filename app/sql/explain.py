@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from app.sql.forecast import NOWHERE, Forecast, Placement, changed_zone
 from app.sql.results import ResultSet, ResultType
-from app.sql.show import replicas_text, result
+from app.sql.show import result
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.snapshot import Change
-from catalog.core.zone import TIMER_OFF, Zone
-from catalog.core.zone_options import strategy_text
+from catalog.core.zone import Zone
+from catalog.core.zone_options import ZONE_OPTIONS, option_text, value_of
 from rebalance.core.data_nodes import DataNodes
 from rebalance.kernels.assessment import level_counts
 from rebalance.kernels.transfers import NOBODY, Sizes, Transfers, totals
@@ -94,19 +95,9 @@ def parameters_of(zone: Zone | None, data_nodes: DataNodes | None) -> Mapping[st
     """``quorum_size`` is the effective one."""
     if zone is None:
         return {}
-    quorum = data_nodes.quorum if data_nodes is not None and zone.quorum_size is None else zone.quorum_size
-    return {
-        "partitions": str(zone.partitions),
-        "replicas": replicas_text(zone),
-        "quorum_size": "" if quorum is None else str(quorum),
-        "auto_scale_up": "OFF" if zone.auto_scale_up == TIMER_OFF else str(zone.auto_scale_up),
-        "auto_scale_down": "OFF" if zone.auto_scale_down == TIMER_OFF else str(zone.auto_scale_down),
-        "nodes_filter": zone.nodes_filter,
-        "storage_profiles": ", ".join(zone.storage_profiles),
-        "consistency_mode": zone.consistency_mode.value,
-        "distribution_algorithm": zone.algorithm.value,
-        "rebalance_strategy": strategy_text(zone),
-    }
+    derived = data_nodes.quorum if data_nodes is not None else None
+    effective = replace(zone, quorum_size=derived) if zone.quorum_size is None else zone
+    return {row.name.lower(): option_text(row, value_of(effective, row)) for row in ZONE_OPTIONS}
 
 
 def _moves(found: Forecast, sizes: Sizes) -> Iterator[Row]:

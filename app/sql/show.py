@@ -11,10 +11,11 @@ from app.sql.results import AnswerColumn, ResultSet, ResultType
 from app.sql.system_views import CATALOG, SCHEMA, ViewRegistry
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
+from catalog.core.messages import ZoneOption
 from catalog.core.table import Column as TableColumn
 from catalog.core.table import Table
-from catalog.core.zone import EVERY_NODE, TIMER_OFF, Zone
-from catalog.core.zone_options import strategy_text
+from catalog.core.zone import EVERY_NODE, Zone
+from catalog.core.zone_options import ZONE_OPTIONS, ZoneOptionRow, option_text, value_of
 from parser.queries import QueryName, Show, ShowKind
 from parser.render import render_zone
 from rebalance.core.assignments import Assignments
@@ -116,10 +117,6 @@ def replicas_text(zone: Zone) -> str:
     return "ALL" if zone.all_replicas else str(zone.replicas)
 
 
-def _timer(seconds: int) -> str:
-    return "OFF" if seconds == TIMER_OFF else f"{seconds} s"
-
-
 def _nodes(snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:
     view = next(each for each in registry if (each.schema, each.name) == (SCHEMA, "NODES"))
     return ResultSet(columns=view.columns, rows=list(view.rows(snapshot)))
@@ -182,27 +179,22 @@ def describe_zone(name: QueryName, snapshot: SystemSnapshot) -> ResultSet:
     progress = snapshot.views.progress(zone.zone_id, version, zone)
     counts = progress["partitions"]
     tables = [table.name for table in snapshot.tables if table.zone_id == zone.zone_id]
-    quorum = "derived" if zone.quorum_size is None else "declared"
+    notes = {
+        ZoneOption.PARTITIONS: "replication groups",
+        ZoneOption.REPLICAS: f"{sizes.replicas} on the data nodes there are",
+        ZoneOption.QUORUM_SIZE: "derived" if zone.quorum_size is None else "declared",
+        ZoneOption.NODES_FILTER: "every node" if zone.nodes_filter == EVERY_NODE else "",
+        ZoneOption.STORAGE_PROFILES: "the first is the default of tables",
+        ZoneOption.REBALANCE_STRATEGY: "as the controllers are set" if zone.strategy is None else "",
+    }
+    effective = replace(zone, quorum_size=sizes.quorum)
     facts: tuple[tuple[str, object, str], ...] = (
         ("ZONE_NAME", zone.name, ""),
         ("ZONE_ID", zone.zone_id, ""),
-        ("PARTITIONS", zone.partitions, "replication groups"),
-        ("REPLICAS", replicas_text(zone), f"{sizes.replicas} on the data nodes there are"),
-        ("QUORUM_SIZE", sizes.quorum, quorum),
+        *((row.name, _shown(effective, row), notes.get(row.option, "")) for row in ZONE_OPTIONS),
         ("CONSENSUS_SIZE", sizes.voters, "replicas that vote, in each partition"),
         ("LEARNERS", max(0, sizes.replicas - sizes.voters), "replicas that do not vote, in each partition"),
         ("DATA_NODES", ", ".join(sizes.data_nodes), f"{len(sizes.data_nodes)}"),
-        ("STORAGE_PROFILES", ", ".join(zone.storage_profiles), "the first is the default of tables"),
-        ("NODES_FILTER", zone.nodes_filter, "every node" if zone.nodes_filter == EVERY_NODE else ""),
-        ("AUTO_SCALE_UP", _timer(zone.auto_scale_up), ""),
-        ("AUTO_SCALE_DOWN", _timer(zone.auto_scale_down), ""),
-        ("DISTRIBUTION_ALGORITHM", zone.algorithm.value, ""),
-        ("CONSISTENCY_MODE", zone.consistency_mode.value, ""),
-        (
-            "REBALANCE_STRATEGY",
-            strategy_text(zone),
-            "as the controllers are set" if zone.strategy is None else "",
-        ),
         ("IS_DEFAULT", str(zone == snapshot.default_zone).lower(), ""),
         ("TABLES", ", ".join(tables), ""),
         ("CATALOG_VERSION", version, "that made the zone what it is"),
@@ -210,6 +202,11 @@ def describe_zone(name: QueryName, snapshot: SystemSnapshot) -> ResultSet:
     )
     columns = dict.fromkeys(("PROPERTY", "VALUE", "NOTE"), VARCHAR)
     return result(columns, ((name, str(value), note) for name, value, note in facts))
+
+
+def _shown(zone: Zone, row: ZoneOptionRow) -> str:
+    text = option_text(row, value_of(zone, row))
+    return f"{text} {row.unit}" if row.unit and text != row.word else text
 
 
 def describe_table(name: QueryName, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:

@@ -6,8 +6,9 @@ from functools import lru_cache
 
 from catalog.core.zone import ConsistencyMode, ZoneIntent
 from rebalance.core.admission import Limits, utc
-from rebalance.core.isolation import RESET_S, FenceRecord, fence_ms_of
+from rebalance.core.isolation import FenceRecord, fence_ms_of
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.limit_options import RESET_S
 from rebalance.core.loss_clock import AbsentNode, LossClock, ResetRule, judge
 from rebalance.core.move_status import PartitionView
 from rebalance.core.readable import Unreadable, read

@@ -32,7 +32,7 @@ from catalog.core.versions import (
     Topology,
     ZoneEntry,
 )
-from catalog.core.zone import EVERY_NODE, ConsistencyMode, DistributionAlgorithm, Zone, ZoneId
+from catalog.core.zone import EVERY_NODE, Zone, ZoneId
 from catalog.core.zone_options import ZoneParameters, check_ranges, clause_position, read_options
 from catalog.core.zone_warnings import zone_warnings
 
@@ -67,20 +67,14 @@ def create_zone(snapshot: CatalogSnapshot, command: CreateZone, surroundings: Su
 
 def new_zone(zone_id: ZoneId, name: str, parameters: ZoneParameters, surroundings: Surroundings) -> Zone:
     """A zone of these parameters, with the default of each that is not given (IEP-013, IEP-032)."""
-    profiles = tuple(profile.text for profile in parameters.storage_profiles or ())
-    given = parameters
-    return Zone(
-        zone_id=zone_id,
-        name=name,
-        partitions=surroundings.defaults.partitions if given.partitions is None else given.partitions,
-        replicas=1 if given.replicas is None else given.replicas,
-        quorum_size=given.quorum_size,
-        storage_profiles=profiles or DEFAULT_PROFILES,
-        **_changed(given),
-        consistency_mode=given.consistency_mode or ConsistencyMode.STRONG_CONSISTENCY,
-        algorithm=given.algorithm or DistributionAlgorithm.RENDEZVOUS,
-        strategy=given.strategy,
-    )
+    values = {
+        "partitions": surroundings.defaults.partitions,
+        "replicas": 1,
+        "quorum_size": None,
+        **parameters.given,
+        "storage_profiles": parameters.given.get("storage_profiles") or DEFAULT_PROFILES,
+    }
+    return Zone(zone_id, name, **values)
 
 
 def alter_zone(snapshot: CatalogSnapshot, command: AlterZone, surroundings: Surroundings) -> Change:
@@ -91,19 +85,15 @@ def alter_zone(snapshot: CatalogSnapshot, command: AlterZone, surroundings: Surr
     zone = snapshot.zone(command.name.text)
     if zone is None:
         return _missing(command, command.if_exists)
-    replicas = zone.replicas if parameters.replicas is None else parameters.replicas
+    given = parameters.given
+    replicas = given.get("replicas", zone.replicas)
     if parameters.quorum_size is not None:
         check_bounds(command, parameters.quorum_size, replicas)
-        quorum_size: int | None = parameters.quorum_size
-    else:
-        quorum_size = zone.quorum_size
-        if quorum_size is not None:
-            check_stored_quorum(command, quorum_size, replicas)
-    strategy = parameters.strategy if parameters.names_strategy else zone.strategy
-    altered = replace(
-        zone, replicas=replicas, quorum_size=quorum_size, strategy=strategy, **_changed(parameters)
-    )
-    return _written("alter", command, zone, altered, parameters, surroundings)
+    elif zone.quorum_size is not None:
+        check_stored_quorum(command, zone.quorum_size, replicas)
+    if parameters.names_strategy:
+        given["strategy"] = parameters.strategy
+    return _written("alter", command, zone, replace(zone, **given), parameters, surroundings)
 
 
 def rename_zone(snapshot: CatalogSnapshot, command: RenameZone) -> Change:
@@ -224,16 +214,6 @@ def _missing(command: ZoneCommand, allowed: bool) -> Change:
     if allowed:
         return nothing(command, None)
     raise missing_zone(command.name)
-
-
-def _changed(given: ZoneParameters) -> dict[str, Any]:
-    """The fields that both CREATE and ALTER may set and that need no other check, where they are given."""
-    fields = {
-        "auto_scale_up": given.auto_scale_up,
-        "auto_scale_down": given.auto_scale_down,
-        "nodes_filter": given.nodes_filter,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _check_filter(

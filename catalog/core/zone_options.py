@@ -1,4 +1,10 @@
-"""The options of one statement, checked one by one: what needs neither the catalog nor the nodes.
+"""The options of a zone: one table, and the checks of one statement's options, one by one, as far as they need
+neither the catalog nor the nodes.
+
+Made from the rows: both forms of the grammar, the canonical text of a statement, the checks here, the
+differences that a plan shows, EXPLAIN, DESCRIBE ZONE and ``docs/zone-options.md``. To add an option, add its
+row here, its field in ``ZoneParameters``, ``Zone`` and the catalog's tables, and what it means where it decides
+something.
 
 Order of the checks (the documents' order, kept because the first error is the one that is reported):
 ``read_options`` = unknown, duplicates, what an ALTER may not touch, types, signs and modes;
@@ -7,7 +13,9 @@ Order of the checks (the documents' order, kept because the first error is the o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+from typing import Any
 
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import (
@@ -15,6 +23,7 @@ from catalog.core.messages import (
     CreateZone,
     Keyword,
     OptionClause,
+    OptionValue,
     OtherLiteral,
     Position,
     ProfileName,
@@ -27,40 +36,193 @@ from catalog.core.quorum import ALL_REPLICAS
 from catalog.core.zone import TIMER_OFF, ConsistencyMode, DistributionAlgorithm, Strategy, Zone
 
 PARTITIONS_MAX = 65_000
-REPLICAS_MAX = ALL_REPLICAS
-CLUSTER_STRATEGY = "default"
-"""REBALANCE STRATEGY of a zone that has none of its own: as the controllers are set."""
 
-NUMBERS = (
-    ZoneOption.PARTITIONS,
-    ZoneOption.REPLICAS,
-    ZoneOption.QUORUM_SIZE,
-    ZoneOption.AUTO_SCALE_UP,
-    ZoneOption.AUTO_SCALE_DOWN,
+
+class OptionKind(IntEnum):
+    """What the value of an option is, in the order in which values are checked."""
+
+    NUMBER = 0
+    TEXT = 1
+    NAMES = 2
+    CAPITALS = 3  # one of an enum's names, exactly
+    CHOICE = 4  # one of an enum's values, in any case
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneOptionRow:
+    """``field`` of ``Zone`` and of ``ZoneParameters``: the option's name where none is given. ``word`` is
+    what the new form takes in place of ``word_number``. ``highest`` None: the bounds follow from other options.
+    ``none_word``: the choice that leaves the field None."""
+
+    option: ZoneOption
+    kind: OptionKind
+    text: str
+    default: str
+    field: str = ""
+    old_key: str = ""
+    lowest: int = 0
+    highest: int | None = None
+    bounds: str = ""
+    word: str = ""
+    word_number: int = 0
+    unit: str = ""
+    choices: type[Enum] | None = None
+    none_word: str | None = None
+    alterable: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.field:
+            object.__setattr__(self, "field", self.name.lower())
+
+    @property
+    def key(self) -> str:
+        """Of ``KEY=value``, the old form."""
+        return self.old_key or self.name
+
+    @property
+    def name(self) -> str:
+        """As DESCRIBE and EXPLAIN write it."""
+        return self.option.value.replace(" ", "_")
+
+    @property
+    def words(self) -> list[str]:
+        return self.option.value.split()
+
+    @property
+    def word_value(self) -> OptionValue:
+        """What a statement has where it says ``word``."""
+        return Keyword.ALL if self.word == Keyword.ALL.value else self.word_number
+
+    @property
+    def grammar(self) -> str:
+        """Of the new form."""
+        value = "n" if self.kind is OptionKind.NUMBER else "'s'"
+        return f"{self.option.value} {value}" + (f"|{self.word}" if self.word else "")
+
+    @property
+    def choice_names(self) -> list[str]:
+        names = [] if self.choices is None else [str(choice.value) for choice in self.choices]
+        return [*names, self.none_word] if self.none_word else names
+
+    @property
+    def accepted(self) -> str:
+        """For documents: what a statement may say."""
+        if self.choices is not None:
+            return ", ".join(f"`'{name}'`" for name in self.choice_names)
+        bounds = self.bounds or f"{self.lowest} to {self.highest}"
+        return bounds + (f", or `{self.word}`" if self.word else "")
+
+
+def _timer(option: ZoneOption, text: str, default: str) -> ZoneOptionRow:
+    """Seconds, or OFF."""
+    key = f"DATA_NODES_AUTO_ADJUST_SCALE_{option.value.split()[-1]}"
+    row = ZoneOptionRow(option, OptionKind.NUMBER, text, default, old_key=key, highest=TIMER_OFF)
+    return replace(row, word="OFF", word_number=TIMER_OFF, unit="s")
+
+
+ZONE_OPTIONS = (
+    ZoneOptionRow(
+        ZoneOption.PARTITIONS,
+        OptionKind.NUMBER,
+        "number of partitions, each of which is one replication group",
+        "25, or as the server is set",
+        lowest=1,
+        highest=PARTITIONS_MAX,
+        alterable=False,
+    ),
+    ZoneOptionRow(
+        ZoneOption.REPLICAS,
+        OptionKind.NUMBER,
+        "replicas of each partition; `ALL`: one on every data node",
+        "1",
+        lowest=1,
+        highest=ALL_REPLICAS,
+        word="ALL",
+        word_number=ALL_REPLICAS,
+    ),
+    ZoneOptionRow(
+        ZoneOption.QUORUM_SIZE,
+        OptionKind.NUMBER,
+        "replicas that form a majority: of n, 2n - 1 vote and all others learn",
+        "derived from the replicas and the data nodes",
+        bounds="bounds that follow from `REPLICAS`",
+    ),
+    _timer(ZoneOption.AUTO_SCALE_UP, "seconds from a node's join until the zone uses it; `OFF`: never", "0"),
+    _timer(
+        ZoneOption.AUTO_SCALE_DOWN,
+        "seconds from a node's leave until the zone gives it up; `OFF`: never",
+        "OFF",
+    ),
+    ZoneOptionRow(
+        ZoneOption.NODES_FILTER,
+        OptionKind.TEXT,
+        "attributes of the nodes that the zone may use",
+        "`'$..*'`, every node",
+        old_key="DATA_NODES_FILTER",
+        bounds="a JSONPath filter",
+    ),
+    ZoneOptionRow(
+        ZoneOption.DISTRIBUTION_ALGORITHM,
+        OptionKind.CHOICE,
+        "algorithm that places the replicas",
+        "rendezvous",
+        field="algorithm",
+        choices=DistributionAlgorithm,
+        none_word="",
+        alterable=False,
+    ),
+    ZoneOptionRow(
+        ZoneOption.CONSISTENCY_MODE,
+        OptionKind.CAPITALS,
+        "what a partition does that has lost its majority: wait for it, or be founded anew",
+        "STRONG_CONSISTENCY",
+        choices=ConsistencyMode,
+        alterable=False,
+    ),
+    ZoneOptionRow(
+        ZoneOption.REBALANCE_STRATEGY,
+        OptionKind.CHOICE,
+        "what a new target does to a running move: wait for it, replace it, or cancel it",
+        "default, as the controllers are set",
+        field="strategy",
+        choices=Strategy,
+        none_word="default",
+    ),
+    ZoneOptionRow(
+        ZoneOption.STORAGE_PROFILES,
+        OptionKind.NAMES,
+        "storage profiles that a node must have; the first is the default of tables",
+        "`['default']`",
+        bounds="names, as `STORAGE PROFILES ['p', ...]` behind the other options",
+        alterable=False,
+    ),
 )
-
-OLD_FORM_KEYS = {
-    "PARTITIONS": ZoneOption.PARTITIONS,
-    "REPLICAS": ZoneOption.REPLICAS,
-    "QUORUM_SIZE": ZoneOption.QUORUM_SIZE,
-    "DISTRIBUTION_ALGORITHM": ZoneOption.DISTRIBUTION_ALGORITHM,
-    "DATA_NODES_FILTER": ZoneOption.NODES_FILTER,
-    "DATA_NODES_AUTO_ADJUST_SCALE_UP": ZoneOption.AUTO_SCALE_UP,
-    "DATA_NODES_AUTO_ADJUST_SCALE_DOWN": ZoneOption.AUTO_SCALE_DOWN,
-    "CONSISTENCY_MODE": ZoneOption.CONSISTENCY_MODE,
-    "REBALANCE_STRATEGY": ZoneOption.REBALANCE_STRATEGY,
-    "STORAGE_PROFILES": ZoneOption.STORAGE_PROFILES,
-}
+"""In the order of the grammar."""
+ROWS = {row.option: row for row in ZONE_OPTIONS}
+OLD_FORM_KEYS = {row.key: row.option for row in ZONE_OPTIONS}
 """The keys of ``KEY=value``, which is also how an unknown one is answered."""
 
-NOT_ALTERABLE = frozenset(
-    {
-        ZoneOption.PARTITIONS,
-        ZoneOption.STORAGE_PROFILES,
-        ZoneOption.CONSISTENCY_MODE,
-        ZoneOption.DISTRIBUTION_ALGORITHM,
-    }
-)
+
+def value_of(zone: Zone, row: ZoneOptionRow) -> OptionValue | None:
+    """As a statement says it; None where it says nothing: a derived quorum, the controllers' strategy. Filters
+    are trimmed, which means the same."""
+    value = getattr(zone, row.field)
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, tuple):
+        return tuple(map(ProfileName, value))
+    if isinstance(value, str):
+        return value.strip()
+    return row.word_value if row.word and value == row.word_number else value
+
+
+def option_text(row: ZoneOptionRow, value: OptionValue | None) -> str:
+    """A value for a person to read; none: the word for it, or empty."""
+    if value is None:
+        return row.none_word or ""
+    if isinstance(value, tuple):
+        return ", ".join(name.text for name in value)
+    return row.word if row.word and value == row.word_value else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +245,14 @@ class ZoneParameters:
     names_strategy: bool = False
     storage_profiles: tuple[ProfileName, ...] | None = None
 
+    @property
+    def given(self) -> dict[str, Any]:
+        """What is not None, by the names of the fields; names of profiles as texts."""
+        values = {row.field: getattr(self, row.field) for row in ZONE_OPTIONS}
+        if self.storage_profiles is not None:
+            values["storage_profiles"] = tuple(profile.text for profile in self.storage_profiles)
+        return {name: value for name, value in values.items() if value is not None}
+
 
 def clause_position(command: CreateZone | AlterZone, *options: ZoneOption) -> Position | None:
     """Where the first of these options is that the statement has; else where the zone is named."""
@@ -101,26 +271,18 @@ def shown_value(command: CreateZone | AlterZone, option: ZoneOption, value: int)
 def read_options(command: CreateZone | AlterZone) -> ZoneParameters:
     """The statement's options as typed parameters (IEP-030, IEP-031, IEP-032). Raises RefusedError at the
     first that cannot be."""
-    _check_known_and_distinct(command.options)
+    clauses = _known_and_distinct(command.options)
     if isinstance(command, AlterZone):
-        for clause in command.options:
-            _check_alterable(clause)
-    whole = {clause.option: _whole_number(clause) for clause in command.options if clause.option in NUMBERS}
-    texts = {clause.option: _text(clause) for clause in command.options if clause.option in _TEXTS}
-    profiles = _profiles(command.options)
-    return ZoneParameters(
-        partitions=whole.get(ZoneOption.PARTITIONS),
-        replicas=whole.get(ZoneOption.REPLICAS),
-        quorum_size=whole.get(ZoneOption.QUORUM_SIZE),
-        auto_scale_up=whole.get(ZoneOption.AUTO_SCALE_UP),
-        auto_scale_down=whole.get(ZoneOption.AUTO_SCALE_DOWN),
-        nodes_filter=texts.get(ZoneOption.NODES_FILTER),
-        consistency_mode=_mode(command.options),
-        algorithm=_algorithm(command.options),
-        strategy=_strategy(command.options),
-        names_strategy=any(clause.option is ZoneOption.REBALANCE_STRATEGY for clause in command.options),
-        storage_profiles=profiles,
-    )
+        for row, clause in clauses:
+            _check_alterable(row, clause)
+    # Numbers as they are written, then all others in the table's order.
+    clauses.sort(key=lambda pair: _check_order(pair[0]))
+    values: dict[str, Any] = {row.field: _READERS[row.kind](row, clause) for row, clause in clauses}
+    return ZoneParameters(**values, names_strategy="strategy" in values)
+
+
+def _check_order(row: ZoneOptionRow) -> tuple[int, int]:
+    return row.kind, 0 if row.kind is OptionKind.NUMBER else ZONE_OPTIONS.index(row)
 
 
 def check_ranges(command: CreateZone | AlterZone, parameters: ZoneParameters) -> None:
@@ -128,130 +290,107 @@ def check_ranges(command: CreateZone | AlterZone, parameters: ZoneParameters) ->
 
     QUORUM SIZE has bounds of its own, see ``quorum_rules``.
     """
-    ranges = (
-        (ZoneOption.PARTITIONS, parameters.partitions, 1, PARTITIONS_MAX),
-        (ZoneOption.REPLICAS, parameters.replicas, 1, REPLICAS_MAX),
-        (ZoneOption.AUTO_SCALE_UP, parameters.auto_scale_up, 0, TIMER_OFF),
-        (ZoneOption.AUTO_SCALE_DOWN, parameters.auto_scale_down, 0, TIMER_OFF),
-    )
-    for option, value, lowest, highest in ranges:
-        if value is not None and not lowest <= value <= highest:
-            written = shown_value(command, option, value)
-            message = f"{option.value} is from {lowest} to {highest}, not {written}"
-            raise RefusedError(ErrorKind.OPTION_OUT_OF_RANGE, message, clause_position(command, option))
+    for row in ZONE_OPTIONS:
+        value = getattr(parameters, row.field)
+        if row.highest is not None and value is not None and not row.lowest <= value <= row.highest:
+            written = shown_value(command, row.option, value)
+            message = f"{row.option.value} is from {row.lowest} to {row.highest}, not {written}"
+            position = clause_position(command, row.option)
+            raise RefusedError(ErrorKind.OPTION_OUT_OF_RANGE, message, position)
 
 
-def strategy_text(zone: Zone) -> str:
-    """The zone's REBALANCE STRATEGY as a statement says it."""
-    return CLUSTER_STRATEGY if zone.strategy is None else zone.strategy.value
-
-
-def _check_known_and_distinct(options: tuple[OptionClause, ...]) -> None:
+def _known_and_distinct(options: tuple[OptionClause, ...]) -> list[tuple[ZoneOptionRow, OptionClause]]:
+    rows = []
     for clause in options:
         if isinstance(clause.option, UnknownOption):
             message = f"there is no option {clause.option.value}; accepted: {', '.join(OLD_FORM_KEYS)}"
             raise _refused(ErrorKind.OPTION_UNKNOWN, message, clause)
-    seen: set[ZoneOption | UnknownOption] = set()
-    for clause in options:
-        if clause.option in seen:
-            raise _refused(ErrorKind.OPTION_DUPLICATE, f"{clause.option.value} is given twice", clause)
-        seen.add(clause.option)
+        rows.append((ROWS[clause.option], clause))
+    seen: set[ZoneOption] = set()
+    for row, clause in rows:
+        if row.option in seen:
+            raise _refused(ErrorKind.OPTION_DUPLICATE, f"{row.option.value} is given twice", clause)
+        seen.add(row.option)
+    return rows
 
 
-_TEXTS = frozenset({ZoneOption.NODES_FILTER})
-
-
-def _text(clause: OptionClause) -> str:
-    if not isinstance(clause.value, str):
-        message = f"{clause.option.value} takes a string, not {_described(clause)}"
-        raise _refused(ErrorKind.OPTION_TYPE, message, clause)
-    return clause.value
-
-
-def _mode(options: tuple[OptionClause, ...]) -> ConsistencyMode | None:
-    for clause in options:
-        if clause.option is ZoneOption.CONSISTENCY_MODE:
-            text = _text(clause)
-            if text in ConsistencyMode.__members__:
-                return ConsistencyMode[text]
-            modes = " or ".join(ConsistencyMode.__members__)
-            message = f"CONSISTENCY MODE is {modes}, in capitals, not '{shortened(text)}'"
-            raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
-    return None
-
-
-def _strategy(options: tuple[OptionClause, ...]) -> Strategy | None:
-    for clause in options:
-        if clause.option is ZoneOption.REBALANCE_STRATEGY:
-            text = _text(clause)
-            name = text.strip().lower()
-            if name == CLUSTER_STRATEGY:
-                return None
-            if name in (each.value for each in Strategy):
-                return Strategy(name)
-            names = ", ".join(f"'{each.value}'" for each in Strategy)
-            message = f"REBALANCE STRATEGY is {names} or '{CLUSTER_STRATEGY}', not '{shortened(text)}'"
-            raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
-    return None
-
-
-def _algorithm(options: tuple[OptionClause, ...]) -> DistributionAlgorithm | None:
-    """A blank name, which only the old form can write, names none."""
-    for clause in options:
-        if clause.option is ZoneOption.DISTRIBUTION_ALGORITHM:
-            text = _text(clause)
-            name = text.strip().lower()
-            if not name:
-                return None
-            if name in (each.value for each in DistributionAlgorithm):
-                return DistributionAlgorithm(name)
-            names = " or ".join(f"'{each.value}'" for each in DistributionAlgorithm)
-            message = f"DISTRIBUTION ALGORITHM is {names}, not '{shortened(text)}'"
-            raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
-    return None
-
-
-def _refused(kind: ErrorKind, message: str, clause: OptionClause) -> RefusedError:
-    return RefusedError(kind, message, clause.position)
-
-
-def _check_alterable(clause: OptionClause) -> None:
-    if clause.option is ZoneOption.PARTITIONS:
+def _check_alterable(row: ZoneOptionRow, clause: OptionClause) -> None:
+    if row.option is ZoneOption.PARTITIONS:
         message = "the number of partitions is fixed when a zone is created; nothing was changed"
         raise _refused(ErrorKind.PARTITIONS_NOT_ALTERABLE, message, clause)
-    if clause.option in NOT_ALTERABLE:
-        message = f"{clause.option.value} is fixed when a zone is created; nothing was changed"
+    if not row.alterable:
+        message = f"{row.option.value} is fixed when a zone is created; nothing was changed"
         raise _refused(ErrorKind.OPTION_NOT_ALTERABLE, message, clause)
 
 
-def _whole_number(clause: OptionClause) -> int:
+def _whole_number(row: ZoneOptionRow, clause: OptionClause) -> int:
     value = clause.value
-    if value is Keyword.ALL and clause.option is ZoneOption.REPLICAS:
-        return ALL_REPLICAS
+    if value is Keyword.ALL and row.word_value is Keyword.ALL:
+        return row.word_number
     if not isinstance(value, int):
-        wanted = "a whole number or ALL" if clause.option is ZoneOption.REPLICAS else "a whole number"
-        message = f"{clause.option.value} takes {wanted}, not {_described(clause)}"
+        accepted = "a whole number or ALL" if row.word_value is Keyword.ALL else "a whole number"
+        message = f"{row.option.value} takes {accepted}, not {_described(clause)}"
         raise _refused(ErrorKind.OPTION_TYPE, message, clause)
     if value < 0:
-        message = f"{clause.option.value} is not negative: {clause.shown}"
+        message = f"{row.option.value} is not negative: {clause.shown}"
         raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
     return value
 
 
-def _profiles(options: tuple[OptionClause, ...]) -> tuple[ProfileName, ...] | None:
-    for clause in options:
-        if clause.option is not ZoneOption.STORAGE_PROFILES:
-            continue
-        if not isinstance(clause.value, tuple):
-            message = f"STORAGE PROFILES takes names, not {_described(clause)}"
-            raise _refused(ErrorKind.OPTION_TYPE, message, clause)
-        if not clause.value or not all(name.text for name in clause.value):
-            message = "a storage profile has a name that is not blank"
-            raise _refused(ErrorKind.STORAGE_PROFILES_EMPTY, message, clause)
-        for name in clause.value:
-            check_visible(name.text, "a storage profile's name", name.position)
-        return clause.value
-    return None
+def _text(row: ZoneOptionRow, clause: OptionClause) -> str:
+    if not isinstance(clause.value, str):
+        message = f"{row.option.value} takes a string, not {_described(clause)}"
+        raise _refused(ErrorKind.OPTION_TYPE, message, clause)
+    return clause.value
+
+
+def _in_capitals(row: ZoneOptionRow, clause: OptionClause) -> Enum:
+    text = _text(row, clause)
+    if text not in row.choice_names:
+        names = " or ".join(row.choice_names)
+        message = f"{row.option.value} is {names}, in capitals, not '{shortened(text)}'"
+        raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
+    assert row.choices is not None
+    return row.choices(text)
+
+
+def _choice(row: ZoneOptionRow, clause: OptionClause) -> Enum | None:
+    """A blank name of an algorithm, which only the old form can write, names none."""
+    text = _text(row, clause)
+    name = text.strip().lower()
+    if name == row.none_word:
+        return None
+    assert row.choices is not None
+    if name in row.choice_names:
+        return row.choices(name)
+    *others, last = (f"'{each}'" for each in row.choice_names)
+    message = f"{row.option.value} is {', '.join(others)} or {last}, not '{shortened(text)}'"
+    raise _refused(ErrorKind.OPTION_OUT_OF_RANGE, message, clause)
+
+
+def _profiles(_row: ZoneOptionRow, clause: OptionClause) -> tuple[ProfileName, ...]:
+    if not isinstance(clause.value, tuple):
+        message = f"STORAGE PROFILES takes names, not {_described(clause)}"
+        raise _refused(ErrorKind.OPTION_TYPE, message, clause)
+    if not clause.value or not all(name.text for name in clause.value):
+        message = "a storage profile has a name that is not blank"
+        raise _refused(ErrorKind.STORAGE_PROFILES_EMPTY, message, clause)
+    for name in clause.value:
+        check_visible(name.text, "a storage profile's name", name.position)
+    return clause.value
+
+
+_READERS = {
+    OptionKind.NUMBER: _whole_number,
+    OptionKind.TEXT: _text,
+    OptionKind.NAMES: _profiles,
+    OptionKind.CAPITALS: _in_capitals,
+    OptionKind.CHOICE: _choice,
+}
+
+
+def _refused(kind: ErrorKind, message: str, clause: OptionClause) -> RefusedError:
+    return RefusedError(kind, message, clause.position)
 
 
 def _described(clause: OptionClause) -> str:

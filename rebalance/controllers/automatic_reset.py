@@ -26,8 +26,9 @@ from rebalance.controllers.slices import in_slices
 from rebalance.controllers.topology import KnownTopology
 from rebalance.controllers.zone_reading import ZoneReading, why_not_idle
 from rebalance.core.admission import Limits
-from rebalance.core.isolation import RESET_S, FenceRecord
+from rebalance.core.isolation import FenceRecord
 from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.limit_options import RESET_S
 from rebalance.core.loss_clock import AbsentNode, Loss, LossClock, ResetRule, judge
 from rebalance.core.readable import RecordNotReadableError, read, readable
 from rebalance.core.recovery import ResetPlan, plan_reset, silent_of

@@ -18,20 +18,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from catalog.core.codec import Codec, Form, Unknown, mapping, sequence, text
+from catalog.core.codec import Codec, Form, Unknown, mapping, optional, sequence, text
 from catalog.core.zone import ZoneId
 from rebalance.core.assignments import Assignments
 from rebalance.core.bandwidth import ByteRates, TokenBuckets
+from rebalance.core.limit_options import CAPS, LIMIT_OPTIONS, RATES, LimitValues
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.txn import KeyValue
 from rebalance.core.windows import Window, next_opening
 
 NO_LIMIT = 1 << 60
-RATES = ("cluster_bytes_s", "node_bytes_s")
-COPY_RULES = ("copy_attempts", "copy_s", "joiner_s")
-RESET_RULES = ("ha_reset_s",)
-LAST = ("windows", "rebalancing", "keep_copies", *RESET_RULES)
-CAPS = ("cluster_moves", "zone_moves", "donor_moves", "receiver_moves", "batch_size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,52 +57,30 @@ def utc(at_ms: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How many partitions may move at once: of the cluster, of each zone, away from and onto each node. None:
-    as many as want to, which is the default of all of them.
+class Limits(LimitValues):
+    """What limits the moves that may begin, and pauses. ``pause`` is the cluster's, ``zone_pauses`` are those
+    of single zones.
 
-    With ``batch_size`` a zone's moves begin in batches of so many: the next one when none of the last moves any
-    more. ``pause`` is the cluster's, ``zone_pauses`` are those of single zones. With ``one_operation`` moves of
-    one operation begin at a time, and the next one's wait for its end (VOL-010). ``operation_s``: an operation
-    that takes longer, in seconds, has failed, and nothing more of it begins (VOL-099). With ``windows`` moves
-    begin while one of them is open. Without ``rebalancing`` nobody can ask for what moves data (VOL-097); what
-    was asked for goes on. ``copy_attempts`` (None: 3) and ``copy_s`` (None: ten days, in seconds) are for the
-    nodes: how often a copy is tried before its partition is told as failed, and how long one may take
-    (VOL-098, VOL-099). ``cluster_bytes_s`` and ``node_bytes_s``: moves begin while the bytes of those that
-    began lately stay within these rates (``bandwidth``). With ``keep_copies`` nodes keep the copies of members
-    that leave until their operation is finalised (VOL-093, VOL-094). ``joiner_s`` (None: 60 seconds) is for the
-    nodes as well: how long one that is to get a copy may be gone before the move goes on without it.
-    ``ha_reset_s`` (None: ``isolation.RESET_S``, in seconds): how long a partition of a HIGH_AVAILABILITY zone
-    has lost its majority before it is founded anew.
+    With ``batch_size`` the next moves of a zone begin when none of the last batch moves any more. With
+    ``one_operation`` the moves of the next operation wait for the end of the one before (VOL-010). What moves
+    while ``rebalancing`` is turned off goes on (VOL-097). ``operation_s``, ``copy_attempts`` and ``copy_s``:
+    VOL-098, VOL-099; ``keep_copies``: VOL-093, VOL-094. Nodes keep to ``copy_attempts``, ``copy_s``,
+    ``joiner_s``, ``keep_copies`` and ``ha_reset_s``, controllers to all others.
     """
 
-    cluster_moves: int | None = None
-    zone_moves: int | None = None
-    donor_moves: int | None = None
-    receiver_moves: int | None = None
-    batch_size: int | None = None
     pause: Pause | None = None
     zone_pauses: Mapping[ZoneId, Pause] = field(default_factory=dict)
-    one_operation: bool = False
-    operation_s: int | None = None
-    windows: tuple[Window, ...] = ()
-    rebalancing: bool = True
-    copy_attempts: int | None = None
-    copy_s: int | None = None
-    cluster_bytes_s: int | None = None
-    node_bytes_s: int | None = None
-    keep_copies: bool = False
-    joiner_s: int | None = None
-    ha_reset_s: int | None = None
     unreadable: str = ""
     """Why nothing may begin: the record cannot be read (``of``). Never stored."""
     unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in (*CAPS, "operation_s", *COPY_RULES, *RATES, *RESET_RULES):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is at least 1, not {value}; a pause is what lets nothing begin")
+        for option in LIMIT_OPTIONS:
+            value = getattr(self, option.name)
+            if option.is_number and value is not None and value < 1:
+                raise ValueError(
+                    f"{option.name} is at least 1, not {value}; a pause is what lets nothing begin"
+                )
 
     def encode(self) -> bytes:
         return _LIMITS.encode(self)
@@ -120,10 +94,10 @@ class Limits:
     def of(cls, item: KeyValue | None) -> Limits:
         """What holds while ``item`` is the record. One that cannot be read is a pause of everything: neither no
         limits nor leave to throw copies away."""
-        found = read(item, cls.decode)
-        if isinstance(found, Unreadable):
-            return cls(keep_copies=True, unreadable=found.cause)
-        return found if found is not None else cls()
+        limits = read(item, cls.decode)
+        if isinstance(limits, Unreadable):
+            return cls(keep_copies=True, unreadable=limits.cause)
+        return limits if limits is not None else cls()
 
     def holds(self, now_ms: int) -> bool:
         """Whether anything may have to wait now. Windows hold while they are open, too: so that admission, and
@@ -156,7 +130,7 @@ class Limits:
         opening = next_opening(self.windows, now_ms)
         if opening is not None:
             ends.append(opening.at_ms)
-        return min((each for each in ends if each is not None), default=None)
+        return min((end_ms for end_ms in ends if end_ms is not None), default=None)
 
     def _pauses(self) -> Iterator[Pause]:
         if self.pause is not None:
@@ -164,8 +138,8 @@ class Limits:
         yield from self.zone_pauses.values()
 
 
-def _read_pauses(found: Any) -> dict[ZoneId, Pause]:
-    return {zone_id_of(name): each for name, each in mapping(text, _PAUSE.value)(found).items()}
+def _read_pauses(document: Any) -> dict[ZoneId, Pause]:
+    return {zone_id_of(name): pause for name, pause in mapping(text, _PAUSE.value)(document).items()}
 
 
 def zone_id_of(name: str) -> ZoneId:
@@ -175,28 +149,24 @@ def zone_id_of(name: str) -> ZoneId:
     return ZoneId(int(name))
 
 
-# What is not set is left out: so the documents are what earlier builds read.
+# What is not set is left out, caps and pauses aside: so the documents are what earlier builds read.
 _PAUSE = Codec(Pause, omit=("operation",))
+_LATER = tuple(option.name for option in LIMIT_OPTIONS if option.name not in CAPS)
 _LIMITS = Codec(
     Limits,
-    omit=("one_operation", "operation_s", *COPY_RULES, *RATES, *LAST),
+    omit=_LATER,
     required=("pause", "zone_pauses"),
-    order=(
-        *CAPS,
-        *("pause", "zone_pauses", "one_operation", "operation_s"),
-        *(*COPY_RULES, *RATES, *LAST),
-    ),
+    order=(*CAPS, "pause", "zone_pauses", *_LATER),
     forms={
         "windows": Form(
-            sequence(lambda found: Window.parse(text(found))), lambda held: [str(each) for each in held]
+            sequence(lambda document: Window.parse(text(document))),
+            lambda held: [str(window) for window in held],
         ),
         "zone_pauses": Form(
-            _read_pauses, lambda held: {str(zone): _PAUSE.document(each) for zone, each in sorted(held.items())}
+            _read_pauses,
+            lambda held: {str(zone): _PAUSE.document(pause) for zone, pause in sorted(held.items())},
         ),
-        "pause": Form(
-            lambda found: None if found is None else _PAUSE.value(found),
-            lambda held: None if held is None else _PAUSE.document(held),
-        ),
+        "pause": optional(_PAUSE),
     },
 )
 
@@ -345,6 +315,10 @@ class Rooms:
             if self.receiver_room(node) < 1:
                 moving = self._loads.receivers[node]
                 return f"NODE_CAP: {node} {moving}/{self._limits.receiver_moves} as receiver"
+        for node in (*move.donors, *move.receivers):
+            moving, cap = self._loads.donors[node] + self._loads.receivers[node], self._limits.node_moves
+            if cap is not None and moving >= cap:
+                return f"NODE_CAP: {node} {moving}/{cap} as donor or receiver"
         for node in move.joins:
             if self.member_room(node) < 1:
                 return f"NODE_MEMBER_LIMIT: {node} {self._loads.members[node]}/{self._member_limits[node]}"

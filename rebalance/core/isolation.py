@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 
 from catalog.core.codec import Codec, Form, Unknown, natural
 
-RESET_S = 10
-"""Default of ``Limits.ha_reset_s``."""
 STOP_MS = 1_000
 """From the end of a node's time to its processes being dead, at most."""
 ELECTION_MS = 2_000

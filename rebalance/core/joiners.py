@@ -23,8 +23,6 @@ from rebalance.core.readable import readable
 from rebalance.core.records import GivenUpJoiner, GivenUpRecord, MemberRecord, MemberState
 from rebalance.core.txn import Delete, KeyValue, Put, Txn, unchanged
 
-JOINER_S = 60
-"""A joiner may be gone for so long at least."""
 JOINER_MAX_S = 3_600
 """And for so long at most, whatever it has copied before."""
 STEADY_S = 30.0

@@ -15,12 +15,10 @@ from dataclasses import dataclass, replace
 
 from rebalance.core.admission import Limits
 from rebalance.core.backoff import Backoff
-from rebalance.core.joiners import JOINER_S
+from rebalance.core.limit_options import COPY_ATTEMPTS, COPY_S, JOINER_S
 from rebalance.core.move_status import COPY_FAILED
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 
-COPY_ATTEMPTS = 3
-COPY_S = 10 * 24 * 60 * 60
 RETRY_MAX_S = 2.0
 RETRY = Backoff(0.2, RETRY_MAX_S, growth=1.5)
 FAILED_RETRY_S = 10.0

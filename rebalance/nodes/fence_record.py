@@ -15,8 +15,9 @@ import structlog
 
 from rebalance.core.admission import Limits
 from rebalance.core.backoff import Backoff
-from rebalance.core.isolation import RESET_S, FenceRecord, fence_ms_of
+from rebalance.core.isolation import FenceRecord, fence_ms_of
 from rebalance.core.keys import Keyspace
+from rebalance.core.limit_options import RESET_S
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Compare, Get, KeyValue, Put, Txn, unchanged

@@ -15,8 +15,9 @@ import structlog
 
 from catalog.core.zone import ZoneId
 from rebalance.core.fence_time import SECOND, FenceTime
-from rebalance.core.isolation import RESET_S, fence_ms_of
+from rebalance.core.isolation import fence_ms_of
 from rebalance.core.keys import PartitionId
+from rebalance.core.limit_options import RESET_S
 from rebalance.ports.fence import MajorityProbe, MemberKiller, WatchLostError
 from rebalance.ports.metastore import MetastoreError
 

@@ -7,9 +7,10 @@ import random
 from catalog.core.zone import ZoneId
 from rebalance.controllers.targets import NamedTarget
 from rebalance.controllers.waiting_line import NodeNumbers, WaitingLine
-from rebalance.core.admission import CAPS, Limits, Loads, Rooms, admit, move_of
+from rebalance.core.admission import Limits, Loads, Rooms, admit, move_of
 from rebalance.core.assignments import Assignments
 from rebalance.core.bulk_write import BulkDecisions
+from rebalance.core.limit_options import CAPS
 from rebalance.core.target import StoredTarget, TargetPointer
 from tests.bench.figures import report, timed
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
+from rebalance.core.limit_options import LIMIT_OPTIONS, LimitKind
 from tests.fixtures.console_pages import click_a_cell, faults, settled, tab_to, type_into_editor
 from tests.fixtures.console_stage import Stage, Theme, Visit, visiting
 from tests.fixtures.ports import free_port
@@ -248,6 +249,10 @@ def test_pause_and_resume_ask_for_a_name_and_a_reason(visit: Visit) -> None:
 
 def test_limits_are_set_and_refused_as_the_api_does(visit: Visit) -> None:
     page = visit.open("rebalance")
+    for option in LIMIT_OPTIONS:
+        is_switch = option.kind is LimitKind.SWITCH
+        field = page.get_by_role("checkbox", name=option.text) if is_switch else page.get_by_label(option.title)
+        expect(field.first).to_be_visible()
     page.get_by_label("Away from each node", exact=True).fill("2")
     page.get_by_label("Windows, UTC").fill("nightly")
     page.get_by_role("checkbox", name="Keep copies").click()

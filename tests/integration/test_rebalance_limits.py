@@ -17,9 +17,9 @@ import pytest
 
 from app.cli.main import main
 from catalog.core.zone import Node
-from rebalance.core.admission import CAPS, COPY_RULES, RATES, RESET_RULES
 from rebalance.core.isolation import FenceRecord
 from rebalance.core.keys import Keyspace
+from rebalance.core.limit_options import LIMIT_OPTIONS
 from rebalance.core.records import NodeRecord
 from rebalance.core.txn import Put, Txn
 from rebalance.ports.metastore import Metastore
@@ -99,7 +99,8 @@ def test_the_resource(server: ApiServer) -> None:
         first = http.get(url)
         assert (first.status_code, first.headers["etag"]) == (200, '"0"')
         assert first.json() == {
-            **dict.fromkeys((*CAPS, *COPY_RULES, *RATES, *RESET_RULES, "operation_s", "pause")),
+            **dict.fromkeys(option.name for option in LIMIT_OPTIONS if option.is_number),
+            "pause": None,
             "one_operation": False,
             "windows": [],
             "rebalancing": True,

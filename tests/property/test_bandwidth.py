@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from catalog.core.zone import ZoneId
-from rebalance.core.admission import RATES, Limits, Loads, Move, Rooms, admit
+from rebalance.core.admission import Limits, Loads, Move, Rooms, admit
 from rebalance.core.bandwidth import BURST_S, AdmissionRecord, ByteRates, TokenBuckets, buckets_of
+from rebalance.core.limit_options import RATES
 
 NODES = ("n1", "n2")
 Z = ZoneId(1)

@@ -7,14 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalance.core.admission import Limits
-from rebalance.nodes.copy_attempts import (
-    COPY_ATTEMPTS,
-    COPY_S,
-    FAILED_RETRY_S,
-    RETRY_MAX_S,
-    CopyAttempts,
-    CopyRules,
-)
+from rebalance.core.limit_options import COPY_ATTEMPTS, COPY_S
+from rebalance.nodes.copy_attempts import FAILED_RETRY_S, RETRY_MAX_S, CopyAttempts, CopyRules
 from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 
 RULES = CopyRules(attempts_max=3, copy_s=60, revision=5)

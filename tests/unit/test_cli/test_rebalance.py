@@ -68,8 +68,8 @@ def test_what_is_set_is_shown_and_what_is_not_is_left_out(
     }
     assert summary(everything) == [
         "limits of moves: cluster_bytes_s 104857600, node_bytes_s 512",
-        "copies are kept until they are finalised",
         "rebalancing is turned off",
+        "copies are kept until they are finalised",
         "moves begin in windows: 22:00-04:00, Sat,Sun 00:00-24:00 UTC",
     ]
     assert summary(NONE) == []

@@ -1,11 +1,11 @@
-"""Hosts of etcd groups on this machine, without agents and metastore, and the listener of all of them."""
+"""Hosts of etcd groups on this machine, without agents and metastore, and who advances their changes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,15 +17,23 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, MemberRole
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
-from rebalance.hosting.background import Background
 from rebalance.ports.groups import (
+    NO_SIGHTS,
+    Applied,
+    CaughtUp,
+    ChangeAnswer,
+    Committed,
+    Failed,
+    FailureCode,
+    GroupChange,
     GroupMember,
     Intention,
     MemberLife,
     MemberStatus,
+    Paused,
     PeerSight,
-    ReconfigurationFailure,
     Route,
+    StepInput,
 )
 from tests.ports import free_block
 from tests.strict_steps import STRICT_STEPS
@@ -42,22 +50,22 @@ IMPATIENT = replace(TUNING, catch_up_timeout_s=1.0)
 
 @dataclass
 class Hosts:
-    """Some hosts and the listener of all of them; ``joins``: whether a listed learner is started."""
+    """Some hosts, whose changes are advanced here; ``joins``: whether a listed learner is started."""
 
     directory: Path
     joins: bool = True
     held: frozenset[str] = frozenset()
     """Nodes whose listed learner is not started."""
     finishes: bool = True
-    """The answer to ``on_catch_up_finished``."""
+    """Whether voters may be touched."""
     down: frozenset[str] = frozenset()
     without_mirror: frozenset[str] = frozenset()
-    """What the listener says of nodes, whatever they do: ``PeerSight``."""
+    """What hosts are told of nodes, whatever they do: ``PeerSight``."""
     publishes: bool = True
     leaving: set[str] = field(default_factory=set)
     """Nodes that were to be published as leaving."""
     tuning: EtcdTuning = TUNING
-    background: Background = field(default_factory=Background)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
     hosts: dict[str, EtcdGroupHost] = field(default_factory=dict)
     ports: dict[str, range] = field(default_factory=dict)
     events: list[tuple[str, object, int, int]] = field(default_factory=list)
@@ -65,21 +73,17 @@ class Hosts:
     def open(self, name: str) -> EtcdGroupHost:
         self.ports.setdefault(name, free_block(8))
         (self.directory / name).mkdir(exist_ok=True)
-        host = EtcdGroupHost(
-            *(self.directory / name, self.ports[name]),
-            tuning=self.tuning,
-            member_limit=3,
-            background=self.background,
-        )
-        host.open(name, self)
+        host = AdvancedHost(self, self.directory / name, self.ports[name])
+        host.open(name)
         self.hosts[name] = host
         return host
 
     async def close(self) -> None:
         for host in self.hosts.values():
             await host.close()
+        await asyncio.gather(*self.tasks)
 
-    def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
+    def sights(self, partition: PartitionId) -> Mapping[str, PeerSight]:
         found = {name: host.endpoints(partition) for name, host in self.hosts.items()}
         return {
             each.peer_url: PeerSight(name, name in self.down, mirror_missing=name in self.without_mirror)
@@ -87,12 +91,32 @@ class Hosts:
             if each
         }
 
-    async def on_leader_elected(self, partition: PartitionId, term: int) -> None:
-        self.events.append(("elected", partition, term, 0))
+    async def advance(
+        self, change: GroupChange, partition: PartitionId, target: Assignments, term: int, token: int
+    ) -> None:
+        """To its end, granting what it asks for. A change that was given up ends without an event."""
+        given = StepInput(self.sights(partition))
+        while True:
+            event = await change.advance(given)
+            given = StepInput(self.sights(partition), Intention.WANTED)
+            match event:
+                case Committed(members):
+                    given = replace(given, published=await self.publish(partition, members))
+                case CaughtUp() if not self.finishes:
+                    given = replace(given, intention=Intention.REPLACED)
+                case Paused(delay_s):
+                    await asyncio.sleep(delay_s)
+                case Applied():
+                    await change.close()
+                    self.events.append(("applied", Assignments(target.peers, target.learners), term, token))
+                    return
+                case Failed(failure):
+                    await change.close()
+                    if failure.code is not FailureCode.CANCELLED:
+                        self.events.append(("error", failure.code, term, token))
+                    return
 
-    async def on_configuration_committed(
-        self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]
-    ) -> bool:
+    async def publish(self, partition: PartitionId, members: tuple[GroupMember, ...]) -> bool:
         for each in members:
             held = not self.joins or each.node in self.held
             if not held and each.role is MemberRole.LEARNER and not each.started:
@@ -102,27 +126,6 @@ class Hosts:
                     await self.hosts[each.node].join(partition, peers)
         self.leaving |= {each.node for each in members if each.leaving}
         return self.publishes
-
-    async def on_catch_up_finished(
-        self, partition: PartitionId, term: int, token: int, joiner: str = ""
-    ) -> bool:
-        return self.finishes
-
-    async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
-        return True
-
-    async def intention(self, partition: PartitionId, term: int, token: int) -> Intention:
-        return Intention.WANTED
-
-    async def on_new_peers_configuration_applied(
-        self, partition: PartitionId, applied: Assignments, term: int, token: int
-    ) -> None:
-        self.events.append(("applied", applied, term, token))
-
-    async def on_reconfiguration_error(
-        self, partition: PartitionId, failure: ReconfigurationFailure, term: int, token: int
-    ) -> None:
-        self.events.append(("error", failure.code, term, token))
 
     async def found(self, partition: PartitionId, *names: str) -> str:
         """Bootstraps a group on these hosts; returns the leader's name."""
@@ -174,6 +177,36 @@ class Hosts:
                     return each[1:]
             await asyncio.sleep(0.02)
         raise AssertionError(f"no {kind}: {self.events}")
+
+
+class AdvancedHost(EtcdGroupHost):
+    """Its changes are advanced by ``hosts``, which also knows the names of all members."""
+
+    def __init__(self, hosts: Hosts, directory: Path, ports: range) -> None:
+        super().__init__(directory, ports, tuning=hosts.tuning, member_limit=3)
+        self._hosts = hosts
+
+    async def configuration(
+        self, partition: PartitionId, sights: Mapping[str, PeerSight] = NO_SIGHTS, *, linearizable: bool = False
+    ) -> tuple[GroupMember, ...]:
+        known = sights or self._hosts.sights(partition)
+        return await super().configuration(partition, known, linearizable=linearizable)
+
+    async def change_peers_and_learners(
+        self,
+        partition: PartitionId,
+        term: int,
+        token: int,
+        target: Assignments,
+        endpoints: Mapping[str, str],
+        stable: Sequence[str] = (),
+    ) -> ChangeAnswer:
+        answer = await super().change_peers_and_learners(partition, term, token, target, endpoints, stable)
+        change = self.change(partition)
+        if answer is ChangeAnswer.RECEIVED and change is not None:
+            work = self._hosts.advance(change, partition, target, term, token)
+            self._hosts.tasks.append(asyncio.create_task(work))
+        return answer
 
 
 class Fixed:

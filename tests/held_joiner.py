@@ -14,20 +14,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from catalog.core.zone import Node
-from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.agent import NodeAgent
-from rebalance.ports.groups import (
-    GroupListener,
-    GroupMember,
-    Intention,
-    MemberEndpoints,
-    PeerSight,
-    ReconfigurationFailure,
-)
+from rebalance.ports.groups import CaughtUp, GroupChange, GroupEvent, MemberEndpoints, StepInput
 from tests.group_hosts import etcd_processes
 from tests.strict_steps import STRICT_STEPS
 
@@ -37,46 +29,21 @@ TUNING = EtcdTuning(heartbeat_ms=300, election_ms=3_000, stop_grace_s=1.0, stric
 LOOK_S = 0.02
 
 
-class HeldListener:
-    """Passes everything on; ``on_catch_up_finished`` once ``may_touch`` says so."""
+class HeldChange:
+    """Passes everything on; that voters may be touched once ``may_touch`` says so."""
 
-    def __init__(self, inner: GroupListener, may_touch: Callable[[PartitionId], bool]) -> None:
+    def __init__(self, inner: GroupChange, may_touch: Callable[[], bool]) -> None:
         self._inner = inner
         self._may_touch = may_touch
 
-    def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
-        return self._inner.peers(partition)
-
-    async def on_leader_elected(self, partition: PartitionId, term: int) -> None:
-        await self._inner.on_leader_elected(partition, term)
-
-    async def on_configuration_committed(
-        self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]
-    ) -> bool:
-        return await self._inner.on_configuration_committed(partition, term, members)
-
-    async def on_catch_up_finished(
-        self, partition: PartitionId, term: int, token: int, joiner: str = ""
-    ) -> bool:
-        while not self._may_touch(partition):
+    async def advance(self, given: StepInput) -> GroupEvent:
+        event = await self._inner.advance(given)
+        while isinstance(event, CaughtUp) and not self._may_touch():
             await asyncio.sleep(LOOK_S)
-        return await self._inner.on_catch_up_finished(partition, term, token, joiner)
+        return event
 
-    async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
-        return await self._inner.on_voters_left_alone(partition, term, token)
-
-    async def intention(self, partition: PartitionId, term: int, token: int) -> Intention:
-        return await self._inner.intention(partition, term, token)
-
-    async def on_new_peers_configuration_applied(
-        self, partition: PartitionId, applied: Assignments, term: int, token: int
-    ) -> None:
-        await self._inner.on_new_peers_configuration_applied(partition, applied, term, token)
-
-    async def on_reconfiguration_error(
-        self, partition: PartitionId, failure: ReconfigurationFailure, term: int, token: int
-    ) -> None:
-        await self._inner.on_reconfiguration_error(partition, failure, term, token)
+    async def close(self) -> None:
+        await self._inner.close()
 
 
 class HeldHost(EtcdGroupHost):
@@ -84,8 +51,9 @@ class HeldHost(EtcdGroupHost):
 
     held: frozenset[PartitionId] = frozenset()
 
-    def open(self, node: str, listener: GroupListener) -> None:
-        super().open(node, HeldListener(listener, lambda partition: partition not in self.held))
+    def change(self, partition: PartitionId) -> GroupChange | None:
+        change = super().change(partition)
+        return HeldChange(change, lambda: partition not in self.held) if change is not None else None
 
 
 class HeldJoiner(EtcdGroupHost):

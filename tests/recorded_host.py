@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
-from rebalance.ports.groups import ChangeAnswer, FailureCode, GroupListener, ReconfigurationFailure
+from rebalance.ports.groups import ChangeAnswer, Failed, FailureCode, GroupChange, GroupEvent, StepInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One call of ``on_reconfiguration_error``."""
+    """One attempt that has failed."""
 
     partition: PartitionId
     code: FailureCode
@@ -44,8 +43,9 @@ class RecordedHost(EtcdGroupHost):
         self.failures: list[Failure] = []
         self.held = False
 
-    def open(self, node: str, listener: GroupListener) -> None:
-        super().open(node, cast(GroupListener, _RecordedListener(listener, self.failures)))
+    def change(self, partition: PartitionId) -> GroupChange | None:
+        change = super().change(partition)
+        return RecordedChange(change, self, self.requests[-1]) if change is not None else None
 
     async def join(self, partition: PartitionId, peers: Mapping[str, str], generation: int = 0) -> None:
         if not self.held:
@@ -69,18 +69,21 @@ class RecordedHost(EtcdGroupHost):
         return [each for each in self.requests if each.answer is ChangeAnswer.RECEIVED]
 
 
-class _RecordedListener:
-    """Everything but the hook of failures goes straight on."""
+class RecordedChange:
+    """Everything goes straight on."""
 
-    def __init__(self, listener: GroupListener, failures: list[Failure]) -> None:
-        self._listener = listener
-        self._failures = failures
+    def __init__(self, change: GroupChange, host: RecordedHost, request: Request) -> None:
+        self._change = change
+        self._host = host
+        self._request = request
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._listener, name)
+    async def advance(self, given: StepInput) -> GroupEvent:
+        event = await self._change.advance(given)
+        if isinstance(event, Failed) and event.failure.code is not FailureCode.CANCELLED:
+            request = self._request
+            failure = Failure(request.partition, event.failure.code, request.term, request.token)
+            self._host.failures.append(failure)
+        return event
 
-    async def on_reconfiguration_error(
-        self, partition: PartitionId, failure: ReconfigurationFailure, term: int, token: int
-    ) -> None:
-        self._failures.append(Failure(partition, failure.code, term, token))
-        await self._listener.on_reconfiguration_error(partition, failure, term, token)
+    async def close(self) -> None:
+        await self._change.close()

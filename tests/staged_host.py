@@ -14,8 +14,17 @@ from rebalance.core.records import MemberRole
 from rebalance.groups.etcd_api import CallFailedError, FailureKind
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.groups.member_calls import GroupCalls
-from rebalance.ports.groups import ChangeAnswer, GroupListener, GroupMember
-from tests.held_joiner import LOOK_S, HeldListener
+from rebalance.ports.groups import (
+    CaughtUp,
+    ChangeAnswer,
+    Committed,
+    GroupChange,
+    GroupEvent,
+    GroupMember,
+    Intention,
+    StepInput,
+)
+from tests.held_joiner import LOOK_S, HeldChange
 
 
 class Stage(Enum):
@@ -65,35 +74,32 @@ class Stops:
                 await self.passed(partition, Stage.LEAVING)
 
 
-class StagedListener(HeldListener):
+class StagedChange(HeldChange):
     """Passes everything on."""
 
-    def __init__(self, inner: GroupListener, stops: Stops) -> None:
-        super().__init__(inner, lambda partition: not stops.stops(partition, Stage.IN_SYNC))
+    def __init__(self, inner: GroupChange, partition: PartitionId, stops: Stops) -> None:
+        super().__init__(inner, lambda: not stops.stops(partition, Stage.IN_SYNC))
+        self._partition = partition
         self._stops = stops
+        self._event: GroupEvent | None = None
 
-    async def on_catch_up_finished(
-        self, partition: PartitionId, term: int, token: int, joiner: str = ""
-    ) -> bool:
-        is_locked = await super().on_catch_up_finished(partition, term, token, joiner)
-        if is_locked:
-            await self._stops.passed(partition, Stage.LOCKED)
-        return is_locked
-
-    async def on_configuration_committed(
-        self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]
-    ) -> bool:
-        is_published = await super().on_configuration_committed(partition, term, members)
-        await self._stops.listed(partition, members)
-        return is_published
+    async def advance(self, given: StepInput) -> GroupEvent:
+        match self._event:
+            case CaughtUp() if given.intention is Intention.WANTED:
+                await self._stops.passed(self._partition, Stage.LOCKED)
+            case Committed(members):
+                await self._stops.listed(self._partition, members)
+        self._event = await super().advance(given)
+        return self._event
 
 
 class StagedHost(EtcdGroupHost):
     current: ClassVar[Stops] = Stops("", "", {})
     """The running test's."""
 
-    def open(self, node: str, listener: GroupListener) -> None:
-        super().open(node, StagedListener(listener, self.current))
+    def change(self, partition: PartitionId) -> GroupChange | None:
+        change = super().change(partition)
+        return StagedChange(change, partition, self.current) if change is not None else None
 
     async def change_peers_and_learners(
         self,

@@ -51,7 +51,6 @@ async def run_node(settings: Settings) -> None:
             host=settings.node_host,
             member_limit=settings.node_member_limit,
             tuning=tuning,
-            background=background,
             guard=fence,
         )
         keyspace = Keyspace(settings.metastore_prefix)

@@ -1,16 +1,16 @@
-"""A change of peers under way: the loop that the leader's node runs, one step at a time from the member list.
+"""A change of peers under way, which the agent beside the leader advances one step at a time.
 
-One attempt. It ends when the list is the target (``on_new_peers_configuration_applied``) or with the reason
-why it cannot go on now (``on_reconfiguration_error``); the agent decides when to try again. Voters are touched
-between ``on_catch_up_finished`` and ``on_voters_left_alone`` only, and nobody copies in between. Membership
-calls carry no term, so a step of a leader that was deposed a moment ago may still land: the next step is
-computed from the list as it is then, and is right for that list.
+One attempt. It ends when the list is the target (``Applied``) or with the reason why it cannot go on now
+(``Failed``); the agent decides when to try again. Voters are touched between ``CaughtUp`` and
+``VotersLeftAlone`` only, and nobody copies in between. Membership calls carry no term, so a step of a leader
+that was deposed a moment ago may still land: the next step is computed from the list as it is then, and is
+right for that list.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import structlog
@@ -51,12 +51,20 @@ from rebalance.groups.member_calls import GroupMemberCalls
 from rebalance.groups.member_list import group_identity, group_members
 from rebalance.groups.step_gate import CallsAt, CheckTooOldError, StepGate, StepOutcome
 from rebalance.ports.groups import (
+    Applied,
+    CaughtUp,
+    Committed,
+    Failed,
     FailureCode,
-    GroupListener,
+    GroupEvent,
     Intention,
+    IntentionNeeded,
     MemberUnavailableError,
+    Paused,
     PeerSight,
     ReconfigurationFailure,
+    StepInput,
+    VotersLeftAlone,
 )
 
 log = structlog.get_logger(__name__)
@@ -64,6 +72,7 @@ log = structlog.get_logger(__name__)
 WAIT_MIN_S, WAIT_S = 0.02, 0.1
 BLOCKED_S = 0.5
 """Between two checks of a step at most: each asks every member."""
+CANCELLED = Failed(ReconfigurationFailure(FailureCode.CANCELLED, "the change was given up"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +102,8 @@ class StepProgress:
 
 
 class EtcdChange:
-    """``run`` is one attempt; ``in_call`` is true inside a step that cannot be interrupted, ``touches_voters``
-    from the listener's leave for such steps until they are over."""
+    """A ``GroupChange``: one attempt. ``in_call`` is true inside a step that cannot be interrupted,
+    ``touches_voters`` from the agent's leave for such steps until they are over, ``closed`` once it was."""
 
     def __init__(
         self,
@@ -102,82 +111,100 @@ class EtcdChange:
         member: GroupMemberCalls,
         request: ChangeRequest,
         progress: StepProgress,
-        listener: GroupListener,
         tuning: EtcdTuning,
         calls_at: CallsAt,
     ) -> None:
         self.request = request
+        self.closed = False
         self.in_call = False
         self.touches_voters = False
         self._partition = partition
         self._member = member
         self._progress = progress
-        self._listener = listener
         self._tuning = tuning
         self._gate = StepGate(
             *(partition, member, request.term, progress.outcome, calls_at), strict=tuning.strict_steps
         )
+        self._given = StepInput({})
+        self._events = self._run()
+        self._step: asyncio.Task[GroupEvent] | None = None
+        self._end: Applied | Failed | None = None
         self._status: EtcdStatus | None = None
         self._waiting_for: Step | Blocked | None = None
         self._waiting_since = 0.0
         self._entries: tuple[EtcdMemberEntry, ...] = ()
 
-    async def run(self) -> None:
-        """Calls exactly one of the two hooks, unless it is cancelled."""
-        request = self.request
+    async def advance(self, given: StepInput) -> GroupEvent:
+        if self.closed or self._end is not None:
+            return self._end or CANCELLED
+        self._given = given
+        if given.published:
+            now, announced_at = asyncio.get_running_loop().time(), self._progress.announced_at
+            announced_at.update({url: now for url, since in announced_at.items() if since == float("inf")})
+        # A task of its own: ``close`` ends the step, and not who asked for it.
+        step = self._step = asyncio.create_task(self._next_event(), name=f"change {self._partition}")
         try:
-            async with self._gate:
-                await self._steps()
-        except AttemptEndedError as ended:
-            failure = ended.failure
-        except CallFailedError as failed:
-            failure = failure_of(failed)
-        except MemberUnavailableError as failed:
-            failure = ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, str(failed))
-        else:
-            await self._listener.on_new_peers_configuration_applied(
-                self._partition,
-                Assignments(request.target.peers, request.target.learners),
-                request.term,
-                request.token,
-            )
-            return
-        log.info(
-            "change of peers goes on later",
-            partition=str(self._partition),
-            code=failure.code.value,
-            detail=failure.detail,
-            token=request.token,
-        )
-        await self._listener.on_reconfiguration_error(self._partition, failure, request.term, request.token)
+            await asyncio.wait((step,))
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        return CANCELLED if step.cancelled() else step.result()
 
-    async def _steps(self) -> None:
+    async def close(self) -> None:
+        self.closed = True
+        if self._step is not None:
+            self._step.cancel()
+            await asyncio.gather(self._step, return_exceptions=True)
+        await self._events.aclose()
+
+    async def _next_event(self) -> GroupEvent:
+        try:
+            return await anext(self._events)
+        except StopAsyncIteration:
+            self._end = Applied()
+        except AttemptEndedError as ended:
+            self._end = Failed(ended.failure)
+        except CallFailedError as failed:
+            self._end = Failed(failure_of(failed))
+        except MemberUnavailableError as failed:
+            self._end = Failed(ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, str(failed)))
+        return self._end
+
+    async def _run(self) -> AsyncGenerator[GroupEvent, None]:
+        async with self._gate:
+            async for event in self._steps():
+                yield event
+
+    async def _steps(self) -> AsyncGenerator[GroupEvent, None]:
         while True:
             view = await self._observe()
             step = next_step(view, self.request.target_urls, self.request.stable_urls)
             joiner = step.peer_url if isinstance(step, Promote) else ""
             is_ready = not joiner or await self._is_in_sync(joiner)
             blocked = await self._obstacle(step, view) if is_ready else None
-            if touches_voters(step, view) and is_ready and blocked is None:
-                await self._begin_to_touch_voters(joiner)
-            else:
-                await self._leave_voters_alone()
+            async for event in self._turn_to_voters(
+                touches_voters(step, view) and is_ready and blocked is None, joiner
+            ):
+                yield event
             if isinstance(step, CheckedStep) and blocked is not None:
-                await self._wait_for_check(step, blocked)
+                yield self._pause_for_check(step, blocked)
                 continue
-            if needs_intention(step, view) and not await self._is_still_wanted(step):
-                await asyncio.sleep(WAIT_S)
-                continue
+            if needs_intention(step, view):
+                yield IntentionNeeded()
+                if not self._is_wanted(step):
+                    yield Paused(WAIT_S)
+                    continue
             if is_ready and not await self._is_still_allowed(step):
                 continue
             if isinstance(step, Done):
                 await self._store_list(view)
-                await self._publish()
+                yield self._committed()
                 return
             if not isinstance(step, WaitStart | Promote):
                 log.info("step", partition=str(self._partition), step=repr(step), token=self.request.token)
             try:
-                await self._take(step, view)
+                async for event in self._take(step, view):
+                    yield event
             except CheckTooOldError:
                 continue
             except CallFailedError as failed:
@@ -185,7 +212,7 @@ class EtcdChange:
                     raise
                 if self._progress.outcome.known or failed.kind not in UNANSWERED:
                     raise
-                await self._wait_for_check(step, NotYet(StepCondition.KNOWN_OUTCOME))
+                yield self._pause_for_check(step, NotYet(StepCondition.KNOWN_OUTCOME))
 
     async def _store_list(self, view: GroupView) -> None:
         """A group of one has nobody to learn its list from. A member's disk may hold a removal before it holds
@@ -194,35 +221,20 @@ class EtcdChange:
         if len(view.voters) == 1:
             await self._member.api.claim_identity(group_identity(self._partition))
 
-    async def _begin_to_touch_voters(self, joiner: str) -> None:
-        if self.touches_voters:
+    async def _turn_to_voters(self, touches: bool, joiner: str = "") -> AsyncGenerator[GroupEvent, None]:
+        if touches == self.touches_voters:
             return
-        joining = f"{self._id_of(joiner):x}" if joiner else ""
-        request, hook = self.request, self._listener.on_catch_up_finished
-        await self._allowed(hook(self._partition, request.term, request.token, joining))
-        self.touches_voters = True
-
-    async def _leave_voters_alone(self) -> None:
-        if not self.touches_voters:
-            return
-        request, hook = self.request, self._listener.on_voters_left_alone
-        await self._allowed(hook(self._partition, request.term, request.token))
-        self.touches_voters = False
-
-    async def _allowed(self, answer: Awaitable[bool]) -> None:
         self.in_call = True
-        try:
-            allowed = await answer
-        finally:
-            self.in_call = False
-        if not allowed:
+        yield CaughtUp(f"{self._id_of(joiner):x}" if joiner else "") if touches else VotersLeftAlone()
+        self.in_call = False
+        if self._given.intention is not Intention.WANTED:
             self._end_as_superseded()
+        self.touches_voters = touches
 
-    async def _is_still_wanted(self, step: Step) -> bool:
+    def _is_wanted(self, step: Step) -> bool:
         """False: nobody can tell. While the metastore is silent a target that was replaced would grow a group
         that nobody wants, and a voter would go that clients were told of for another one (M12)."""
-        request = self.request
-        intention = await self._listener.intention(self._partition, request.term, request.token)
+        intention = self._given.intention
         if intention is Intention.REPLACED:
             self._end_as_superseded()
         if intention is Intention.UNKNOWN and self._waiting_for != step:
@@ -261,12 +273,12 @@ class EtcdChange:
         is_same = next_step(view, self.request.target_urls, self.request.stable_urls) == step
         return is_same and await self._obstacle(step, view) is None
 
-    async def _wait_for_check(self, step: CheckedStep, obstacle: NotYet) -> None:
+    def _pause_for_check(self, step: CheckedStep, obstacle: NotYet) -> Paused:
         if obstacle.condition is StepCondition.SAME_TERM:
             detail = f"term {self.request.term} is over"
             raise AttemptEndedError(ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, detail))
         blocked = Blocked(step, obstacle)
-        await self._wait(blocked, blocked.failure.code, blocked.failure.peer_url)
+        return self._pause(blocked, blocked.failure.code, blocked.failure.peer_url)
 
     async def _serves(self, entry: EtcdMemberEntry, sights: Mapping[str, PeerSight]) -> bool:
         """Joined and serving clients. A joiner of the target is asked itself where its node has not said so:
@@ -286,7 +298,7 @@ class EtcdChange:
         if status.leader_id != status.member_id or status.term != self.request.term:
             detail = f"term {self.request.term} is over, now {status.term}"
             raise AttemptEndedError(ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, detail))
-        sights = self._listener.peers(self._partition)
+        sights = self._given.sights
         learners = frozenset(self.request.target.learners)
         awaited = {url for url, each in sights.items() if each.mirror_missing and each.node in learners}
         announced_before = asyncio.get_running_loop().time() - self._tuning.announce_s
@@ -307,7 +319,7 @@ class EtcdChange:
         leader = next((each.peer_url for each in self._entries if each.member_id == status.leader_id), "")
         return GroupView(members, leader)
 
-    async def _take(self, step: Step, view: GroupView) -> None:
+    async def _take(self, step: Step, view: GroupView) -> AsyncGenerator[GroupEvent, None]:
         match step:
             case AddLearner(peer_url):
                 await self._send(step, lambda limit_s: self._member.api.add_learner(peer_url, limit_s))
@@ -315,32 +327,38 @@ class EtcdChange:
                 if leaving is not None:
                     # Clients turn away while the learner catches up, and nobody waits for it afterwards.
                     self._progress.announced_at.setdefault(leaving, float("inf"))
-                await self._refresh_and_publish()
+                yield await self._newly_committed()
             case Promote():
-                await self._promote(step)
+                async for event in self._promote(step):
+                    yield event
             case WaitStart(peer_url):
                 # Published again and again: the joining node starts only when it sees itself in the list.
-                await self._publish()
-                await self._wait(step, FailureCode.MEMBER_NOT_STARTED, peer_url)
+                yield self._committed()
+                yield self._pause(step, FailureCode.MEMBER_NOT_STARTED, peer_url)
             case MoveLeader(candidates):
                 await self._move_leader(candidates)
             case AnnounceLeaving(peer_url):
-                await self._announce(peer_url)
-            case Remove():
-                await self._remove(step)
+                self._progress.announced_at.setdefault(peer_url, float("inf"))
+                yield self._committed()
+                yield Paused(self._tuning.announce_s if self._given.published else WAIT_S)
+            case Remove(peer_url):
+                member_id = self._id_of(peer_url)
+                await self._send(step, lambda limit_s: self._member.api.remove(member_id, limit_s))
+                self._progress.announced_at.pop(peer_url, None)
+                yield await self._newly_committed()
             case WaitMajority(down):
-                await self._wait(step, FailureCode.NO_MAJORITY, down[0] if down else "")
+                yield self._pause(step, FailureCode.NO_MAJORITY, down[0] if down else "")
             case WaitMirror(peer_url):
-                await self._wait(step, FailureCode.MIRROR_NOT_RUNNING, peer_url)
+                yield self._pause(step, FailureCode.MIRROR_NOT_RUNNING, peer_url)
             case WaitLeader():
-                await self._wait(step, FailureCode.TIMED_OUT, "")
+                yield self._pause(step, FailureCode.TIMED_OUT, "")
             case Done():
                 pass
 
-    async def _promote(self, step: Promote) -> None:
+    async def _promote(self, step: Promote) -> AsyncGenerator[GroupEvent, None]:
         peer_url = step.peer_url
         if not self.touches_voters:
-            await self._wait(step, FailureCode.CATCH_UP_TIMEOUT, peer_url)
+            yield self._pause(step, FailureCode.CATCH_UP_TIMEOUT, peer_url)
             return
         member_id = self._id_of(peer_url)
         try:
@@ -350,11 +368,12 @@ class EtcdChange:
                 raise
             # So much was written meanwhile: it has to come nearer, and nobody waits for it under the lock.
             self._progress.awaited_index.pop(member_id, None)
-            await self._leave_voters_alone()
-            await self._wait(step, FailureCode.CATCH_UP_TIMEOUT, peer_url)
+            async for event in self._turn_to_voters(False):
+                yield event
+            yield self._pause(step, FailureCode.CATCH_UP_TIMEOUT, peer_url)
             return
         log.info("promoted", partition=str(self._partition), peer_url=peer_url)
-        await self._refresh_and_publish()
+        yield await self._newly_committed()
 
     async def _move_leader(self, candidates: tuple[str, ...]) -> None:
         """The new leader's agent continues; this attempt ends at its next look at the term."""
@@ -371,16 +390,6 @@ class EtcdChange:
             ReconfigurationFailure(FailureCode.TRANSFER_FAILED, str(failure), candidates[0])
         )
 
-    async def _announce(self, peer_url: str) -> None:
-        self._progress.announced_at.setdefault(peer_url, float("inf"))
-        await asyncio.sleep(self._tuning.announce_s if await self._publish() else WAIT_S)
-
-    async def _remove(self, step: Remove) -> None:
-        member_id = self._id_of(step.peer_url)
-        await self._send(step, lambda limit_s: self._member.api.remove(member_id, limit_s))
-        self._progress.announced_at.pop(step.peer_url, None)
-        await self._refresh_and_publish()
-
     async def _send(self, step: CheckedStep, call: Callable[[float], Awaitable[None]]) -> None:
         await self._uninterrupted(self._gate.send(step, call))
 
@@ -393,22 +402,15 @@ class EtcdChange:
             self.in_call = False
         self._waiting_for = None
 
-    async def _refresh_and_publish(self) -> None:
+    async def _newly_committed(self) -> Committed:
         self._entries = await self._member.entries(linearizable=True)
-        await self._publish()
+        return self._committed()
 
-    async def _publish(self) -> bool:
-        sights = self._listener.peers(self._partition)
-        announced_at = self._progress.announced_at
-        members = group_members(self._entries, sights, announced_at)
-        published = await self._listener.on_configuration_committed(self._partition, self.request.term, members)
-        if published:
-            now = asyncio.get_running_loop().time()
-            announced_at.update({url: now for url, since in announced_at.items() if since == float("inf")})
-        return published
+    def _committed(self) -> Committed:
+        return Committed(group_members(self._entries, self._given.sights, self._progress.announced_at))
 
-    async def _wait(self, step: Step | Blocked, code: FailureCode, peer_url: str) -> None:
-        """A short pause; the attempt ends when the same step has waited for the whole catch-up time."""
+    def _pause(self, step: Step | Blocked, code: FailureCode, peer_url: str) -> Paused:
+        """A short one; the attempt ends when the same step has waited for the whole catch-up time."""
         now = asyncio.get_running_loop().time()
         if self._waiting_for != step:
             self._waiting_for, self._waiting_since = step, now
@@ -417,7 +419,7 @@ class EtcdChange:
             raise AttemptEndedError(ReconfigurationFailure(code, f"waited {waited_s:.1f} s: {step}", peer_url))
         # Soon at first: most waits are short, and none ends much later than it could.
         most_s = BLOCKED_S if isinstance(step, Blocked) else WAIT_S
-        await asyncio.sleep(min(max(waited_s / 4, WAIT_MIN_S), most_s))
+        return Paused(min(max(waited_s / 4, WAIT_MIN_S), most_s))
 
     def _id_of(self, peer_url: str) -> int:
         return next(each.member_id for each in self._entries if each.peer_url == peer_url)

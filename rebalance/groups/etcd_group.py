@@ -22,31 +22,26 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, LogPosition, MemberRole
 from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdStatus
-from rebalance.groups.etcd_change import (
-    ChangeRequest,
-    EtcdChange,
-    StepProgress,
-)
+from rebalance.groups.etcd_change import ChangeRequest, EtcdChange, StepProgress
 from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupCalls, GroupMemberProcess, ReservationBook
 from rebalance.groups.member_list import group_identity, group_members
 from rebalance.groups.reservations import Reservations
 from rebalance.groups.step_gate import StepGate
-from rebalance.hosting.background import Background, describe
 from rebalance.hosting.etcd_binary import find_etcd, remember
 from rebalance.ports.fence import MemberGuard
 from rebalance.ports.groups import (
+    NO_SIGHTS,
     CancelAnswer,
     ChangeAnswer,
-    FailureCode,
-    GroupListener,
+    GroupChange,
     GroupMember,
     MemberEndpoints,
     MemberStatus,
     MemberUnavailableError,
     NoPlaceError,
-    ReconfigurationFailure,
+    PeerSight,
 )
 
 log = structlog.get_logger(__name__)
@@ -60,39 +55,30 @@ class _Led:
     """Term in which this member was last seen leading and announced as leader; 0 when it does not lead."""
     token: int = 0
     progress: StepProgress = field(default_factory=StepProgress)
-    change: EtcdChange | None = None
-    task: asyncio.Task[None] | None = None
+    last_change: EtcdChange | None = None
 
     @property
-    def is_changing(self) -> bool:
-        return self.task is not None and not self.task.done()
+    def change(self) -> EtcdChange | None:
+        """The one that nobody has closed."""
+        return self.last_change if self.last_change is not None and not self.last_change.closed else None
 
 
 class SteppedGroupHost(ABC):
-    """A host whose groups are changed one member at a time. ``new_member`` makes a reserved member's handle;
-    ``background`` counts what nothing expected.
+    """A host whose groups are changed one member at a time. ``new_member`` makes a reserved member's handle.
 
     What it keeps are terms, tokens, announcements and the running change; members come from a subclass.
     """
 
-    def __init__(
-        self,
-        reservations: ReservationBook,
-        member_limit: int,
-        tuning: EtcdTuning,
-        background: Background | None = None,
-    ) -> None:
-        self._background = background or Background(restarts=False)
+    def __init__(self, reservations: ReservationBook, member_limit: int, tuning: EtcdTuning) -> None:
         self._reservations = reservations
         self._member_limit = member_limit
         self._tuning = tuning
         self._members: dict[PartitionId, GroupMemberProcess] = {}
         self._led: dict[PartitionId, _Led] = {}
         self._node = ""
-        self._listener: GroupListener | None = None
 
-    def open(self, node: str, listener: GroupListener) -> None:
-        self._node, self._listener = node, listener
+    def open(self, node: str) -> None:
+        self._node = node
         self._reservations.open()
 
     @abstractmethod
@@ -203,29 +189,31 @@ class SteppedGroupHost(ABC):
             term=answer.term,
             applied_index=answer.applied_index,
             size_bytes=answer.size_bytes,
-            changing=led.is_changing,
-            waiting=led.change.waiting if led.change and led.is_changing else None,
+            changing=led.change is not None,
+            waiting=led.change.waiting if led.change is not None else None,
             generation=member.generation,
             founding_revision=member.founding_revision,
             received=answer.size_bytes + answer.applied_index if answer.is_learner else 0,
         )
 
     async def configuration(
-        self, partition: PartitionId, *, linearizable: bool = False
+        self, partition: PartitionId, sights: Mapping[str, PeerSight] = NO_SIGHTS, *, linearizable: bool = False
     ) -> tuple[GroupMember, ...]:
         try:
             entries = await self._member(partition).entries(linearizable=linearizable)
         except CallFailedError as failed:
             raise MemberUnavailableError(str(failed)) from failed
         led = self._led.setdefault(partition, _Led())
-        return group_members(entries, self._listening.peers(partition), led.progress.announced_at)
+        return group_members(entries, sights, led.progress.announced_at)
 
-    async def settled_configuration(self, partition: PartitionId, term: int) -> tuple[GroupMember, ...]:
+    async def settled_configuration(
+        self, partition: PartitionId, term: int, sights: Mapping[str, PeerSight] = NO_SIGHTS
+    ) -> tuple[GroupMember, ...]:
         member = self._member(partition)
         try:
             # What was proposed in this term before it is applied with it, or never will be.
             await member.api.claim_identity(group_identity(partition))
-            members = await self.configuration(partition, linearizable=True)
+            members = await self.configuration(partition, sights, linearizable=True)
             status = await member.api.status()
         except CallFailedError as failed:
             raise MemberUnavailableError(str(failed)) from failed
@@ -247,7 +235,7 @@ class SteppedGroupHost(ABC):
         if refused is not None:
             return refused
         request = ChangeRequest(term, token, target, dict(endpoints), tuple(stable))
-        if led.change is not None and led.is_changing:
+        if led.change is not None:
             if led.change.request == request:
                 return ChangeAnswer.ALREADY_RUNNING
             if led.change.in_call or (led.change.touches_voters and not target.forced):
@@ -258,17 +246,18 @@ class SteppedGroupHost(ABC):
             led.progress = StepProgress(outcome=led.progress.outcome)
         led.token = token
         member = self._member(partition)
-        led.change = EtcdChange(
-            partition, member, request, led.progress, self._listening, self._tuning, self.calls_at
-        )
-        led.task = asyncio.create_task(self._run(partition, led.change), name=f"change {partition}")
+        led.last_change = EtcdChange(partition, member, request, led.progress, self._tuning, self.calls_at)
         return ChangeAnswer.RECEIVED
+
+    def change(self, partition: PartitionId) -> GroupChange | None:
+        led = self._led.get(partition)
+        return led.change if led is not None else None
 
     async def cancel_change_peers(self, partition: PartitionId, term: int, token: int) -> CancelAnswer:
         led = self._led.setdefault(partition, _Led())
         if led.term == 0 or term != led.term:
             return CancelAnswer.NOT_LEADER
-        if not led.is_changing or led.change is None or led.token != token:
+        if led.change is None or led.token != token:
             return CancelAnswer.NOTHING_RUNNING
         if led.change.touches_voters or led.change.in_call:
             return CancelAnswer.TOO_LATE
@@ -324,12 +313,6 @@ class SteppedGroupHost(ABC):
         self._led.clear()
         self._reservations.close()
 
-    @property
-    def _listening(self) -> GroupListener:
-        if self._listener is None:
-            raise RuntimeError("the group host is not open")
-        return self._listener
-
     def _member(self, partition: PartitionId) -> GroupMemberProcess:
         member = self._members.get(partition)
         if member is None:
@@ -355,24 +338,12 @@ class SteppedGroupHost(ABC):
         led.term = answer.term
         led.progress = StepProgress()
         log.info("leader elected", partition=str(partition), term=answer.term)
-        await self._listening.on_leader_elected(partition, answer.term)
-
-    async def _run(self, partition: PartitionId, change: EtcdChange) -> None:
-        """What nothing expected is an attempt that has failed, so that it is told and tried again seldom."""
-        try:
-            await change.run()
-        except Exception as error:
-            self._background.defect("a change of peers", error, partition=str(partition))
-            failure, asked = ReconfigurationFailure(FailureCode.DEFECT, describe(error)), change.request
-            await self._listening.on_reconfiguration_error(partition, failure, asked.term, asked.token)
 
     async def _end_change(self, partition: PartitionId) -> None:
         led = self._led.get(partition)
-        if led is None or led.task is None:
-            return
-        led.task.cancel()
-        await asyncio.gather(led.task, return_exceptions=True)
-        led.task = led.change = None
+        if led is not None and led.last_change is not None:
+            await led.last_change.close()
+            led.last_change = None
 
 
 class EtcdGroupHost(SteppedGroupHost):
@@ -387,23 +358,22 @@ class EtcdGroupHost(SteppedGroupHost):
         host: str = "127.0.0.1",
         member_limit: int = 100,
         tuning: EtcdTuning | None = None,
-        background: Background | None = None,
         guard: MemberGuard | None = None,
     ) -> None:
         tuning = tuning or EtcdTuning()
         self._guard = guard
         self._data_dir = data_dir
         self._directories = Reservations(data_dir, ports, host, scheme="https" if tuning.tls else "http")
-        super().__init__(self._directories, member_limit, tuning, background)
+        super().__init__(self._directories, member_limit, tuning)
         self._starts = asyncio.Semaphore(self._tuning.starts_at_once)
         self._binary = ""
 
-    def open(self, node: str, listener: GroupListener) -> None:
+    def open(self, node: str) -> None:
         etcd = self._tuning.etcd or find_etcd()
         if etcd.warning:
             log.warning(etcd.warning)
         self._binary = etcd.path
-        super().open(node, listener)
+        super().open(node)
         # Not before the directory is ours alone.
         try:
             remember(self._data_dir, etcd)

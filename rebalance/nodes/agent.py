@@ -163,6 +163,7 @@ class NodeAgent:
             failure_handler,
             heard,
             self._pace,
+            self._background,
         )
         self._unreadable = UnreadableLog()
         self._strong_zones = StrongZones(data_dir, metastore, keyspace)
@@ -189,13 +190,14 @@ class NodeAgent:
         Raises DataDirectoryInUseError when another process holds the data directory, NodeNameTakenError when
         another living node has the name.
         """
-        self._host.open(self.node.name, self._leader)
+        self._host.open(self.node.name)
         try:
             self._copies.open(self.node.name)
             await self._starts.restart_members()
             await self._registration.register()
             await self._follow()
         finally:
+            await self._leader.close()
             await asyncio.gather(self._copies.close(), self._host.close())
             if self._safe_times is not None:
                 await self._safe_times.close()

@@ -5,9 +5,64 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rebalance.core.group_steps import stage_of
+from rebalance.core.readable import RecordNotReadableError, Unreadable
 from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole
-from rebalance.nodes.partition_view import NodePartitionView
+from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
+from rebalance.nodes.partition_view import Mirrors, NodePartitionView
+from rebalance.nodes.recent_writes import RecentWrites
 from rebalance.ports.groups import GroupMember
+from rebalance.ports.metastore import KeysUnreadableError, Metastore
+
+
+class ConfigurationWriter:
+    """Of the groups that ``node`` leads."""
+
+    def __init__(self, node: str, metastore: Metastore, mirrors: Mirrors) -> None:
+        self._node = node
+        self._metastore = metastore
+        self._mirror = mirrors.partitions
+        self._written = RecentWrites()
+
+    async def publish(
+        self,
+        view: NodePartitionView,
+        term: int,
+        members: tuple[GroupMember, ...],
+        reason: str | None = None,
+        size_bytes: int | None = None,
+    ) -> bool:
+        """Write the configuration unless it says so already. Guarded: the zone exists, nobody wrote since, and
+        a leader of an earlier term or generation never overwrites a later one's. ``reason`` None keeps what is
+        published as long as the members stay the same, ``size_bytes`` None keeps it anyhow. Raises
+        MetastoreError."""
+        if view.stable is None:
+            return False
+        key = view.keys.configuration
+        current = self._written.current(key, self._mirror)
+        try:
+            known = ConfigurationRecord.decode(current) if current is not None else None
+        except RecordNotReadableError as error:
+            raise KeysUnreadableError(Unreadable(key, error.reason)) from error
+        record = configuration_of(view, self._node, term, members, reason or "")
+        if known is not None:
+            record = kept_unknown(record, known)
+            if (known.generation, known.term) > (record.generation, term):
+                return False
+            if reason is None and known.members == record.members:
+                record = replace(record, reason=known.reason)
+        if size_bytes is None:
+            size_bytes = known.size_bytes if known is not None else 0
+        record = replace(record, size_bytes=size_bytes)
+        if known == record:
+            return True
+        exists = Compare(view.keys.stable, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
+        guards = (exists, unchanged(key, self._written.revision(key, self._mirror)))
+        result = await self._metastore.commit(Txn(guards, (Put(key, record.encode()),)))
+        if result.succeeded:
+            self._written.note(key, result.revision, record.encode())
+        else:
+            self._written.forget(key)
+        return result.succeeded
 
 
 def configuration_of(

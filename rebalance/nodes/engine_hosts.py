@@ -11,14 +11,16 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import GroupRecord, LogPosition
 from rebalance.ports.groups import (
+    NO_SIGHTS,
     CancelAnswer,
     ChangeAnswer,
+    GroupChange,
     GroupHost,
-    GroupListener,
     GroupMember,
     MemberEndpoints,
     MemberStatus,
     NoPlaceError,
+    PeerSight,
 )
 from rebalance.ports.metastore import Metastore
 
@@ -35,9 +37,9 @@ class EngineHosts:
         self._metastore = metastore
         self._keyspace = keyspace
 
-    def open(self, node: str, listener: GroupListener) -> None:
+    def open(self, node: str) -> None:
         for host in self._hosts.values():
-            host.open(node, listener)
+            host.open(node)
 
     def engine(self, partition: PartitionId) -> str:
         return self._of(partition).engine(partition)
@@ -95,12 +97,14 @@ class EngineHosts:
         return await self._of(partition).status(partition)
 
     async def configuration(
-        self, partition: PartitionId, *, linearizable: bool = False
+        self, partition: PartitionId, sights: Mapping[str, PeerSight] = NO_SIGHTS, *, linearizable: bool = False
     ) -> tuple[GroupMember, ...]:
-        return await self._of(partition).configuration(partition, linearizable=linearizable)
+        return await self._of(partition).configuration(partition, sights, linearizable=linearizable)
 
-    async def settled_configuration(self, partition: PartitionId, term: int) -> tuple[GroupMember, ...]:
-        return await self._of(partition).settled_configuration(partition, term)
+    async def settled_configuration(
+        self, partition: PartitionId, term: int, sights: Mapping[str, PeerSight] = NO_SIGHTS
+    ) -> tuple[GroupMember, ...]:
+        return await self._of(partition).settled_configuration(partition, term, sights)
 
     async def change_peers_and_learners(
         self,
@@ -113,6 +117,9 @@ class EngineHosts:
     ) -> ChangeAnswer:
         host = self._of(partition)
         return await host.change_peers_and_learners(partition, term, token, target, endpoints, stable)
+
+    def change(self, partition: PartitionId) -> GroupChange | None:
+        return self._of(partition).change(partition)
 
     async def cancel_change_peers(self, partition: PartitionId, term: int, token: int) -> CancelAnswer:
         return await self._of(partition).cancel_change_peers(partition, term, token)

@@ -17,10 +17,12 @@ from rebalance.core.records import (
     KeptRecord,
     MemberRecord,
     MemberRole,
+    MemberState,
     RestartRecord,
 )
 from rebalance.core.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceMirror
+from rebalance.ports.groups import PeerSight
 from rebalance.ports.metastore import Metastore
 
 T = TypeVar("T")
@@ -73,6 +75,20 @@ class NodePartitionView:
         """The role in which the group's published configuration has this peer URL; None when it does not."""
         members = self.configuration.value.members.values() if self.configuration else ()
         return next((each.role for each in members if each.peer_url == peer_url), None)
+
+
+def peer_sights(view: NodePartitionView) -> dict[str, PeerSight]:
+    """Of each peer URL that a node has reserved, what its record and its registration say."""
+    return {
+        record.value.peer_url: PeerSight(
+            name,
+            down=name not in view.living or record.value.state is MemberState.FAILED,
+            serving=record.value.state is MemberState.RUNNING,
+            mirror_missing=name in view.living and not record.value.is_mirroring,
+        )
+        for name, record in view.records.items()
+        if record.value.peer_url
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@ the cancelled change. Reads the metastore itself, decides, commits; a failed gua
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -21,7 +21,7 @@ from rebalance.core.readable import RecordNotReadableError, Unreadable, readable
 from rebalance.core.records import MemberRole, Stage
 from rebalance.core.txn import Get, KeyValue, Txn
 from rebalance.metastore.guarded_update import commit_decided
-from rebalance.ports.groups import CancelAnswer, GroupHost, GroupMember
+from rebalance.ports.groups import NO_SIGHTS, CancelAnswer, GroupHost, GroupMember, PeerSight
 from rebalance.ports.metastore import KeysUnreadableError, Metastore
 
 log = structlog.get_logger(__name__)
@@ -77,10 +77,17 @@ class StrategyDuties:
         )
         return outcome in (Outcome.PENDING_LOCKED, Outcome.PENDING_LOCKED_AGAIN)
 
-    async def unlock(self, partition: PartitionId, term: int, *, of_earlier_terms: bool = False) -> Outcome:
+    async def unlock(
+        self,
+        partition: PartitionId,
+        term: int,
+        sights: Mapping[str, PeerSight] = NO_SIGHTS,
+        *,
+        of_earlier_terms: bool = False,
+    ) -> Outcome:
         """The leader of ``term`` touches no voter now: the lock goes, and what was planned takes its turn
         (I3A-018). Asks the group first. Raises MemberUnavailableError."""
-        members = await self._host.settled_configuration(partition, term)
+        members = await self._host.settled_configuration(partition, term, sights)
         return await self._commit(
             partition,
             lambda found: decide_on_unlock(

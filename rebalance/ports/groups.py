@@ -1,7 +1,8 @@
 """A replication group as a node's agent sees it: its own members, and the change of a group that it leads.
 
 One ``GroupHost`` per node. Methods speak of the node's *own* member of a partition; a change of peers is asked
-of the host whose member leads. Accepted means started; what becomes of it comes through the ``GroupListener``.
+of the host whose member leads. A host never calls its agent: the agent advances an accepted change step by
+step, and each step's outcome comes back as a ``GroupEvent``.
 """
 
 from __future__ import annotations
@@ -126,6 +127,9 @@ class PeerSight:
     mirror_missing: bool = False
 
 
+NO_SIGHTS: Mapping[str, PeerSight] = {}
+
+
 class ChangeAnswer(Enum):
     """Answers to a request; the first two mean that the target is being worked on."""
 
@@ -207,54 +211,81 @@ class MemberStatus:
     STARTING it is above 0 only where that was started to join a running group and has never answered."""
 
 
-class GroupListener(Protocol):
-    """What the host calls. Hooks run in the host's tasks; they may await, and must not raise."""
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """``members`` is the committed list, or waits to be seen by a member that joins: it is to be published. A
+    leaving member is removed only once it was published as leaving (``StepInput.published``)."""
 
-    def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
-        """Peer URL -> what is known of it; asked before every step."""
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CaughtUp:
+    """Before a step that touches a voter or ends the change, after one that did not (``tryCatchUpFinish``).
+    ``joiner``: id of the member that is in sync and votes next. The change ends unless the target is WANTED."""
+
+    joiner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VotersLeftAlone:
+    """Before a step that touches no voter, after one that did: another target may take this one's place now.
+    Unless the target is WANTED, the change ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntentionNeeded:
+    """The next step is taken only for what the metastore itself says now (``needs_intention``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Nothing is to be done for ``delay_s`` seconds."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The end: the group has exactly the target's voters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The end of the attempt. CANCELLED: the host gave the change up, or another one took its place."""
+
+    failure: ReconfigurationFailure
+
+
+GroupEvent = Committed | CaughtUp | VotersLeftAlone | IntentionNeeded | Paused | Applied | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """What the agent knows when it asks for the next step. ``sights``: of each known peer URL; ``intention``
+    and ``published`` answer the event before."""
+
+    sights: Mapping[str, PeerSight]
+    intention: Intention = Intention.UNKNOWN
+    published: bool = False
+
+
+class GroupChange(Protocol):
+    """An accepted change. Nothing happens between two calls of ``advance``."""
+
+    async def advance(self, given: StepInput) -> GroupEvent:
+        """The outcome of the next step; ``Applied`` and ``Failed`` are the last."""
         ...
 
-    async def on_leader_elected(self, partition: PartitionId, term: int) -> None: ...
-
-    async def on_configuration_committed(
-        self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]
-    ) -> bool:
-        """After each step. True once it is published: a leaving member is removed only after that."""
+    async def close(self) -> None:
+        """No step is taken any more once this returns, and the host takes up another change."""
         ...
-
-    async def on_catch_up_finished(
-        self, partition: PartitionId, term: int, token: int, joiner: str = ""
-    ) -> bool:
-        """Before a step that touches a voter or ends the change, after one that did not (``tryCatchUpFinish``).
-        ``joiner``: id of the member that is in sync and votes next. False: the target is no longer wanted, or
-        nobody can tell now; the attempt ends."""
-        ...
-
-    async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
-        """Before a step that touches no voter, after one that did: another target may take this one's place
-        now. False: it has, or nobody can tell now; the attempt ends."""
-        ...
-
-    async def intention(self, partition: PartitionId, term: int, token: int) -> Intention:
-        """Of the target of ``token``, read from the metastore itself: asked before a step that needs to know it
-        (``needs_intention``)."""
-        ...
-
-    async def on_new_peers_configuration_applied(
-        self, partition: PartitionId, applied: Assignments, term: int, token: int
-    ) -> None:
-        """At least once per applied configuration; repeats are harmless."""
-        ...
-
-    async def on_reconfiguration_error(
-        self, partition: PartitionId, failure: ReconfigurationFailure, term: int, token: int
-    ) -> None: ...
 
 
 class GroupHost(Protocol):
     """The members of one node. Every call is bounded in time."""
 
-    def open(self, node: str, listener: GroupListener) -> None:
+    def open(self, node: str) -> None:
         """Take the node's data directory and find its members. Raises DataDirectoryInUseError."""
         ...
 
@@ -319,16 +350,19 @@ class GroupHost(Protocol):
         ...
 
     async def status(self, partition: PartitionId) -> MemberStatus | None:
-        """None when nothing is reserved. Calls ``on_leader_elected`` when the member became leader."""
+        """None when nothing is reserved."""
         ...
 
     async def configuration(
-        self, partition: PartitionId, *, linearizable: bool = False
+        self, partition: PartitionId, sights: Mapping[str, PeerSight] = NO_SIGHTS, *, linearizable: bool = False
     ) -> tuple[GroupMember, ...]:
-        """The committed member list as the own member has it. Raises MemberUnavailableError."""
+        """The committed member list as the own member has it. Who is not in ``sights`` has the name that the
+        group knows. Raises MemberUnavailableError."""
         ...
 
-    async def settled_configuration(self, partition: PartitionId, term: int) -> tuple[GroupMember, ...]:
+    async def settled_configuration(
+        self, partition: PartitionId, term: int, sights: Mapping[str, PeerSight] = NO_SIGHTS
+    ) -> tuple[GroupMember, ...]:
         """The member list after every call that was made in ``term`` or before has been done, or never will be:
         read behind a write of the leader's own. Raises MemberUnavailableError, also when ``term`` is over."""
         ...
@@ -346,7 +380,12 @@ class GroupHost(Protocol):
         ``stable``: peer URLs of the voters before the move; whoever votes and is in neither leaves first.
 
         Standing learners are no members: they are part of what is applied and not waited for, but a voter that
-        becomes one is removed only when the mirror on its node runs (``PeerSight.mirror_missing``)."""
+        becomes one is removed only when the mirror on its node runs (``PeerSight.mirror_missing``). RECEIVED:
+        the caller advances the ``change``."""
+        ...
+
+    def change(self, partition: PartitionId) -> GroupChange | None:
+        """The accepted change, until it is closed."""
         ...
 
     async def cancel_change_peers(self, partition: PartitionId, term: int, token: int) -> CancelAnswer:

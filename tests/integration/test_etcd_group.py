@@ -130,7 +130,12 @@ async def test_a_change_that_touches_voters_is_not_replaced(hosts: Hosts) -> Non
     else:
         await hosts.until_listed(P0, "a", "c", "d")
     hosts.publishes = False
-    assert await ask(P0, term, 7, Assignments(("a",)), urls) is ChangeAnswer.RECEIVED
+
+    async def is_replaced() -> bool:
+        # While the call that has added d has not ended, the answer is BUSY.
+        return await ask(P0, term, 7, Assignments(("a",)), urls) is ChangeAnswer.RECEIVED
+
+    await until(is_replaced)
     # c is about to leave, and goes no further while that is not published.
 
     async def announced() -> bool:

@@ -17,9 +17,9 @@ from rebalance.core.move_status import PartitionView, partition_status
 from rebalance.core.records import MemberRole
 from rebalance.core.recovery import plan_reset
 from rebalance.groups.etcd_group import EtcdGroupHost
-from rebalance.ports.groups import GroupListener, GroupMember
+from rebalance.ports.groups import GroupChange, GroupMember
 from tests.fixtures.etcd_server import EtcdServer
-from tests.fixtures.held_joiner import HeldListener
+from tests.fixtures.held_joiner import HeldChange
 from tests.fixtures.joiners import Joiners
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 from tests.fixtures.puts import is_applied_once
@@ -38,10 +38,11 @@ class HoldingHost(EtcdGroupHost):
 
     reached = released = False
 
-    def open(self, node: str, listener: GroupListener) -> None:
-        super().open(node, HeldListener(listener, self._may_touch))
+    def change(self, partition: PartitionId) -> GroupChange | None:
+        change = super().change(partition)
+        return HeldChange(change, self._may_touch) if change is not None else None
 
-    def _may_touch(self, _partition: PartitionId) -> bool:
+    def _may_touch(self) -> bool:
         self.reached = True
         return self.released
 

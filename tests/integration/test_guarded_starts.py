@@ -11,7 +11,7 @@ from rebalance.core.records import GroupRecord
 from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.ports.fence import NoGuard
 from rebalance.ports.groups import MemberLife
-from tests.fixtures.group_hosts import P0, P1, TUNING, Hosts
+from tests.fixtures.group_hosts import P0, P1, TUNING
 from tests.fixtures.ports import free_block
 
 
@@ -36,7 +36,7 @@ async def test_a_member_that_waits_for_the_metastore_holds_no_other_back(tmp_pat
     guard = SlowGuard(P0)
     tuning = replace(TUNING, starts_at_once=1)
     host = EtcdGroupHost(tmp_path, free_block(8), tuning=tuning, member_limit=3, guard=guard)
-    host.open("n1", Hosts(tmp_path))
+    host.open("n1")
     try:
         for partition in (P0, P1):
             await host.reserve(partition)

@@ -151,13 +151,13 @@ async def test_catch_up_that_fails_again_and_again(cluster: NodeCluster) -> None
     await cluster.until(lambda: cluster.settled(P0, "n1"))
     gate, duties = asyncio.Event(), cluster.nodes["n1"].agent._leader
     errors: list[FailureCode] = []
-    report = duties.on_reconfiguration_error
+    report = duties.failed
 
-    async def counted(partition: PartitionId, failure: ReconfigurationFailure, term: int, token: int) -> None:
+    def counted(partition: PartitionId, failure: ReconfigurationFailure) -> None:
         errors.append(failure.code)
-        await report(partition, failure, term, token)
+        report(partition, failure)
 
-    duties.on_reconfiguration_error = counted
+    duties.failed = counted
     for name in ("n2", "n3"):
         host = cluster.nodes[name].host
 

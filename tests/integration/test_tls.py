@@ -22,7 +22,6 @@ from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.endpoints import MirroredEndpoints
 from rebalance.ports.groups import OutcomeUnknownError
 from rebalance.ports.metastore import MetastoreUnavailableError
-from tests.fixtures.group_hosts import Hosts
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 from tests.fixtures.ports import free_block
 
@@ -117,7 +116,7 @@ async def test_a_node_without_its_certificate_says_so(cluster: NodeCluster) -> N
     await cluster.stop("n1")
 
     host = EtcdGroupHost(directory, ports)
-    host.open("n1", Hosts(directory))
+    host.open("n1")
     await host.restart(P0)
     status = await host.status(P0)
     assert status is not None

@@ -21,15 +21,15 @@ from rebalance.groups.etcd_group import EtcdGroupHost
 from rebalance.hosting.background import Background
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.nodes.agent import NodeAgent
-from rebalance.ports.groups import FailureCode, GroupMember, MemberStatus
+from rebalance.ports.groups import Committed, GroupChange, GroupEvent, MemberStatus, StepInput
 from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd
-from tests.fixtures.group_hosts import P0, Hosts
-from tests.fixtures.node_cluster import QUICK
+from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster
 from tests.fixtures.ports import free_block
 
 pytestmark = pytest.mark.timeout(600)
 
+P0 = PartitionId(ZoneId(7), 0)
 FAULTY, SOUND = PartitionId(ZoneId(7), 0), PartitionId(ZoneId(7), 1)
 WAIT_S = 120.0
 
@@ -99,42 +99,51 @@ def _check_shown(server: ApiServer) -> None:
     main(["status", "--url", server.url])
 
 
-class FaultyListener(Hosts):
+class FaultyChange:
+    def __init__(self, change: GroupChange, host: FaultyChangesHost) -> None:
+        self._change = change
+        self._host = host
+
+    async def advance(self, given: StepInput) -> GroupEvent:
+        event = await self._change.advance(given)
+        if not self._host.is_mended and isinstance(event, Committed):
+            raise KeyError("no such field")
+        return event
+
+    async def close(self) -> None:
+        await self._change.close()
+
+
+class FaultyChangesHost(EtcdGroupHost):
     """Has a bug that every change meets; without it nothing is missing."""
 
     is_mended = False
 
-    async def on_configuration_committed(
-        self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]
-    ) -> bool:
-        if not self.is_mended:
-            raise KeyError("no such field")
-        return await super().on_configuration_committed(partition, term, members)
+    def change(self, partition: PartitionId) -> GroupChange | None:
+        change = super().change(partition)
+        return FaultyChange(change, self) if change is not None else None
 
 
 @pytest.fixture
-async def hosts(tmp_path: Path) -> AsyncIterator[FaultyListener]:
-    running = FaultyListener(tmp_path)
-    yield running
-    await running.close()
+async def cluster(own_etcd, keyspace, tmp_path) -> AsyncIterator[NodeCluster]:
+    async with node_cluster(own_etcd.endpoint, keyspace, tmp_path) as running:
+        yield running
 
 
-async def test_a_bug_in_a_change_is_a_failed_attempt(hosts: FaultyListener) -> None:
-    """It is not retried in silence and at once: the listener hears of an attempt that has failed, and another
-    one is possible."""
-    for name in ("a", "b"):
-        hosts.open(name)
-    leader = await hosts.found(P0, "a")
-    b = await hosts.hosts["b"].reserve(P0)
-    a = (await hosts.status("a", P0)).endpoints
-    urls, target = {"a": a.peer_url, "b": b.peer_url}, Assignments(("a", "b"))
-    term = (await hosts.status(leader, P0)).term
-    await hosts.hosts["a"].change_peers_and_learners(P0, term, 7, target, urls)
-    assert await hosts.event("error") == (FailureCode.DEFECT, term, 7)
-    assert (hosts.background.defects, hosts.background.last_defect) == (
-        1,
-        "a change of peers: KeyError: 'no such field'",
-    )
-    hosts.is_mended = True
-    await hosts.hosts["a"].change_peers_and_learners(P0, term, 7, target, urls)
-    assert await hosts.event("applied") == (target, term, 7)
+async def test_a_bug_in_a_change_is_a_failed_attempt(cluster: NodeCluster) -> None:
+    """It is not retried in silence and at once: the leader's agent tells of an attempt that has failed, and
+    another one is possible."""
+    cluster.start("n1", "n2", host_type=FaultyChangesHost)
+    await cluster.write_stable(P0, "n1")
+    await cluster.until(lambda: cluster.settled(P0, "n1"))
+    with capture_logs() as logs:
+        await cluster.write_pending(P0, "n1", "n2")
+        reason = "DEFECT: KeyError: 'no such field'"
+        await cluster.until(lambda: reason in getattr(cluster.configuration(P0), "reason", ""))
+    defect = next(each for each in logs if each["event"] == "defect")
+    assert (defect["where"], defect["partition"]) == ("a change of peers", str(P0))
+    assert isinstance(defect["exc_info"], KeyError)
+    host = cluster.nodes["n1"].host
+    assert isinstance(host, FaultyChangesHost)
+    host.is_mended = True
+    await cluster.until(lambda: cluster.settled(P0, "n1", "n2"))

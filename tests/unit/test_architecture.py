@@ -6,9 +6,13 @@ import importlib
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import get_args, get_origin, get_type_hints
 
 import pytest
+
+from rebalance.ports.groups import GroupChange, GroupHost
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("app", "parser", "catalog", "rebalance", "spark", "migrations")
@@ -43,6 +47,18 @@ def test_layers_import_downwards_only() -> None:
     program = Path(sys.executable).parent / "lint-imports"
     done = subprocess.run([str(program), "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("port", [GroupHost, GroupChange])
+def test_a_group_host_is_given_nothing_to_call_its_agent_by(port: type) -> None:
+    """Values go down and values come back: no parameter is a callable or a protocol."""
+    methods = [member for name, member in vars(port).items() if callable(member) and name[0] != "_"]
+    assert methods
+    for method in methods:
+        for name, hint in get_type_hints(method).items():
+            for each in (hint, *get_args(hint)):
+                is_port = getattr(each, "_is_protocol", False)
+                assert name == "return" or (not is_port and get_origin(each) is not Callable), (method, name)
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -25,13 +25,19 @@ from rebalance.groups.etcd_group import SteppedGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
 from rebalance.groups.member_calls import GroupCalls, GroupMemberCalls, GroupMemberProcess, ReservationBook
 from rebalance.ports.groups import (
+    Applied,
+    CaughtUp,
+    Committed,
+    Failed,
     FailureCode,
-    GroupListener,
-    GroupMember,
+    GroupEvent,
     Intention,
+    IntentionNeeded,
     MemberUnavailableError,
+    Paused,
     PeerSight,
-    ReconfigurationFailure,
+    StepInput,
+    VotersLeftAlone,
 )
 
 P0 = PartitionId(ZoneId(1), 0)
@@ -99,52 +105,47 @@ class Group:
     async def calls_at(self, partition: PartitionId, client_url: str) -> AsyncIterator[GroupCalls]:
         yield cast(GroupCalls, Joiner(self, client_url.removeprefix("client-")))
 
-    # What a listener is told.
-
-    def peers(self, partition: PartitionId) -> Mapping[str, PeerSight]:
+    def sights(self) -> Mapping[str, PeerSight]:
         return {
             each.peer_url: PeerSight(each.peer_url, serving=each.peer_url not in self.unserving)
             for each in self.entries
         }
 
-    async def on_configuration_committed(
-        self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]
-    ) -> bool:
-        return True
-
-    async def on_catch_up_finished(
-        self, partition: PartitionId, term: int, token: int, joiner: str = ""
-    ) -> bool:
-        self.told.append(f"lock {joiner}".strip())
-        return True
-
-    async def on_voters_left_alone(self, partition: PartitionId, term: int, token: int) -> bool:
-        self.told.append("unlock")
-        return not self.replaces
-
-    async def intention(self, partition: PartitionId, term: int, token: int) -> Intention:
-        if self.silent_for:
-            self.silent_for -= 1
-            self.told.append("silent")
-            return Intention.UNKNOWN
-        return self.answer
-
-    async def on_new_peers_configuration_applied(
-        self, partition: PartitionId, applied: Assignments, term: int, token: int
-    ) -> None:
-        self.told.append("applied")
-
-    async def on_reconfiguration_error(
-        self, partition: PartitionId, failure: ReconfigurationFailure, term: int, token: int
-    ) -> None:
-        self.told.append(failure.code.value)
+    def answered(self, event: GroupEvent) -> StepInput:
+        """What an agent would tell the host next."""
+        given = StepInput(self.sights(), Intention.WANTED)
+        match event:
+            case Committed():
+                return replace(given, published=True)
+            case CaughtUp(joiner):
+                self.told.append(f"lock {joiner}".strip())
+            case VotersLeftAlone():
+                self.told.append("unlock")
+                return replace(given, intention=Intention.REPLACED) if self.replaces else given
+            case IntentionNeeded() if self.silent_for:
+                self.silent_for -= 1
+                self.told.append("silent")
+                return replace(given, intention=Intention.UNKNOWN)
+            case IntentionNeeded():
+                return replace(given, intention=self.answer)
+            case Applied():
+                self.told.append("applied")
+            case Failed(failure):
+                self.told.append(failure.code.value)
+        return given
 
     async def change_to(self, *nodes: str, tuning: EtcdTuning = TUNING) -> list[str]:
         request = ChangeRequest(TERM, 9, Assignments(nodes), {node: node for node in nodes}, ("a",))
-        member, listener = cast(GroupMemberCalls, Member(self)), cast(GroupListener, self)
-        change = EtcdChange(P0, member, request, StepProgress(), listener, tuning, self.calls_at)
+        member = cast(GroupMemberCalls, Member(self))
+        change = EtcdChange(P0, member, request, StepProgress(), tuning, self.calls_at)
+        event, given = None, StepInput(self.sights())
         async with asyncio.timeout(60):
-            await change.run()
+            while not isinstance(event, Applied | Failed):
+                event = await change.advance(given)
+                given = self.answered(event)
+                if isinstance(event, Paused):
+                    await asyncio.sleep(event.delay_s)
+        await change.close()
         return self.told
 
 
@@ -319,7 +320,7 @@ async def test_a_list_is_settled_behind_a_write_in_the_same_term() -> None:
     """M6: what was called before is in it, or never will be; nobody judges by the list of another term."""
     group = Group({})
     host = ScriptedHost(group)
-    host.open("a", cast(GroupListener, group))
+    host.open("a")
     assert [each.node for each in await host.settled_configuration(P0, TERM)] == ["a"]
     assert group.told == ["write", "list"]
     with pytest.raises(MemberUnavailableError, match="is over"):

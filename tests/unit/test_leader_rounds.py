@@ -26,6 +26,7 @@ from rebalance.ports.groups import (
     MemberEndpoints,
     MemberLife,
     MemberStatus,
+    PeerSight,
     ReconfigurationFailure,
 )
 from rebalance.ports.metastore import MetastoreUnavailableError
@@ -43,11 +44,18 @@ class ScriptedGroup:
     voters: str
     asked: list[tuple[int, Assignments]] = field(default_factory=list)
 
-    async def configuration(self, _: PartitionId, *, linearizable: bool = False) -> tuple[GroupMember, ...]:
+    async def configuration(
+        self, _: PartitionId, sights: dict[str, PeerSight], *, linearizable: bool = False
+    ) -> tuple[GroupMember, ...]:
         return tuple(GroupMember(name, name, MemberRole.VOTER, f"http://{name}") for name in self.voters)
 
-    async def settled_configuration(self, partition: PartitionId, term: int) -> tuple[GroupMember, ...]:
-        return await self.configuration(partition)
+    async def settled_configuration(
+        self, partition: PartitionId, term: int, sights: dict[str, PeerSight]
+    ) -> tuple[GroupMember, ...]:
+        return await self.configuration(partition, sights)
+
+    def change(self, _: PartitionId) -> None:
+        """It ends at once."""
 
     async def change_peers_and_learners(
         self,
@@ -101,9 +109,8 @@ class World:
         living = frozenset("abcd")
         return NodePartitionView(P0, KEYS, recorded(stable), recorded(pending), None, None, records, living)
 
-    async def elected(self, seen: NodePartitionView) -> None:
-        await self.duties.on_leader_elected(P0, LEADING.term)
-        await self.duties.lead(seen, LEADING)
+    async def elected(self, seen: NodePartitionView, term: int = LEADING.term) -> None:
+        await self.duties.lead(seen, replace(LEADING, term=term))
 
 
 @pytest.mark.row("I3-044", shows="core")
@@ -137,6 +144,19 @@ async def test_a_new_leader_without_pending_asks_for_nothing() -> None:
     await world.duties.lead(world.seen("a"), LEADING)
     assert world.group.asked == []
     assert await world.stored("stable") == Assignments(("a",))
+
+
+async def test_an_election_is_acted_on_once() -> None:
+    """S089, I3-041: however often the leader is looked at, pending is read without the mirror once a term."""
+    world = World(ScriptedGroup("a"))
+    await world.write(stable="a")
+    await world.elected(world.seen("a"))
+    await world.write(pending="ab")
+    for _ in range(3):
+        await world.elected(world.seen("a"))
+    assert world.group.asked == []
+    await world.elected(world.seen("a"), LEADING.term + 1)
+    assert [target for _, target in world.group.asked] == [Assignments(("a", "b"))]
 
 
 async def locked(world: World, voters: str, planned: str = "") -> int:
@@ -184,7 +204,7 @@ async def test_a_lock_goes_though_no_attempt_is_due(changing: bool, term: int, s
     seen = replace(world.seen("a", "abc"), living=frozenset("ab"))
     await world.elected(seen)
     failure = ReconfigurationFailure(FailureCode.MEMBER_NOT_STARTED, "waited", "http://c")
-    await world.duties.on_reconfiguration_error(P0, failure, LEADING.term, revision)
+    world.duties.failed(P0, failure)
     lock = encode_lock(PendingLock(revision, "8e", term))
     await world.metastore.commit(Txn((), (Put(KEYS.lock, lock),)))
     task = asyncio.create_task(world.mirrors.run())
@@ -214,7 +234,7 @@ async def test_what_has_failed_is_told_and_tried_again_when_somebody_asks() -> N
     failure = ReconfigurationFailure(FailureCode.MEMBER_NOT_STARTED, "waited", "http://b")
     for number in range(1, 4):
         assert len(world.group.asked) == 1
-        await world.duties.on_reconfiguration_error(P0, failure, LEADING.term, 1)
+        world.duties.failed(P0, failure)
         await world.duties.lead(seen, LEADING)
         told = "COPY_FAILED: 3 attempts: " if number == 3 else ""
         assert await published(world) == f"{told}MEMBER_NOT_STARTED: b"
@@ -232,7 +252,7 @@ async def test_the_next_round_is_due_when_the_next_attempt_is() -> None:
     await world.elected(seen)
     failure = ReconfigurationFailure(FailureCode.UNHEALTHY_CLUSTER, "not yet")
     for _ in range(5):
-        await world.duties.on_reconfiguration_error(P0, failure, LEADING.term, 1)
+        world.duties.failed(P0, failure)
     pause_s = await world.duties.lead(seen, LEADING)
     assert pause_s is not None
     assert pause_s >= 2 * ACTIVE_S
@@ -254,7 +274,7 @@ async def test_an_attempt_is_repeated_while_the_metastore_is_silent(strategy: St
     await world.elected(seen)
     world.metastore.pause()
     failure = ReconfigurationFailure(FailureCode.UNHEALTHY_CLUSTER, "not yet")
-    await world.duties.on_reconfiguration_error(P0, failure, LEADING.term, 1)
+    world.duties.failed(P0, failure)
     await asyncio.sleep(RETRY_MAX_S)
     with pytest.raises(MetastoreUnavailableError):
         await world.duties.lead(seen, LEADING)
@@ -271,7 +291,7 @@ async def test_a_new_term_repeats_nothing_that_it_has_not_read() -> None:
     await world.elected(seen)
     world.metastore.pause()
     with pytest.raises(MetastoreUnavailableError):
-        await world.elected(seen)
+        await world.elected(seen, LEADING.term + 1)
     assert len(world.group.asked) == 1
 
 
@@ -284,13 +304,13 @@ async def test_what_is_wanted_now_is_read_from_the_metastore() -> None:
     await world.elected(world.seen("a", "ab"))
     ((token, _),) = world.group.asked
     for _ in range(2):
-        assert await world.duties.intention(P0, LEADING.term, token) is Intention.WANTED
-        assert await world.duties.intention(P0, LEADING.term, token - 1) is Intention.REPLACED
+        assert await world.duties.intention(P0, token) is Intention.WANTED
+        assert await world.duties.intention(P0, token - 1) is Intention.REPLACED
         world.duties.forget(P0)
     await world.write(pending="a")
-    assert await world.duties.intention(P0, LEADING.term, token) is Intention.REPLACED
+    assert await world.duties.intention(P0, token) is Intention.REPLACED
     world.metastore.pause()
-    assert await world.duties.intention(P0, LEADING.term, token) is Intention.UNKNOWN
+    assert await world.duties.intention(P0, token) is Intention.UNKNOWN
 
 
 @pytest.mark.row("M12", shows="core")
@@ -300,6 +320,6 @@ async def test_a_change_back_to_stable_is_wanted_while_nothing_is_pending() -> N
     await world.write(stable="a")
     await world.elected(world.seen("a"))
     ((token, _),) = world.group.asked
-    assert await world.duties.intention(P0, LEADING.term, token) is Intention.WANTED
+    assert await world.duties.intention(P0, token) is Intention.WANTED
     await world.write(pending="ab")
-    assert await world.duties.intention(P0, LEADING.term, token) is Intention.REPLACED
+    assert await world.duties.intention(P0, token) is Intention.REPLACED

@@ -37,7 +37,7 @@ class Told:
 
     async def fail(self, code: FailureCode) -> float:
         """Seconds until the next attempt."""
-        await self.duties.on_reconfiguration_error(P0, ReconfigurationFailure(code, ""), 3, 7)
+        self.duties.failed(P0, ReconfigurationFailure(code, ""))
         drive = self.duties._drives.get(P0)
         return drive.attempts.not_before_s - asyncio.get_running_loop().time() if drive else -1.0
 
@@ -79,11 +79,11 @@ async def test_a_silent_metastore_fails_no_node() -> None:
     stable = Put(keys.stable, Assignments(("n1",)).encode())
     await told.metastore.commit(Txn((), (stable, Put(keys.pending, target.encode()))))
     told.metastore.pause()
-    await told.duties.on_new_peers_configuration_applied(P0, target, 3, 7)
+    await told.duties.applied(P0, target)
     told.metastore.resume()
     assert await told.metastore.get(keys.pending) is not None
     assert told.woken == [P0]
-    await told.duties.on_new_peers_configuration_applied(P0, target, 3, 7)
+    await told.duties.applied(P0, target)
     found = await told.metastore.get(keys.stable)
     assert found is not None
     assert Assignments.decode(found.value) == target

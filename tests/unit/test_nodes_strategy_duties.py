@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
 import pytest
@@ -14,7 +15,7 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import MemberRole
 from rebalance.core.txn import Put, Txn
 from rebalance.nodes.strategy_duties import StrategyDuties
-from rebalance.ports.groups import CancelAnswer, GroupHost, GroupMember, MemberUnavailableError
+from rebalance.ports.groups import CancelAnswer, GroupHost, GroupMember, MemberUnavailableError, PeerSight
 from rebalance.simulation.memory_metastore import MemoryMetastore
 
 P0 = PartitionId(ZoneId(1), 0)
@@ -32,7 +33,9 @@ class AnsweringHost:
         self.asked.append((term, token))
         return self.answer
 
-    async def settled_configuration(self, partition: PartitionId, term: int) -> tuple[GroupMember, ...]:
+    async def settled_configuration(
+        self, partition: PartitionId, term: int, sights: Mapping[str, PeerSight]
+    ) -> tuple[GroupMember, ...]:
         if term != TERM:
             raise MemberUnavailableError("the term is over")
         voters = tuple(GroupMember(node, node, MemberRole.VOTER, node) for node in self.voters)

@@ -1,0 +1,179 @@
+"""What the agent beside a leader is to do, decided from what it sees: pure.
+
+A round has duties in an order (``round_duties``). Where the group is to change, what the metastore itself says
+decides what is done about it (``decide_on_change``). What is not done, or does not go on, is explained in the
+words that are published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from rebalance.core.assignments import Assignments
+from rebalance.core.change_lock import PendingLock
+from rebalance.core.guarded_write import Observed
+from rebalance.core.readable import Unreadable, readable
+from rebalance.core.records import MemberRole, MemberState
+from rebalance.nodes.partition_view import NodePartitionView
+from rebalance.ports.groups import FailureCode, GroupMember, MemberStatus, ReconfigurationFailure
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredPeers:
+    """``revision``: of pending; 0 means back to stable. A member that comes back has another peer URL."""
+
+    target: Assignments
+    revision: int
+    urls: dict[str, str]
+
+
+class LeaderDuty(Enum):
+    REST = "REST"  # nothing is pending and the group is what stable says
+    GIVE_UP_JOINERS = "GIVE_UP_JOINERS"  # those that are gone for too long; pending is another one then
+    UNLOCK = "UNLOCK"  # no voter is touched under the lock now
+    CANCEL = "CANCEL"  # the running change, where its strategy makes way for the planned one
+    CHANGE = "CHANGE"  # bring the group to pending, or back to stable
+
+
+def round_duties(
+    view: NodePartitionView,
+    status: MemberStatus,
+    members: tuple[GroupMember, ...],
+    *,
+    lock: PendingLock | Unreadable | None,
+    is_planned: bool,
+    must_read: bool,
+    running: DesiredPeers | None,
+) -> tuple[LeaderDuty, ...]:
+    """In order; one that puts another target in pending's place ends the round. ``must_read``: pending as the
+    mirror shows it does not count; ``running``: what the change that runs was asked for.
+
+    A change that runs sees to its own lock, not to what a deposed leader has left."""
+    stable, pending = view.stable, view.pending
+    if stable is not None and pending is None and not must_read and not status.changing:
+        listed = {member.peer_url for member in members}
+        if listed == set(peer_urls(view, stable.value).values()):
+            return (LeaderDuty.REST,)
+    duties = [LeaderDuty.GIVE_UP_JOINERS]
+    if isinstance(lock, PendingLock) and not (status.changing and lock.term >= status.term):
+        duties.append(LeaderDuty.UNLOCK)
+    if pending is not None and is_planned:
+        duties.append(LeaderDuty.CANCEL)
+    if not status.changing or running != desired_peers(view):
+        duties.append(LeaderDuty.CHANGE)
+    return tuple(duties)
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchStable:
+    """The group is what pending says, as of revision ``token``."""
+
+    target: Assignments
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unlock:
+    """Whatever the mirror shows: what was planned under the lock may be wanted instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePeers:
+    """Ask the group for ``peers``. ``stable_urls``: peer URLs of the voters before the move. ``obstacle``: why
+    it cannot be asked for yet; empty when it can."""
+
+    peers: DesiredPeers
+    token: int
+    stable_urls: tuple[str, ...]
+    obstacle: str
+
+
+def decide_on_change(
+    view: NodePartitionView,
+    observed: Observed,
+    revision: int,
+    members: tuple[GroupMember, ...],
+    *,
+    changing: bool,
+    running: DesiredPeers | None,
+) -> tuple[SwitchStable | Unlock | ChangePeers, ...]:
+    """In order; nothing follows where an unlock puts another target in pending's place. ``observed`` was read
+    at ``revision``, ``members`` linearizably. A change that runs for another target has to be replaced first,
+    also where only learners differ."""
+    if observed.stable is None:
+        return ()
+    target = readable(observed.pending or observed.stable, Assignments.decode)
+    pending_revision = observed.pending.mod_revision if observed.pending else 0
+    token, urls = pending_revision or revision, peer_urls(view, target)
+    voters = {member.peer_url for member in members if member.role is MemberRole.VOTER}
+    is_applied = voters == set(urls.values()) and len(members) == len(target.peers) == len(urls)
+    if is_applied and not changing:
+        return (SwitchStable(target, token),) if pending_revision else ()
+    peers = DesiredPeers(target, pending_revision, urls)
+    effects: tuple[Unlock, ...] = (Unlock(),) if observed.lock is not None and not changing else ()
+    if changing and running == peers:
+        return effects
+    stable_urls = tuple(peer_urls(view, readable(observed.stable, Assignments.decode)).values())
+    return (*effects, ChangePeers(peers, token, stable_urls, obstacle(view, target, urls, members)))
+
+
+def pending_revision(view: NodePartitionView) -> int:
+    """0: there is no pending."""
+    return view.pending.mod_revision if view.pending is not None else 0
+
+
+def desired_peers(view: NodePartitionView) -> DesiredPeers | None:
+    """What the mirror shows as wanted now."""
+    if view.pending is not None:
+        target = view.pending.value
+        return DesiredPeers(target, view.pending.mod_revision, peer_urls(view, target))
+    return DesiredPeers(view.stable.value, 0, peer_urls(view, view.stable.value)) if view.stable else None
+
+
+def peer_urls(view: NodePartitionView, target: Assignments) -> dict[str, str]:
+    """Peer URLs of the target's nodes, as far as they have reserved a member."""
+    return {
+        name: view.records[name].value.peer_url
+        for name in target.peers
+        if name in view.records and view.records[name].value.peer_url
+    }
+
+
+def obstacle(
+    view: NodePartitionView, target: Assignments, urls: Mapping[str, str], members: tuple[GroupMember, ...]
+) -> str:
+    """Why a change to ``target`` is not asked for yet; empty when it can be (I3-028: not before every new
+    member is reserved on a living node). Standing learners are not waited for (S241)."""
+    listed = {each.peer_url for each in members}
+    for name in target.peers:
+        if urls.get(name) in listed:
+            continue
+        if name not in view.living:
+            return f"NODE_DOWN: {name}"
+        record = view.records.get(name)
+        if record is not None and record.value.state is MemberState.FAILED and name not in urls:
+            return f"MEMBER_FAILED: {name}: {record.value.reason}"
+        if record is None or name not in urls or record.value.started:
+            # Without a URL the record speaks of a mirror alone. Started and not listed: what is left of a
+            # member that was removed. Its node reserves a new one.
+            return f"MEMBER_NOT_RESERVED: {name}"
+    return ""
+
+
+def explained(view: NodePartitionView, issue: ReconfigurationFailure) -> str:
+    """``CODE: node``, with the node's own state where that is the cause."""
+    for name, found in view.records.items():
+        if issue.peer_url and found.value.peer_url == issue.peer_url:
+            if name not in view.living:
+                return f"NODE_DOWN: {name}"
+            if issue.code is FailureCode.MIRROR_NOT_RUNNING:
+                mirror = found.value.mirror
+                return ": ".join(filter(None, (issue.code.value, name, mirror.reason if mirror else "")))
+            if found.value.state is MemberState.FAILED:
+                return f"MEMBER_FAILED: {name}: {found.value.reason}"
+            return f"{issue.code.value}: {name}"
+    if issue.code in (FailureCode.REFUSED, FailureCode.TIMED_OUT, FailureCode.DEFECT):
+        return f"{issue.code.value}: {issue.detail}"
+    return str(issue.code.value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -23,6 +23,13 @@ Job = Callable[["SparkSession", pa.Table, int], pa.Table]
 
 JOBS_MAX = 4
 """At a time; more wait for a thread."""
+
+
+class PlacementJob(NamedTuple):
+    """A job that was submitted. ``result`` yields *cells* or raises Spark's error."""
+
+    group: str
+    result: Future[pa.Table]
 
 
 class SparkCluster:
@@ -75,13 +82,3 @@ class SparkCluster:
         known = [stage for stage in stages if stage is not None]
         waiting = any(stage.numCompletedTasks < stage.numTasks for stage in known)
         return not waiting or any(stage.numActiveTasks > 0 for stage in known)
-
-
-class PlacementJob:
-    """A job that was submitted. ``result`` yields *cells* or raises Spark's error."""
-
-    __slots__ = ("group", "result")
-
-    def __init__(self, group: str, result: Future[pa.Table]) -> None:
-        self.group = group
-        self.result = result

@@ -15,6 +15,7 @@ import asyncio
 import json
 import socket
 import struct
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -76,15 +77,14 @@ def send(connection: socket.socket, frame: Frame) -> None:
 
 def receive(connection: socket.socket) -> Frame | None:
     """The next frame from a blocking socket; None at its end. Raises OSError, FrameError."""
-    prefix = _receive_exactly(connection, _PREFIX.size)
-    if prefix is None:
-        return None
-    header_bytes, body_bytes = _checked(prefix)
-    header = _receive_exactly(connection, header_bytes)
-    body = _receive_exactly(connection, body_bytes)
-    if header is None or body is None:
-        raise FrameError("the connection ended inside a frame")
-    return _decode(header, body)
+    reading = _reading()
+    try:
+        view = next(reading)
+        while True:
+            view = reading.send(connection.recv_into(view))
+    except StopIteration as end:
+        frame: Frame | None = end.value
+        return frame
 
 
 async def send_async(connection: socket.socket, frame: Frame) -> None:
@@ -99,37 +99,36 @@ async def send_async(connection: socket.socket, frame: Frame) -> None:
 async def receive_async(connection: socket.socket) -> Frame | None:
     """The next frame from a non-blocking socket; None at its end. Bodies are received in place, with no step
     that holds the loop for more than one read of the socket. Raises OSError, FrameError."""
-    prefix = await _receive_exactly_async(connection, _PREFIX.size)
+    loop, reading = asyncio.get_running_loop(), _reading()
+    try:
+        view = next(reading)
+        while True:
+            view = reading.send(await loop.sock_recv_into(connection, view))
+    except StopIteration as end:
+        frame: Frame | None = end.value
+        return frame
+
+
+def _reading() -> Generator[memoryview, int, Frame | None]:
+    """Yields where the next bytes go, is sent how many came, and returns the frame; None: the end came before
+    one began. Raises FrameError."""
+    prefix = yield from _filled(_PREFIX.size, may_end=True)
     if prefix is None:
         return None
     header_bytes, body_bytes = _checked(prefix)
-    header = await _receive_exactly_async(connection, header_bytes)
-    body = await _receive_exactly_async(connection, body_bytes)
-    if header is None or body is None:
-        raise FrameError("the connection ended inside a frame")
+    header = yield from _filled(header_bytes)
+    body = yield from _filled(body_bytes)
+    assert header is not None, "only the prefix may be missing"
+    assert body is not None, "only the prefix may be missing"
     return _decode(header, body)
 
 
-def _receive_exactly(connection: socket.socket, size: int) -> memoryview | None:
+def _filled(size: int, *, may_end: bool = False) -> Generator[memoryview, int, memoryview | None]:
     view = np.empty(size, dtype=np.uint8).data
     done = 0
     while done < size:
-        count = connection.recv_into(view[done:])
-        if count == 0 and done == 0:
-            return None
-        if count == 0:
-            raise FrameError("the connection ended inside a frame")
-        done += count
-    return view
-
-
-async def _receive_exactly_async(connection: socket.socket, size: int) -> memoryview | None:
-    loop = asyncio.get_running_loop()
-    view = np.empty(size, dtype=np.uint8).data
-    done = 0
-    while done < size:
-        count = await loop.sock_recv_into(connection, view[done:])
-        if count == 0 and done == 0:
+        count = yield view[done:]
+        if count == 0 and may_end and done == 0:
             return None
         if count == 0:
             raise FrameError("the connection ended inside a frame")

@@ -17,7 +17,7 @@ Source: IEP-038. This module runs on executors too: nothing of pyspark is import
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,33 +39,8 @@ RANGES_SCHEMA = _schema(zone=INT, first=INT, count=INT, replicas=INT, hashes=BYT
 CELLS_SCHEMA = _schema(zone=INT, first=INT, count=INT, width=INT, cells=BYTES, error=pa.string())
 
 
-class _Zone(TypedDict):
-    zone: int
-    partitions: int
-    replicas: int
-    hashes: bytes
-    order: bytes
-    problem: bytes | None
-
-
-class _Range(TypedDict):
-    zone: int
-    first: int
-    count: int
-    replicas: int
-    hashes: bytes
-    order: bytes
-    problem: bytes | None
-
-
-class _Cells(TypedDict):
-    zone: int
-    first: int
-    count: int
-    width: int
-    cells: NotRequired[bytes]
-    error: NotRequired[str]
-
+Row = dict[str, Any]
+"""One of a table, by the columns of its schema."""
 
 CELLS_DDL = "zone int, first int, count int, width int, cells binary, error string"
 
@@ -96,11 +71,11 @@ def split(zones: pa.Table, parallelism: int) -> pa.Table:
 
     Zones of no partitions or with no node yield no range: their matrix is empty.
     """
-    rows = [row for row in _zone_rows(zones) if row["partitions"] > 0 and row["hashes"]]
+    rows = [row for row in zones.to_pylist() if row["partitions"] > 0 and row["hashes"]]
     work = sum(row["partitions"] * _node_count(row["hashes"]) for row in rows)
     tasks = max(1, min(2 * parallelism, work // HASHES_PER_TASK_MIN))
     share = -(-work // tasks)
-    batches: list[list[_Range]] = [[]]
+    batches: list[list[Row]] = [[]]
     filled = 0
     for each in (piece for row in rows for piece in _pieces(row, share)):
         if batches[-1] and (filled >= share or len(batches[-1]) >= ROWS_PER_BATCH_MAX):
@@ -111,11 +86,7 @@ def split(zones: pa.Table, parallelism: int) -> pa.Table:
     return pa.Table.from_batches([pa.RecordBatch.from_pylist(b, RANGES_SCHEMA) for b in batches], RANGES_SCHEMA)
 
 
-def _zone_rows(zones: pa.Table) -> list[_Zone]:
-    return cast("list[_Zone]", zones.to_pylist())
-
-
-def _pieces(zone: _Zone, share: int) -> Iterator[_Range]:
+def _pieces(zone: Row, share: int) -> Iterator[Row]:
     """A zone's ranges: none has more cells than allowed or more hashes than one task's share."""
     nodes = _node_count(zone["hashes"])
     width = max(1, min(zone["replicas"], nodes))
@@ -123,27 +94,20 @@ def _pieces(zone: _Zone, share: int) -> Iterator[_Range]:
     if zone["problem"] is not None:
         # Balance is a property of the whole zone.
         step = zone["partitions"]
+    whole = {name: zone[name] for name in ("zone", "replicas", "hashes", "order", "problem")}
     for first in range(0, zone["partitions"], step):
-        yield {
-            "zone": zone["zone"],
-            "first": first,
-            "count": min(step, zone["partitions"] - first),
-            "replicas": zone["replicas"],
-            "hashes": zone["hashes"],
-            "order": zone["order"],
-            "problem": zone["problem"],
-        }
+        yield {**whole, "first": first, "count": min(step, zone["partitions"] - first)}
 
 
 def place_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """What an executor runs: *ranges* to *cells*, one row at a time so that memory holds one range."""
     for batch in batches:
-        for row in cast("list[_Range]", batch.to_pylist()):
+        for row in batch.to_pylist():
             yield pa.RecordBatch.from_pylist([_place_range(row)], CELLS_SCHEMA)
 
 
-def _place_range(row: _Range) -> _Cells:
-    answer: _Cells = {"zone": row["zone"], "first": row["first"], "count": row["count"], "width": 0}
+def _place_range(row: Row) -> Row:
+    answer: Row = {"zone": row["zone"], "first": row["first"], "count": row["count"], "width": 0}
     try:
         if row["problem"] is not None:
             return _answered(answer, _balanced(row["problem"]))
@@ -158,7 +122,7 @@ def _place_range(row: _Range) -> _Cells:
     return _answered(answer, matrix)
 
 
-def _answered(answer: _Cells, matrix: Matrix) -> _Cells:
+def _answered(answer: Row, matrix: Matrix) -> Row:
     return {**answer, "width": matrix.shape[1], "cells": matrix.astype("<i4", copy=False).tobytes()}
 
 

@@ -12,10 +12,10 @@ import json
 import math
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from catalog.core.errors import ErrorKind, RefusedError
 
@@ -54,6 +54,29 @@ class RecordNotReadableError(RefusedError, ValueError):
         super().__init__(ErrorKind.RECORD_NOT_READABLE, f"{key}: {reason}" if key else reason)
         self.reason = reason
         self.key = key
+
+
+@dataclass(frozen=True, slots=True)
+class Extensible:
+    """A dataclass of which later builds may have written more than this one knows."""
+
+    unknown: Unknown | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+class Record(Extensible):
+    """One that is the value of a key, as its ``codec`` writes it."""
+
+    __slots__ = ()
+    codec: ClassVar[Codec[Any]]
+
+    def encode(self) -> bytes:
+        return self.codec.encode(self)
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        """Raises RecordNotReadableError, whatever the bytes are."""
+        record: Self = cls.codec.decode(value)
+        return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +216,17 @@ def dump(document: Mapping[str, Any]) -> bytes:
         return json.dumps(document, separators=(",", ":")).encode()
 
 
-def optional(codec: Codec[Any]) -> Form:
-    """A record within a record, or none."""
-    form = codec.form
+def optional(form: Form) -> Form:
+    """What ``form`` reads, or none."""
     return Form(
         lambda found: None if found is None else form.read(found),
         lambda held: None if held is None else form.write(held),
     )
+
+
+def listed(form: Form) -> Form:
+    """A tuple, written as a list."""
+    return Form(sequence(form.read), lambda values: [form.write(value) for value in values])
 
 
 def pairs() -> Form:
@@ -273,15 +300,10 @@ def _form(hint: Any, name: str) -> Form:  # one branch a type
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         (inner,) = (each for each in arguments if each is not type(None))
-        form = _form(inner, name)
-        return Form(
-            lambda found: None if found is None else form.read(found),
-            lambda held: None if held is None else form.write(held),
-        )
+        return optional(_form(inner, name))
     if origin is tuple:
         assert arguments[1] is Ellipsis, hint
-        form = _form(arguments[0], name)
-        return Form(sequence(form.read), lambda held: [form.write(each) for each in held])
+        return listed(_form(arguments[0], name))
     if origin in (dict, Mapping):
         form = _form(arguments[1], name)
         return Form(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NewType
 
-from catalog.core.codec import Codec, Form, Unknown, natural
+from catalog.core.codec import Codec, Extensible, Form, Record, natural
 from catalog.core.quorum import ALL_REPLICAS
 
 ZoneId = NewType("ZoneId", int)
@@ -43,7 +43,7 @@ class Strategy(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Zone:
+class Zone(Extensible):
     """One zone at one catalog version. ``quorum_size`` is the explicit one; None means derived (decision 1).
     ``strategy`` is that of moves that begin; None means the controllers' setting."""
 
@@ -59,7 +59,6 @@ class Zone:
     consistency_mode: ConsistencyMode = ConsistencyMode.STRONG_CONSISTENCY
     algorithm: DistributionAlgorithm = DistributionAlgorithm.RENDEZVOUS
     strategy: Strategy | None = None
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @property
     def all_replicas(self) -> bool:
@@ -94,7 +93,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Extensible):
     """Who asked for a version of the catalog and why; ``verified``: somebody has checked the name.
 
     ``restores`` asks for a stored target instead of a new placement: that of this event revision, which was in
@@ -107,11 +106,10 @@ class Origin:
     statement: str = ""
     restores: int = 0
     reverses: str = ""
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneIntent:
+class ZoneIntent(Record):
     """What the catalog wants of one zone as of ``version``; ``dropped`` keeps the last parameters.
 
     The outbox publishes it to the zone's intent key, which only ever moves to a higher version.
@@ -121,16 +119,6 @@ class ZoneIntent:
     zone: Zone
     dropped: bool = False
     origin: Origin | None = field(default=None, compare=False)
-
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
-
-    def encode(self) -> bytes:
-        return _INTENT.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> ZoneIntent:
-        """Raises RecordNotReadableError."""
-        return _INTENT.decode(value)
 
 
 def _partitions(found: Any) -> int:
@@ -155,7 +143,7 @@ _ZONE = Codec(
         "replicas": Form(_positive, int),
     },
 )
-_INTENT = Codec(
+ZoneIntent.codec = Codec(
     ZoneIntent,
     omit=("origin",),
     required=("dropped",),

@@ -26,7 +26,7 @@ from rebalance.core.bulk_write import BulkDecisions
 from rebalance.core.guarded_write import Outcome
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read
-from rebalance.core.txn import Compare, Get, Put, Txn, TxnResult, unchanged
+from rebalance.core.txn import Compare, Get, Put, Txn, TxnResult, as_read, unchanged
 from rebalance.metastore.mirror import KeyspaceMirror, Listener
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
@@ -81,7 +81,7 @@ class MoveAdmission:
     def limits_guard(self) -> Compare:
         """Guard of everything that begins a move: the limits are those that were read."""
         found = self._limits_key.get(self._keyspace.limits)
-        return unchanged(self._keyspace.limits, found.mod_revision if found else 0)
+        return as_read(self._keyspace.limits, found)
 
     @property
     def is_holding(self) -> bool:
@@ -299,7 +299,7 @@ class _Admission:
             if isinstance(read(seen, Assignments.decode), Assignments) and seen is not None:
                 move = line.decisions.move(seen.value, number)
                 self._buckets.take(move.donors, move.receivers, self._moving.size(line.zone_id, number))
-        return AdmissionRecord(len(writes), self._buckets, unknown).encode()
+        return AdmissionRecord(len(writes), self._buckets, unknown=unknown).encode()
 
     def _decided(self, line: WaitingLine, number: int) -> Iterator[tuple[int, Txn]]:
         seen = self._moving.observed(PartitionId(line.zone_id, number))

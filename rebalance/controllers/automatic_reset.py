@@ -34,7 +34,7 @@ from rebalance.core.readable import RecordNotReadableError, read, readable
 from rebalance.core.recovery import ResetPlan, plan_reset, silent_of
 from rebalance.core.recovery_candidates import candidates_of
 from rebalance.core.topology import HoldRule
-from rebalance.core.txn import Compare, unchanged
+from rebalance.core.txn import Compare, as_read, unchanged
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.groups import ServingProbe
 from rebalance.ports.metastore import Metastore
@@ -200,7 +200,7 @@ class AutomaticReset:
         heard_since_ms = self._heard_since_ms()
         if heard_since_ms is None:
             return None
-        guard = unchanged(self._keyspace.limits, limits.mod_revision if limits is not None else 0)
+        guard = as_read(self._keyspace.limits, limits)
         return _Sight(absent, ResetRule(reset_s, self._hold.grace_ms), guard, heard_since_ms)
 
     async def _carry_out(

@@ -24,7 +24,7 @@ from rebalance.core.operation import Operation, OperationState, operation_id
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.records import GivenUpRecord, NodeRecord
 from rebalance.core.target import TargetPointer
-from rebalance.core.txn import Get, Put, Txn, unchanged
+from rebalance.core.txn import Get, Put, Txn, as_read
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.ports.metastore import Metastore, MetastoreError
@@ -132,8 +132,7 @@ class JoinersAgain:
         if not back or (asked_for is not None and asked_for.state is OperationState.CANCELLED):
             return False
         guards = tuple(
-            unchanged(name, item.mod_revision if item else 0)
-            for name, item in zip(names, map(result.only, range(len(names))), strict=True)
+            as_read(name, item) for name, item in zip(names, map(result.only, range(len(names))), strict=True)
         )
         anew = replace(data_nodes, asked=data_nodes.asked + 1)
         written = await self._metastore.commit(Txn(guards, (Put(names[0], anew.encode()),)))

@@ -31,7 +31,7 @@ from rebalance.core.operation import (
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.records import ConfigurationRecord, KeptRecord
 from rebalance.core.target import StoredTarget, TargetPointer
-from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
+from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, as_read, unchanged
 from rebalance.core.withdrawal import CancelledPartitions
 from rebalance.metastore.guarded_update import commit_decided, update_key
 from rebalance.ports.metastore import Metastore
@@ -269,7 +269,7 @@ class OperationControl:
             after = operation if same else after.noted(note)
             guards = (
                 unchanged(item.key, item.mod_revision),
-                unchanged(self._keyspace.limits, found.mod_revision if found is not None else 0),
+                as_read(self._keyspace.limits, found),
             )
             writes = (
                 Put(item.key, after.encode()),

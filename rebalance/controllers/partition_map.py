@@ -23,7 +23,7 @@ from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import NodeRecord
 from rebalance.core.target import CHUNK_BYTES
 from rebalance.core.topology import Topology
-from rebalance.core.txn import DeletePrefix, DeleteRange, Operation, Put, Txn, unchanged
+from rebalance.core.txn import DeletePrefix, DeleteRange, Operation, Put, Txn, as_read
 from rebalance.core.zone_map import ZoneMapPointer, next_version
 from rebalance.kernels.partition_map import FullArrays, SingleArrays, merge
 from rebalance.kernels.partition_map_codec import (
@@ -145,7 +145,7 @@ class PartitionMapKeeper:
         header = MapHeader(zone_id, version.major, version.minor, 0, sequence)
         data = await asyncio.to_thread(encode_map, header, zone.full)
         chunks = [data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)]
-        guard = unchanged(key, found.mod_revision if found is not None else 0)
+        guard = as_read(key, found)
         prefix = self._keyspace.zone_map_chunks(zone_id, sequence)
         for number, chunk in enumerate(chunks):
             put = await self._metastore.commit(Txn((guard,), (Put(f"{prefix}{number:05d}", chunk),)))
@@ -153,7 +153,7 @@ class PartitionMapKeeper:
                 return
         sums = zone.primaries, zone.routes, zone.content
         unknown = before.unknown if before is not None else None
-        pointer = ZoneMapPointer(version, sequence, self._name, len(chunks), len(data), *sums, unknown)
+        pointer = ZoneMapPointer(version, sequence, self._name, len(chunks), len(data), *sums, unknown=unknown)
         older = DeleteRange(self._keyspace.zone_map_chunks(zone_id), prefix)
         written: tuple[Operation, ...] = (Put(key, pointer.encode()), older)
         if (await self._metastore.commit(Txn((guard,), written))).succeeded:

@@ -45,7 +45,7 @@ from rebalance.core.recovery import (
     plan_restart,
     unconfirmed_loss,
 )
-from rebalance.core.txn import Compare, Put, Txn, absent, unchanged
+from rebalance.core.txn import Compare, Put, Txn, absent, as_read
 from rebalance.ports.groups import ServingProbe
 from rebalance.ports.metastore import Metastore
 
@@ -292,7 +292,7 @@ class PartitionRecovery:
         if decision.transaction is None:
             return False
         configuration = reading.keys.get(observed.keys.configuration)
-        committed = unchanged(observed.keys.configuration, configuration.mod_revision if configuration else 0)
+        committed = as_read(observed.keys.configuration, configuration)
         # A node that is back may have the better copy, or make a majority.
         still_absent = (absent(self._keyspace.node(node)) for node in plan.absent[:GUARDED_NODES_MAX])
         compares = (*reading.guards, *also, *decision.transaction.compares, committed, *still_absent)
@@ -340,12 +340,12 @@ class PartitionRecovery:
         value = RestartRecord(plan.cleanup).encode()
         exists = self._keyspace.partition(partition).stable
         found = await self._metastore.get(exists)
-        guards = [unchanged(exists, found.mod_revision if found else 0)]
+        guards = [as_read(exists, found)]
         for node in plan.nodes:
             asked = await self._metastore.get(self._keyspace.restart(partition, node))
             readable(asked, RestartRecord.decode)
             name = self._keyspace.restart(partition, node)
-            guards.append(unchanged(name, asked.mod_revision if asked else 0))
+            guards.append(as_read(name, asked))
         puts = tuple(Put(self._keyspace.restart(partition, node), value) for node in plan.nodes)
         if not (await self._metastore.commit(Txn(tuple(guards), puts))).succeeded:
             message = f"partition {partition.partition} changed meanwhile"

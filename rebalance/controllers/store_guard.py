@@ -23,7 +23,7 @@ from catalog.core.zone import ZoneIntent
 from rebalance.core.epoch import FIRST_EPOCH, Divergence, EpochRecord, MetastoreTruth, find_divergence
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
-from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
+from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, as_read
 from rebalance.hosting.background import Background
 from rebalance.metastore.guarded_update import update_key
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -283,7 +283,7 @@ class StoreGuard:
         if truth.mark is None or (changed and self._unmarked >= MARK_CHECKS):
             self._unmarked = 0
             nonce = uuid.uuid4().hex
-            guard = unchanged(self._keyspace.mark, mark.mod_revision if mark else 0)
+            guard = as_read(self._keyspace.mark, mark)
             written = await self._metastore.commit(Txn((guard,), (Put(self._keyspace.mark, nonce.encode()),)))
             if written.succeeded:
                 await self._marks.record_mark(MetastoreMark(record.epoch, written.revision, nonce, cluster_id))
@@ -302,7 +302,7 @@ class StoreGuard:
         return found.epoch if isinstance(found, EpochRecord) else FIRST_EPOCH
 
     async def _write_epoch(self, found: KeyValue | None, record: EpochRecord) -> bool:
-        guard = unchanged(self._keyspace.epoch, found.mod_revision if found else 0)
+        guard = as_read(self._keyspace.epoch, found)
         put = Put(self._keyspace.epoch, record.encode())
         return (await self._metastore.commit(Txn((guard,), (put,)))).succeeded
 

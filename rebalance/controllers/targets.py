@@ -13,7 +13,18 @@ from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.target import StoredTarget, TargetPointer, cut_into_chunks
-from rebalance.core.txn import Compare, DeleteRange, Get, KeyValue, Operation, Put, Txn, absent, unchanged
+from rebalance.core.txn import (
+    Compare,
+    DeleteRange,
+    Get,
+    KeyValue,
+    Operation,
+    Put,
+    Txn,
+    absent,
+    as_read,
+    unchanged,
+)
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult
 
@@ -110,10 +121,10 @@ class TargetStore:
         matrix = await asyncio.to_thread(lambda: result.matrix.astype("<i4").tobytes())
         chunks = cut_into_chunks(matrix, replicas)
         key = keyspace.target_pointer(zone_id)
-        not_named = unchanged(key, previous.mod_revision if previous else 0)
+        not_named = as_read(key, previous)
         older = await self._metastore.get(keyspace.target_before(zone_id))
         readable(older, TargetPointer.decode)
-        not_moved_on = unchanged(keyspace.target_before(zone_id), older.mod_revision if older else 0)
+        not_moved_on = as_read(keyspace.target_before(zone_id), older)
         stored: list[Compare] = []
         for number, chunk in enumerate(chunks):
             guard = await self._store_chunk(

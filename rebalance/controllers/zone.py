@@ -26,7 +26,7 @@ from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, readable
 from rebalance.core.target import TargetPointer, surplus_of_others
-from rebalance.core.txn import Delete, DeletePrefix, Get, KeyValue, Operation, Txn, unchanged
+from rebalance.core.txn import Delete, DeletePrefix, Get, KeyValue, Operation, Txn, as_read, unchanged
 from rebalance.ports.metastore import Metastore, MetastoreError
 from rebalance.ports.placement import PlacementEngine, PlacementRequest, PlacementResult, PreviousPlacement
 
@@ -141,7 +141,7 @@ class ZoneController:
         wanted, revision = await self._data_nodes.bring_up_to_date(zone_id, intent_key, data_nodes_key)
         if not wanted.nodes:
             return None
-        fence = unchanged(keys.epoch, epoch_key.mod_revision if epoch_key else 0)
+        fence = as_read(keys.epoch, epoch_key)
         asked_at = intent_key.mod_revision
         taken_up = data_nodes_key is not None and data_nodes_key.mod_revision > asked_at
         return Event(zone_id, intent, asked_at, wanted, revision, pointer, epoch.epoch, fence, taken_up)

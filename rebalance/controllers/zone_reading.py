@@ -17,7 +17,7 @@ from rebalance.core.move_status import PartitionView, given_up_of
 from rebalance.core.readable import read, readable
 from rebalance.core.records import ConfigurationRecord, GivenUpRecord, KeptRecord, MemberRecord, NodeRecord
 from rebalance.core.target import StoredTarget, TargetPointer, is_target_of
-from rebalance.core.txn import Compare, Get, KeyValue, Txn, unchanged
+from rebalance.core.txn import Compare, Get, KeyValue, Txn, as_read
 from rebalance.ports.metastore import Metastore
 
 KEYS = 2_000
@@ -165,7 +165,7 @@ class ZoneReader:
             pointer=readable(pointer, TargetPointer.decode),
             alive=frozenset(item.key.removeprefix(keys.nodes) for item in nodes.items),
             guards=tuple(
-                unchanged(name, item.mod_revision if item else 0)
+                as_read(name, item)
                 for name, item in zip(names, (intent, data_nodes, pointer, epoch), strict=True)
             ),
             keys=found,

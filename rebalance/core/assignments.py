@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from catalog.core.codec import Codec, Unknown
+from catalog.core.codec import Codec, Record
 from catalog.core.zone import Strategy
 
 __all__ = ["Assignments", "Strategy", "nodes_of"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Assignments:
+class Assignments(Record):
     """Voters and learners of one partition.
 
     Equal when the *sets with roles* are equal: the order is a preference (``peers[0]`` is the preferred
@@ -31,7 +31,6 @@ class Assignments:
     strategy: Strategy = Strategy.QUEUE
     empty: bool = False
     absent: tuple[str, ...] = ()
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.peers:
@@ -60,20 +59,12 @@ class Assignments:
         """Every node with a replica, whatever its role."""
         return frozenset((*self.peers, *self.learners))
 
-    def encode(self) -> bytes:
-        return _ASSIGNMENTS.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> Assignments:
-        """Raises RecordNotReadableError."""
-        return _ASSIGNMENTS.decode(value)
-
     def at_rest(self) -> Assignments:
         """What stable holds once the move is over: the same, without the marks of a move."""
         return replace(self, forced=0, strategy=Strategy.QUEUE, empty=False, absent=())
 
 
-_ASSIGNMENTS = Codec(
+Assignments.codec = Codec(
     Assignments,
     omit=("forced", "empty", "strategy", "absent"),
     required=("learners",),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from catalog.core.codec import Codec, Unknown
+from catalog.core.codec import Codec, Record, Unknown
 
 BURST_S = 1.0
 
@@ -80,23 +80,14 @@ class TokenBuckets:
 
 
 @dataclass(frozen=True, slots=True)
-class AdmissionRecord:
+class AdmissionRecord(Record):
     """What the last admission under limits has begun; with ``buckets`` where a rate holds."""
 
     partitions: int
     buckets: TokenBuckets | None = None
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
-
-    def encode(self) -> bytes:
-        return _ADMISSION.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> AdmissionRecord:
-        """Raises RecordNotReadableError."""
-        return _ADMISSION.decode(value)
 
 
-_ADMISSION = Codec(AdmissionRecord, omit=("buckets",))
+AdmissionRecord.codec = Codec(AdmissionRecord, omit=("buckets",))
 
 
 def buckets_of(admission: AdmissionRecord | None) -> TokenBuckets:

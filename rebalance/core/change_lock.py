@@ -18,7 +18,6 @@ from rebalance.core.guarded_write import (
     Observed,
     Outcome,
     decode_revision,
-    guards_of,
     is_same,
     require_readable,
 )
@@ -69,7 +68,7 @@ def decide_on_catch_up_finished(observed: Observed, token: int, *, term: int = 0
         return Decision(Outcome.PENDING_SUPERSEDED)
     if _is_of_later_term(observed, term):
         return Decision(Outcome.LOCK_OF_LATER_TERM)
-    guards = guards_of((keys.pending, observed.pending), (keys.lock, observed.lock))
+    guards = observed.guards("pending", "lock")
     outcome = Outcome.PENDING_LOCKED if observed.lock is None else Outcome.PENDING_LOCKED_AGAIN
     return Decision(outcome, Txn(guards, (Put(keys.lock, encode_lock(PendingLock(token, joiner, term))),)))
 
@@ -89,12 +88,7 @@ def decide_on_change_cancelled(observed: Observed, token: int, *, is_cancelled: 
         return Decision(Outcome.CANCELLED_IS_NOT_PENDING)
     if observed.planned is None:
         return Decision(Outcome.NOTHING_PLANNED)
-    guards = guards_of(
-        (keys.stable, observed.stable),
-        (keys.pending, observed.pending),
-        (keys.planned, observed.planned),
-        (keys.lock, observed.lock),
-    )
+    guards = observed.guards("stable", "pending", "planned", "lock")
     # Also what is stable is a move: the group may have a voter more by now.
     writes = (Put(keys.pending, observed.planned.value), Delete(keys.planned))
     return Decision(Outcome.CANCEL_PLANNED_SCHEDULED, Txn(guards, writes))
@@ -119,12 +113,7 @@ def decide_on_unlock(
         return Decision(Outcome.LOCK_OF_LATER_TERM)
     if stage is Stage.STABLE or (of_earlier_terms and _term_of(observed) == term):
         return Decision(Outcome.LOCK_KEPT)
-    guards = guards_of(
-        (keys.stable, observed.stable),
-        (keys.pending, observed.pending),
-        (keys.planned, observed.planned),
-        (keys.lock, observed.lock),
-    )
+    guards = observed.guards("stable", "pending", "planned", "lock")
     unlock = Delete(keys.lock)
     if observed.planned is None:
         return Decision(Outcome.LOCK_CLEARED, Txn(guards, (unlock,)))

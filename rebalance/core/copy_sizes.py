@@ -10,10 +10,10 @@ import base64
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from catalog.core.codec import Codec, Form, Unknown, text
+from catalog.core.codec import Codec, Form, Record, text
 from catalog.core.zone_options import PARTITIONS_MAX
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.txn import KeyValue
@@ -23,21 +23,12 @@ BYTES_MAX = SIZE_BYTES * PARTITIONS_MAX
 
 
 @dataclass(frozen=True, slots=True)
-class CopySizes:
+class CopySizes(Record):
     """``sizes``: bytes of a copy of each partition when the target of ``event_revision`` was named; 0:
     not known."""
 
     event_revision: int
     sizes: tuple[int, ...]
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
-
-    def encode(self) -> bytes:
-        return _CODEC.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> CopySizes:
-        """Raises RecordNotReadableError."""
-        return _CODEC.decode(value)
 
 
 def _pack(sizes: tuple[int, ...]) -> str:
@@ -57,7 +48,7 @@ def _unpack(stored: Any) -> tuple[int, ...]:
     return sizes
 
 
-_CODEC = Codec(CopySizes, forms={"sizes": Form(_unpack, _pack)})
+CopySizes.codec = Codec(CopySizes, forms={"sizes": Form(_unpack, _pack)})
 
 
 def known_sizes(item: KeyValue | None, event_revision: int) -> Sequence[int] | None:

@@ -8,9 +8,9 @@ changes nothing, and there is nothing to cancel when a node comes back.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from catalog.core.codec import Codec, Unknown
+from catalog.core.codec import Codec, Record
 from catalog.core.node_filter import NodeFilters, may_use
 from catalog.core.quorum import consensus_size, default_quorum, effective_replicas
 from catalog.core.zone import EVERY_NODE, TIMER_OFF, ConsistencyMode, DistributionAlgorithm, Zone, ZoneIntent
@@ -23,7 +23,7 @@ OWN_DOMAIN = "node:"
 
 
 @dataclass(frozen=True, slots=True)
-class DataNodes:
+class DataNodes(Record):
     """Data nodes of a zone in name order, and its effective quorum size.
 
     ``replicas`` and ``nodes_filter`` are what they were chosen for: others in the intent mean to derive anew.
@@ -44,18 +44,9 @@ class DataNodes:
     domains: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     asked: int = 0
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_traits(self.nodes, self.weights, self.domains)
-
-    def encode(self) -> bytes:
-        return _DATA_NODES.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> DataNodes:
-        """Raises RecordNotReadableError."""
-        return _DATA_NODES.decode(value)
 
     def traits(self, name: str) -> tuple[float | None, str | None]:
         """Weight and failure domain of a data node, each None where it decides nothing. Raises ValueError for
@@ -84,7 +75,7 @@ def check_traits(nodes: Sequence[str], weights: Sequence[float], domains: Sequen
         raise ValueError("a weight is not above 0")
 
 
-_DATA_NODES = Codec(DataNodes, omit=("gone", "asked"), required=("nodes_filter",))
+DataNodes.codec = Codec(DataNodes, omit=("gone", "asked"), required=("nodes_filter",))
 
 
 def compute_data_nodes(
@@ -117,8 +108,10 @@ def compute_data_nodes(
     names = tuple(sorted(nodes))
     weights, domains = node_traits(previous, topology, zone, names)
     gone = _gone(topology, zone, names)
-    asked, unknown = (previous.asked, previous.unknown) if previous is not None else (0, None)
-    return DataNodes(names, quorum, zone.replicas, zone.nodes_filter, weights, domains, gone, asked, unknown)
+    fields = names, quorum, zone.replicas, zone.nodes_filter, weights, domains, gone
+    if previous is None:
+        return DataNodes(*fields)
+    return DataNodes(*fields, previous.asked, unknown=previous.unknown)
 
 
 def _gone(topology: Topology, zone: Zone, names: Sequence[str]) -> tuple[str, ...]:

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
-from catalog.core.codec import Codec, Unknown
+from catalog.core.codec import Codec, Record
 from catalog.core.quorum import majority
 from rebalance.core.move_status import PartitionView
 from rebalance.core.records import MemberRole, MemberState
 
 
 @dataclass(frozen=True, slots=True)
-class Drain:
+class Drain(Record):
     """A node is leaving since ``since_ms``: it is no data node of any zone, and serves what it holds until that
     has moved. Kept by name, so a restart of the node changes nothing."""
 
     by: str
     reason: str
     since_ms: int
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
-
-    def encode(self) -> bytes:
-        return _DRAIN.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> Drain:
-        """Raises RecordNotReadableError."""
-        return _DRAIN.decode(value)
 
 
-_DRAIN = Codec(Drain)
+Drain.codec = Codec(Drain)
 
 
 class DrainLoss(Enum):

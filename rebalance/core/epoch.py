@@ -7,11 +7,11 @@ the present. Both are kept in one integer: what compares events need not know of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from catalog.core.codec import Codec, Form, Unknown, natural
+from catalog.core.codec import Codec, Form, Record, natural
 from catalog.core.metastore_mark import CatalogTruth
 from catalog.core.zone import ZoneIntent
 
@@ -32,20 +32,17 @@ def split_event_revision(event: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochRecord:
+class EpochRecord(Record):
     """The ``epoch`` key. ``halted``: why nothing may be written now; empty: everything may."""
 
     epoch: int = FIRST_EPOCH
     halted: str = ""
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
-
-    def encode(self) -> bytes:
-        return _EPOCH.encode(self)
 
     @classmethod
     def decode(cls, value: bytes | None) -> EpochRecord:
         """None is a store that has no such key yet. Raises RecordNotReadableError."""
-        return cls() if value is None else _EPOCH.decode(value)
+        record: EpochRecord = cls() if value is None else cls.codec.decode(value)
+        return record
 
 
 def _epoch(found: Any) -> int:
@@ -54,7 +51,7 @@ def _epoch(found: Any) -> int:
     return int(found)
 
 
-_EPOCH = Codec(EpochRecord, required=("epoch", "halted"), forms={"epoch": Form(_epoch, int)})
+EpochRecord.codec = Codec(EpochRecord, required=("epoch", "halted"), forms={"epoch": Form(_epoch, int)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from catalog.core.codec import Codec, Unknown
+from catalog.core.codec import Codec, Extensible, Record
 from catalog.core.zone import ZoneId
 from rebalance.core.keys import PartitionId
 
@@ -27,7 +27,7 @@ class Failing:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Extensible):
     """``since_ms``: when it was first told, ``at_ms`` when it was last seen to go on; Unix milliseconds."""
 
     zone_id: ZoneId
@@ -38,7 +38,6 @@ class Failure:
     attempt: int
     since_ms: int
     at_ms: int
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @property
     def of(self) -> PartitionId:
@@ -51,19 +50,10 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class FailureRecord:
+class FailureRecord(Record):
     """Of one node, the newest first."""
 
     failures: tuple[Failure, ...] = ()
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
-
-    def encode(self) -> bytes:
-        return _RECORD.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> FailureRecord:
-        """Raises RecordNotReadableError."""
-        return _RECORD.decode(value)
 
     @property
     def partitions(self) -> frozenset[PartitionId]:
@@ -106,4 +96,4 @@ def _newest_first(failure: Failure) -> tuple[int, ZoneId, int, str]:
     return -failure.at_ms, failure.zone_id, failure.partition, failure.code
 
 
-_RECORD = Codec(FailureRecord, required=("failures",))
+FailureRecord.codec = Codec(FailureRecord, required=("failures",))

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Literal
 
 from catalog.core.codec import FORMAT, RecordNotReadableError, dump, load, natural
 from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.keys import PartitionKeys
 from rebalance.core.readable import readable
-from rebalance.core.txn import Compare, Delete, KeyValue, Operation, Put, Txn, unchanged
+from rebalance.core.txn import Compare, Delete, KeyValue, Operation, Put, Txn, as_read
+
+AssignmentKey = Literal["stable", "pending", "planned", "trigger", "lock"]
 
 
 class Outcome(Enum):
@@ -87,6 +90,10 @@ class Observed:
     trigger: KeyValue | None = None
     lock: KeyValue | None = None
 
+    def guards(self, *names: AssignmentKey) -> tuple[Compare, ...]:
+        """The keys of these fields are as they were read."""
+        return tuple(as_read(getattr(self.keys, name), getattr(self, name)) for name in names)
+
 
 def encode_revision(field: str, revision: int) -> bytes:
     """A value that is one revision, as the trigger's is."""
@@ -126,14 +133,9 @@ def decide_on_trigger(
     if _is_outdated(observed, event_revision):
         return Decision(Outcome.OUTDATED_UPDATE_RECEIVED)
     outcome, writes = _writes_on_trigger(observed, replace(target, strategy=strategy))
-    guards = guards_of(
-        (observed.keys.stable, observed.stable),
-        (observed.keys.pending, observed.pending),
-        (observed.keys.planned, observed.planned),
-        (observed.keys.trigger, observed.trigger),
-    )
+    guards = observed.guards("stable", "pending", "planned", "trigger")
     if _is_update(observed.pending):
-        guards = (*guards, *guards_of((observed.keys.lock, observed.lock)))
+        guards = (*guards, *observed.guards("lock"))
     trigger = Put(observed.keys.trigger, encode_trigger(event_revision))
     return Decision(outcome, Txn(guards, (*writes, trigger)))
 
@@ -178,20 +180,16 @@ def decide_on_configuration_applied(observed: Observed, applied: Assignments) ->
     if pending != applied:
         return Decision(Outcome.APPLIED_IS_NOT_PENDING)
     keys = observed.keys
-    guards = guards_of(
-        (keys.stable, observed.stable),
-        (keys.pending, observed.pending),
-        (keys.planned, observed.planned),
-        (keys.lock, observed.lock),
-    )
+    guards = observed.guards("stable", "pending", "planned", "lock")
     # Pending's own order is kept: it is the preference, which the applied configuration does not know.
     stable = Put(keys.stable, pending.at_rest().encode())
     writes = (stable, *after_move(observed, applied), Delete(keys.lock))
+    outcome = Outcome.SCHEDULE_PENDING_REBALANCE
     if observed.planned is None:
-        return Decision(Outcome.FINISH_REBALANCE, Txn(guards, writes))
-    if is_same(observed.planned, applied):
-        return Decision(Outcome.FINISH_REBALANCE_PLANNED_DROPPED, Txn(guards, writes))
-    return Decision(Outcome.SCHEDULE_PENDING_REBALANCE, Txn(guards, writes))
+        outcome = Outcome.FINISH_REBALANCE
+    elif is_same(observed.planned, applied):
+        outcome = Outcome.FINISH_REBALANCE_PLANNED_DROPPED
+    return Decision(outcome, Txn(guards, writes))
 
 
 def decide_on_forced_move(
@@ -214,12 +212,7 @@ def decide_on_forced_move(
         return Decision(Outcome.OUTDATED_UPDATE_RECEIVED)
     if observed.stable is None:
         return Decision(Outcome.NEVER_PLACED)
-    guards = guards_of(
-        (keys.stable, observed.stable),
-        (keys.pending, observed.pending),
-        (keys.planned, observed.planned),
-        (keys.trigger, observed.trigger),
-    )
+    guards = observed.guards("stable", "pending", "planned", "trigger")
     planned = None if then == target else then
     writes = (
         Put(
@@ -257,8 +250,3 @@ def require_readable(observed: Observed) -> None:
         readable(item, Assignments.decode)
     readable(observed.trigger, decode_trigger)
     readable(observed.lock, lambda value: decode_revision("pending", value))
-
-
-def guards_of(*read: tuple[str, KeyValue | None]) -> tuple[Compare, ...]:
-    """Each of the keys is as it was read."""
-    return tuple(unchanged(key, found.mod_revision if found else 0) for key, found in read)

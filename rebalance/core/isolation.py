@@ -9,9 +9,9 @@ their fences, without a break, may take them for silent: no client gets an answe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from catalog.core.codec import Codec, Form, Unknown, natural
+from catalog.core.codec import Codec, Form, Record, natural
 
 STOP_MS = 1_000
 """From the end of a node's time to its processes being dead, at most."""
@@ -22,24 +22,15 @@ WAIT_MS = STOP_MS + ELECTION_MS + MARGIN_MS
 
 
 @dataclass(frozen=True, slots=True)
-class FenceRecord:
+class FenceRecord(Record):
     """``fences/<node>``: what the node of this incarnation keeps to, in milliseconds. It stays when the node's
     lease ends: it says how long nobody may count on its silence."""
 
     incarnation: str
     fence_ms: int
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
-
-    def encode(self) -> bytes:
-        return _FENCE.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> FenceRecord:
-        """Raises RecordNotReadableError."""
-        return _FENCE.decode(value)
 
 
-_FENCE = Codec(
+FenceRecord.codec = Codec(
     FenceRecord,
     required=("incarnation", "fence_ms"),
     forms={"fence_ms": Form(natural, int)},

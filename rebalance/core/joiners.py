@@ -16,12 +16,11 @@ from rebalance.core.guarded_write import (
     Observed,
     Outcome,
     decode_trigger,
-    guards_of,
     require_readable,
 )
 from rebalance.core.readable import readable
 from rebalance.core.records import GivenUpJoiner, GivenUpRecord, MemberRecord, MemberState
-from rebalance.core.txn import Delete, KeyValue, Put, Txn, unchanged
+from rebalance.core.txn import Delete, KeyValue, Put, Txn, as_read
 
 JOINER_MAX_S = 3_600
 """And for so long at most, whatever it has copied before."""
@@ -141,13 +140,7 @@ def decide_on_joiners_gone(
     names = [name for name in joiners_of(stable, pending) if name in gone]
     if not names:
         return Decision(Outcome.NO_JOINER_IS_GONE)
-    guards = guards_of(
-        (keys.stable, observed.stable),
-        (keys.pending, observed.pending),
-        (keys.planned, observed.planned),
-        (keys.lock, observed.lock),
-        (keys.trigger, observed.trigger),
-    )
+    guards = observed.guards("stable", "pending", "planned", "lock", "trigger")
     unlock = (Delete(keys.lock),) if observed.lock is not None else ()
     if observed.planned is not None:
         writes = (Put(keys.pending, observed.planned.value), Delete(keys.planned), *unlock)
@@ -155,7 +148,7 @@ def decide_on_joiners_gone(
     target = target_without(stable, pending, names, holding)
     event = readable(observed.trigger, decode_trigger) or 0
     record = _recorded(readable(given_up, GivenUpRecord.decode), event, stable, {n: gone[n] for n in names})
-    guards = (*guards, unchanged(given_up_key, given_up.mod_revision if given_up else 0))
+    guards = (*guards, as_read(given_up_key, given_up))
     put = Put(given_up_key, record.encode())
     return Decision(Outcome.JOINERS_GIVEN_UP, Txn(guards, (Put(keys.pending, target.encode()), put, *unlock)))
 

@@ -5,9 +5,9 @@ The past does not change: an entry has the time at which the set was written, al
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from catalog.core.codec import Codec, Form, Unknown, sequence
+from catalog.core.codec import Codec, Extensible, Record, listed
 
 ENTRIES_MAX = 64
 NAMES_MAX = 20_000
@@ -15,23 +15,21 @@ NAMES_MAX = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryEntry:
+class HistoryEntry(Extensible):
     """``nodes`` since ``at_ms``. ``revision`` is the metastore's at which they were written; 0 in the newest
     entry, whose revision is the key's own ``mod_revision``: a value cannot name the revision that writes it."""
 
     at_ms: int
     nodes: tuple[str, ...]
     revision: int = 0
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
 
 _ENTRY = Codec(HistoryEntry, required=("revision",))
 
 
 @dataclass(frozen=True, slots=True)
-class DataNodesHistory:
+class DataNodesHistory(Record):
     entries: tuple[HistoryEntry, ...] = ()
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def extended(self, nodes: tuple[str, ...], now_ms: int, mod_revision: int) -> DataNodesHistory:
         """With ``nodes`` since ``now_ms``; ``mod_revision`` is this history's own, as read.
@@ -65,19 +63,9 @@ class DataNodesHistory:
         found = [each.nodes for each in self.entries if (each.revision or mod_revision) <= revision]
         return found[-1] if found else None
 
-    def encode(self) -> bytes:
-        return _HISTORY.encode(self)
 
-    @classmethod
-    def decode(cls, value: bytes) -> DataNodesHistory:
-        """Raises RecordNotReadableError."""
-        return _HISTORY.decode(value)
-
-
-_HISTORY = Codec(
+DataNodesHistory.codec = Codec(
     DataNodesHistory,
     required=("entries",),
-    forms={
-        "entries": Form(sequence(_ENTRY.value), lambda entries: [_ENTRY.document(each) for each in entries])
-    },
+    forms={"entries": listed(_ENTRY.form)},
 )

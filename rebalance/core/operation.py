@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from catalog.core.codec import Codec, Form, Unknown, natural, sequence
+from catalog.core.codec import Codec, Extensible, Form, Record, natural, sequence
 from catalog.core.zone import PARTITIONS_LIMIT, ZoneId
 from rebalance.core.operation_progress import Tally
 
@@ -77,14 +77,13 @@ class Step(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Note(Extensible):
     """What somebody did that concerns an operation: ``action`` as the audit calls it, with who and why."""
 
     at_ms: int
     action: str
     by: str
     reason: str = ""
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
 
 _ENDS = {
@@ -140,7 +139,7 @@ def parse_operation_id(text: str) -> tuple[ZoneId, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Record):
     """One operation as it is stored. Times are milliseconds since 1970 by the clock of who wrote them.
 
     ``before`` is the event revision of the stored target that it started from (0: there was none), ``before_
@@ -173,7 +172,6 @@ class Operation:
     tally: Tally = NOTHING_YET
     partitions: tuple[int, ...] = ()
     notes: tuple[Note, ...] = ()
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @property
     def operation_id(self) -> str:
@@ -215,14 +213,6 @@ class Operation:
     def noted(self, note: Note) -> Operation:
         return replace(self, notes=(*self.notes, note)[-NOTES_MAX:])
 
-    def encode(self) -> bytes:
-        return _OPERATION.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> Operation:
-        """Raises RecordNotReadableError."""
-        return _OPERATION.decode(value)
-
 
 def _numbers(found: Any) -> tuple[int, ...]:
     numbers: tuple[int, ...] = sequence(natural)(found)
@@ -231,7 +221,7 @@ def _numbers(found: Any) -> tuple[int, ...]:
     return numbers
 
 
-_OPERATION = Codec(
+Operation.codec = Codec(
     Operation,
     # Left out where there are none: so the document is what earlier builds read.
     omit=("notes",),

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from catalog.core.codec import Unknown
+from catalog.core.codec import Extensible
 from rebalance.core.move_status import MoveState, PartitionView, joiner_gone, partition_status
 from rebalance.core.records import MemberState
 
@@ -20,7 +20,7 @@ SHOWN_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Extensible):
     """Partitions and bytes as of ``at_ms``. ``bytes_total`` is the estimate of the bytes to copy, made once,
     when the operation began; ``bytes_done`` measures what copies that are there take on disk, on every node
     that got one, and may come out higher. 0 where nobody has told yet."""
@@ -30,7 +30,6 @@ class Tally:
     bytes_total: int = 0
     bytes_done: int = 0
     at_ms: int = 0
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @property
     def numbers(self) -> tuple[int, int, int, int, int]:

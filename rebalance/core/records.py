@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Self
 
-from catalog.core.codec import Codec, Form, Unknown, optional, pairs
+from catalog.core.codec import Codec, Extensible, Form, Record, optional, pairs
 from catalog.core.zone import DEFAULT_ENGINE, Node
 
 REMEMBERED = 4_096
@@ -20,7 +20,7 @@ REMEMBERED = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class NodeRecord:
+class NodeRecord(Record):
     """A living node; the key goes with its lease. ``incarnation`` is new at each start of the node process."""
 
     node: Node
@@ -28,16 +28,6 @@ class NodeRecord:
     pid: int = 0
     etcd: str = ""
     """Version of the etcd that runs its members, as "3.5.16"; empty: not told, or it has none."""
-
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
-
-    def encode(self) -> bytes:
-        return _NODE_RECORD.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> NodeRecord:
-        """Raises RecordNotReadableError, as do all ``decode`` of records."""
-        return _NODE_RECORD.decode(value)
 
 
 def _weight(found: Any) -> float:
@@ -54,7 +44,7 @@ NODE_FIELDS = Codec(
     order=("engines", "name", "attributes", "profiles", "member_limit", "weight", "failure_domain"),
     forms={"attributes": pairs(), "engines": pairs(), "weight": Form(_weight, lambda held: held)},
 )
-_NODE_RECORD = Codec(NodeRecord, omit=("etcd",), required=("pid",), inline={"node": NODE_FIELDS})
+NodeRecord.codec = Codec(NodeRecord, omit=("etcd",), required=("pid",), inline={"node": NODE_FIELDS})
 
 
 class MemberState(Enum):
@@ -84,7 +74,7 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorRecord:
+class MirrorRecord(Extensible):
     """A standing learner's copy on one node. READY: it waits for the group's voters; STARTING: the first copy
     is fetched; RUNNING: it may be read up to ``safe_revision`` at least (``rounded_revision``)."""
 
@@ -97,11 +87,10 @@ class MirrorRecord:
     leader; 0: not published, or the first copy is unfinished, which counts for nothing."""
     generation: int = 0
     """Of the group whose data the copy holds."""
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class LogPosition:
+class LogPosition(Extensible):
     """How far a copy goes, as indexes of its group's log. ``committed``: up to here the copy knows that the
     group has decided, and a reset keeps it; ``last``: its newest entry. What lies between may have been
     acknowledged by members that are lost now. ``orderly``: the process lives, so it can write down all it knows
@@ -113,7 +102,6 @@ class LogPosition:
     revision: int = 0
     """Data revision of the store once every entry up to ``committed`` is applied: what copies of any kind are
     compared by. 0: nobody can tell, or an older build has written this."""
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @property
     def undecided(self) -> int:
@@ -122,7 +110,7 @@ class LogPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class MemberRecord:
+class MemberRecord(Record):
     """One replica on one node. URLs stay the same for the life of the member (they are in its membership).
 
     A node has a member and a mirror of one partition while its role changes, so one record speaks of both;
@@ -141,7 +129,6 @@ class MemberRecord:
     copied: int = 0
     """While it catches up: bytes of its store and entries that it has applied; one figure, which stands still
     when nothing comes."""
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of_mirror(cls, mirror: MirrorRecord) -> Self:
@@ -157,28 +144,21 @@ class MemberRecord:
         """A mirror runs, so a learner's copy is here."""
         return self.mirror is not None and self.mirror.state is MemberState.RUNNING
 
-    def encode(self) -> bytes:
-        return _MEMBER.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> MemberRecord:
-        return _MEMBER.decode(value)
-
 
 # Fields that came later are left out while they say nothing: so the record is what earlier builds wrote.
-_MEMBER = Codec(
+MemberRecord.codec = Codec(
     MemberRecord,
     omit=("mirror", "position", "copied"),
     forms={
-        "mirror": optional(Codec(MirrorRecord, omit=("complete_revision", "generation"))),
-        "position": optional(Codec(LogPosition, omit=("revision",))),
+        "mirror": optional(Codec(MirrorRecord, omit=("complete_revision", "generation")).form),
+        "position": optional(Codec(LogPosition, omit=("revision",)).form),
     },
     remembered=REMEMBERED,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class GroupRecord:
+class GroupRecord(Record):
     """The first configuration of a group, frozen by put-if-absent: node -> peer URL, and the cluster token.
 
     A recovery writes it anew, with a higher ``generation`` (``Assignments.forced``): members of an earlier one
@@ -195,7 +175,6 @@ class GroupRecord:
     group where it is not beyond it. 0: not known."""
     earlier: dict[str, int] = field(default_factory=dict)
     """Founding revisions of the generations between the first one and this one, by generation."""
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def founded_anew(
         self, token: str, peers: dict[str, str], generation: int, revision: int, engine: str
@@ -213,20 +192,13 @@ class GroupRecord:
         foundings[self.generation] = self.founding_revision
         return min((revision for founded, revision in foundings.items() if founded > generation), default=0)
 
-    def encode(self) -> bytes:
-        return _GROUP.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> GroupRecord:
-        return _GROUP.decode(value)
-
 
 # The engine is left out where it is the first one: so the record is what builds wrote that knew no other.
-_GROUP = Codec(GroupRecord, omit=("engine", "founding_revision", "earlier"))
+GroupRecord.codec = Codec(GroupRecord, omit=("engine", "founding_revision", "earlier"))
 
 
 @dataclass(frozen=True, slots=True)
-class ConfiguredMember:
+class ConfiguredMember(Extensible):
     """A member as the group's own committed configuration lists it."""
 
     member_id: str
@@ -234,11 +206,10 @@ class ConfiguredMember:
     peer_url: str
     leaving: bool = False
     """About to be removed: clients turn elsewhere before it goes."""
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigurationRecord:
+class ConfigurationRecord(Record):
     """What the group has committed, as published by the agent beside its leader after each step."""
 
     term: int
@@ -251,36 +222,20 @@ class ConfigurationRecord:
     """What a copy takes on disk, rounded (``rounded_size``); 0 until it is known."""
     generation: int = 0
     """Of the group that committed it; terms are compared within one generation."""
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
-
-    def encode(self) -> bytes:
-        return _CONFIGURATION.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> ConfigurationRecord:
-        return _CONFIGURATION.decode(value)
 
 
-_CONFIGURATION = Codec(ConfigurationRecord, required=("members", "reason"), remembered=REMEMBERED)
+ConfigurationRecord.codec = Codec(ConfigurationRecord, required=("members", "reason"), remembered=REMEMBERED)
 
 
 @dataclass(frozen=True, slots=True)
-class RestartRecord:
+class RestartRecord(Record):
     """A member is asked to stop and start; its node deletes the key when it has. ``cleanup``: on new data."""
 
     cleanup: bool
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
-
-    def encode(self) -> bytes:
-        return _RESTART.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> RestartRecord:
-        return _RESTART.decode(value)
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRecord:
+class KeptRecord(Record):
     """A node keeps the copy of a member that has left its group. ``event``: of the operation that it left by;
     ``peer_url``: of that member, so that a later one is never taken for it; ``discard``: somebody has finalised
     it, the node deletes the copy and then this key."""
@@ -288,53 +243,36 @@ class KeptRecord:
     event: int
     peer_url: str
     discard: bool = False
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
-
-    def encode(self) -> bytes:
-        return _KEPT.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> KeptRecord:
-        return _KEPT.decode(value)
 
 
-_RESTART = Codec(RestartRecord)
-_KEPT = Codec(KeptRecord)
+RestartRecord.codec = Codec(RestartRecord)
+KeptRecord.codec = Codec(KeptRecord)
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUpJoiner:
+class GivenUpJoiner(Extensible):
     """``event``: of the target that went on without it; ``times``: how often in a row it was given up;
     ``incarnation``: of its node then, empty where that did not live."""
 
     event: int
     times: int
     incarnation: str = ""
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUpRecord:
+class GivenUpRecord(Record):
     """A partition's move went on without joiners that were gone for too long. It says nothing once the
     partition has taken up a later event than ``event``."""
 
     event: int
     joiners: dict[str, GivenUpJoiner] = field(default_factory=dict)
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def names(self) -> tuple[str, ...]:
         """Who was given up for ``event``."""
         return tuple(sorted(name for name, each in self.joiners.items() if each.event == self.event))
 
-    def encode(self) -> bytes:
-        return _GIVEN_UP.encode(self)
 
-    @classmethod
-    def decode(cls, value: bytes) -> GivenUpRecord:
-        return _GIVEN_UP.decode(value)
-
-
-_GIVEN_UP = Codec(GivenUpRecord)
+GivenUpRecord.codec = Codec(GivenUpRecord)
 
 
 def rounded_size(size_bytes: int) -> int:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from catalog.core.codec import Codec, RecordNotReadableError, Unknown
+from catalog.core.codec import Codec, Record, RecordNotReadableError
 from catalog.core.zone import ZoneIntent
 from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes, check_traits, replica_counts
@@ -22,7 +22,7 @@ INDEX_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class TargetPointer:
+class TargetPointer(Record):
     """Names the newest target of a zone. It moves only to a higher ``event_revision``."""
 
     event_revision: int
@@ -44,7 +44,6 @@ class TargetPointer:
     """HIGH_AVAILABILITY zones: nodes of the target that had left (``DataNodes``); ``available_target``."""
     asked: int = 0
     """Which asking for the same it answers (``DataNodes``)."""
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_traits(self.nodes, self.weights, self.domains)
@@ -53,16 +52,8 @@ class TargetPointer:
         if self.surplus and [len(row) for row in self.surplus] != [len(self.nodes)] * SURPLUS_ROWS:
             raise ValueError("the surplus is not one of each node")
 
-    def encode(self) -> bytes:
-        return _POINTER.encode(self)
 
-    @classmethod
-    def decode(cls, value: bytes) -> TargetPointer:
-        """Raises RecordNotReadableError."""
-        return _POINTER.decode(value)
-
-
-_POINTER = Codec(TargetPointer, omit=("gone", "asked"))
+TargetPointer.codec = Codec(TargetPointer, omit=("gone", "asked"))
 
 
 def surplus_of_others(pointers: Iterable[TargetPointer], nodes: Sequence[str]) -> list[list[float]]:

@@ -7,11 +7,11 @@ whichever zone or controller looks at it. Times are wall-clock milliseconds of t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
-from catalog.core.codec import Codec, Form, Unknown, moment, sequence, text
+from catalog.core.codec import Codec, Extensible, Form, Record, listed, moment, text
 from catalog.core.zone import Node
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import NODE_FIELDS, NodeRecord
@@ -29,17 +29,17 @@ class EventKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyEvent:
+class TopologyEvent(Extensible):
+    """Written as a list: what a later build has written behind these is in ``unknown``, as ``REST``."""
+
     at_ms: int
     kind: EventKind
     node: str
     incarnation: str
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
-    """What a later build has written behind them, as ``REST``: an event is written as a list."""
 
 
 @dataclass(frozen=True, slots=True)
-class Presence:
+class Presence(Extensible):
     """A node as last seen. ``left_ms`` is None while it lives; ``missing_ms`` says since when its lease is gone
     and it is not believed to have left yet (``HoldRule``)."""
 
@@ -48,7 +48,6 @@ class Presence:
     joined_ms: int
     missing_ms: int | None = None
     left_ms: int | None = None
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @property
     def has_left(self) -> bool:
@@ -77,7 +76,7 @@ NO_HOLD = HoldRule(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(Record):
     """``nodes`` by name: those that live, and those that left, as far as they are remembered.
 
     ``forgotten_ms``: whoever is not in here left at that time at the latest. ``drained``: nodes that
@@ -90,7 +89,6 @@ class Topology:
     forgotten_ms: int = 0
     hold_until_ms: int | None = None
     drained: tuple[str, ...] = ()
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, nodes: Iterable[Node], joined_ms: int = 0) -> Topology:
@@ -102,22 +100,13 @@ class Topology:
     def seen(self) -> tuple[Presence, ...]:
         return tuple(each for each in self.nodes if each.is_seen)
 
-    def encode(self) -> bytes:
-        return _TOPOLOGY.encode(self)
-
-    @classmethod
-    def decode(cls, value: bytes) -> Topology:
-        """Raises RecordNotReadableError."""
-        return _TOPOLOGY.decode(value)
-
 
 def _read_event(found: Any) -> TopologyEvent:
     if type(found) is not list or len(found) < EVENT_FIELDS:
         raise ValueError(f"not an event: {found!r:.80}")
     at_ms, kind, node, incarnation, *rest = found
-    return TopologyEvent(
-        moment(at_ms), EventKind(text(kind)), text(node), text(incarnation), {REST: rest} if rest else None
-    )
+    unknown = {REST: rest} if rest else None
+    return TopologyEvent(moment(at_ms), EventKind(text(kind)), text(node), text(incarnation), unknown=unknown)
 
 
 def _write_event(event: TopologyEvent) -> list[Any]:
@@ -126,13 +115,13 @@ def _write_event(event: TopologyEvent) -> list[Any]:
 
 
 _PRESENCE = Codec(Presence, required=("missing_ms", "left_ms"), inline={"node": NODE_FIELDS})
-_TOPOLOGY = Codec(
+Topology.codec = Codec(
     Topology,
     required=("version", "forgotten_ms", "hold_until_ms", "nodes", "events"),
     order=("version", "forgotten_ms", "hold_until_ms", "drained", "nodes", "events"),
     forms={
-        "nodes": Form(sequence(_PRESENCE.value), lambda nodes: [_PRESENCE.document(each) for each in nodes]),
-        "events": Form(sequence(_read_event), lambda events: [_write_event(each) for each in events]),
+        "nodes": listed(_PRESENCE.form),
+        "events": listed(Form(_read_event, _write_event)),
     },
 )
 

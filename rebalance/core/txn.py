@@ -61,6 +61,11 @@ def not_written_below(prefix: str, read_revision: int) -> Compare:
     return Compare(prefix, CompareTarget.MOD_REVISION, CompareOp.LESS, read_revision + 1, below=True)
 
 
+def as_read(key: str, item: KeyValue | None) -> Compare:
+    """Guard: ``key`` is what it was when ``item`` was read from it; None: it was absent."""
+    return unchanged(key, item.mod_revision if item is not None else 0)
+
+
 def absent(key: str) -> Compare:
     return unchanged(key, 0)
 

@@ -21,13 +21,12 @@ from rebalance.core.guarded_write import (
     Outcome,
     decode_trigger,
     encode_trigger,
-    guards_of,
     is_same,
     require_readable,
 )
 from rebalance.core.readable import readable
 from rebalance.core.records import ConfigurationRecord, MemberRole
-from rebalance.core.txn import Delete, KeyValue, Operation, Put, Txn
+from rebalance.core.txn import Delete, KeyValue, Operation, Put, Txn, as_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +52,7 @@ def decide_on_withdrawal(observed: Observed, event_revision: int, at_revision: i
         return Decision(Outcome.OUTDATED_UPDATE_RECEIVED)
     if processed == event_revision and observed.planned is None:
         return Decision(Outcome.ALREADY_BEGUN)
-    guards = guards_of(
-        (keys.stable, observed.stable),
-        (keys.pending, observed.pending),
-        (keys.planned, observed.planned),
-        (keys.trigger, observed.trigger),
-    )
+    guards = observed.guards("stable", "pending", "planned", "trigger")
     trigger = Put(keys.trigger, encode_trigger(at_revision))
     # What an earlier event has planned is its own; only what this event planned, as it did where nothing of it
     # has begun, is given up with it.
@@ -87,13 +81,9 @@ def decide_on_call_back(
     is_out = not frozenset(stable.peers) <= _voters(configuration, stable)
     if is_out or pending.forced or observed.lock is not None:
         return Decision(Outcome.CANCEL_TOO_LATE)
-    guards = guards_of(
-        (keys.stable, observed.stable),
-        (keys.pending, observed.pending),
-        (keys.planned, observed.planned),
-        (keys.trigger, observed.trigger),
-        (keys.lock, observed.lock),
-        (keys.configuration, configuration),
+    guards = (
+        *observed.guards("stable", "pending", "planned", "trigger", "lock"),
+        as_read(keys.configuration, configuration),
     )
     # By the strategy of the move that it is part of: whatever follows treats it as that one.
     back = replace(stable.at_rest(), strategy=pending.strategy)

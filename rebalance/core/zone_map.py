@@ -7,9 +7,9 @@ change.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from catalog.core.codec import Codec, Form, Unknown, text
+from catalog.core.codec import Codec, Form, Record, text
 from rebalance.core.topology_version import TopologyVersion
 
 MAP_PERIOD_S = 1.0
@@ -17,7 +17,7 @@ MAP_PERIOD_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class ZoneMapPointer:
+class ZoneMapPointer(Record):
     """``coordinator``: the controller that merged it. ``chunks`` keys hold ``size_bytes`` bytes together.
 
     Three CRC-32 tell what changed: ``primaries``; ``routes``, all that clients route by; ``content``,
@@ -32,23 +32,16 @@ class ZoneMapPointer:
     primaries: int
     routes: int
     content: int
-    unknown: Unknown | None = field(default=None, compare=False, repr=False)
 
     @property
     def tag(self) -> str:
         """Names this state of the map, for caches: equal tags, equal maps."""
         return f"{self.version}-{self.sequence}"
 
-    def encode(self) -> bytes:
-        return _POINTER.encode(self)
 
-    @classmethod
-    def decode(cls, value: bytes) -> ZoneMapPointer:
-        """Raises RecordNotReadableError."""
-        return _POINTER.decode(value)
-
-
-_POINTER = Codec(ZoneMapPointer, forms={"version": Form(lambda found: TopologyVersion.parse(text(found)), str)})
+ZoneMapPointer.codec = Codec(
+    ZoneMapPointer, forms={"version": Form(lambda found: TopologyVersion.parse(text(found)), str)}
+)
 
 
 def next_version(before: ZoneMapPointer | None, topology: int, primaries: int) -> TopologyVersion:

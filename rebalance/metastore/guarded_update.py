@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from rebalance.core.txn import KeyValue, Put, Txn, unchanged
+from rebalance.core.txn import KeyValue, Put, Txn, as_read
 from rebalance.ports.metastore import ContendedError, Metastore
 
 ATTEMPTS_MAX = 20
@@ -39,7 +39,7 @@ async def update_key(metastore: Metastore, key: str, changed: Callable[[KeyValue
     async def decide() -> tuple[None, Txn | None]:
         found = await metastore.get(key)
         value = changed(found)
-        guard = unchanged(key, found.mod_revision if found is not None else 0)
+        guard = as_read(key, found)
         return None, None if value is None else Txn((guard,), (Put(key, value),))
 
     return (await commit_decided(metastore, decide))[1]

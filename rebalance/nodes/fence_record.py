@@ -137,7 +137,7 @@ class FencePublisher:
             self._unreadable.waits("fence", before)
             return FenceDraft(fence_ms)
         self._unreadable.goes_on("fence")
-        record = FenceRecord(self._incarnation, fence_ms, before.unknown if before is not None else None)
+        record = FenceRecord(self._incarnation, fence_ms, unknown=before.unknown if before else None)
         guard = unchanged(self._key, item.mod_revision if item is not None else 0)
         self._drafts += 1
         return FenceDraft(fence_ms, self._drafts, (guard,), (Put(self._key, record.encode()),))

@@ -188,7 +188,7 @@ class Registration:
         # The lease counts from its grant: it may end soon after the entry is there.
         sent_ns = self._now_ns()
         self._lease = await self._metastore.grant_lease(self._ttl_s)
-        record = NodeRecord(self._node, self.incarnation, os.getpid(), self._etcd, unknown)
+        record = NodeRecord(self._node, self.incarnation, os.getpid(), self._etcd, unknown=unknown)
         guard = (unchanged(self._key, found.mod_revision if found else 0),)
         put = Put(self._key, record.encode(), self._lease)
         draft = await self.fence_record.draft() if self.fence_record is not None else FenceDraft(0)

@@ -89,7 +89,7 @@ def places_in(tree: ast.Module, module: str) -> list[Place]:
         if function.name not in _PARTS.get(module, (function.name,)):
             continue
         for node in ast.walk(function):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "guards_of":
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "observed.guards":
                 count = sum(not isinstance(each, ast.Starred) for each in node.args)
                 found += [Place(function.name, node, index) for index in range(count)]
             elif isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Load):
@@ -110,7 +110,7 @@ def _is_write(node: ast.expr) -> bool:
         return _is_write(node.body)
     if isinstance(node, ast.Name):
         return node.id in ("stable", "trigger", "unlock", "put")
-    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("Put", "Delete", "unchanged")
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("Put", "Delete", "unchanged", "as_read")
 
 
 def source_of(module: ModuleType) -> ast.Module:

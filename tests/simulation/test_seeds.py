@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from rebalance.core import bulk_write, guarded_write
-from rebalance.core.txn import Compare, KeyValue
+from rebalance.core.txn import Compare
 from rebalance.simulation.run import Simulation, simulate
 from tests.simulation.seeds import first_broken
 
@@ -67,12 +67,12 @@ def test_a_seed_is_one_run() -> None:
 def test_decisions_without_their_guards_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody looks at what was written between a read and the write that follows it."""
 
-    def no_guards(*read: tuple[str, KeyValue | None]) -> tuple[Compare, ...]:
+    def no_guards(_observed: guarded_write.Observed, *_names: str) -> tuple[Compare, ...]:
         return ()
 
     simulation = Simulation(0, nodes=6, partitions=24, events=25)
     assert first_broken(simulation, seeds=8) == ""
-    monkeypatch.setattr(guarded_write, "guards_of", no_guards)
+    monkeypatch.setattr(guarded_write.Observed, "guards", no_guards)
     assert first_broken(simulation, seeds=8) in (
         "the last target is reached when events stop",
         "pending absent implies planned absent",

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
-from app.console.browser import Fragment, html
-from app.console.controls import button
+from app.console.browser import Fragment
+from app.console.controls import button, text_field
 from app.console.feed import Topic
 from app.console.fragments import link, render
 from app.console.frame import console_page, go, page_frame
 from app.console.shared import Site
 
 FIELDS = {
-    "subject": ("Of what", "a zone, table, node or operation"),
-    "by": ("By whom", "a name"),
-    "action": ("What was done", "as DRAIN NODE"),
+    "subject": ("Target", "zone, table, node or operation"),
+    "by": ("User", "name"),
+    "action": ("Action", "DRAIN NODE"),
 }
 
 
@@ -27,35 +25,30 @@ def register(site: Site) -> None:
     async def audit(
         request: Request, subject: str = "", by: str = "", action: str = "", page: str | None = None
     ) -> None:
-        asked = {"subject": subject, "by": by, "action": action}
-        with page_frame(site, request, "Audit", "audit") as frame:
-            note = "Who changed what, when, why, and which way the request came. The newest is first."
-            html(render("title", title="Audit", note=note))
+        search = {"subject": subject, "by": by, "action": action}
+        note = "Every change: who made it, when, why and from where. Newest first."
+        with page_frame(site, request, "Audit log", "audit", note=note) as frame:
             with ui.row().classes("tools"):
                 fields = {
-                    name: ui.input(title, value=asked[name], placeholder=hint).props("outlined dense clearable")
+                    name: text_field(title, search[name], placeholder=hint, width="choice wide")
                     for name, (title, hint) in FIELDS.items()
                 }
 
-                def search() -> None:
+                def find() -> None:
                     go(link("audit", **{name: (field.value or "").strip() for name, field in fields.items()}))
 
                 for field in fields.values():
-                    field.classes("choice wide").on("keydown.enter", search)
-                button("Search", search)
+                    field.props("clearable").on("keydown.enter", find)
+                button("Search", find)
             table = Fragment("panel")
 
-            def of() -> Hashable:
-                # What is written down follows the change that it is about.
-                topics = site.feed.seen(Topic.NODES, Topic.LIMITS, Topic.OPERATIONS)
-                return site.changes, topics
-
             async def draw() -> None:
-                records, token = await actions.audit(site, action, subject, by, page)
-                older = link("audit", **asked, page=token) if token else ""
-                newest = link("audit", **asked) if page else ""
-                table.show(
-                    render("audit", records=records, older=older, newest=newest, searched=any(asked.values()))
-                )
+                records, token = await actions.audit(site, search, page)
+                older = link("audit", **search, page=token) if token else ""
+                newest = link("audit", **search) if page else ""
+                searched = any(search.values())
+                table.show(render("audit", records=records, older=older, newest=newest, searched=searched))
 
-            await frame.live(draw, of)
+            # An entry is written after the change that it is about.
+            parts = Topic.ZONES, Topic.NODES, Topic.LIMITS, Topic.OPERATIONS, Topic.STATEMENTS
+            await frame.live(draw, *parts)

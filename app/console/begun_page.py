@@ -9,7 +9,7 @@ from __future__ import annotations
 from fastapi import Request
 
 from app.console import actions
-from app.console.browser import Fragment, html
+from app.console.browser import Fragment
 from app.console.controls import action_link
 from app.console.feed import Topic
 from app.console.fragments import link, render
@@ -18,7 +18,7 @@ from app.console.shared import Site
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.zone import ZoneId
 from rebalance.core.operation import Operation
-from rebalance.core.readable import Unreadable, read
+from rebalance.core.readable import read
 
 
 def address(zone: str, revision: int) -> str:
@@ -29,20 +29,17 @@ def address(zone: str, revision: int) -> str:
 def begun(site: Site, zone_id: ZoneId, after: int) -> str:
     """The operation's name; empty: it is not there yet."""
     services = site.services
-    newer = (
-        item
-        for item in services.mirror.below(services.views.keyspace.zone_operations(zone_id))
-        if item.create_revision > after
-    )
+    items = services.mirror.below(services.views.keyspace.zone_operations(zone_id))
+    newer = (item for item in items if item.create_revision > after)
     first = min(newer, key=lambda item: item.create_revision, default=None)
     operation = read(first, Operation.decode)
-    return "" if operation is None or isinstance(operation, Unreadable) else operation.operation_id
+    return operation.operation_id if isinstance(operation, Operation) else ""
 
 
 def wait_of(site: Site, zone_id: ZoneId, catalog: CatalogSnapshot) -> str:
     """What naming it waits for; empty: the zone's data nodes are what they were."""
     intent = site.feed.intents.get(zone_id)
-    committed = next((each for each in catalog.zones if each.zone_id == zone_id), None)
+    committed = next((zone for zone in catalog.zones if zone.zone_id == zone_id), None)
     if intent is None or (intent.version < catalog.version and intent.zone != committed):
         return "INTENT_NOT_PUBLISHED"
     return site.services.views.whole_wait(intent)
@@ -52,22 +49,22 @@ def register(site: Site) -> None:
     @console_page("/operations/begun")
     async def operation_begun(request: Request, zone: str, after: int) -> None:
         with page_frame(site, request, "Operation", "operations") as frame:
-            found = await site.services.zones.find(zone)
-            title = f"Operation of {found.name}"
-            html(render("title", title=title, note="The change is made; its moves are being worked out."))
+            target = await site.services.zones.find(zone)
+            head = Fragment()
+            note = "The change is committed. Its moves are being computed."
+            head.show(render("title", title=f"Operation of {target.name}", note=note))
             waiting = Fragment("panel")
-            action_link("All operations of the zone", link("operations", zone=found.name))
+            action_link("All operations of the zone", link("operations", zone=target.name))
 
             async def draw() -> None:
-                name = begun(site, found.zone_id, after)
+                name = begun(site, target.zone_id, after)
                 if name:
                     replace_page(link("operations", name))
                     return
                 limits, _ = await actions.limits(site)
-                own = [each for each in limits["zone_pauses"] if each["zone_id"] == found.zone_id]
+                own = [pause for pause in limits["zone_pauses"] if pause["zone_id"] == target.zone_id]
                 pause = limits["pause"] or next(iter(own), None)
-                cause = wait_of(site, found.zone_id, await site.catalog())
+                cause = wait_of(site, target.zone_id, await site.catalog())
                 waiting.show(render("operation_begun", cause=cause, pause=pause))
 
-            seen = Topic.ZONES, Topic.NODES, Topic.LIMITS, Topic.OPERATIONS
-            await frame.live(draw, lambda: site.feed.seen(*seen))
+            await frame.live(draw, Topic.ZONES, Topic.NODES, Topic.LIMITS, Topic.OPERATIONS)

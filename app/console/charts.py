@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,15 @@ class Bars:
     side_by_side: bool = False
 
 
-def copies_of(nodes: Sequence[tuple[str, int, int, int]]) -> Bars:
-    """What each (node, voters, leaders, learners) holds, stacked. Who leads votes too, and is one copy."""
+def copies_of(rows: Sequence[Mapping[str, Any]]) -> Bars:
+    """Replicas of nodes (``name``, ``voters``, ``leaders``, ``learners``), stacked. A leader votes too, and is
+    one replica."""
     return Bars(
-        tuple(name for name, *_ in nodes),
+        tuple(row["name"] for row in rows),
         (
-            ("leads", tuple(leaders for _, _, leaders, _ in nodes)),
-            ("votes", tuple(voters - leaders for _, voters, leaders, _ in nodes)),
-            ("learns", tuple(learners for *_, learners in nodes)),
+            ("leaders", tuple(row["leaders"] for row in rows)),
+            ("other voters", tuple(row["voters"] - row["leaders"] for row in rows)),
+            ("learners", tuple(row["learners"] for row in rows)),
         ),
     )
 

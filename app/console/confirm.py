@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from nicegui import ui
 
 from app.actor import acting
 from app.console.browser import html
-from app.console.controls import ButtonKind, button
+from app.console.controls import ButtonKind, button, text_field
 from app.console.fragments import render
 from app.console.frame import PageFrame, remember_name
+from app.console.shared import Site
 from catalog.core.errors import StatementError
 
 log = structlog.get_logger(__name__)
 
 Act = Callable[[str, str], Awaitable[str]]
 """With a name and a reason; returns what to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageAction:
+    """What a page can do to the zone, node or operation that it shows. ``question`` has a place for the name;
+    ``act`` is one of ``actions``."""
+
+    word: str
+    question: str
+    consequence: str
+    act: Callable[[Site, str, str, str], Awaitable[str]]
+    is_dangerous: bool = False
+
+    def ask(self, frame: PageFrame, name: str) -> None:
+        act = partial(self.act, frame.site, name)
+        title = self.question.format(name)
+        confirm(frame, title, self.consequence, self.word, act, danger=self.is_dangerous)
 
 
 def confirm(
@@ -39,9 +59,9 @@ def confirm(
         ui.label(consequence).classes("consequence")
         if more is not None:
             more()
-        by = ui.input("Your name", value=frame.actor.name).props("outlined dense maxlength=100").classes("wide")
+        by = text_field("Your name", frame.actor.name, width="wide").props("maxlength=100")
         by.enabled = not frame.actor.verified
-        reason = ui.input("Reason").props("outlined dense maxlength=500").classes("wide")
+        reason = text_field("Reason", width="wide").props("maxlength=500")
         refusal = ui.label("").classes("refusal").props('role="alert"')
         refusal.visible = False
 
@@ -52,14 +72,12 @@ def confirm(
         async def go_on() -> None:
             name, why = (by.value or "").strip(), (reason.value or "").strip()
             if not name or not why:
-                refuse(
-                    "Both are needed: a name that can be asked, and a reason for those who read the history."
-                )
+                refuse("A name and a reason are required. Both are kept in the audit log.")
                 return
             sure.disable()
             try:
                 with acting(frame.actor.named(name).because(why)):
-                    told = await act(name, why)
+                    outcome = await act(name, why)
             except StatementError as error:
                 refuse(f"{error.message} {error.kind.value.action}")
                 return
@@ -69,7 +87,7 @@ def confirm(
             frame.actor = frame.actor.named(name)
             remember_name(name)
             dialog.close()
-            ui.notify(told, position="bottom")
+            ui.notify(outcome, position="bottom")
             await frame.redraw()
 
         with ui.row().classes("buttons"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
@@ -38,12 +38,14 @@ UNREADABLE = "UNREADABLE"
 
 
 class Topic(Enum):
-    """What pages are drawn from besides the arrays."""
+    """What pages are drawn from. PARTITIONS are the arrays of all zones; the others are counted beside them."""
 
+    PARTITIONS = "partitions"
     ZONES = "intents, targets and data nodes"
     NODES = "nodes and drains"
     LIMITS = "limits and pauses"
     OPERATIONS = "operations"
+    STATEMENTS = "statements that were run, of which the keyspace need not say anything"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +78,24 @@ class PartitionFeed:
         self._watched_until = 0.0
         self._seen: Counter[Topic] = Counter()
 
-    def seen(self, *topics: Topic) -> tuple[int, ...]:
-        """How often each has changed: another answer says that a page may have something new to show."""
-        return tuple(self._seen[topic] for topic in topics)
+    def seen(self, *parts: Topic | ZoneId | PartitionId) -> tuple[Hashable, ...]:
+        """Another answer when one of ``parts`` has changed: a page may have something new to show then. A zone
+        stands for its arrays, a partition for its keys."""
+        return tuple(map(self._count_of, parts))
 
-    def partition_seen(self, partition: PartitionId) -> tuple[int, int]:
-        """Another answer when a key of the partition has changed, come or gone, or failures of any."""
+    def note(self, topic: Topic) -> None:
+        """It has changed."""
+        self._seen[topic] += 1
+
+    def _count_of(self, part: Topic | ZoneId | PartitionId) -> Hashable:
+        if isinstance(part, PartitionId):
+            return self._revisions_of(part)
+        if isinstance(part, Topic):
+            return self.version if part is Topic.PARTITIONS else self._seen[part]
+        return self.grids[part].version if part in self.grids else -1
+
+    def _revisions_of(self, partition: PartitionId) -> tuple[int, int]:
+        """How many keys tell of the partition, or of failures of any, and the highest revision of them."""
         keys = self._keyspace
         prefixes = (
             keys.failures,
@@ -95,10 +109,6 @@ class PartitionFeed:
     def unread(self) -> int:
         """Partitions whose newest state is not in the arrays yet."""
         return sum(map(len, self._dirty.values()))
-
-    @property
-    def alive(self) -> frozenset[str]:
-        return self._alive
 
     def watch(self) -> None:
         """Somebody looks: what changed is read from now on, for a while."""
@@ -202,7 +212,7 @@ class PartitionFeed:
             self.version += 1
             if isinstance(intent, Unreadable):
                 # What was known of the zone is shown; its pages tell why it waits.
-                self._note(zone_id, range(self.grids[zone_id].partitions if zone_id in self.grids else 0))
+                self._mark(zone_id, range(self.grids[zone_id].partitions if zone_id in self.grids else 0))
                 continue
             if intent is None or intent.dropped:
                 for known in (self.grids, self.intents, self._dirty, self._placed):
@@ -234,15 +244,15 @@ class PartitionFeed:
             self._nodes_dirty = False
             alive = self._living()
             for zone_id, grid in self.grids.items():
-                self._note(zone_id, grid.held_by(alive ^ self._alive).tolist())
+                self._mark(zone_id, grid.held_by(alive ^ self._alive).tolist())
             self._alive = alive
             self.version += 1
 
     def _note_waiting(self) -> None:
         for zone_id, grid in self.grids.items():
-            self._note(zone_id, np.flatnonzero(grid.moves == MoveCell.WAITING).tolist())
+            self._mark(zone_id, np.flatnonzero(grid.moves == MoveCell.WAITING).tolist())
 
-    def _note(self, zone_id: ZoneId, numbers: Iterable[int]) -> None:
+    def _mark(self, zone_id: ZoneId, numbers: Iterable[int]) -> None:
         if zone_id in self.grids:
             self._dirty.setdefault(zone_id, set()).update(numbers)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -16,11 +16,14 @@ from nicegui import ui
 
 from app.actor import current_actor
 from app.console.browser import EMPTY, call, fill, html
+from app.console.feed import Topic
 from app.console.fragments import link, render, style_sheet
 from app.console.shared import Site
 from app.edge.policies import CONSOLE as PATH
 from catalog.core.audit import Actor, Channel
 from catalog.core.errors import StatementError
+from catalog.core.zone import ZoneId
+from rebalance.core.keys import PartitionId
 
 log = structlog.get_logger(__name__)
 
@@ -66,17 +69,21 @@ class PageFrame:
     _problem: ui.html
     _missing: Markup = EMPTY
     _draw: Callable[[], Awaitable[None]] | None = None
-    _of: Callable[[], Hashable] = field(default=lambda: None)
+    _parts: tuple[Topic | ZoneId | PartitionId, ...] = ()
     _shown: Hashable = None
-    _told: Hashable = None
+    _status_shown: Hashable = None
     _due_at: float = 0.0
 
     async def live(
-        self, draw: Callable[[], Awaitable[None]], of: Callable[[], Hashable], *, later: bool = False
+        self,
+        draw: Callable[[], Awaitable[None]] | None = None,
+        *parts: Topic | ZoneId | PartitionId,
+        later: bool = False,
     ) -> None:
-        """Draws now, and again whenever ``of`` gives another value, as long as the page is open. ``later``: the
-        page is shown first, for a drawing that takes long."""
-        self._draw, self._of = draw, of
+        """Draws now, and again whenever one of ``parts`` has changed (``PartitionFeed.seen``), as long as the
+        page is open; None: nothing of it changes. ``later``: the page is shown first, for a drawing that takes
+        long."""
+        self._draw, self._parts = draw, parts
         self.site.feed.watch()
         if not later:
             await self.redraw()
@@ -84,7 +91,7 @@ class PageFrame:
 
     def miss(self, error: StatementError) -> None:
         """The page shows the error and its frame alone."""
-        self._missing = _told(error)
+        self._missing = problem_of(error)
         fill(self._problem, self._missing)
         ui.timer(TICK_S, self._tick)
 
@@ -98,20 +105,20 @@ class PageFrame:
             if self._draw is not None:
                 await self._draw()
         except StatementError as error:
-            problem = _told(error)
+            problem = problem_of(error)
         except Exception as error:
             log.exception("a page of the console cannot be drawn")
             detail = f"{type(error).__name__}: see the server's log"
             problem = render("problem", title="The page cannot be drawn", detail=detail, action="Reload it.")
         fill(self._problem, problem)
-        await self._tell_status()
+        await self._show_status()
         now = time.monotonic()
         self._due_at = now + min(max(REDRAW_S, PACE * (now - begun)), REDRAW_S_MAX)
 
     async def _newest(self) -> Hashable:
         """What the page would be drawn from now."""
         readiness = await self.site.readiness()
-        return self._of(), self.site.services.mirror.is_loaded, *_lasting(readiness)
+        return self.site.feed.seen(*self._parts), self.site.services.mirror.is_loaded, *_lasting(readiness)
 
     async def _tick(self) -> None:
         self.site.feed.watch()
@@ -120,26 +127,20 @@ class PageFrame:
         if await self._newest() != self._shown:
             await self.redraw()
         else:
-            await self._tell_status()
+            await self._show_status()
 
-    async def _tell_status(self) -> None:
+    async def _show_status(self) -> None:
         readiness = await self.site.readiness()
         feed, revision = self.site.feed, self.site.services.mirror.revision
-        known = (revision, feed.unread, *_lasting(readiness))
-        if known == self._told:
+        shown = (revision, feed.unread, *_lasting(readiness))
+        if shown == self._status_shown:
             return
-        self._told = known
+        self._status_shown = shown
         self._due_at = time.monotonic() + REDRAW_S
-        found = render(
-            "status",
-            ready=bool(readiness["ready"]),
-            revision=revision,
-            unread=feed.unread,
-            trouble=[
-                f"{store}: {readiness[store]}" for store in ("catalog", "metastore") if readiness[store] != "ok"
-            ],
-        )
-        fill(self._status, found)
+        stores = {store: readiness[store] for store in ("catalog", "metastore") if readiness[store] != "ok"}
+        ready = bool(readiness["ready"])
+        status = render("status", ready=ready, revision=revision, unread=feed.unread, stores=stores)
+        fill(self._status, status)
 
 
 def _lasting(readiness: Mapping[str, Any]) -> tuple[object, ...]:
@@ -148,8 +149,11 @@ def _lasting(readiness: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 @contextmanager
-def page_frame(site: Site, request: Request, title: str, active: str) -> Iterator[PageFrame]:
-    """``active``: the page's step in NAVIGATION. What is built inside stands in the page's main part."""
+def page_frame(
+    site: Site, request: Request, title: str, active: str, *, note: str = "", heading: str = ""
+) -> Iterator[PageFrame]:
+    """``active``: the page's step in NAVIGATION. What is built inside stands in the page's main part, below a
+    heading (``heading``, else ``title``) with ``note``; without a note the page has a head of its own."""
     ui.page_title(f"{title} · Zonekeeper")
     ui.add_css(style_sheet())
     theme = request.cookies.get(THEME_COOKIE)
@@ -157,7 +161,7 @@ def page_frame(site: Site, request: Request, title: str, active: str) -> Iterato
         ui.dark_mode(theme == "dark")
     with ui.header(bordered=False).classes("bar"):
         html(render("brand", home=link())).classes("brand")
-        pages = [(name, link(step) if step else link(""), step == active) for name, step in NAVIGATION]
+        pages = [(name, link(step), step == active) for name, step in NAVIGATION]
         html(render("navigation", pages=pages), tag="nav").props('aria-label="Pages"')
         status = html().classes("status").props('role="status"')
         button = ui.button("Theme", color=None).props("flat dense no-caps").classes("theme")
@@ -166,6 +170,8 @@ def page_frame(site: Site, request: Request, title: str, active: str) -> Iterato
         ui.skip_link("Skip to the page", target=main)
         problem = html().props('role="alert"').classes("problem-place")
         frame = PageFrame(site, _actor_of(request), status, problem)
+        if note:
+            html(render("title", title=heading or title, note=note))
         try:
             yield frame
         except StatementError as error:
@@ -174,12 +180,12 @@ def page_frame(site: Site, request: Request, title: str, active: str) -> Iterato
 
 
 def _actor_of(request: Request) -> Actor:
-    found = current_actor()
-    actor = Actor(found.name, found.verified, Channel.CONSOLE, found.address)
+    actor = replace(current_actor(), channel=Channel.CONSOLE, reason="")
     return actor.named(unquote(request.cookies.get(NAME_COOKIE, "")))
 
 
-def _told(error: StatementError) -> Markup:
+def problem_of(error: StatementError) -> Markup:
+    """What a page shows in place of what was refused."""
     row = error.kind.value
     return render("problem", title=row.title, detail=error.message, action=row.action)
 

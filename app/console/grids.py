@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from nicegui import ui
 
 from app.console.browser import call, set_height
+from app.console.charts import Bars, bar_options
+from app.console.fragments import link
+from app.console.frame import go
 
-COLUMN: dict[str, Any] = {"sortable": True, "resizable": True, "minWidth": 90}
 ROW_PX, HEADER_PX = 38, 42
 ROWS_SEEN_MAX = 16
 
 
+def text_column(field: str, title: str, flex: int = 1) -> dict[str, Any]:
+    """``flex``: the share of the width."""
+    shared = {"sortable": True, "resizable": True, "minWidth": 90}
+    return {**shared, "field": field, "headerName": title, "flex": flex}
+
+
 def number_column(field: str, title: str) -> dict[str, Any]:
     return {
-        **COLUMN,
-        "field": field,
-        "headerName": title,
+        **text_column(field, title),
         "type": "rightAligned",
         ":valueFormatter": "(p) => p.value === null ? '' : p.value.toLocaleString('en')",
-        "flex": 1,
     }
 
 
-def live_grid(columns: list[dict[str, Any]], label: str) -> ui.aggrid:
-    """Rows are told apart by their ``name``."""
+def live_grid(columns: list[dict[str, Any]], label: str, step: str) -> ui.aggrid:
+    """Rows are told apart by their ``name``, and lead to the page of that name below ``step``."""
+    columns[0]["cellClass"] = "link"
     grid = ui.aggrid(
         {
             "columnDefs": columns,
@@ -42,6 +47,7 @@ def live_grid(columns: list[dict[str, Any]], label: str) -> ui.aggrid:
         auto_size_columns=False,
     )
     grid.props["aria-label"] = label
+    grid.on("cellClicked", lambda event: go(link(step, event.args["data"]["name"])), ["data"])
     return grid.classes("grid").props('role="region"')
 
 
@@ -69,20 +75,27 @@ _PATCH = """(element, changed, cells, description) => {
 }"""
 
 
-def patch_cells(chart: ui.echart, options: dict[str, Any], columns: Sequence[int]) -> None:
+def patch_cells(chart: ui.echart, options: dict[str, Any], columns: list[int]) -> None:
     """Sends the cells of some columns of a heat map that is shown; ``options`` are the whole."""
     (series,) = options["series"]
-    dict.clear(chart.options)
-    dict.update(chart.options, options)
-    wanted = set(columns)
-    cells = [cell for cell in series["data"] if cell[0] in wanted]
-    call(_PATCH, chart.id, sorted(wanted), cells, options["aria"]["label"]["description"])
+    _keep(chart, options)
+    cells = [cell for cell in series["data"] if cell[0] in columns]
+    call(_PATCH, chart.id, columns, cells, options["aria"]["label"]["description"])
+
+
+def bar_chart() -> ui.echart:
+    """Without bars yet."""
+    return ui.echart(bar_options(Bars((), ()))).classes("chart")
 
 
 def show_chart(chart: ui.echart, options: dict[str, Any]) -> None:
     """Sends the options when they differ from what is shown."""
     if options != chart.options:
-        # Past the wrapper, which would make an observer of each of ten thousand cells.
-        dict.clear(chart.options)
-        dict.update(chart.options, options)
+        _keep(chart, options)
         chart.update()
+
+
+def _keep(chart: ui.echart, options: dict[str, Any]) -> None:
+    """Past the wrapper, which would make an observer of each of ten thousand cells."""
+    dict.clear(chart.options)
+    dict.update(chart.options, options)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -91,9 +91,9 @@ class HeatMap:
 
 
 def chosen(grid: ZoneGrid, shown: Shown, first: int = 0, last: int | None = None) -> Numbers:
-    """Numbers of the partitions to show, ascending: of ``first`` to ``last`` those that are asked for."""
+    """Numbers of the partitions to show, ascending: of ``first`` to ``last`` those that ``shown`` names."""
     last = grid.partitions - 1 if last is None else min(last, grid.partitions - 1)
-    asked = {
+    selected = {
         Shown.EVERY: np.ones(grid.partitions, dtype=np.bool_),
         Shown.UNSETTLED: grid.moves > MoveCell.DONE,
         Shown.MOVING: grid.moves == MoveCell.MOVING,
@@ -101,8 +101,8 @@ def chosen(grid: ZoneGrid, shown: Shown, first: int = 0, last: int | None = None
         Shown.UNHEALTHY: grid.health > HealthCell.AVAILABLE,
     }[shown]
     numbers = np.arange(max(first, 0), last + 1, dtype=np.int64)
-    found: Numbers = numbers[asked[numbers]]
-    return found
+    shown_numbers: Numbers = numbers[selected[numbers]]
+    return shown_numbers
 
 
 def heat_map(
@@ -117,68 +117,35 @@ def heat_map(
     )
     held = (grid.nodes[at] for at in np.flatnonzero(grid.cells[numbers].any(axis=0)).tolist())
     names = tuple(sorted({*nodes, *held}, key=natural))
-    cells = _cells(grid, numbers, edges, names, np.arange(columns))
-    return HeatMap(names, ranges, cells, len(numbers), grid.partitions)
+    return HeatMap(names, ranges, _cells(grid, numbers, edges, names), len(numbers), grid.partitions)
 
 
-def columns_of(found: HeatMap, numbers: Numbers, changed: Numbers) -> Numbers:
-    """The columns of ``found`` that show ``changed`` partitions, ascending; it was made of ``numbers``."""
-    edges = _edges(found)
-    places = np.searchsorted(numbers, changed)
-    places = places[places < len(numbers)]
-    places = places[np.isin(numbers[places], changed)]
-    return np.unique(np.searchsorted(edges, places, side="right") - 1)
-
-
-def recounted(found: HeatMap, grid: ZoneGrid, numbers: Numbers, columns: Numbers) -> HeatMap | None:
-    """``found`` with some columns counted anew, of the same ``numbers``; None: a node has come that it does not
-    show, so all of it has to be."""
-    edges = _edges(found)
-    shown = set(found.nodes)
-    for column in columns.tolist():
-        rows = grid.cells[numbers[edges[column] : edges[column + 1]]]
-        if any(grid.nodes[at] not in shown for at in np.flatnonzero(rows.any(axis=0)).tolist()):
-            return None
-    anew = set(columns.tolist())
-    kept = [cell for cell in found.cells if cell[0] not in anew]
-    cells = (*kept, *_cells(grid, numbers, edges, found.nodes, columns))
-    return replace(found, cells=tuple(sorted(cells, key=lambda cell: cell[:2])))
-
-
-def _edges(found: HeatMap) -> Numbers:
-    """Where columns begin in the partitions shown: int64 [columns + 1]."""
-    return np.concatenate([[0], np.cumsum([each.count for each in found.ranges], dtype=np.int64)])
+def changed_columns(before: HeatMap | None, after: HeatMap) -> list[int] | None:
+    """Columns whose cells differ, ascending; None: the ranges or nodes are others, so all of them do."""
+    if before is None or (before.nodes, before.ranges) != (after.nodes, after.ranges):
+        return None
+    return sorted({cell[0] for cell in set(before.cells) ^ set(after.cells)})
 
 
 def _cells(
-    grid: ZoneGrid, numbers: Numbers, edges: Numbers, names: tuple[str, ...], columns: Numbers
+    grid: ZoneGrid, numbers: Numbers, edges: Numbers, names: tuple[str, ...]
 ) -> tuple[tuple[int, ...], ...]:
-    """Cells of HeatMap, of ``columns`` alone, in their order and that of ``names``."""
-    chosen_rows = [np.arange(edges[each], edges[each + 1]) for each in columns.tolist()]
-    rows = np.concatenate(chosen_rows) if chosen_rows else np.zeros(0, dtype=np.int64)
-    lengths = edges[columns + 1] - edges[columns]
-    ends = np.cumsum(lengths)
-    cells = grid.cells[numbers[rows]]
+    """Cells of HeatMap, by column and then in the order of ``names``; ``edges`` int64 [columns + 1] say where
+    the columns begin in ``numbers``."""
+    columns = len(edges) - 1
+    cells = grid.cells[numbers]
     # Twice as fast as nonzero of two dimensions.
-    where, at = np.divmod(np.flatnonzero(cells.ravel() != 0), max(cells.shape[1], 1))
+    rows, at = np.divmod(np.flatnonzero(cells.ravel() != 0), max(cells.shape[1], 1))
     place = {name: number for number, name in enumerate(names)}
     order = np.array([place.get(name, 0) for name in grid.nodes], dtype=np.int64)
-    bucket = np.searchsorted(ends, where, side="right")
-    key = (bucket * len(names) + (order[at] if len(at) else at)) * CODES + cells[where, at]
-    table = np.bincount(key, minlength=len(columns) * len(names) * CODES)
-    counts = _counted(table.reshape(len(columns), len(names), CODES))
-    colours = _colours(counts, lengths)
-    where_column, where_node = np.nonzero(counts.sum(axis=0))
-    told = np.stack(
-        [
-            columns[where_column],
-            where_node,
-            colours[where_column, where_node],
-            *counts[:6, where_column, where_node],
-        ],
-        axis=1,
-    )
-    return tuple(map(tuple, told.tolist()))
+    column = np.searchsorted(edges[1:], rows, side="right")
+    key = (column * len(names) + (order[at] if len(at) else at)) * CODES + cells[rows, at]
+    table = np.bincount(key, minlength=columns * len(names) * CODES)
+    counts = _counted(table.reshape(columns, len(names), CODES))
+    colours = _colours(counts, np.diff(edges))
+    where, node = np.nonzero(counts.sum(axis=0))
+    parts = (where, node, colours[where, node], *counts[:6, where, node])
+    return tuple(zip(*(part.tolist() for part in parts), strict=True))
 
 
 def _counted(table: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -201,7 +168,7 @@ def _colours(counts: npt.NDArray[np.int64], in_range: npt.NDArray[np.int64]) -> 
     replicas, leaders, learners, leaving, joining, troubled, unread = counts
     even = replicas.sum(axis=1, keepdims=True) / max(replicas.shape[1], 1)
     levels = np.array([Colour.BELOW, Colour.EVEN, Colour.ABOVE, Colour.FAR], dtype=np.int64)
-    colours = levels[np.digitize(replicas / np.maximum(even, 1e-9), SHARES)]
+    colours: npt.NDArray[np.int64] = levels[np.digitize(replicas / np.maximum(even, 1e-9), SHARES)]
     single = (in_range == 1)[:, None]
     for colour, where in (
         (Colour.VOTER, single & (replicas > 0)),
@@ -213,39 +180,38 @@ def _colours(counts: npt.NDArray[np.int64], in_range: npt.NDArray[np.int64]) -> 
         (Colour.TROUBLE, troubled > 0),
     ):
         colours[where] = colour
-    found: npt.NDArray[np.int64] = colours
-    return found
+    return colours
 
 
 _OF_RANGES = (
-    (Colour.BELOW, "below an even share", "fewer than three quarters of what each node would hold"),
-    (Colour.EVEN, "about even", "up to five quarters of it"),
-    (Colour.ABOVE, "above", "up to seven quarters"),
-    (Colour.FAR, "far above", "more than that"),
+    (Colour.BELOW, "below average", "less than 75 % of an even share of the replicas"),
+    (Colour.EVEN, "average", "75 to 125 % of an even share"),
+    (Colour.ABOVE, "above average", "125 to 175 % of an even share"),
+    (Colour.FAR, "far above average", "more than 175 % of an even share"),
 )
 _OF_PARTITIONS = (
-    (Colour.LEADER, "leader", "leads the partition"),
-    (Colour.VOTER, "voter", "votes"),
+    (Colour.LEADER, "leader", "leads the group of the partition"),
+    (Colour.VOTER, "voter", "votes, and does not lead"),
 )
 _OF_BOTH = (
-    (Colour.LEARNER, "learner", "only copies that do not vote"),
-    (Colour.LEAVING, "leaving", "goes when the move is over"),
-    (Colour.JOINING, "joining", "is being filled, or not begun"),
-    (Colour.TROUBLE, "down or broken", "the node is down, or the copy failed"),
-    (Colour.UNREAD, "being read", "as the target says; its state is not read yet"),
+    (Colour.LEARNER, "learner", "only replicas that do not vote"),
+    (Colour.LEAVING, "leaving", "removed at the end of the move"),
+    (Colour.JOINING, "joining", "catching up, or not started yet"),
+    (Colour.TROUBLE, "down or broken", "the node is down, or the replica has failed"),
+    (Colour.UNREAD, "not read yet", "as the target assignment says; its state has not been read yet"),
 )
 
 
-def legend(found: HeatMap) -> tuple[tuple[Colour, str, str], ...]:
+def legend(drawn: HeatMap) -> tuple[tuple[Colour, str, str], ...]:
     """Colour, word and what it means."""
-    return (*(_OF_PARTITIONS if found.is_single else _OF_RANGES), *_OF_BOTH)
+    return (*(_OF_PARTITIONS if drawn.is_single else _OF_RANGES), *_OF_BOTH)
 
 
 _TOOLTIP = """(p) => {
   const {xAxis, yAxis} = getElement(document.querySelector('.map')).options;
   const escaped = (text) => text.replace(/[&<>]/g, (c) => '&#' + c.charCodeAt(0) + ';');
   const [x, y, , replicas, leaders, learners, leaving, joining, troubled] = p.value;
-  const counts = [[replicas, 'replicas'], [leaders, 'led here'], [learners, 'learners'],
+  const counts = [[replicas, 'replicas'], [leaders, 'leaders'], [learners, 'learners'],
     [leaving, 'leaving'], [joining, 'joining'], [troubled, 'down or broken']];
   const parts = counts.filter(([n]) => n).map(([n, word]) => n.toLocaleString('en') + ' ' + word);
   const range = xAxis.data[x];
@@ -267,9 +233,9 @@ _WORDS = {
 _LABEL = f"(p) => ({json.dumps(_WORDS)})[p.value[2]] ?? ''"
 
 
-def chart_options(found: HeatMap) -> dict[str, Any]:
+def chart_options(drawn: HeatMap) -> dict[str, Any]:
     """ECharts options; colours are the style sheet's, read in the browser."""
-    names = [each.label for each in found.ranges]
+    names = [each.label for each in drawn.ranges]
     label = {":color": css("--ink")}
     axis = {
         "type": "category",
@@ -280,7 +246,7 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
     }
     return {
         "animation": False,
-        "aria": {"enabled": True, "label": {"description": summary(found)}},
+        "aria": {"enabled": True, "label": {"description": summary(drawn)}},
         "tooltip": {
             ":formatter": _TOOLTIP,
             ":backgroundColor": css("--panel"),
@@ -289,8 +255,8 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
         },
         "grid": {"left": 8, "right": 8, "top": 8, "bottom": 8, "containLabel": True},
         # Numbers that stand below a hundred nodes are out of sight.
-        "xAxis": {**axis, "data": names, "position": "top" if len(found.nodes) > NODES_SEEN else "bottom"},
-        "yAxis": {**axis, "data": list(found.nodes), "inverse": True},
+        "xAxis": {**axis, "data": names, "position": "top" if len(drawn.nodes) > NODES_SEEN else "bottom"},
+        "yAxis": {**axis, "data": list(drawn.nodes), "inverse": True},
         "visualMap": {
             "show": False,
             "dimension": 2,
@@ -300,11 +266,11 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
         "series": [
             {
                 "type": "heatmap",
-                "data": [list(each) for each in found.cells],
+                "data": [list(each) for each in drawn.cells],
                 "progressive": 0,
                 "itemStyle": {":borderColor": css("--panel"), "borderWidth": 1 if len(names) <= 48 else 0},
                 "label": {
-                    "show": found.is_labelled,
+                    "show": drawn.is_labelled,
                     ":formatter": _LABEL,
                     "fontSize": 11,
                     "rich": {
@@ -318,11 +284,10 @@ def chart_options(found: HeatMap) -> dict[str, Any]:
     }
 
 
-def summary(found: HeatMap) -> str:
+def summary(drawn: HeatMap) -> str:
     """For those who do not see the colours."""
-    troubled = sum(cell[8] for cell in found.cells)
-    joining = sum(cell[7] for cell in found.cells)
+    joining, troubled = (sum(cell[at] for cell in drawn.cells) for at in (7, 8))
     return (
-        f"{found.selected:,} of {found.total:,} partitions on {len(found.nodes)} nodes; "
-        f"{joining:,} copies are joining, {troubled:,} are down or broken."
+        f"{drawn.selected:,} of {drawn.total:,} partitions on {len(drawn.nodes)} nodes; "
+        f"{joining:,} replicas joining, {troubled:,} down or broken."
     )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from fastapi import Request
@@ -12,7 +11,7 @@ from nicegui import events, ui
 
 from app.console.browser import EMPTY, Fragment, html, set_height
 from app.console.cells import MoveCell
-from app.console.controls import button
+from app.console.controls import button, choice_field, number_field
 from app.console.feed import Topic
 from app.console.fragments import link, render
 from app.console.frame import console_page, go, page_frame
@@ -20,12 +19,11 @@ from app.console.grids import patch_cells, show_chart
 from app.console.heat_map import (
     HeatMap,
     Shown,
+    changed_columns,
     chart_options,
     chosen,
-    columns_of,
     heat_map,
     legend,
-    recounted,
     summary,
 )
 from app.console.shared import NEW_ZONE, Site
@@ -38,16 +36,15 @@ MANY_NODES_ROW_PX = 14
 NODES_FEW = 30
 
 CHOICES = {
-    Shown.EVERY.value: "every partition",
-    Shown.UNSETTLED.value: "not where they should be",
+    Shown.EVERY.value: "all partitions",
+    Shown.UNSETTLED.value: "not done",
     Shown.MOVING.value: "moving",
     Shown.WAITING.value: "waiting",
     Shown.UNHEALTHY.value: "degraded or worse",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(NamedTuple):
     number: int
     state: str
     cause: str
@@ -55,12 +52,12 @@ class Listed:
 
 def unsettled_partitions(grid: ZoneGrid, numbers: Numbers) -> tuple[list[Listed], int]:
     """Those of ``numbers`` that are not done, the first of them, and how many there are."""
-    found = numbers[grid.moves[numbers] > MoveCell.DONE]
+    unsettled = numbers[grid.moves[numbers] > MoveCell.DONE]
     listed = [
         Listed(number, MoveCell(int(grid.moves[number])).name.lower(), grid.causes[number])
-        for number in found[:LISTED_MAX].tolist()
+        for number in unsettled[:LISTED_MAX].tolist()
     ]
-    return listed, len(found)
+    return listed, len(unsettled)
 
 
 def chart_height(nodes: int) -> int:
@@ -74,23 +71,17 @@ class _Map:
     def __init__(self, site: Site, zone: Zone, shown: Shown, first: int, last: int | None) -> None:
         self._site, self._zone, self._shown = site, zone, shown
         self._first, self._last = first, last
-        self._found: HeatMap | None = None
+        self._map: HeatMap | None = None
         self._drawn: tuple[int, tuple[str, ...]] = -1, ()
         with ui.row().classes("tools"):
-            names = sorted(each.zone.name for each in site.feed.intents.values()) or [zone.name]
-            zones = ui.select(
-                names, value=zone.name, label="Zone", on_change=lambda event: self._go(zone=event.value)
-            )
-            zones.props("outlined dense").classes("choice")
-            which = ui.select(
-                CHOICES, value=shown.value, label="Show", on_change=lambda event: self._go(show=event.value)
-            )
-            which.props("outlined dense").classes("choice wide")
-            number = ui.number("Partition", min=0, max=zone.partitions - 1, precision=0, format="%d")
-            number.props("outlined dense").classes("number").on(
-                "keydown.enter", lambda: self._open(number.value)
-            )
-            button("Why is it there?", lambda: self._open(number.value))
+            names = sorted(intent.zone.name for intent in site.feed.intents.values()) or [zone.name]
+            zones = choice_field("Zone", names, zone.name)
+            zones.on_value_change(lambda event: go(self._address(zone=event.value, from_=None, to=None)))
+            which = choice_field("Show", CHOICES, shown.value, width="choice wide")
+            which.on_value_change(lambda event: go(self._address(show=event.value)))
+            number = number_field("Partition", low=0, high=zone.partitions - 1)
+            number.on("keydown.enter", lambda: self._open(number.value))
+            button("Explain placement", lambda: self._open(number.value))
         self._range = Fragment("range")
         with ui.element("section").classes("panel"):
             self._legend = Fragment()
@@ -100,44 +91,28 @@ class _Map:
         self._list = Fragment("panel")
 
     def _address(self, **changed: str | int | None) -> str:
-        asked = {
-            "zone": self._zone.name,
-            "show": self._shown.value,
-            "from_": self._first or None,
-            "to": self._last,
-        }
-        if "zone" in changed:
-            asked |= {"from_": None, "to": None}
-        return link("map", **{**asked, **changed})
-
-    def _go(self, **changed: str) -> None:
-        go(self._address(**changed))
+        query = {"zone": self._zone.name, "show": self._shown.value, "from_": self._first or None}
+        return link("map", **{**query, "to": self._last, **changed})
 
     def _open(self, number: float | None) -> None:
         if number is not None and 0 <= number < self._zone.partitions:
             go(link("zones", self._zone.name, "partitions", int(number)))
 
     def _clicked(self, event: events.EChartPointClickEventArguments) -> None:
-        found = self._found
-        if found is None:
+        ranges = self._map.ranges if self._map is not None else ()
+        at = int(event.value[0]) if isinstance(event.value, list) else len(ranges)
+        if at >= len(ranges):
             return
-        at = int(event.value[0]) if isinstance(event.value, list) else len(found.ranges)
-        if at >= len(found.ranges):
-            return
-        asked = found.ranges[at]
-        if asked.first == asked.last:
-            self._open(asked.first)
+        clicked = ranges[at]
+        if clicked.first == clicked.last:
+            self._open(clicked.first)
         else:
-            go(self._address(from_=asked.first, to=asked.last))
-
-    def of(self) -> Hashable:
-        grid = self._site.feed.grids.get(self._zone.zone_id)
-        return grid.version if grid is not None else -1, self._site.feed.seen(Topic.ZONES)
+            go(self._address(from_=clicked.first, to=clicked.last))
 
     async def draw(self) -> None:
         grid = self._site.feed.grids.get(self._zone.zone_id)
         if grid is None:
-            self._empty.show(render("loading", what="The zone is being read."))
+            self._empty.show(render("loading", what="Reading the zone."))
             return
         data_nodes = self._site.services.views.data_nodes(self._zone.zone_id)
         nodes = data_nodes.nodes if data_nodes is not None else ()
@@ -145,35 +120,19 @@ class _Map:
         if before == self._drawn:
             return
         numbers = chosen(grid, self._shown, self._first, self._last)
-        if not await self._show_changed(grid, numbers, before):
-            found = await asyncio.to_thread(heat_map, grid, numbers, nodes)
-            if found != self._found:
-                self._found = found
-                self._show(found)
+        shown = self._map
+        self._map = drawn = await asyncio.to_thread(heat_map, grid, numbers, nodes)
+        columns = await asyncio.to_thread(changed_columns, shown, drawn)
+        if columns is None:
+            self._show(drawn)
+        elif columns:
+            self._summary.text = summary(drawn)
+            patch_cells(self._chart, chart_options(drawn), columns)
         listed, count = unsettled_partitions(grid, numbers)
         unread = int(np.count_nonzero(grid.moves[numbers] == MoveCell.UNREAD))
         self._list.show(render("map_list", listed=listed, count=count, zone=self._zone.name, unread=unread))
 
-    async def _show_changed(
-        self, grid: ZoneGrid, numbers: Numbers, before: tuple[int, tuple[str, ...]]
-    ) -> bool:
-        """Counts and sends the columns whose partitions have changed since; False: everything has to be."""
-        found, (version, nodes) = self._found, before
-        changed = grid.changed_since(version)
-        # Of other choices the partitions themselves may be others.
-        if found is None or changed is None or self._shown is not Shown.EVERY or nodes != self._drawn[1]:
-            return False
-        columns = columns_of(found, numbers, changed)
-        anew = await asyncio.to_thread(recounted, found, grid, numbers, columns)
-        if anew is None:
-            return False
-        if anew != found:
-            self._found = anew
-            self._summary.text = summary(anew)
-            patch_cells(self._chart, chart_options(anew), columns.tolist())
-        return True
-
-    def _show(self, found: HeatMap) -> None:
+    def _show(self, drawn: HeatMap) -> None:
         end = self._zone.partitions - 1
         last = end if self._last is None else min(self._last, end)
         at_whole = self._first == 0 and last == end
@@ -184,16 +143,16 @@ class _Map:
                 first=self._first,
                 last=last,
                 whole="" if at_whole else self._address(from_=None, to=None),
-                ranges=[] if found.is_single else found.ranges,
-                address=lambda each: self._address(from_=each.first, to=each.last),
+                ranges=[] if drawn.is_single else drawn.ranges,
+                address=lambda part: self._address(from_=part.first, to=part.last),
             )
         )
-        self._empty.show(EMPTY if found.selected else render("nothing_here", shown=CHOICES[self._shown.value]))
-        self._chart.visible = bool(found.selected and found.nodes)
-        self._legend.show(render("map_legend", legend=legend(found)))
-        self._summary.text = summary(found)
-        set_height(self._chart, chart_height(len(found.nodes)))
-        show_chart(self._chart, chart_options(found))
+        self._empty.show(EMPTY if drawn.selected else render("nothing_here", shown=CHOICES[self._shown.value]))
+        self._chart.visible = bool(drawn.selected and drawn.nodes)
+        self._legend.show(render("map_legend", legend=legend(drawn)))
+        self._summary.text = summary(drawn)
+        set_height(self._chart, chart_height(len(drawn.nodes)))
+        show_chart(self._chart, chart_options(drawn))
 
 
 def register(site: Site) -> None:
@@ -202,21 +161,14 @@ def register(site: Site) -> None:
         request: Request, zone: str = "", show: str = Shown.EVERY.value, to: int | None = None
     ) -> None:
         first = request.query_params.get("from", "0")
-        with page_frame(site, request, "Partition map", "map") as frame:
-            note = "Who holds what, and how it is. Select a column to look closer, a partition to see why."
-            html(render("title", title="Partition map", note=note))
-            catalog = await site.catalog()
-            if not zone and catalog.zones:
-                zone = max(catalog.zones, key=lambda each: each.zone_id).name
-            if not zone:
+        note = "Replicas by node. Select a column to zoom in, a partition to explain its placement."
+        with page_frame(site, request, "Partition map", "map", note=note) as frame:
+            zones = (await site.catalog()).zones
+            if not zone and not zones:
                 html(render("empty", what="zone", example=NEW_ZONE, target=link("sql")))
-                await frame.live(_nothing, lambda: site.feed.seen(Topic.ZONES))
+                await frame.live()
                 return
-            found = await site.services.zones.find(zone)
             shown = Shown(show) if show in CHOICES else Shown.EVERY
-            view = _Map(site, found, shown, int(first) if first.isdigit() else 0, to)
-            await frame.live(view.draw, view.of)
-
-
-async def _nothing() -> None:
-    return
+            owner = await site.services.zones.find(zone or max(zones, key=lambda each: each.zone_id).name)
+            view = _Map(site, owner, shown, int(first) if first.isdigit() else 0, to)
+            await frame.live(view.draw, owner.zone_id, Topic.ZONES)

@@ -9,36 +9,49 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
-from app.console.browser import EMPTY, Fragment, html
-from app.console.charts import Bars, bar_options, copies_of
-from app.console.confirm import confirm
+from app.console.browser import EMPTY, Fragment
+from app.console.charts import bar_options, copies_of
+from app.console.confirm import PageAction
 from app.console.controls import button
 from app.console.feed import Topic
 from app.console.fragments import link, render
-from app.console.frame import PageFrame, console_page, go, page_frame
-from app.console.grids import COLUMN, live_grid, number_column, show_chart, show_rows
+from app.console.frame import PageFrame, console_page, page_frame
+from app.console.grids import bar_chart, live_grid, number_column, show_chart, show_rows, text_column
 from app.console.nodes_model import node_rows
 from app.console.plan import Wish
 from app.console.shared import Site
 from app.console.zone_states import node_loads
 
 CHARTED_MAX = 120
-LEVELS = ("name", "voters", "leaders", "learners")
 
-COLUMNS: list[dict[str, Any]] = [
-    {**COLUMN, "field": "name", "headerName": "Node", "cellClass": "link", "flex": 1},
-    {**COLUMN, "field": "state", "headerName": "State", "flex": 1},
+COLUMNS = [
+    text_column("name", "Node"),
+    text_column("state", "State"),
     number_column("replicas", "Replicas"),
-    number_column("leaders", "Leads"),
+    number_column("leaders", "Leaders"),
     number_column("joining", "Joining"),
-    number_column("troubled", "In trouble"),
+    number_column("troubled", "Unhealthy"),
     number_column("limit", "Limit"),
-    number_column("filled", "Filled %"),
+    number_column("filled", "Used %"),
     number_column("weight", "Weight"),
-    {**COLUMN, "field": "domain", "headerName": "Domain", "flex": 1},
-    {**COLUMN, "field": "profiles", "headerName": "Profiles", "flex": 1},
-    {**COLUMN, "field": "attributes", "headerName": "Attributes", "flex": 3},
+    text_column("domain", "Failure domain"),
+    text_column("profiles", "Storage profiles"),
+    text_column("attributes", "Attributes", flex=3),
 ]
+DRAIN = PageAction(
+    "Drain",
+    "Drain {}?",
+    "The node stops being a data node of any zone at once. It serves its replicas until they have moved, and "
+    "stays drained across restarts.",
+    actions.drain,
+    is_dangerous=True,
+)
+UNDRAIN = PageAction(
+    "Undrain",
+    "Undrain {}?",
+    "Zones use the node again as if it had just joined, subject to their timers.",
+    actions.undrain,
+)
 
 
 async def _rows(site: Site) -> list[dict[str, Any]]:
@@ -51,83 +64,53 @@ class _NodePanel:
     """One node: what would be lost if it stopped, and its drain."""
 
     def __init__(self, site: Site, frame: PageFrame, name: str) -> None:
-        self._site, self._frame, self._name = site, frame, name
-        self._is_leaving = False
+        self._site, self._name, self._action = site, name, DRAIN
         self._panel = Fragment("panel")
         with ui.row().classes("tools"):
-            self._button = button("Drain", self._ask)
-            button("Can it stop now?", self._check)
+            self._button = button(DRAIN.word, lambda: self._action.ask(frame, name))
+            button("Check whether it can stop", self._check)
             self._planned = Fragment()
         self._losses = Fragment()
 
-    def show(self, row: dict[str, Any] | None) -> None:
+    async def draw(self) -> None:
+        row = next((row for row in await _rows(self._site) if row["name"] == self._name), None)
         drain = self._site.services.views.drains().get(self._name)
-        self._is_leaving = drain is not None
-        self._button.text = "Take it back" if drain else "Drain"
+        self._action = UNDRAIN if drain else DRAIN
+        self._button.text = self._action.word
         self._button.enabled = row is not None
-        wish, text = (Wish.IN, "Plan its return") if drain else (Wish.OUT, "Plan its leaving")
+        wish, text = (Wish.IN, "Plan the undrain") if drain else (Wish.OUT, "Plan the drain")
         self._planned.show(render("action", text=text, url=link("plan", wish=wish.value, nodes=self._name)))
         self._panel.show(render("node", name=self._name, row=row, drain=drain))
 
     async def _check(self) -> None:
-        self._losses.show(render("loading", what="Looking at every member of the node."))
-        found = await actions.stop_check(self._site, self._name)
-        self._losses.show(render("node_stop", found=found))
-
-    def _ask(self) -> None:
-        name, site = self._name, self._site
-
-        async def drain(by: str, reason: str) -> str:
-            found = await actions.drain(site, name, by, reason)
-            return f"{name} is leaving; {found['members']} members have to move."
-
-        async def undrain(by: str, reason: str) -> str:
-            await actions.undrain(site, name)
-            return f"{name} is not leaving any more."
-
-        if self._is_leaving:
-            told = "Zones take it back as a node that joined, by their timers."
-            confirm(self._frame, f"Take {name} back?", told, "Take it back", undrain)
-        else:
-            told = (
-                "At once it is a data node of no zone. It serves what it holds until that has moved, and stays "
-                "drained when it restarts."
-            )
-            confirm(self._frame, f"Drain {name}?", told, "Drain", drain, danger=True)
+        self._losses.show(render("loading", what="Checking every member on the node."))
+        check = await actions.stop_check(self._site, self._name)
+        self._losses.show(render("node_stop", check=check))
 
 
 def register(site: Site) -> None:
     @console_page("/nodes")
     async def nodes(request: Request) -> None:
-        with page_frame(site, request, "Nodes", "nodes") as frame:
-            note = "What each node holds of all zones. Open one to drain it, or to see what would be lost."
-            html(render("title", title="Nodes", note=note))
+        note = (
+            "What each node holds, over all zones. Select a node to drain it or to check whether it can stop."
+        )
+        with page_frame(site, request, "Nodes", "nodes", note=note) as frame:
             empty = Fragment()
             with ui.element("section").classes("panel"):
                 heading = Fragment()
-                chart = ui.echart(bar_options(Bars((), ()))).classes("chart")
-            grid = live_grid(COLUMNS, "Nodes")
-            grid.on("cellClicked", lambda event: go(link("nodes", event.args["data"]["name"])), ["data"])
+                chart = bar_chart()
+            grid = live_grid(COLUMNS, "Nodes", "nodes")
 
             async def draw() -> None:
                 rows = await _rows(site)
-                heading.show(render("heading", title="Replicas of each node"))
+                heading.show(render("heading", title="Replicas by node"))
                 empty.show(EMPTY if rows else render("loading", what="No node has registered yet."))
                 show_rows(grid, rows)
-                held = [tuple(row[level] for level in LEVELS) for row in rows[:CHARTED_MAX]]
-                options = bar_options(copies_of(held))
-                show_chart(chart, options)
+                show_chart(chart, bar_options(copies_of(rows[:CHARTED_MAX])))
 
-            await frame.live(draw, lambda: (site.feed.version, site.feed.seen(Topic.NODES)))
+            await frame.live(draw, Topic.PARTITIONS, Topic.NODES)
 
     @console_page("/nodes/{node:segment}")
     async def node_of(request: Request, node: str) -> None:
-        with page_frame(site, request, node, "nodes") as frame:
-            html(render("title", title=node, note="A node, with all that it holds."))
-            panel = _NodePanel(site, frame, node)
-
-            async def draw() -> None:
-                rows = await _rows(site)
-                panel.show(next((row for row in rows if row["name"] == node), None))
-
-            await frame.live(draw, lambda: (site.feed.version, site.feed.seen(Topic.NODES)))
+        with page_frame(site, request, node, "nodes", note="A node and what it holds.") as frame:
+            await frame.live(_NodePanel(site, frame, node).draw, Topic.PARTITIONS, Topic.NODES)

@@ -16,7 +16,7 @@ from app.console.shared import Site
 from app.console.zone_grid import Numbers, ZoneGrid
 from app.views.keyspace_views import KeyspaceViews
 from app.views.operation_views import OperationViews, history_of
-from rebalance.core.operation import Operation, OperationKind
+from rebalance.core.operation import OperationKind
 
 Json = dict[str, Any]
 
@@ -29,37 +29,36 @@ NEXT = "PLANNED_NEXT"
 
 def grid_of(site: Site, name: str) -> ZoneGrid | None:
     """The arrays that tell how far the operation is; None: the API has to be asked."""
-    found = _views(site).find(name)
-    if found is None:
+    views = _views(site)
+    operation, _ = views.find(name) or (None, None)
+    grid = site.feed.grids.get(operation.zone_id) if operation is not None else None
+    if operation is None or grid is None or grid.partitions <= PARTITIONS_FEW or operation.is_over:
         return None
-    operation, _ = found
-    grid = site.feed.grids.get(operation.zone_id)
-    if grid is None or grid.partitions <= PARTITIONS_FEW or operation.is_over:
-        return None
-    of_whole_zone = operation.kind is not OperationKind.RESET and _views(site).is_newest(operation)
+    of_whole_zone = operation.kind is not OperationKind.RESET and views.is_newest(operation)
     return grid if of_whole_zone else None
 
 
-def told_by(site: Site, name: str, grid: ZoneGrid) -> Json | None:
-    """As the API describes it, without the plan; None: it is not remembered any more."""
+def summary_of(site: Site, name: str, grid: ZoneGrid) -> Json | None:
+    """As the API describes it, without the plan; None: it is not remembered any more. What was done stays done,
+    as the record has it."""
     views = _views(site)
-    found = views.find(name)
-    if found is None:
+    record = views.find(name)
+    if record is None:
         return None
-    told = views.summary(*found, time.time_ns() // 1_000_000)
-    return with_counts({**told, "history": history_of(found[0])}, grid)
-
-
-def with_counts(told: Json, grid: ZoneGrid) -> Json:
-    """``told`` is the API's summary. What was done stays done, as the record has it."""
-    progress = told["progress"]
+    summary = views.summary(*record, time.time_ns() // 1_000_000)
+    progress = summary["progress"]
     partitions = {
         "total": max(progress["partitions"]["total"], grid.partitions),
         "done": max(progress["partitions"]["done"], int(np.count_nonzero(grid.arrived))),
         "moving": int(np.count_nonzero(~grid.arrived & (grid.moves == MoveCell.MOVING))),
         "waiting": len(_waiting(grid)),
     }
-    return {**told, "progress": {**progress, "partitions": partitions}, "waiting": waiting_of(grid)}
+    return {
+        **summary,
+        "history": history_of(record[0]),
+        "progress": {**progress, "partitions": partitions},
+        "waiting": waiting_of(grid),
+    }
 
 
 def waiting_of(grid: ZoneGrid) -> list[Json]:
@@ -67,27 +66,27 @@ def waiting_of(grid: ZoneGrid) -> list[Json]:
     numbers: dict[str, list[int]] = {}
     for number in _waiting(grid).tolist():
         numbers.setdefault(grid.causes[number] or NEXT, []).append(number)
-    found = sorted(numbers.items(), key=lambda each: (-len(each[1]), each[0]))
-    return [{"cause": cause, "partitions": len(each), "numbers": each[:NUMBERS_SHOWN]} for cause, each in found]
+    causes = [
+        {"cause": cause, "partitions": len(waiting), "numbers": waiting[:NUMBERS_SHOWN]}
+        for cause, waiting in numbers.items()
+    ]
+    return sorted(causes, key=lambda row: (-row["partitions"], row["cause"]))
 
 
 def _waiting(grid: ZoneGrid) -> Numbers:
-    found: Numbers = np.flatnonzero(
-        ~grid.arrived & ((grid.moves == MoveCell.WAITING) | (grid.moves == MoveCell.DONE))
-    )
-    return found
+    return np.flatnonzero(~grid.arrived & ((grid.moves == MoveCell.WAITING) | (grid.moves == MoveCell.DONE)))
 
 
 async def plan_of(site: Site, name: str) -> Json | None:
     """In a thread: sizes of all partitions are read for it."""
     keys, keyspace = site.services.mirror.copy(), site.services.views.keyspace
 
-    def made() -> Json | None:
+    def plan() -> Json | None:
         views = OperationViews(keys, keyspace, KeyspaceViews(keys, keyspace))
-        found: tuple[Operation, object] | None = views.find(name)
-        return None if found is None else views.plan(found[0])
+        record = views.find(name)
+        return None if record is None else views.plan(record[0])
 
-    return await asyncio.to_thread(made)
+    return await asyncio.to_thread(plan)
 
 
 def _views(site: Site) -> OperationViews:

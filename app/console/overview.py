@@ -1,7 +1,8 @@
-"""The overview as a view model: is it well, what moves, what is stuck and why, what was changed last."""
+"""The overview as a view model: health, what moves, and what blocks the rest."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,29 +15,31 @@ OF_LOSS = ("NODE_DOWN", "NO_MAJORITY", "MEMBER_FAILED")
 """Causes that a lost majority may have."""
 ZONES_MAX = 12
 
+_RAISE_LIMIT = "A limit applies: raise it on the rebalance page, or wait."
+
 ADVICE = {
-    "NODE_DOWN": "Start the node, or wait: the zone's scale-down time decides when its replicas move.",
-    "NO_MAJORITY": "Start the nodes that are named; if that is not possible, reset the partitions.",
-    "MEMBER_FAILED": "Look at the reason; the node goes on trying.",
-    "MEMBER_STARTING": "Members are being started; nothing has to be done.",
-    "MEMBER_NOT_RESERVED": "The nodes have not answered yet; they reserve a place first.",
-    "PAUSED": "Somebody paused moves: resume on the rebalance page.",
-    "CLUSTER_CAP": "A limit holds: raise it on the rebalance page, or wait.",
-    "ZONE_CAP": "A limit holds: raise it on the rebalance page, or wait.",
-    "NODE_CAP": "A limit holds: raise it on the rebalance page, or wait.",
-    "BATCH": "The batch before is not over yet.",
+    "NODE_DOWN": "Start the node, or wait: its replicas move once the zone's scale-down time has passed.",
+    "NO_MAJORITY": "Start the nodes that are named. If that is not possible, reset the partitions.",
+    "MEMBER_FAILED": "Check the reason. The node keeps retrying.",
+    "MEMBER_STARTING": "Members are starting. No action is needed.",
+    "MEMBER_NOT_RESERVED": "The nodes have not reserved a member yet.",
+    "PAUSED": "Moves are paused: resume them on the rebalance page.",
+    "CLUSTER_CAP": _RAISE_LIMIT,
+    "ZONE_CAP": _RAISE_LIMIT,
+    "NODE_CAP": _RAISE_LIMIT,
+    "BATCH": "The previous batch is still running.",
     "NODE_MEMBER_LIMIT": "The node is full: add nodes, or raise its member limit.",
-    "NO_DATA_NODES": "No living node fits the zone's filter and storage profiles.",
-    "PLACEMENT_NOT_COMPUTED": "Placement runs; without Spark the same kernel runs here after ten seconds.",
-    "TARGET_NOT_WRITTEN": "A controller is about to write it.",
-    "COPY_STALLED": "Nothing reaches the new copy: look at its node's disk and network, or cancel.",
-    "CATCHING_UP": "A new copy is being filled.",
-    "JOINT": "Voters are being exchanged.",
-    "CLEAN_UP": "Copies that are not needed any more are removed.",
-    "RECORD_NOT_READABLE": "Repair the key that is named, or bring all processes to the build that wrote it.",
-    "UNREADABLE": "The console could not read the partition: the server's log says why.",
-    "LEADER_UNKNOWN": "The group has not said who leads yet.",
-    "LEARNER_STARTING": "A learner's first copy is being fetched.",
+    "NO_DATA_NODES": "No living node matches the zone's filter and storage profiles.",
+    "PLACEMENT_NOT_COMPUTED": "Placement is running. Without Spark, it is computed locally after ten seconds.",
+    "TARGET_NOT_WRITTEN": "A controller is about to write the target assignment.",
+    "COPY_STALLED": "The new replica receives no data: check the disk and network of its node, or cancel.",
+    "CATCHING_UP": "A joining learner is catching up.",
+    "JOINT": "Voters are being replaced.",
+    "CLEAN_UP": "Replicas that are no longer needed are being removed.",
+    "RECORD_NOT_READABLE": "Repair the key that is named, or upgrade all processes to the build that wrote it.",
+    "UNREADABLE": "The console could not read the partition. See the server's log.",
+    "LEADER_UNKNOWN": "The group has not reported its leader yet.",
+    "LEARNER_STARTING": "A learner is receiving its first data.",
 }
 """What can be done about a cause, by its first word."""
 
@@ -64,15 +67,8 @@ class OverviewCause:
     lost: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeRow:
-    version: int
-    at: str
-    statement: str
-
-
 def tiles(readiness: Mapping[str, Any], nodes_known: int) -> list[Tile]:
-    """From ``/readyz``; ``nodes_known``: living nodes and those that are missed."""
+    """From ``/readyz``; ``nodes_known``: living nodes and those that still hold replicas."""
     spark_tone = {"ready": "ok", "starting": "warn", "down": "warn"}.get(readiness["spark"], "idle")
     controller = readiness["controller"]
     alive = readiness["nodes"]
@@ -80,7 +76,7 @@ def tiles(readiness: Mapping[str, Any], nodes_known: int) -> list[Tile]:
     return [
         _store("Catalog", readiness["catalog"]),
         _store("Metastore", readiness["metastore"]),
-        Tile("Controller", controller or "nobody leads", "ok" if controller else "bad"),
+        Tile("Controller", controller or "no leader", "ok" if controller else "bad"),
         Tile("Spark", readiness["spark"], spark_tone, readiness["spark_message"]),
         Tile(
             "Nodes",
@@ -91,7 +87,7 @@ def tiles(readiness: Mapping[str, Any], nodes_known: int) -> list[Tile]:
 
 
 def _store(name: str, state: str) -> Tile:
-    return Tile(name, "answers" if state == "ok" else "in trouble", "ok" if state == "ok" else "bad", state)
+    return Tile(name, "available" if state == "ok" else "unavailable", "ok" if state == "ok" else "bad", state)
 
 
 def health_bar(states: Sequence[ZoneState]) -> list[tuple[HealthCell, int]]:
@@ -105,18 +101,19 @@ def health_bar(states: Sequence[ZoneState]) -> list[tuple[HealthCell, int]]:
 
 def unsettled(states: Sequence[ZoneState]) -> list[ZoneState]:
     """What moves or waits, the furthest from its end first."""
-    return sorted((each for each in states if not each.is_settled), key=lambda each: each.percent)[:ZONES_MAX]
+    behind = [state for state in states if not state.is_settled]
+    return sorted(behind, key=lambda state: state.percent)[:ZONES_MAX]
 
 
 def stuck(states: Sequence[ZoneState]) -> list[OverviewCause]:
     """By the cause's first word, the commonest first; the detail is that of most partitions."""
-    partitions: dict[str, int] = {}
+    partitions: Counter[str] = Counter()
     zones: dict[str, dict[str, None]] = {}
     details: dict[str, tuple[int, str]] = {}
     for state in states:
         for cause, count in state.causes:
             word, _, detail = cause.partition(": ")
-            partitions[word] = partitions.get(word, 0) + count
+            partitions[word] += count
             zones.setdefault(word, {})[state.zone.name] = None
             details[word] = max(details.get(word, (0, "")), (count, detail))
     lost = {state.zone.name for state in states if state.lost}

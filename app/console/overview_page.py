@@ -1,11 +1,11 @@
-"""``/console``: is it well, what moves, what is stuck and why, and what was changed last."""
+"""``/console``: health, what moves, what is blocked and by what, and the latest changes."""
 
 from __future__ import annotations
 
 from fastapi import Request
 from nicegui import ui
 
-from app.console.browser import Fragment, html
+from app.console.browser import Fragment
 from app.console.feed import Topic
 from app.console.fragments import render
 from app.console.frame import console_page, page_frame
@@ -19,15 +19,13 @@ CHANGES_SHOWN = 8
 def register(site: Site) -> None:
     @console_page("/")
     async def overview(request: Request) -> None:
-        with page_frame(site, request, "Overview", "") as frame:
-            html(render("title", title="Overview", note="How the whole installation is, now."))
+        with page_frame(site, request, "Overview", "", note="State of the whole installation.") as frame:
             health = Fragment("panel")
             with ui.element("div").classes("two"):
                 moving, waiting = Fragment("panel"), Fragment("panel")
             changes = Fragment("panel")
 
             async def draw() -> None:
-                readiness = await site.readiness()
                 catalog = await site.catalog()
                 views = site.services.views
                 states = zone_states(site.feed, views)
@@ -36,7 +34,7 @@ def register(site: Site) -> None:
                 health.show(
                     render(
                         "overview_health",
-                        tiles=tiles(readiness, known),
+                        tiles=tiles(await site.readiness(), known),
                         health=health_bar(states),
                         partitions=sum(state.moves.total for state in states),
                         zones=len(states),
@@ -46,7 +44,6 @@ def register(site: Site) -> None:
                 moving.show(render("overview_moves", zones=unsettled(states), total=len(states)))
                 waiting.show(render("overview_causes", causes=stuck(states)))
                 history = site.history(catalog.version)
-                events = None if history is None else history[:CHANGES_SHOWN]
-                changes.show(render("overview_changes", events=events))
+                changes.show(render("overview_changes", events=history and history[:CHANGES_SHOWN]))
 
-            await frame.live(draw, lambda: (site.feed.version, site.changes, site.feed.seen(Topic.NODES)))
+            await frame.live(draw, Topic.PARTITIONS, Topic.ZONES, Topic.NODES, Topic.STATEMENTS)

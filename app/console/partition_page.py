@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import Any
 
 from fastapi import Request
@@ -18,7 +17,6 @@ from app.console.frame import console_page, page_frame
 from app.console.plan import quoted
 from app.console.shared import Site
 from app.sql.results import ResultSet
-from catalog.core.zone import Zone
 from rebalance.core.keys import PartitionId
 
 
@@ -38,25 +36,18 @@ def register(site: Site) -> None:
             why, members, failures = Fragment("panel"), Fragment("panel"), Fragment("panel")
 
             async def draw() -> None:
-                found: Zone = await site.services.zones.find(zone)
-                told = body(await get_partition(found.name, number, site.services))
-                answer = await site.ask(f"EXPLAIN PARTITION {quoted(found.name)}.{number}")
-                rows = reasons(answer)
-                head.show(render("partition_head", zone=found, number=number))
+                owner = await site.services.zones.find(zone)
+                told = body(await get_partition(owner.name, number, site.services))
+                rows = reasons(await site.ask(f"EXPLAIN PARTITION {quoted(owner.name)}.{number}"))
+                head.show(render("partition_head", zone=owner, number=number))
                 view, _ = site.services.views.view(partition_id, None)
                 lost = has_lost_majority(view, site.services.views.alive())
-                way_back = link("recovery", zone=found.name, partitions=number) if lost else ""
-                state.show(render("partition_state", told=told, recovery=way_back))
+                recovery = link("recovery", zone=owner.name, partitions=number) if lost else ""
+                state.show(render("partition_state", partition=told, recovery=recovery))
                 phases.show(render("partition_phases", phases=told["phases"]))
                 why.show(render("partition_reasons", rows=rows))
                 members.show(render("partition_members", members=told["members"]))
                 failures.show(render("partition_failures", failures=told["failures"]))
 
             partition_id = PartitionId((await site.services.zones.find(zone)).zone_id, number)
-
-            def of() -> Hashable:
-                return site.feed.partition_seen(partition_id), site.feed.seen(
-                    Topic.ZONES, Topic.NODES, Topic.LIMITS
-                )
-
-            await frame.live(draw, of)
+            await frame.live(draw, partition_id, Topic.ZONES, Topic.NODES, Topic.LIMITS)

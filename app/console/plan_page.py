@@ -145,6 +145,4 @@ def register(site: Site) -> None:
             asked = Asked(chosen, zone, replicas, read_names(nodes))
             _Form(asked, zones)
             shown = _Shown(site, frame, asked)
-            await frame.live(
-                shown.draw, lambda: site.feed.seen(Topic.ZONES, Topic.NODES, Topic.LIMITS), later=True
-            )
+            await frame.live(shown.draw, Topic.ZONES, Topic.NODES, Topic.LIMITS, later=True)

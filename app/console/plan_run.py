@@ -19,10 +19,8 @@ async def run_plan(site: Site, plan: PlanPage, by: str, reason: str) -> str:
     if plan.statement:
         await site.services.sql.run_guarded(plan.statement, plan.catalog_version)
     for node in plan.asked.nodes:
-        if plan.asked.wish is Wish.OUT:
-            await actions.drain(site, node, by, reason)
-        else:
-            await actions.undrain(site, node)
+        act = actions.drain if plan.asked.wish is Wish.OUT else actions.undrain
+        await act(site, node, by, reason)
     zones = [each.answer.zone for each in plan.zones]
     # Of several zones, the list of operations that go on; nobody waits here for a controller to name them.
     return begun_page.address(zones[0], revision) if len(zones) == 1 else link("operations", show="open")

@@ -78,4 +78,4 @@ def register(site: Site) -> None:
                 pause.show(found)
                 limits.show(found, tag)
 
-            await frame.live(draw, lambda: (site.feed.version, site.feed.seen(Topic.LIMITS)))
+            await frame.live(draw, Topic.PARTITIONS, Topic.LIMITS)

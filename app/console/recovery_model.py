@@ -19,59 +19,30 @@ from catalog.core.errors import ErrorKind, RefusedError
 Json = dict[str, Any]
 
 LOGGING = ("VOTER", "JOINER")
-"""Kinds of copies that have a log."""
+"""Kinds of replicas that have a log."""
 NOT_ANSWERING = ("BROKEN", "UNAVAILABLE")
 _NUMBERS = re.compile(r"(\d{1,6})(?:\s*-\s*(\d{1,6}))?")
 
 
 @dataclass(frozen=True, slots=True)
-class RecoveryCopy:
-    """A copy of a partition on a living node, in words where a word says it. ``revision`` of its data and the
-    group's ``generation``: None is not known. ``reason``: why a reset does not choose it."""
-
-    node: str
-    kind: str
-    state: str
-    revision: int | None = None
-    generation: int | None = None
-    log: str = ""
-    use: str = ""
-    reason: str = ""
-    is_survivor: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LostPartition:
-    """``dead``: voters whose node or process does not answer. ``founding_on``: the node on which a reset founds
-    the group now, empty: none is under way."""
-
-    number: int
-    state: str
-    cause: str
-    voters: int
-    voters_alive: int
-    dead: tuple[str, ...]
-    founding_on: str
-    copies: tuple[RecoveryCopy, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ZoneLoss:
-    """A zone's partitions without a majority: ``numbers`` are all of them, ``partitions`` the first ones."""
+    """A zone's partitions without a majority: ``numbers`` are all of them, ``partitions`` the first ones
+    (``lost_partition``)."""
 
     zone: str
     total: int
     numbers: tuple[int, ...]
-    partitions: tuple[LostPartition, ...]
+    partitions: tuple[Json, ...]
 
     @property
     def dead(self) -> tuple[str, ...]:
-        return names_of(partition.dead for partition in self.partitions)
+        return names_of(partition["dead"] for partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class ResetRow:
-    """What becomes of one partition. ``refusal``: why nothing does; ``lost``: how much may be, in words."""
+    """What becomes of one partition. ``refusal``: why nothing does; ``lost``: how much may be, in words;
+    ``copies``: every replica on a living node (``candidates_of``)."""
 
     number: int
     survivor: str
@@ -79,7 +50,7 @@ class ResetRow:
     lost: str
     note: str
     refusal: str
-    copies: tuple[RecoveryCopy, ...]
+    copies: tuple[Json, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +69,7 @@ class DryRun:
 
     @property
     def emptied(self) -> int:
-        """Partitions that would begin without data."""
+        """Partitions that would start empty."""
         return sum(bool(reset["empty"]) for reset in self.answer)
 
     @property
@@ -141,11 +112,11 @@ def read_partitions(text: str, partitions: int) -> list[int]:
     for part in filter(None, re.split(r"[,;\s]+", re.sub(r"\s*-\s*", "-", text.strip()))):
         match = _NUMBERS.fullmatch(part)
         if match is None:
-            message = f'"{part}" names no partition: write numbers and ranges, such as 0-3, 7'
+            message = f'"{part}" is not a partition: enter numbers and ranges, such as 0-3, 7'
             raise RefusedError(ErrorKind.INVALID_REQUEST, message)
         first, last = int(match[1]), int(match[2] or match[1])
         if not first <= last < partitions:
-            message = f'"{part}": the zone has partitions 0 to {partitions - 1}'
+            message = f'"{part}" is out of range: the zone has partitions 0 to {partitions - 1}'
             raise RefusedError(ErrorKind.PARTITION_NOT_FOUND, message)
         numbers.update(range(first, last + 1))
     return sorted(numbers)
@@ -167,36 +138,17 @@ def zones_with_loss(states: Iterable[ZoneState]) -> list[ZoneState]:
     return sorted((state for state in states if state.lost), key=lambda state: (-state.lost, state.zone.name))
 
 
-def lost_partition(state: Json, cause: str) -> LostPartition:
-    """``state`` is the API's of the partition, ``cause`` what it waits for."""
-    replicas = state["replicas"]
-    return LostPartition(
-        state["partition"],
-        state["state"],
-        cause,
-        state["voters"],
-        state["voters_alive"],
-        names_of(
-            [
-                [
-                    replica["node"]
-                    for replica in replicas
-                    if replica["voter"] and replica["state"] in NOT_ANSWERING
-                ]
-            ]
-        ),
-        state["recovering_on"] or "",
-        tuple(
-            RecoveryCopy(
-                replica["node"],
-                "voter" if replica["voter"] else "not voting",
-                replica["state"],
-                reason=replica["reason"],
-            )
-            for replica in sorted(replicas, key=lambda replica: natural(replica["node"]))
-            if replica["state"] != "UNAVAILABLE"
-        ),
-    )
+def lost_partition(state: Json, cause: str) -> Json:
+    """``state`` is the API's of the partition, ``cause`` what it waits for; with ``dead``: voters whose node or
+    process does not answer, and ``copies``: replicas on living nodes."""
+    replicas = sorted(state["replicas"], key=lambda replica: natural(replica["node"]))
+    dead = [each["node"] for each in replicas if each["voter"] and each["state"] in NOT_ANSWERING]
+    copies = [
+        {**each, "kind": "voter" if each["voter"] else "learner"}
+        for each in replicas
+        if each["state"] != "UNAVAILABLE"
+    ]
+    return {**state, "cause": cause, "dead": dead, "copies": copies}
 
 
 def zone_loss(
@@ -222,17 +174,17 @@ def reset_row(reset: Json) -> ResetRow:
     then = reset["then"]
     nodes = (*then["peers"], *then["learners"]) if then else (reset["survivor"],)
     if reset["empty"]:
-        note = "The partition begins without data."
+        note = "The partition starts empty."
         return ResetRow(number, reset["survivor"], nodes, "everything", note, "", copies)
     entries = reset["possibly_lost_entries"]
-    lost = f"up to {_entries(entries)}" if entries else "nothing that is known"
+    lost = f"up to {_entries(entries)}" if entries else "no known entry"
     return ResetRow(number, reset["survivor"], nodes, lost, _NOTES[reset["orderly"]], "", copies)
 
 
 _NOTES = {
-    True: "Its process is stopped in order first.",
-    False: "Its process has crashed: it may know of more than is on its disk.",
-    None: "The copy has no log: everything that it has is decided.",
+    True: "Its process is shut down cleanly first.",
+    False: "Its process has crashed: entries may be missing on its disk.",
+    None: "The replica has no log: all of its data is committed.",
 }
 
 
@@ -240,14 +192,14 @@ def consequence_of(run: DryRun) -> str:
     """What the last question before the reset says."""
     numbers = ranges_of([row.number for row in run.resets])
     lost = f"up to {_entries(run.entries)} may be lost" if run.entries else "no entry is known to be lost"
-    sentences = [f"Each group is founded anew on one copy (partitions {numbers}); {lost}."]
+    sentences = [f"Each group is founded anew from one replica (partitions {numbers}); {lost}."]
     if run.emptied:
-        sentences.append(f"{run.emptied:,} of them begin without data: everything that they had is lost.")
+        sentences.append(f"{run.emptied:,} of them start empty: all of their data is lost.")
     if run.to_confirm:
         sentences.append(
-            f"Taken for dead: {', '.join(run.to_confirm)}. One that is only cut off from etcd may still "
-            "acknowledge writes, which would be lost: make sure that each of them is stopped, then type their "
-            "names."
+            f"Assumed dead: {', '.join(run.to_confirm)}. A node that is only cut off from etcd may still "
+            "acknowledge writes, which would be lost. Make sure that each of these nodes is stopped, then "
+            "enter their names."
         )
     return " ".join(sentences)
 
@@ -256,34 +208,30 @@ def _entries(count: int) -> str:
     return f"{count:,} entr{'y' if count == 1 else 'ies'}"
 
 
-def candidates_of(reset: Json) -> tuple[RecoveryCopy, ...]:
-    """Every copy on a living node, the best first."""
+def candidates_of(reset: Json) -> tuple[Json, ...]:
+    """Every replica on a living node, the best first, as the API describes it, and in words: ``kind``, ``log``
+    and ``use``."""
     survivor = None if reset["empty"] else reset["survivor"]
     return tuple(
-        RecoveryCopy(
-            candidate["node"],
-            candidate["kind"].lower(),
-            candidate["state"],
-            candidate["revision"],
-            candidate["generation"],
-            _log_of(candidate),
-            _use_of(candidate),
-            candidate["reason"],
-            is_survivor=candidate["node"] == survivor,
-        )
+        {
+            **candidate,
+            "kind": candidate["kind"].lower(),
+            "log": _log_of(candidate),
+            "use": "the survivor" if candidate["node"] == survivor else _use_of(candidate),
+        }
         for candidate in reset["candidates"]
     )
 
 
 def _log_of(candidate: Json) -> str:
-    """How far the copy's log goes: decided up to, and its newest entry."""
+    """How far the replica's log goes: committed up to, and its newest entry."""
     committed, last = candidate["committed"], candidate["last"]
     if committed is None:
-        return "not known" if candidate["kind"] in LOGGING else "it has no log"
+        return "unknown" if candidate["kind"] in LOGGING else "no log"
     return f"{committed:,}" if committed == last else f"{committed:,} of {last:,}"
 
 
 def _use_of(candidate: Json) -> str:
     if candidate["usable"]:
-        return "can be used"
-    return "only if it is named" if candidate["by_name"] else "cannot be used"
+        return "candidate"
+    return "only if named" if candidate["by_name"] else "excluded"

@@ -5,7 +5,7 @@ Two steps: a dry run is shown first; what it has shown, and no more, is what the
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from fastapi import Request
 from nicegui import ui
@@ -13,10 +13,10 @@ from nicegui import ui
 from app.console import actions
 from app.console.browser import EMPTY, Fragment, html
 from app.console.confirm import confirm
-from app.console.controls import ButtonKind, button
+from app.console.controls import ButtonKind, button, text_field
 from app.console.feed import Topic
 from app.console.fragments import render
-from app.console.frame import PageFrame, console_page, page_frame
+from app.console.frame import PageFrame, console_page, page_frame, problem_of
 from app.console.recovery_model import (
     DryRun,
     ZoneLoss,
@@ -61,22 +61,21 @@ class _Reset:
         with ui.element("section").classes("panel"):
             html(render("recovery_steps"))
             with ui.row().classes("tools form"):
-                self._partitions = ui.input("Partitions", value=partitions)
-                self._partitions.props('outlined dense clearable hint="empty: all that are lost"')
-                self._partitions.classes("choice wide")
-                self._source = ui.input("Copy on node")
-                self._source.props('outlined dense clearable hint="empty: the best copy"').classes("choice")
-                self._empty = ui.checkbox("Begin without data", on_change=self._fit)
-                self._discarded = ui.input("Copies that may go", placeholder="n1, n2")
-                self._discarded.props('outlined dense clearable hint="nodes whose copies are given up"')
-                self._discarded.classes("choice wide")
+                self._partitions = text_field(
+                    "Partitions", partitions, hint="default: all lost", width="choice wide"
+                )
+                self._source = text_field("Replica on node", hint="default: the best replica")
+                self._empty = ui.checkbox("Start empty", on_change=self._fit)
+                self._discarded = text_field(
+                    "Replicas to discard", placeholder="n1, n2", hint="nodes whose replicas are given up"
+                )
                 self._button = button("Dry run", self.make, ButtonKind.PRIMARY)
         for field in (self._partitions, self._source, self._discarded):
-            field.on("keydown.enter", self.make)
+            field.props("clearable").on("keydown.enter", self.make)
         self._fit()
         self._shown = Fragment("stacked")
         with ui.row().classes("tools") as self._tools:
-            button("Reset the partitions", self._ask, ButtonKind.DANGER)
+            button("Reset partitions", self._ask, ButtonKind.DANGER)
         self._tools.visible = False
         self._copies = Fragment("stacked")
 
@@ -88,7 +87,7 @@ class _Reset:
             self._draw(self._run, loss)
 
     def _fit(self) -> None:
-        """A partition that begins without data has no copy that it begins with."""
+        """A partition that starts empty has no replica that it starts from."""
         self._discarded.visible = bool(self._empty.value)
         self._source.visible = not self._empty.value
 
@@ -98,15 +97,14 @@ class _Reset:
         if loss is None:
             return
         self._forget()
-        self._shown.show(render("loading", what="Asking every living copy how far it goes."))
+        self._shown.show(render("loading", what="Reading the log position of every living replica."))
         self._button.disable()
         try:
             numbers = read_partitions(self._partitions.value or "", self._zone.partitions)
             request = self._request()
             answer = await self._answer(request, numbers or loss.numbers)
         except StatementError as error:
-            row = error.kind.value
-            self._shown.show(render("problem", title=row.title, detail=error.message, action=row.action))
+            self._shown.show(problem_of(error))
             return
         finally:
             self._button.enable()
@@ -126,7 +124,7 @@ class _Reset:
 
     async def _answer(self, request: actions.Json, numbers: Sequence[int]) -> list[actions.Json]:
         """For ``numbers``. Where the API refuses one of them it refuses all: then it is asked for the whole
-        zone, which takes longer and also tells the copies of those that cannot be reset.
+        zone, which takes longer and also tells the replicas of those that cannot be reset.
 
         Raises StatementError."""
         site, zone = self._site, self._zone.name
@@ -141,9 +139,8 @@ class _Reset:
 
     def _draw(self, run: DryRun, loss: ZoneLoss) -> None:
         is_stale = run.is_stale(loss)
-        rows = run.rows[:PARTITIONS_SHOWN]
+        rows, total = run.rows[:PARTITIONS_SHOWN], len(run.rows)
         self._shown.show(render("recovery_dry_run", run=run, is_stale=is_stale))
-        total = len(run.rows)
         self._copies.show(render("recovery_copies", rows=rows, total=total, zone=self._zone.name))
         self._tools.visible = bool(run.resets) and not is_stale
 
@@ -155,22 +152,16 @@ class _Reset:
         fields: list[ui.input] = []
 
         def ask_names() -> None:
-            names = ui.input("Names of the dead nodes", placeholder=", ".join(run.to_confirm))
-            fields.append(names.props("outlined dense").classes("wide"))
+            placeholder = ", ".join(run.to_confirm)
+            fields.append(text_field("Names of the dead nodes", placeholder=placeholder, width="wide"))
 
         async def act(by: str, reason: str) -> str:
             confirmed = read_names(fields[0].value or "") if fields else ()
             return await self._carry_out(run, confirmed)
 
-        confirm(
-            self._frame,
-            f"Reset {count:,} partition{'s' if count != 1 else ''} of {zone.name}?",
-            consequence_of(run),
-            "Reset",
-            act,
-            danger=True,
-            more=ask_names if run.to_confirm else None,
-        )
+        title = f"Reset {count:,} partition{'s' if count != 1 else ''} of {zone.name}?"
+        more = ask_names if run.to_confirm else None
+        confirm(self._frame, title, consequence_of(run), "Reset", act, danger=True, more=more)
 
     async def _carry_out(self, run: DryRun, confirmed: Sequence[str]) -> str:
         """Exactly what was shown. Raises StatementError."""
@@ -180,11 +171,11 @@ class _Reset:
         written = [reset["partition"] for reset in answer if reset["written"]]
         refused = [row for row in map(reset_row, answer) if row.refusal]
         self._shown.show(render("recovery_asked", written=ranges_of(written), refused=refused))
-        return f"{len(written):,} of {len(answer):,} partitions are being reset."
+        return f"Resetting {len(written):,} of {len(answer):,} partitions."
 
 
 class _ZoneRecovery:
-    """The page of one zone: what is lost, the two steps, and the resets that were asked for."""
+    """The page of one zone: what is lost, the two steps, and the resets that were requested."""
 
     def __init__(self, site: Site, frame: PageFrame, zone: Zone, partitions: str) -> None:
         self._site, self._zone = site, zone
@@ -192,28 +183,20 @@ class _ZoneRecovery:
         self._reset = _Reset(site, frame, zone, partitions)
         self._resets = Fragment("stacked")
 
-    def of(self) -> Hashable:
-        feed = self._site.feed
-        grid = feed.grids.get(self._zone.zone_id)
-        topics = feed.seen(Topic.ZONES, Topic.NODES, Topic.OPERATIONS)
-        return grid.version if grid is not None else -1, topics
-
     async def draw(self) -> None:
-        site, zone = self._site, self._zone
-        loss = await loss_of(site, zone)
-        if loss is None:
-            self._lost.show(render("loading", what="Reading the partitions of the zone."))
-        else:
-            self._lost.show(render("recovery_lost", loss=loss))
+        site, zone = self._site, self._zone.name
+        loss = await loss_of(site, self._zone)
+        loading = render("loading", what="Reading the partitions of the zone.")
+        self._lost.show(loading if loss is None else render("recovery_lost", loss=loss))
         self._reset.show(loss)
-        self._resets.show(render("recovery_resets", resets=await self._shown_resets(), zone=zone.name))
+        self._resets.show(render("recovery_resets", resets=await self._shown_resets(), zone=zone))
 
     async def _shown_resets(self) -> list[actions.Json]:
-        """Those that go on, and the newest one in any case."""
-        summaries = await actions.resets(self._site, self._zone.name)
-        chosen = [summary for at, summary in enumerate(summaries) if at == 0 or not summary["over"]]
-        names = [summary["operation_id"] for summary in chosen[:OPERATIONS_SHOWN]]
-        return [await actions.operation_now(self._site, name) for name in names]
+        """Those in progress, and the newest one in any case."""
+        summaries = await actions.operations(self._site, self._zone.name, kinds=["RESET"])
+        shown = [summary for at, summary in enumerate(summaries) if at == 0 or not summary["over"]]
+        names = [summary["operation_id"] for summary in shown[:OPERATIONS_SHOWN]]
+        return [await actions.operation(self._site, name, plan=False) for name in names]
 
 
 def register(site: Site) -> None:
@@ -221,14 +204,13 @@ def register(site: Site) -> None:
     async def recovery(request: Request, zone: str = "", partitions: str = "") -> None:
         if zone:
             with page_frame(site, request, f"Recovery of {zone}", ACTIVE) as frame:
-                known = await site.services.zones.find(zone)
-                html(render("recovery_head", zone=known.name))
-                view = _ZoneRecovery(site, frame, known, partitions)
-                await frame.live(view.draw, view.of)
+                owner = await site.services.zones.find(zone)
+                html(render("recovery_head", zone=owner.name))
+                view = _ZoneRecovery(site, frame, owner, partitions)
+                await frame.live(view.draw, owner.zone_id, Topic.ZONES, Topic.NODES, Topic.OPERATIONS)
             return
-        with page_frame(site, request, "Recovery", ACTIVE) as frame:
-            note = "Partitions that have lost the majority of their voters, and the way back."
-            html(render("title", title="Recovery", note=note))
+        note = "Partitions that have lost the majority of their voters, and how to recover them."
+        with page_frame(site, request, "Recovery", ACTIVE, note=note) as frame:
             zones = Fragment("panel")
 
             async def draw() -> None:
@@ -236,4 +218,4 @@ def register(site: Site) -> None:
                 unread = sum(state.moves.unread for state in states)
                 zones.show(render("recovery_zones", zones=zones_with_loss(states), unread=unread))
 
-            await frame.live(draw, lambda: (site.feed.version, site.feed.seen(Topic.NODES)))
+            await frame.live(draw, Topic.PARTITIONS, Topic.NODES)

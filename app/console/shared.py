@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,16 +50,6 @@ class Site:
     _history: tuple[int, tuple[ConsoleEvent, ...] | None] = (-1, None)
     _reading: asyncio.Task[None] | None = None
 
-    @property
-    def history_version(self) -> int:
-        """Of the catalog, whose statements ``history`` has."""
-        return self._history[0]
-
-    @property
-    def changes(self) -> Hashable:
-        """Another value when a statement may have been run: of tables the keyspace says nothing."""
-        return self._catalog_version, self.history_version, self.feed.seen(Topic.ZONES)
-
     async def readiness(self) -> dict[str, Any]:
         """As ``/readyz`` tells it, asked anew every few seconds at most, whatever number of pages is open."""
         async with self._asking:
@@ -68,9 +57,15 @@ class Site:
                 self._readiness = await self.services.readiness()
                 if self._readiness["catalog"] == "ok":
                     with suppress(StatementError):
-                        self._catalog_version = (await self.catalog()).version
+                        await self._look_at_catalog()
                 self._readiness_at = time.monotonic()
             return self._readiness
+
+    async def _look_at_catalog(self) -> None:
+        version = (await self.catalog()).version
+        if version != self._catalog_version:
+            self._catalog_version = version
+            self.feed.note(Topic.STATEMENTS)
 
     async def warm_up(self) -> None:
         """What the first page would wait for otherwise. Raises StatementError."""
@@ -98,11 +93,11 @@ class Site:
             log.warning("the console cannot read the catalog's history", error=str(error))
             await asyncio.sleep(READINESS_S)
             return
-        rows = answer.rows
         events = tuple(
-            ConsoleEvent(int(n), str(at)[:19], str(sql), by or "", why) for n, at, sql, by, why in rows
+            ConsoleEvent(int(n), str(at)[:19], str(sql), by or "", why) for n, at, sql, by, why in answer.rows
         )
         self._history = version, events
+        self.feed.note(Topic.STATEMENTS)
 
     async def ask(self, sql: str) -> ResultSet:
         """One statement, as clients ask it. Raises StatementError."""

@@ -14,7 +14,7 @@ from app.console.confirm import confirm
 from app.console.controls import ButtonKind, button
 from app.console.fragments import link, render
 from app.console.frame import PageFrame, console_page, page_frame
-from app.console.shared import Site
+from app.console.shared import NEW_ZONE, Site
 from app.console.sql_script import (
     ROWS_SHOWN_MAX,
     ScriptFailure,
@@ -27,7 +27,7 @@ from app.console.sql_script import (
     grid_options,
     has_rows,
     mark,
-    told,
+    outcome_of,
 )
 from app.sql.statements import ScriptError, ShownResult
 from catalog.core.errors import StatementError
@@ -39,10 +39,10 @@ GRID_ROWS_MAX = 12
 
 EXAMPLES = (
     ("Zones", "SHOW ZONES"),
-    ("Where partitions are", "SELECT * FROM assignments LIMIT 100"),
-    ("What is unwell", "SELECT * FROM global_partition_states WHERE state <> 'AVAILABLE'"),
-    ("What moves", "SELECT * FROM operations"),
-    ("New zone", "CREATE ZONE orders (PARTITIONS 16, REPLICAS 3) STORAGE PROFILES ['default'];"),
+    ("Assignments", "SELECT * FROM assignments LIMIT 100"),
+    ("Unhealthy partitions", "SELECT * FROM global_partition_states WHERE state <> 'AVAILABLE'"),
+    ("Operations", "SELECT * FROM operations"),
+    ("New zone", NEW_ZONE),
 )
 
 
@@ -73,9 +73,8 @@ class _Editor:
                 run.tooltip("Ctrl+Enter")
                 button("Explain", self.explain)
                 html(render("sql_examples", examples=EXAMPLES))
-        self._answers = (
-            ui.element("section").classes("answers").props('aria-live="polite" aria-label="Results"')
-        )
+        self._answers = ui.element("section").classes("answers")
+        self._answers.props('aria-live="polite" aria-label="Results"')
 
     async def settle_theme(self) -> None:
         """The editor's colours are its own: the browser says which theme is on."""
@@ -104,12 +103,10 @@ class _Editor:
 
         async def act(_by: str, _reason: str) -> str:
             done = await self._send(Sent(text))
-            return "Done: see the results." if done else "Refused: see the editor."
+            return "The statements were run." if done else "A statement was refused: see the editor."
 
-        told_before = (
-            "Statements that change the catalog take effect one by one, at once. Explain shows what they move."
-        )
-        confirm(self._frame, "Run the statements?", told_before, "Run", act)
+        consequence = "Each statement takes effect as soon as it has run. Explain shows what would move."
+        confirm(self._frame, "Run the statements?", consequence, "Run", act)
 
     async def explain(self) -> None:
         text = self._text
@@ -121,33 +118,30 @@ class _Editor:
         self._clear_mark()
         try:
             self._site.services.require_metastore()
-            results = await self._site.services.sql.run_script(sent.text)
-        except ScriptError as error:
-            self._show(error.results)
-            self._refuse(failure(error, sent))
-            return False
+            self._show(await self._site.services.sql.run_script(sent.text))
         except StatementError as error:
+            if isinstance(error, ScriptError):
+                self._show(error.results)
             self._refuse(failure(error, sent))
             return False
-        self._show(results)
         return True
 
     def _remember(self, text: str) -> None:
         if len(text) <= ADDRESS_MAX:
             ui.navigate.history.replace(link("sql", text=text))
 
-    def _refuse(self, found: ScriptFailure) -> None:
-        fill(self._refusal, render("sql_refusal", failure=found))
+    def _refuse(self, refusal: ScriptFailure) -> None:
+        fill(self._refusal, render("sql_refusal", failure=refusal))
         text = self._text
-        if found.line is None or found.column is None or not text:
+        if refusal.line is None or refusal.column is None or not text:
             return
-        start, end = mark(text, found.line, found.column)
-        lines = text.count("\n") + 1
+        start, end = mark(text, refusal.line, refusal.column)
+        line = min(refusal.line, text.count("\n") + 1)
         self._editor.decorations = [
-            {"kind": "line", "line": min(found.line, lines), "class": "cm-wrong-line"},
+            {"kind": "line", "line": line, "class": "cm-wrong-line"},
             {"kind": "mark", "from": start, "to": end, "class": "cm-wrong"},
         ]
-        self._editor.reveal_line(min(found.line, lines))
+        self._editor.reveal_line(line)
 
     def _clear_mark(self) -> None:
         fill(self._refusal, EMPTY)
@@ -155,21 +149,21 @@ class _Editor:
             self._editor.decorations = []
 
     def _show(self, results: tuple[ShownResult, ...] | Any) -> None:
-        self._results = [each.to_json() for each in results]
+        self._results = [result.to_json() for result in results]
         self._answers.clear()
         with self._answers:
             if len(self._results) > 1:
                 with ui.row().classes("tools"):
-                    button("All as JSON", self._download_json, ButtonKind.QUIET)
+                    button("Download all as JSON", self._download_json, ButtonKind.QUIET)
             for result in self._results:
                 self._show_one(result)
 
     def _show_one(self, result: Mapping[str, Any]) -> None:
         rows = len(result["data"]) if has_rows(result) else 0
         with ui.element("article").classes("panel"):
-            what = "" if has_rows(result) else told(result)
+            outcome = "" if has_rows(result) else outcome_of(result)
             cut = max(0, rows - ROWS_SHOWN_MAX)
-            html(render("sql_result", result=result, told=what, rows=rows, cut=cut))
+            html(render("sql_result", result=result, outcome=outcome, rows=rows, cut=cut))
             if not has_rows(result):
                 return
             if rows:
@@ -194,13 +188,8 @@ class _Editor:
 def register(site: Site) -> None:
     @console_page("/sql")
     async def sql(request: Request, text: str = "SHOW ZONES") -> None:
-        with page_frame(site, request, "SQL", "sql") as frame:
-            note = "Every statement of the API and of SQL clients. Errors are marked where they are."
-            html(render("title", title="SQL", note=note))
+        note = "Run any statement that the API and SQL clients accept. Errors are marked in the text."
+        with page_frame(site, request, "SQL", "sql", note=note) as frame:
             editor = _Editor(site, frame, text)
-            await frame.live(_nothing, lambda: None)
+            await frame.live()
             ui.timer(0, editor.settle_theme, once=True)
-
-
-async def _nothing() -> None:
-    return

@@ -39,33 +39,19 @@ class ScriptFailure:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What is sent for the editor's ``written`` text: the same with pieces in it that the user has not written,
-    ``inserted`` (offset in ``written``, piece) in order of the offsets; places of errors do not count them."""
+    """What is sent for the editor's ``written`` text: the same behind a ``prefix``, without a line break, that
+    the user has not written; places of errors do not count it."""
 
     written: str
-    inserted: tuple[tuple[int, str], ...] = ()
+    prefix: str = ""
 
     @property
     def text(self) -> str:
-        parts: list[str] = []
-        last = 0
-        for offset, piece in self.inserted:
-            parts += self.written[last:offset], piece
-            last = offset
-        return "".join((*parts, self.written[last:]))
+        return self.prefix + self.written
 
     def written_place(self, line: int, column: int) -> tuple[int, int]:
         """Line and column in ``written`` of a place in ``text``; all from 1."""
-        lines = self.text.split("\n")
-        at = sum(len(each) + 1 for each in lines[: line - 1]) + column - 1
-        before = 0
-        for offset, piece in self.inserted:
-            if at < offset + before + len(piece):
-                at = min(at, offset + before)
-                break
-            before += len(piece)
-        head = self.written[: max(0, at - before)]
-        return head.count("\n") + 1, len(head) - (head.rfind("\n") + 1) + 1
+        return line, column if line > 1 else max(1, column - len(self.prefix))
 
 
 def failure(error: StatementError, sent: Sent | None = None) -> ScriptFailure:
@@ -82,14 +68,14 @@ def changes_something(text: str, limits: ScriptLimits = DEFAULT_LIMITS, stop: St
     Raises StatementError for text that would be refused as it stands; then nothing of it is run."""
     pieces = cut_script(text, limits, stop)
     if not pieces:
-        raise StatementError(ErrorKind.SYNTAX_ERROR, "there is no statement: write one, as SHOW ZONES")
+        raise StatementError(ErrorKind.SYNTAX_ERROR, "no statement: enter one, such as SHOW ZONES")
     return any(piece.changes for piece in pieces)
 
 
 def explained(text: str) -> Sent:
     """The script as a question what it would change."""
-    asks = text.lstrip()[:7].upper() == "EXPLAIN"
-    return Sent(text) if asks else Sent(text, ((0, "EXPLAIN "),))
+    is_question = text.lstrip()[:7].upper() == "EXPLAIN"
+    return Sent(text, "" if is_question else "EXPLAIN ")
 
 
 def mark(text: str, line: int, column: int) -> tuple[int, int]:
@@ -97,9 +83,9 @@ def mark(text: str, line: int, column: int) -> tuple[int, int]:
     beyond the end marks the last character."""
     lines = text.split("\n")
     line = min(line, len(lines))
-    start = sum(len(each) + 1 for each in lines[: line - 1]) + min(column - 1, len(lines[line - 1]))
-    found = _WORD.match(text, start)
-    end = found.end() if found else start + 1
+    start = sum(len(before) + 1 for before in lines[: line - 1]) + min(column - 1, len(lines[line - 1]))
+    word = _WORD.match(text, start)
+    end = word.end() if word else start + 1
     if end > len(text) or start == end or text[start:end] == "\n":
         start, end = max(0, min(start, len(text)) - 1), min(max(start, 1), len(text))
     return start, end
@@ -155,10 +141,10 @@ def as_json(results: Sequence[Json]) -> str:
     return json.dumps({"results": list(results)}, ensure_ascii=False, indent=2)
 
 
-def told(result: Json) -> str:
+def outcome_of(result: Json) -> str:
     """What a statement without rows did, in a line."""
     if not result["applied"]:
-        return "changed nothing: there was nothing to do"
+        return "no change"
     effect = result["effect"] or {}
     changed = ", ".join(f"{key} = {value}" for key, value in effect.items() if key != "op")
     return f"{effect.get('op', 'done')!s} → catalog version {result['catalog_version']}; {changed}"

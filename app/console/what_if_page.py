@@ -87,4 +87,4 @@ def register(site: Site) -> None:
 
             if zone and question != Question():
                 verdict.show(render("loading", what="Placing the zone anew."))
-            await frame.live(draw, lambda: site.feed.seen(Topic.ZONES, Topic.NODES), later=True)
+            await frame.live(draw, Topic.ZONES, Topic.NODES, later=True)

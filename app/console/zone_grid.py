@@ -5,9 +5,10 @@ Rows are partitions, columns are nodes; a column once given stays, so that rows 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from operator import add
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +19,6 @@ Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 SPARE_COLUMNS = 8
-CHANGES_KEPT = 64
-"""A reader that is further behind counts everything anew."""
 
 ROLE_OF = np.arange(CODES, dtype=np.uint8) // COPIES
 COPY_OF = np.arange(CODES, dtype=np.uint8) % COPIES
@@ -39,14 +38,6 @@ class MoveCounts:
     def total(self) -> int:
         return self.done + self.moving + self.waiting + self.unread
 
-    def plus(self, other: MoveCounts) -> MoveCounts:
-        return MoveCounts(
-            self.done + other.done,
-            self.moving + other.moving,
-            self.waiting + other.waiting,
-            self.unread + other.unread,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class NodeLoad:
@@ -60,14 +51,7 @@ class NodeLoad:
     troubled: int = 0
 
     def plus(self, other: NodeLoad) -> NodeLoad:
-        return NodeLoad(
-            self.replicas + other.replicas,
-            self.voters + other.voters,
-            self.leaders + other.leaders,
-            self.learners + other.learners,
-            self.joining + other.joining,
-            self.troubled + other.troubled,
-        )
+        return NodeLoad(*map(add, astuple(self), astuple(other)))
 
 
 class ZoneGrid:
@@ -89,7 +73,6 @@ class ZoneGrid:
         self._cells: Bytes = np.zeros((partitions, SPARE_COLUMNS), dtype=np.uint8)
         self._table: Numbers = np.zeros((SPARE_COLUMNS, CODES), dtype=np.int64)
         self._by_cause: Counter[str] = Counter()
-        self._changes: deque[Numbers] = deque(maxlen=CHANGES_KEPT)
 
     @property
     def cells(self) -> Bytes:
@@ -113,7 +96,6 @@ class ZoneGrid:
         """What a target says, until partitions are read: ``matrix`` int32 [P, R] of indexes into ``nodes``, the
         first ``voters`` columns vote."""
         self.version += 1
-        self._changes.clear()
         columns = np.array([self.column(node) for node in nodes], dtype=np.int64)
         rows = np.arange(len(matrix))
         for place in range(matrix.shape[1]):
@@ -140,33 +122,22 @@ class ZoneGrid:
                 self.causes[number] = reading.cause
         self._table += self._counted(self._cells[changed])
         self._table[: len(before)] -= before
-        self._changes.append(changed)
         self.version += 1
-
-    def changed_since(self, version: int) -> Numbers | None:
-        """Numbers of the partitions that were read after it, ascending; None: any may have been."""
-        missed = self.version - version
-        if missed > len(self._changes):
-            return None
-        recent = list(self._changes)[len(self._changes) - missed :]
-        return np.unique(np.concatenate(recent)) if recent else np.zeros(0, dtype=np.int64)
 
     def _counted(self, cells: Bytes) -> Numbers:
         """Copies by column and code: int64 [columns, CODES]; code 0 is not counted."""
         columns = cells.shape[1]
-        found = np.flatnonzero(cells != 0)
-        key = (found % columns) * CODES + cells.ravel()[found]
+        places = np.flatnonzero(cells != 0)
+        key = (places % columns) * CODES + cells.ravel()[places]
         return np.bincount(key, minlength=columns * CODES).reshape(columns, CODES)
 
     def move_counts(self) -> MoveCounts:
-        counts = np.bincount(self.moves, minlength=len(MoveCell))
-        return MoveCounts(
-            *(int(counts[each]) for each in (MoveCell.DONE, MoveCell.MOVING, MoveCell.WAITING, MoveCell.UNREAD))
-        )
+        unread, done, moving, waiting = np.bincount(self.moves, minlength=len(MoveCell)).tolist()
+        return MoveCounts(done, moving, waiting, unread)
 
     def health_counts(self) -> dict[HealthCell, int]:
-        counts = np.bincount(self.health, minlength=len(HealthCell))
-        return {each: int(counts[each]) for each in HealthCell}
+        counts = np.bincount(self.health, minlength=len(HealthCell)).tolist()
+        return dict(zip(HealthCell, counts, strict=True))
 
     def cause_counts(self) -> Counter[str]:
         """Partitions by cause."""
@@ -191,8 +162,8 @@ class ZoneGrid:
         held = COPY_OF != CopyCell.WANTED
 
         def total(which: npt.NDArray[np.bool_]) -> list[int]:
-            found: list[int] = table[:, which].sum(axis=1).tolist()
-            return found
+            totals: list[int] = table[:, which].sum(axis=1).tolist()
+            return totals
 
         leads = ROLE_OF == Role.LEADER
         levels = (

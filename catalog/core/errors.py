@@ -41,7 +41,7 @@ class ErrorKind(Enum):
         "25001",
         400,
         "Transactions are not supported",
-        "Leave them out: each statement commits by itself.",
+        "Remove BEGIN and COMMIT: each statement commits on its own.",
     )
 
     TEXT_TOO_LARGE = ErrorRow(
@@ -49,14 +49,14 @@ class ErrorKind(Enum):
         "54000",
         413,
         "The text is too large",
-        "Send it in parts that stay below the limit of the message.",
+        "Send it in parts below the limit that the message names.",
     )
     TEXT_NESTED_TOO_DEEPLY = ErrorRow(
         1006, "54001", 400, "The text is nested too deeply", "Write it with fewer parentheses and brackets."
     )
 
     QUERY_NOT_ALLOWED = ErrorRow(
-        1101, "42501", 400, "Queries may not use this", "Query the system views only, with ordinary functions."
+        1101, "42501", 400, "Not allowed in a query", "Query system views only, with ordinary functions."
     )
     VIEW_NOT_FOUND = ErrorRow(
         1102, "42P01", 404, "The view does not exist", "SHOW TABLES lists what can be queried."
@@ -64,11 +64,9 @@ class ErrorKind(Enum):
     COLUMN_NOT_FOUND = ErrorRow(
         1103, "42703", 400, "The column does not exist", "DESCRIBE the view for its columns."
     )
-    QUERY_INVALID = ErrorRow(
-        1104, "42000", 400, "The query does not fit together", "Correct what the message names."
-    )
+    QUERY_INVALID = ErrorRow(1104, "42000", 400, "The query is not valid", "Correct what the message names.")
     QUERY_FAILED = ErrorRow(
-        1105, "22000", 400, "A value of the query cannot be computed", "Correct what the message names."
+        1105, "22000", 400, "The query failed on a value", "Correct what the message names."
     )
 
     OPTION_UNKNOWN = ErrorRow(
@@ -92,18 +90,18 @@ class ErrorKind(Enum):
     )
 
     FILTER_INVALID = ErrorRow(
-        2009, "22023", 400, "NODES FILTER is not a filter", "Write a JSONPath as $[?(@.region == 'EU')]."
+        2009, "22023", 400, "NODES FILTER is not valid", "Write a JSONPath such as $[?(@.region == 'EU')]."
     )
     FILTER_MATCHES_NO_NODE = ErrorRow(
         2010,
         "23514",
         409,
         "NODES FILTER matches no node",
-        "Start a node that it matches, or correct it.",
+        "Start a node that it matches, or correct the filter.",
     )
 
     QUORUM_BELOW_MINIMUM = ErrorRow(
-        3001, "22023", 400, "QUORUM SIZE is too small", "Give a size within the bounds of the message."
+        3001, "22023", 400, "QUORUM SIZE is too small", "Give a size within the bounds that the message names."
     )
     QUORUM_ABOVE_MAXIMUM = ErrorRow(
         3002, "22023", 400, "QUORUM SIZE is too large", "Give a size within the bounds, or more replicas."
@@ -122,7 +120,7 @@ class ErrorKind(Enum):
         4002, "42622", 400, "The name is too long", "Use a name of at most 128 characters."
     )
     ZONE_ALREADY_EXISTS = ErrorRow(
-        4003, "42710", 409, "The zone exists already", "Use another name, or IF NOT EXISTS."
+        4003, "42710", 409, "The zone already exists", "Use another name, or IF NOT EXISTS."
     )
     ZONE_NOT_FOUND = ErrorRow(
         4004, "42704", 404, "The zone does not exist", "Check the name (quoted names keep case), or IF EXISTS."
@@ -139,24 +137,24 @@ class ErrorKind(Enum):
         "55006",
         409,
         "The zone is the default zone",
-        "Make another zone the default, by SET DEFAULT.",
+        "Make another zone the default with SET DEFAULT.",
     )
     STORAGE_PROFILE_ENGINES = ErrorRow(
         4008,
         "22023",
         400,
-        "The storage profiles are kept by different engines",
-        "Use profiles that the same engine keeps on every node of the zone.",
+        "The storage profiles belong to different engines",
+        "Use profiles of one engine on every node of the zone.",
     )
     NAME_NOT_VISIBLE = ErrorRow(
         4009,
         "42602",
         400,
-        "The name has a hidden character",
-        "Use characters that can be seen, and no line breaks.",
+        "The name contains an invisible character",
+        "Use visible characters, and no line breaks.",
     )
     TABLE_ALREADY_EXISTS = ErrorRow(
-        4101, "42P07", 409, "The table exists already", "Use another name, or IF NOT EXISTS."
+        4101, "42P07", 409, "The table already exists", "Use another name, or IF NOT EXISTS."
     )
     TABLE_NOT_FOUND = ErrorRow(
         4102, "42P01", 404, "The table does not exist", "Check the name (quoted names keep case), or IF EXISTS."
@@ -166,38 +164,38 @@ class ErrorKind(Enum):
         4104, "42703", 400, "The column does not exist", "Check the name (quoted names keep case)."
     )
     TABLE_COLUMN_TYPE = ErrorRow(
-        4105, "42704", 400, "The column's type is not known", "Use a type that the message names."
+        4105, "42704", 400, "The column type is unknown", "Use a type that the message names."
     )
     TABLE_COLUMN_IN_KEY = ErrorRow(
         4106, "2BP01", 409, "The column is part of the primary key", "Create another table without it."
     )
     TABLE_PRIMARY_KEY_INVALID = ErrorRow(
-        4107, "42P16", 400, "The primary key is not right", "Give one PRIMARY KEY of columns of the table."
+        4107, "42P16", 400, "The primary key is not valid", "Give one PRIMARY KEY of columns of the table."
     )
     TABLE_COLOCATION_INVALID = ErrorRow(
-        4108, "42P16", 400, "The colocation columns are not right", "Use distinct columns of the primary key."
+        4108, "42P16", 400, "The colocation columns are not valid", "Use distinct columns of the primary key."
     )
     TABLE_STORAGE_PROFILE = ErrorRow(
         4109, "42704", 400, "The zone has no such storage profile", "Use one of the zone's profiles."
     )
 
     PARTITION_NOT_FOUND = ErrorRow(
-        4201, "22023", 400, "The zone has no such partition", "Give numbers in the range of the message."
+        4201, "22023", 400, "The zone has no such partition", "Give numbers in the range named."
     )
     NODE_NOT_FOUND = ErrorRow(
-        4202, "42704", 404, "There is no such node", "`zonectl status` lists the nodes; names keep their case."
+        4202, "42704", 404, "The node does not exist", "`zonectl status` lists them; names are case-sensitive."
     )
 
     OPERATION_NOT_FOUND = ErrorRow(
-        4203, "42704", 404, "There is no such operation", "`zonectl operations` lists those that are kept."
+        4203, "42704", 404, "The operation does not exist", "`zonectl operations` lists the stored operations."
     )
 
     NODE_MEMBER_LIMIT = ErrorRow(
         5002,
         "54000",
         409,
-        "A node cannot hold that many members",
-        "Ask for fewer partitions or add nodes.",
+        "A node cannot hold so many members",
+        "Request fewer partitions, or add nodes.",
         ProtocolType.INSUFFICIENT_RESOURCES,
     )
 
@@ -210,32 +208,32 @@ class ErrorKind(Enum):
     )
 
     RECOVERY_NOT_NEEDED = ErrorRow(
-        5201, "55000", 409, "A majority of the voters lives", "Wait: the group goes on by itself."
+        5201, "55000", 409, "A majority of the voters is alive", "Wait: the group recovers by itself."
     )
     RECOVERY_STATE_ILLEGAL = ErrorRow(
-        5202, "55000", 409, "The partition is in no state for this", "Do what the message names first."
+        5202, "55000", 409, "Not possible in this partition state", "Resolve what the message names first."
     )
     NOT_ENOUGH_ALIVE_NODES = ErrorRow(
         5203,
         "53000",
         409,
-        "Too few nodes live",
+        "Too few nodes are alive",
         "Start the nodes that the message names, or others.",
         ProtocolType.INSUFFICIENT_RESOURCES,
     )
     NODE_SET_ILLEGAL = ErrorRow(
-        5204, "22023", 400, "These nodes cannot be meant", "Name nodes that hold a replica of the partitions."
+        5204, "22023", 400, "The nodes are not valid", "Name nodes that hold a replica of the partitions."
     )
 
     OPERATION_STATE_ILLEGAL = ErrorRow(
-        5205, "55000", 409, "The operation is in no state for this", "Look at it again: the message says why."
+        5205, "55000", 409, "Not possible in this operation state", "Check its state: the message says why."
     )
     REVERSE_IMPOSSIBLE = ErrorRow(
         5206,
         "55000",
         409,
         "The operation cannot be reversed",
-        "Do away with what the message names, or alter the zone to what is wanted.",
+        "Resolve what the message names, or alter the zone instead.",
     )
 
     REBALANCING_DISABLED = ErrorRow(
@@ -243,15 +241,15 @@ class ErrorKind(Enum):
         "55000",
         409,
         "Rebalancing is turned off",
-        "Turn it on: `zonectl rebalance limits --rebalancing`. What moves already goes on.",
+        "Turn it on: `zonectl rebalance limits --rebalancing`. Running moves finish.",
     )
 
     COPIES_LEFT = ErrorRow(
         5208,
         "55000",
         409,
-        "Living nodes have copies",
-        "Reset without `--empty`, or name every copy that may go: `--discard-copies`.",
+        "Living nodes have replicas",
+        "Reset without `--empty`, or name each node whose replica may be discarded: `--discard-copies`.",
     )
     LOSS_NOT_CONFIRMED = ErrorRow(
         5209,
@@ -262,19 +260,21 @@ class ErrorKind(Enum):
     )
 
     QUERY_TIMEOUT = ErrorRow(
-        5101, "57014", 504, "The query took too long", "Ask for less, or with a narrower condition."
+        5101, "57014", 504, "The query took too long", "Query less data, or use a narrower condition."
     )
     QUERY_MEMORY_LIMIT = ErrorRow(
-        5102, "53200", 400, "The query needs too much memory", "Ask for less, or with a narrower condition."
+        5102, "53200", 400, "The query needs too much memory", "Query less data, or use a narrower condition."
     )
     RESULT_TOO_LARGE = ErrorRow(
         5103, "54000", 400, "The result has too many rows", "Add a LIMIT or a narrower condition."
     )
 
-    TOO_MANY_STATEMENTS = no_room(5104, 503, "The server has too many statements", "Send it again later.")
-    CLIENT_STATEMENT_LIMIT = no_room(5105, 429, "The client has too many statements", "Wait for one of them.")
+    TOO_MANY_STATEMENTS = no_room(5104, 503, "The server has too many statements", "Try again later.")
+    CLIENT_STATEMENT_LIMIT = no_room(
+        5105, 429, "The client has too many statements", "Wait until one of them has ended."
+    )
     QUERY_WAIT_TIMEOUT = no_room(
-        5106, 503, "The query waited too long", "Look at SYSTEM.SQL_QUERIES; try later."
+        5106, 503, "The query waited too long", "Check SYSTEM.SQL_QUERIES, and try again later."
     )
 
     CATALOG_VERSION_CONFLICT = ErrorRow(
@@ -289,7 +289,7 @@ class ErrorKind(Enum):
         6002,
         "40003",
         504,
-        "It is not known whether it happened",
+        "The outcome is unknown",
         "Read the state back before repeating.",
         ProtocolType.EXTERNAL,
     )
@@ -298,15 +298,15 @@ class ErrorKind(Enum):
         6004,
         "40001",
         412,
-        "The limits of moves were changed meanwhile",
+        "The limits have changed",
         "Read them again: nothing was changed.",
     )
     CLUSTER_NOT_IDLE = ErrorRow(
         6003,
         "55006",
         409,
-        "A change of the zone is not carried out yet",
-        "Wait until its partitions have taken it up, and try again.",
+        "A change of the zone is still in progress",
+        "Wait until its partitions have processed it, and try again.",
         ProtocolType.EXTERNAL,
     )
 
@@ -314,8 +314,8 @@ class ErrorKind(Enum):
         6005,
         "40001",
         409,
-        "The plan would not come out any more",
-        "Plan again and look at the difference: nothing was changed.",
+        "The plan is out of date",
+        "Plan again and compare: nothing was changed.",
     )
 
     CATALOG_UNAVAILABLE = store_errors.CATALOG_UNAVAILABLE
@@ -356,8 +356,8 @@ class ErrorKind(Enum):
         9001,
         "XX000",
         500,
-        "Something broke inside",
-        "Look into the service's log, and report it.",
+        "Internal error",
+        "Check the server's log, and report the error.",
         ProtocolType.INTERNAL_ERROR,
     )
 

@@ -8,23 +8,23 @@ CATALOG_UNAVAILABLE = ErrorRow(
     7001,
     "58000",
     503,
-    "The catalog does not answer",
-    "Try again when its database is up.",
+    "The catalog is not available",
+    "Try again when its database is available.",
     ProtocolType.EXTERNAL,
 )
 METASTORE_UNAVAILABLE = ErrorRow(
     7002,
     "58000",
     503,
-    "The metastore does not answer",
-    "Try again when etcd is up.",
+    "The metastore is not available",
+    "Try again when etcd is available.",
     ProtocolType.EXTERNAL,
 )
 METASTORE_DIVERGED = ErrorRow(
     7004,
     "55000",
     503,
-    "Catalog and metastore do not belong together",
+    "Catalog and metastore do not match",
     "Restore the matching backup, or run `zonectl metastore adopt`.",
     ProtocolType.EXTERNAL,
 )
@@ -49,15 +49,15 @@ PARTITION_FULL = ErrorRow(
     "53100",
     507,
     "The partition's store is full",
-    "Nothing was written. It tidies up by itself; if it stays full, move data away or raise the quota.",
+    "Nothing was written. Compaction runs by itself; if it stays full, move data or raise the quota.",
     ProtocolType.INSUFFICIENT_RESOURCES,
 )
 PARTITION_UNAVAILABLE = ErrorRow(
     7003,
     "58000",
     503,
-    "The partition does not answer",
-    "Look at its status for the cause, and try again.",
+    "The partition is not available",
+    "Check its status for the cause, and try again.",
     ProtocolType.EXTERNAL,
 )
 WRONG_GENERATION = ErrorRow(
@@ -72,7 +72,7 @@ REPLICA_BEHIND = ErrorRow(
     7006,
     "58000",
     504,
-    "No replica has what the read wants",
-    "Try again, allow an older point, or read from the leader.",
+    "No replica is current enough for the read",
+    "Try again, accept older data, or read from the leader.",
     ProtocolType.EXTERNAL,
 )

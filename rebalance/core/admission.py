@@ -166,7 +166,7 @@ _LIMITS = Codec(
             _read_pauses,
             lambda held: {str(zone): _PAUSE.document(pause) for zone, pause in sorted(held.items())},
         ),
-        "pause": optional(_PAUSE),
+        "pause": optional(_PAUSE.form),
     },
 )
 

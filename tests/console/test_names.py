@@ -133,7 +133,7 @@ def test_a_zone_is_paused_and_resumed_by_its_name(named: Visit, zone: str) -> No
 def test_a_node_is_drained_by_its_name(named: Visit) -> None:
     page = named.open(f"nodes/{quote(NODE, safe='')}")
     assert heading(page) == NODE
-    for word in ("Drain", "Take it back"):
+    for word in ("Drain", "Undrain"):
         page.get_by_role("button", name=word, exact=True).click()
         answer(page, word)
         expect(page.locator(".q-notification").first).to_contain_text(NODE)

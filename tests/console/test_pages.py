@@ -94,10 +94,10 @@ def test_a_plan_is_made_and_given_up_by_keyboard(visit: Visit) -> None:
     page.keyboard.type("n1")
     tab_to(page, "Make the plan")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", name=re.compile("copies are made"))).to_be_visible()
+    expect(page.get_by_role("heading", name=re.compile("replicas to copy"))).to_be_visible()
     expect(page).to_have_url(re.compile("nodes=n1"))
     units = page.get_by_role("table").first
-    for title in ("Donor", "Stealer", "Copies", "To copy (estimate)"):
+    for title in ("Source", "Target node", "Replicas", "To copy (estimate)"):
         expect(units.get_by_role("columnheader", name=title)).to_be_visible()
     tab_to(page, "Run the plan")
     page.keyboard.press("Enter")
@@ -123,11 +123,11 @@ def test_what_cannot_be_planned_says_why(visit: Visit) -> None:
 def test_the_audit_says_who_did_what_and_is_searched(visit: Visit) -> None:
     page = visit.open("audit")
     row = page.get_by_role("row", name=re.compile("alter zone"))
-    expect(row).to_contain_text("ada (says so)")
+    expect(row).to_contain_text("ada (not verified)")
     expect(row).to_contain_text("CONSOLE")
     row.get_by_text("Details").click()
     expect(row).to_contain_text("one region may be lost")
-    page.get_by_label("By whom").fill("grace")
+    page.get_by_label("User").fill("grace")
     page.get_by_role("button", name="Search").click()
     expect(page.get_by_role("row", name=re.compile("create zone"))).to_have_count(4)
     expect(page.get_by_text("alter zone")).to_have_count(0)
@@ -169,7 +169,7 @@ def test_a_lost_connection_is_told_and_found_again(chromium: Browser) -> None:
         page.wait_for_function(f"{status}.includes('not connected')")
         again = Stage.start("empty", port)
         try:
-            expect(page.get_by_text("those that go on")).to_be_visible()
+            expect(page.get_by_text("in progress")).to_be_visible()
             page.wait_for_function("!window.sameDocument")
             expect(page.get_by_role("status")).to_contain_text("live")
             expect(page).to_have_url(re.compile("show=open"))
@@ -180,7 +180,7 @@ def test_a_lost_connection_is_told_and_found_again(chromium: Browser) -> None:
 def test_the_map_leads_to_the_reasons_of_a_partition(visit: Visit) -> None:
     page = visit.open("map?zone=SESSIONS")
     page.get_by_label("Partition", exact=True).fill("5")
-    page.get_by_role("button", name="Why is it there?").click()
+    page.get_by_role("button", name="Explain placement").click()
     expect(page.get_by_role("heading", name="Partition 5")).to_be_visible()
     reasons = page.get_by_role("table").filter(has_text="Verdict")
     expect(reasons.get_by_role("row", name=re.compile(r"^n7\b"))).to_contain_text("the node is down")
@@ -190,15 +190,15 @@ def test_the_map_leads_to_the_reasons_of_a_partition(visit: Visit) -> None:
 def test_a_change_that_does_not_succeed_is_shown_on_its_partition(visit: Visit, stage: Stage) -> None:
     """Without a reload; another partition's page does not show it."""
     page = visit.open("zones/SESSIONS/partitions/5")
-    panel = page.locator(".panel").filter(has_text="Changes that did not succeed")
-    expect(panel).to_contain_text("None is known.")
+    panel = page.locator(".panel").filter(has_text="Failed changes")
+    expect(panel).to_contain_text("None.")
     stage.tell("fail n1 SESSIONS 5 MEMBER_FAILED: n2: <b>NO_DISK</b>")
     expect(panel.get_by_role("row").nth(1)).to_contain_text("member failed")
     expect(panel).to_contain_text("MEMBER_FAILED: n2: <b>NO_DISK</b>")
     expect(panel.get_by_role("link", name="n1")).to_be_visible()
     assert faults(page) == []
     visit.open("zones/SESSIONS/partitions/6")
-    expect(panel).to_contain_text("None is known.")
+    expect(panel).to_contain_text("None.")
 
 
 def test_a_click_on_the_map_opens_what_it_shows(visit: Visit) -> None:
@@ -214,7 +214,7 @@ def test_the_address_holds_the_state_of_the_map(chromium: Browser, visit: Visit,
     with visiting(chromium, stage.url) as other:
         again = other.open(page.url.removeprefix(stage.url))
         expect(again.locator(".crumbs")).to_contain_text("partitions 2 to 9 of 24")
-        expect(again.get_by_text("not where they should be", exact=True)).to_be_visible()
+        expect(again.get_by_text("not done", exact=True)).to_be_visible()
 
 
 def test_what_if_tells_movement_and_balance_and_does_nothing(visit: Visit) -> None:
@@ -223,7 +223,7 @@ def test_what_if_tells_movement_and_balance_and_does_nothing(visit: Visit) -> No
     page.get_by_label("Nodes to remove").fill("n1")
     page.get_by_role("button", name="Compare").click()
     expect(page.get_by_role("heading", name=re.compile("replicas would be copied"))).to_be_visible()
-    expect(page.get_by_text("The largest moves")).to_be_visible()
+    expect(page.get_by_text("Largest moves")).to_be_visible()
     expect(page).to_have_url(re.compile("remove=n1"))
     page.get_by_label("Nodes to remove").fill("n99")
     page.get_by_role("button", name="Compare").click()
@@ -244,7 +244,7 @@ def test_pause_and_resume_ask_for_a_name_and_a_reason(visit: Visit) -> None:
     page.get_by_role("button", name="Resume", exact=True).click()
     dialog.get_by_label("Reason").fill("disks are in")
     dialog.get_by_role("button", name="Resume").click()
-    expect(page.get_by_text("Moves may begin.")).to_be_visible()
+    expect(page.get_by_text("Moves are not paused.")).to_be_visible()
 
 
 def test_limits_are_set_and_refused_as_the_api_does(visit: Visit) -> None:
@@ -297,7 +297,7 @@ def test_an_operation_is_paused_and_goes_on(visit: Visit) -> None:
 
 def test_a_drain_is_made_and_taken_back(visit: Visit) -> None:
     page = visit.open("nodes/n5")
-    for button, reason, state in (("Drain", "old", "It is leaving, by ada"), ("Take it back", "kept", None)):
+    for button, reason, state in (("Drain", "old", "Drained by ada"), ("Undrain", "kept", None)):
         page.get_by_role("button", name=button, exact=True).click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Your name").fill("ada")
@@ -311,8 +311,8 @@ def test_a_drain_is_made_and_taken_back(visit: Visit) -> None:
 
 def test_whether_a_node_can_stop_is_told_with_what_would_be_lost(visit: Visit) -> None:
     page = visit.open("nodes/n1")
-    page.get_by_role("button", name="Can it stop now?").click()
-    expect(page.get_by_role("heading", name=re.compile("It (can|must not) stop now"))).to_be_visible()
+    page.get_by_role("button", name="Check whether it can stop").click()
+    expect(page.get_by_role("heading", name=re.compile("The node (can|cannot) stop now"))).to_be_visible()
     expect(page.get_by_text("LEADER").first).to_be_visible()
 
 

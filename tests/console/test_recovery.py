@@ -57,7 +57,7 @@ def test_pages_of_a_loss_have_no_serious_fault(
         if path.endswith("REFERENCE"):
             make_dry_run(page)
             assert faults(page) == []
-            page.get_by_role("button", name="Reset the partitions").click()
+            page.get_by_role("button", name="Reset partitions").click()
             expect(page.get_by_role("dialog")).to_be_visible()
             # It takes the shade behind the dialog for what its buttons stand on.
             assert [each for each in faults(page, ".ask") if not each.startswith("color-contrast")] == []
@@ -67,7 +67,7 @@ def test_each_cause_of_a_loss_leads_to_its_recovery(chromium: Browser, lost_stag
     """From the overview by zone, from a zone, and from a partition to that partition alone."""
     with visiting(chromium, lost_stage.url) as visit:
         page = visit.open("")
-        causes = page.locator(".panel").filter(has_text="What is in the way")
+        causes = page.locator(".panel").filter(has_text="Blocked by")
         expect(causes.get_by_role("link", name="recovery of CACHE")).to_be_visible()
         expect(causes.get_by_role("link", name="recovery of LEDGER")).to_have_count(0)
         page.locator(".panel").filter(has_text="Health").get_by_role("link", name="recovery").click()
@@ -94,11 +94,11 @@ def test_a_zone_without_a_loss_says_so_and_resets_nothing(chromium: Browser, los
         page.get_by_role("button", name="Dry run").click()
         problem = page.locator(".problem").filter(has_text="every partition of zone LEDGER has a majority")
         expect(problem).to_be_visible()
-        expect(page.get_by_role("button", name="Reset the partitions")).to_be_hidden()
+        expect(page.get_by_role("button", name="Reset partitions")).to_be_hidden()
 
 
 @pytest.mark.parametrize(
-    ("typed", "words"), [("x", '"x" names no partition'), ("0-6", "the zone has partitions 0 to 5")]
+    ("typed", "words"), [("x", '"x" is not a partition'), ("0-6", "the zone has partitions 0 to 5")]
 )
 def test_partitions_that_are_not_there_are_refused(
     chromium: Browser, lost_stage: Stage, typed: str, words: str
@@ -122,11 +122,11 @@ def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Browse
         tab_to(page, "Dry run")
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", name=re.compile("can be reset"))).to_be_visible()
-        expect(page.get_by_text("the group goes on with it").first).to_be_visible()
-        tab_to(page, "Reset the partitions")
+        expect(page.get_by_text("the survivor").first).to_be_visible()
+        tab_to(page, "Reset partitions")
         page.keyboard.press("Enter")
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text(f"Taken for dead: {DEAD}")
+        expect(dialog).to_contain_text(f"Assumed dead: {DEAD}")
         tab_to(page, "Names of the dead nodes")
         page.keyboard.type("n1")
         tab_to(page, "Your name")
@@ -138,8 +138,8 @@ def test_a_loss_is_recovered_by_keyboard_and_watched_to_its_end(chromium: Browse
         dialog.get_by_label("Names of the dead nodes").fill("n2 n1")
         dialog.get_by_role("button", name="Reset", exact=True).click()
         expect(dialog).to_be_hidden()
-        expect(page.get_by_role("heading", name="The reset is under way")).to_be_visible()
-        watched = page.locator(".panel").filter(has_text="asked for by ada: the rack burnt down")
+        expect(page.get_by_role("heading", name="Reset in progress")).to_be_visible()
+        watched = page.locator(".panel").filter(has_text="requested by ada: the rack burnt down")
         expect(watched).to_contain_text(f"0 of {count} partitions have been recovered")
         expect(page.get_by_text("founded anew on").first).to_be_visible()
         assert faults(page, ".page") == []
@@ -158,19 +158,27 @@ def test_every_copy_is_shown_with_what_it_has(chromium: Browser, lost_stage: Sta
     with visiting(chromium, lost_stage.url) as visit:
         page = visit.open("recovery?zone=REFERENCE")
         make_dry_run(page)
-        copies = page.locator(".panel").filter(has_text="goes on with").first.get_by_role("table")
-        for title in ("Copy on", "Kind", "Data revision", "Generation", "Decided log entries", "State", "Use"):
+        copies = page.locator(".panel").filter(has_text="survivor").first.get_by_role("table")
+        for title in (
+            "Replica on",
+            "Kind",
+            "Data revision",
+            "Generation",
+            "Committed log entries",
+            "State",
+            "Use",
+        ):
             expect(copies.get_by_role("columnheader", name=title)).to_be_visible()
         best, other = copies.get_by_role("row").nth(1), copies.get_by_role("row").nth(2)
-        for text in ("voter", "4,120", "4,131 of 4,133", "running", "the group goes on with it"):
+        for text in ("voter", "4,120", "4,131 of 4,133", "running", "the survivor"):
             expect(best).to_contain_text(text)
-        for text in ("learner", "4,117", "can be used"):
+        for text in ("learner", "4,117", "candidate"):
             expect(other).to_contain_text(text)
         node = other.get_by_role("rowheader").inner_text()
-        page.get_by_label("Copy on node").fill(node)
+        page.get_by_label("Replica on node").fill(node)
         make_dry_run(page)
         named = copies.get_by_role("row", name=re.compile(f"^{node} learner"))
-        expect(named).to_contain_text("the group goes on with it")
+        expect(named).to_contain_text("the survivor")
         expect(page.get_by_text("3 entries").first).to_be_visible()
 
 
@@ -181,17 +189,17 @@ def test_a_partition_begins_without_data_only_when_its_copies_are_given_up(
     """R5: the dry run names the copies that live; once they are given up, it says that everything is lost."""
     with visiting(chromium, lost_stage.url) as visit:
         page = visit.open("recovery?zone=CACHE")
-        page.get_by_role("checkbox", name="Begin without data").click()
+        page.get_by_role("checkbox", name="Start empty").click()
         page.get_by_role("button", name="Dry run").click()
         expect(page.get_by_role("heading", name="No partition can be reset")).to_be_visible()
         expect(page.get_by_text("COPIES_LEFT: n3").first).to_be_visible()
-        expect(page.get_by_role("button", name="Reset the partitions")).to_be_hidden()
-        page.get_by_label("Copies that may go").fill("n3")
+        expect(page.get_by_role("button", name="Reset partitions")).to_be_hidden()
+        page.get_by_label("Replicas to discard").fill("n3")
         make_dry_run(page)
         expect(page.get_by_text("everything").first).to_be_visible()
-        page.get_by_role("button", name="Reset the partitions").click()
+        page.get_by_role("button", name="Reset partitions").click()
         dialog = page.get_by_role("dialog")
-        expect(dialog).to_contain_text("2 of them begin without data: everything that they had is lost.")
+        expect(dialog).to_contain_text("2 of them start empty: all of their data is lost.")
         dialog.get_by_role("button", name="Cancel").click()
 
 
@@ -200,14 +208,14 @@ def test_a_highly_available_zone_asks_for_no_names(chromium: Browser, own_stage:
         page = visit.open("recovery?zone=CACHE&partitions=1")
         make_dry_run(page)
         expect(page.get_by_role("heading", name="1 of 1 partitions can be reset")).to_be_visible()
-        page.get_by_role("button", name="Reset the partitions").click()
+        page.get_by_role("button", name="Reset partitions").click()
         dialog = page.get_by_role("dialog")
         expect(dialog.get_by_label("Your name")).to_be_visible()
         expect(dialog.get_by_label("Names of the dead nodes")).to_have_count(0)
         dialog.get_by_label("Your name").fill("ada")
         dialog.get_by_label("Reason").fill("both are gone")
         dialog.get_by_role("button", name="Reset", exact=True).click()
-        expect(page.get_by_text("Asked for: partitions 1.")).to_be_visible()
+        expect(page.get_by_text("Requested: partitions 1.")).to_be_visible()
 
 
 def test_a_dry_run_that_is_out_of_date_cannot_be_run(chromium: Browser, own_stage: Stage) -> None:
@@ -215,13 +223,13 @@ def test_a_dry_run_that_is_out_of_date_cannot_be_run(chromium: Browser, own_stag
     with visiting(chromium, own_stage.url) as visit:
         page = visit.open("recovery?zone=ORDERS")
         make_dry_run(page)
-        reset = page.get_by_role("button", name="Reset the partitions")
+        reset = page.get_by_role("button", name="Reset partitions")
         expect(reset).to_be_visible()
         own_stage.tell("down n3")
-        expect(page.get_by_text("Something has changed since this dry run was made.")).to_be_visible()
+        expect(page.get_by_text("The state has changed since this dry run.")).to_be_visible()
         expect(reset).to_be_hidden()
         make_dry_run(page)
-        expect(page.get_by_text("Something has changed")).to_have_count(0)
+        expect(page.get_by_text("The state has changed since")).to_have_count(0)
         expect(page.get_by_text("n1, n2, n3").first).to_be_visible()
 
 
@@ -231,9 +239,9 @@ def test_what_has_changed_behind_the_last_question_is_refused(chromium: Browser,
     with visiting(chromium, own_stage.url) as visit:
         page = visit.open("recovery?zone=REFERENCE")
         make_dry_run(page)
-        copies = page.locator(".panel").filter(has_text="goes on with").first.get_by_role("table")
+        copies = page.locator(".panel").filter(has_text="survivor").first.get_by_role("table")
         best = copies.get_by_role("row").nth(1).get_by_role("rowheader").inner_text()
-        page.get_by_role("button", name="Reset the partitions").click()
+        page.get_by_role("button", name="Reset partitions").click()
         own_stage.tell(f"down {best}")
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Names of the dead nodes").fill(DEAD)
@@ -261,14 +269,14 @@ def test_names_of_a_loss_are_text(chromium: Browser) -> None:
             expect(page.get_by_role("heading", level=1)).to_contain_text(NASTY_ZONES[0])
             make_dry_run(page)
             assert_nothing_is_injected(page)
-            page.get_by_role("button", name="Reset the partitions").click()
+            page.get_by_role("button", name="Reset partitions").click()
             dialog = page.get_by_role("dialog")
             names = f"n1{NASTY_NODE}, n2{NASTY_NODE}"
             expect(dialog).to_contain_text(names)
             dialog.get_by_label("Names of the dead nodes").fill(names)
             assert_nothing_is_injected(page)
             answer_and_leave(page, "Reset")
-            expect(page.get_by_text(f"asked for by {NASTY_PERSON}")).to_be_visible()
+            expect(page.get_by_text(f"requested by {NASTY_PERSON}")).to_be_visible()
             expect(page.get_by_text("founded anew on").first).to_contain_text(NASTY_NODE)
             assert_nothing_is_injected(page)
     finally:

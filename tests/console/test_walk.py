@@ -61,7 +61,7 @@ def _create(visit: Visit) -> None:
     confirm(page, "Run", "a shop")
     expect(page.get_by_role("heading", name="Result 1")).to_be_visible()
     visit.open("zones/SHOP")
-    expect(page.get_by_role("heading", name="Where it is settled")).to_be_visible(timeout=CONVERGED_MS)
+    expect(page.get_by_role("heading", name="Progress settled")).to_be_visible(timeout=CONVERGED_MS)
 
 
 def _run_a_plan_that_is_held(visit: Visit) -> None:
@@ -71,15 +71,15 @@ def _run_a_plan_that_is_held(visit: Visit) -> None:
     visit.open("plan?zone=SHOP")
     page.get_by_label("Replicas").fill("3")
     page.get_by_role("button", name="Make the plan").click()
-    expect(page.get_by_role("heading", name="8 copies are made, 0 end")).to_be_visible()
+    expect(page.get_by_role("heading", name="8 replicas to copy, 0 to remove")).to_be_visible()
     units = page.get_by_role("table")
     expect(units.get_by_role("row")).to_have_count(4)
-    expect(units).to_contain_text("a copy more")
+    expect(units).to_contain_text("additional replica")
     expect(page.get_by_label("The statement that the plan runs")).to_contain_text("REPLICAS 3")
     page.get_by_role("button", name="Run the plan").click()
     confirm(page, "Run", "more copies")
     expect(page.get_by_role("heading", name=re.compile("^Operation 1-"))).to_be_visible()
-    expect(page.get_by_text("asked for by ada")).to_be_visible()
+    expect(page.get_by_text("requested by ada")).to_be_visible()
     expect(page.get_by_role("table").first).to_contain_text("PAUSED", timeout=CONVERGED_MS)
 
 
@@ -98,7 +98,7 @@ def _drill_down(visit: Visit) -> None:
     """From all zones over one and its map to why each node has a partition."""
     page = visit.open("zones")
     page.get_by_role("gridcell", name="SHOP").click()
-    page.get_by_role("link", name="Map of partitions").click()
+    page.get_by_role("link", name="Partition map").click()
     settled(page)
     expect(page.get_by_text("Every partition shown is done.")).to_be_visible()
     click_a_cell(page)
@@ -112,7 +112,7 @@ def _compare(visit: Visit) -> None:
     page = visit.open("what-if?zone=SHOP")
     page.get_by_label("Nodes to remove").fill("n1")
     page.get_by_role("button", name="Compare").click()
-    expect(page.get_by_role("heading", name="Nothing would be copied, 4 replicas end")).to_be_visible()
+    expect(page.get_by_role("heading", name="No replica would be copied, 4 would be removed")).to_be_visible()
 
 
 def _reverse(visit: Visit, operation: str) -> None:
@@ -121,7 +121,7 @@ def _reverse(visit: Visit, operation: str) -> None:
     confirm(page, "Reverse", "too many")
     visit.open("zones/SHOP")
     expect(page.locator("dl").first).to_contain_text("replicas1", timeout=CONVERGED_MS)
-    expect(page.get_by_role("heading", name="Where it is settled")).to_be_visible(timeout=CONVERGED_MS)
+    expect(page.get_by_role("heading", name="Progress settled")).to_be_visible(timeout=CONVERGED_MS)
 
 
 def _look_into_the_books(visit: Visit) -> None:

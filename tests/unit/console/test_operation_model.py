@@ -7,7 +7,7 @@ from pathlib import Path
 
 from app.console import actions
 from app.console.feed import PartitionFeed
-from app.console.operation_model import grid_of, plan_of, told_by, waiting_of
+from app.console.operation_model import grid_of, plan_of, summary_of, waiting_of
 from app.console.shared import Site
 from app.console.zone_grid import ZoneGrid
 from catalog.core.zone import ZoneId
@@ -30,10 +30,10 @@ async def test_arrays_tell_what_the_api_tells(tmp_path: Path) -> None:
             assert {each["zone"] for each in found} == {"ORDERS", "SESSIONS", "REFERENCE", "TELEMETRY"}
             for each in found:
                 name = each["operation_id"]
-                told = await actions.operation(site, name)
-                plan = told.pop("plan")
-                mine = told_by(site, name, site.feed.grids[ZoneId(each["zone_id"])])
-                assert mine == told
+                body = await actions.operation(site, name)
+                plan = body.pop("plan")
+                mine = summary_of(site, name, site.feed.grids[ZoneId(each["zone_id"])])
+                assert mine == body
                 assert await plan_of(site, name) == plan
                 assert grid_of(site, name) is None, "small zones are read as the API reads them"
         finally:
@@ -45,7 +45,7 @@ async def test_an_operation_that_is_not_remembered_is_the_apis_to_refuse(tmp_pat
     async with opened(tmp_path) as world, services_of(world) as services:
         site = Site(services, PartitionFeed(world.mirror, world.keyspace))
         assert grid_of(site, "1-1") is None
-        assert told_by(site, "1-1", ZoneGrid(1)) is None
+        assert summary_of(site, "1-1", ZoneGrid(1)) is None
         assert await plan_of(site, "1-1") is None
 
 

@@ -114,13 +114,13 @@ def test_partitions_are_read_as_numbers_and_ranges(text: str, numbers: list[int]
 @pytest.mark.parametrize(
     ("text", "kind", "words"),
     [
-        ("x", ErrorKind.INVALID_REQUEST, '"x" names no partition: write numbers and ranges, such as 0-3, 7'),
-        ("1--2", ErrorKind.INVALID_REQUEST, '"1--2" names no partition'),
-        ("1-", ErrorKind.INVALID_REQUEST, '"1-" names no partition'),
-        ("8", ErrorKind.PARTITION_NOT_FOUND, '"8": the zone has partitions 0 to 7'),
-        ("3-2", ErrorKind.PARTITION_NOT_FOUND, '"3-2": the zone has partitions 0 to 7'),
+        ("x", ErrorKind.INVALID_REQUEST, '"x" is not a partition: enter numbers and ranges, such as 0-3, 7'),
+        ("1--2", ErrorKind.INVALID_REQUEST, '"1--2" is not a partition'),
+        ("1-", ErrorKind.INVALID_REQUEST, '"1-" is not a partition'),
+        ("8", ErrorKind.PARTITION_NOT_FOUND, '"8" is out of range: the zone has partitions 0 to 7'),
+        ("3-2", ErrorKind.PARTITION_NOT_FOUND, '"3-2" is out of range: the zone has partitions 0 to 7'),
         ("0-999999", ErrorKind.PARTITION_NOT_FOUND, "partitions 0 to 7"),
-        ("9999999", ErrorKind.INVALID_REQUEST, "names no partition"),
+        ("9999999", ErrorKind.INVALID_REQUEST, "is not a partition"),
     ],
 )
 def test_what_names_no_partition_is_refused(text: str, kind: ErrorKind, words: str) -> None:
@@ -139,13 +139,13 @@ def test_a_lost_partition_names_its_dead_voters_and_living_copies() -> None:
         replica("n5", "UNAVAILABLE", voter=False),
     )
     (partition,) = loss(state(2, *replicas, recovering_on="n2")).partitions
-    assert partition.dead == ("n1", "n10")
-    assert [(copy.node, copy.kind) for copy in partition.copies] == [
+    assert partition["dead"] == ["n1", "n10"]
+    assert [(copy["node"], copy["kind"]) for copy in partition["copies"]] == [
         ("n1", "voter"),
         ("n2", "voter"),
-        ("n4", "not voting"),
+        ("n4", "learner"),
     ]
-    assert (partition.cause, partition.founding_on) == (CAUSE, "n2")
+    assert (partition["cause"], partition["recovering_on"]) == (CAUSE, "n2")
 
 
 def test_every_candidate_says_whether_it_is_used() -> None:
@@ -162,18 +162,18 @@ def test_every_candidate_says_whether_it_is_used() -> None:
             ],
         )
     )
-    assert [(each.node, each.kind, each.log, each.use, each.is_survivor) for each in copies] == [
-        ("n2", "voter", "12 of 14", "can be used", True),
-        ("n3", "learner", "it has no log", "can be used", False),
-        ("n4", "kept", "it has no log", "only if it is named", False),
-        ("n5", "joiner", "not known", "cannot be used", False),
+    assert [(each["node"], each["kind"], each["log"], each["use"]) for each in copies] == [
+        ("n2", "voter", "12 of 14", "the survivor"),
+        ("n3", "learner", "no log", "candidate"),
+        ("n4", "kept", "no log", "only if named"),
+        ("n5", "joiner", "unknown", "excluded"),
     ]
-    assert [each.revision for each in copies] == [41, 41, None, 41]
+    assert [each["revision"] for each in copies] == [41, 41, None, 41]
 
 
 def test_no_copy_goes_on_where_a_partition_begins_without_data() -> None:
     (row,) = run_of(reset(0, empty=True, orderly=None)).rows
-    assert (row.lost, [copy.is_survivor for copy in row.copies]) == ("everything", [False, False])
+    assert (row.lost, [copy["use"] for copy in row.copies]) == ("everything", ["candidate", "candidate"])
 
 
 def test_a_dry_run_counts_what_is_lost_and_leaves_out_what_is_refused() -> None:
@@ -221,11 +221,11 @@ def test_a_dry_run_is_out_of_date_once_something_else_is_lost() -> None:
     [
         (
             [reset(0), reset(1)],
-            ["partitions 0-1", "no entry is known", "Taken for dead: n1, n10."],
-            "without data",
+            ["partitions 0-1", "no entry is known", "Assumed dead: n1, n10."],
+            "start empty",
         ),
-        ([reset(0, possibly_lost_entries=1, to_confirm=[])], ["up to 1 entry may be lost"], "Taken for dead"),
-        ([reset(0, empty=True)], ["1 of them begin without data"], "copy of"),
+        ([reset(0, possibly_lost_entries=1, to_confirm=[])], ["up to 1 entry may be lost"], "Assumed dead"),
+        ([reset(0, empty=True)], ["1 of them start empty"], "replica of"),
     ],
 )
 def test_the_last_question_says_what_is_lost(answer: list[Json], words: list[str], silent_of: str) -> None:

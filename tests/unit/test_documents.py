@@ -45,7 +45,10 @@ def test_contributing_was_read() -> None:
 
 def test_the_version_is_the_same_everywhere() -> None:
     version = PROJECT["version"]
-    assert f'version="{version}"' in (ROOT / "app" / "server.py").read_text()
+    applications = [
+        path.read_text() for path in (ROOT / "app").glob("*.py") if "def build_app(" in path.read_text()
+    ]
+    assert [f'version="{version}"' in text for text in applications] == [True]
     assert f"image: zonekeeper:{version}\n" in (ROOT / "docker-compose.yml").read_text()
     releases = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
     assert releases[:2] == ["Unreleased", version]

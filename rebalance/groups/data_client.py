@@ -20,8 +20,9 @@ from aetcd import rpc
 
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import Beat, ReplicaSight, decode_time
-from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, classify, open_channel
-from rebalance.groups.group_guard import GroupGuard, absent, get
+from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, answer, open_channel
+from rebalance.groups.etcd_txn import absent, get, get_newest, items_of, prefix_end, put
+from rebalance.groups.group_guard import GroupGuard
 from rebalance.hosting.tls import TlsFiles
 
 DATUM_PREFIX = b"d/"
@@ -109,21 +110,20 @@ class PartitionClient:
         mark = OPERATION_PREFIX + operation_id.encode()
         request = rpc.TxnRequest(
             compare=[*guard.compares(), absent(mark)],
-            success=[_put(DATUM_PREFIX + key, value), _put(mark, b"", lease)],
+            success=[put(DATUM_PREFIX + key, value), put(mark, b"", lease)],
             failure=[get(mark), *guard.reads()],
         )
         try:
-            reply = await self._kv(url).Txn(request, timeout=timeout_s)
-        except rpc.AioRpcError as error:
-            failed = classify(error)
+            reply = await answer(self._kv(url).Txn(request, timeout=timeout_s))
+        except CallFailedError as failed:
             if failed.kind is FailureKind.LEASE_NOT_FOUND and self._lease == lease:
                 self._lease = 0
             if failed.kind is FailureKind.NO_SPACE and await self._is_marked(url, guard, mark, timeout_s):
                 return True  # the very put that reached the quota is applied and answered with an error
-            raise failed from error
+            raise
         if reply.succeeded:
             return True
-        marks, *identity = _answers(reply)
+        marks, *identity = items_of(reply)
         guard.check(url, *identity)
         if not marks:
             raise CallFailedError(FailureKind.OTHER, "neither applied nor marked: repeated")
@@ -132,11 +132,11 @@ class PartitionClient:
     async def get(self, url: str, key: bytes, timeout_s: float, generation: int | None = None) -> Datum:
         """Linearizable. Raises CallFailedError, WrongGroupError, WrongGenerationError."""
         guard = GroupGuard(self._partition, generation)
-        (found,) = _answers(await self._read(url, guard, [get(DATUM_PREFIX + key)], timeout_s))
+        (found,) = items_of(await self._read(url, guard, [get(DATUM_PREFIX + key)], timeout_s))
         return Datum(found[0].value, found[0].mod_revision) if found else Datum(None, 0)
 
     async def _is_marked(self, url: str, guard: GroupGuard, mark: bytes, timeout_s: float) -> bool:
-        (marks,) = _answers(await self._read(url, guard, [get(mark)], timeout_s))
+        (marks,) = items_of(await self._read(url, guard, [get(mark)], timeout_s))
         return bool(marks)
 
     async def revision(self, url: str, timeout_s: float, generation: int | None = None) -> int:
@@ -153,20 +153,9 @@ class PartitionClient:
         stands still. A mirror that goes on from an earlier generation has the later one once it has repeated
         its founding. Raises CallFailedError, WrongGroupError, WrongGenerationError."""
         guard = GroupGuard(self._partition, generation)
-        newest_marker = rpc.RangeRequest(
-            key=MARKER_PREFIX,
-            range_end=MARKER_PREFIX[:-1] + b"0",
-            sort_target=rpc.RangeRequest.MOD,
-            sort_order=rpc.RangeRequest.DESCEND,
-            limit=1,
-            serializable=True,
-        )
-        reads = [
-            get(SAFE_TIME_KEY, serializable=True),
-            rpc.RequestOp(request_range=newest_marker),
-        ]
+        reads = [get(SAFE_TIME_KEY, serializable=True), get_newest(MARKER_PREFIX, serializable=True)]
         reply = await self._read(url, guard, reads, timeout_s, serializable=True)
-        beats, markers = _answers(reply)
+        beats, markers = items_of(reply)
         beat = Beat(decode_time(beats[0].value), beats[0].mod_revision) if beats else Beat()
         if mirrored and markers and marked_revision(markers[0]) != markers[0].mod_revision:
             return ReplicaSight(0, Beat())
@@ -176,10 +165,7 @@ class PartitionClient:
     async def get_at(self, url: str, key: bytes, revision: int, timeout_s: float) -> Datum:
         """As of ``revision``, from the replica alone. Raises CallFailedError (COMPACTED)."""
         request = rpc.RangeRequest(key=DATUM_PREFIX + key, revision=revision, serializable=True)
-        try:
-            reply = await self._kv(url).Range(request, timeout=timeout_s)
-        except rpc.AioRpcError as error:
-            raise classify(error) from error
+        reply = await answer(self._kv(url).Range(request, timeout=timeout_s))
         return Datum(reply.kvs[0].value, reply.kvs[0].mod_revision) if reply.kvs else Datum(None, 0)
 
     async def own_keys(self, url: str, after: bytes, limit: int, timeout_s: float) -> list[bytes]:
@@ -187,7 +173,7 @@ class PartitionClient:
         Raises CallFailedError, WrongGroupError."""
         data = rpc.RangeRequest(
             key=DATUM_PREFIX + after + (b"\0" if after else b""),
-            range_end=DATUM_PREFIX[:-1] + b"0",
+            range_end=prefix_end(DATUM_PREFIX),
             limit=limit,
             keys_only=True,
             serializable=True,
@@ -208,7 +194,7 @@ class PartitionClient:
     async def _own(self, url: str, asked: Sequence[Any], timeout_s: float) -> list[Any]:
         """Answers of one replica of our group, which asks nobody else."""
         guard = GroupGuard(self._partition)
-        return _answers(await self._read(url, guard, asked, timeout_s, serializable=True))
+        return items_of(await self._read(url, guard, asked, timeout_s, serializable=True))
 
     async def _read(
         self,
@@ -223,12 +209,9 @@ class PartitionClient:
         request = rpc.TxnRequest(
             compare=guard.compares(), success=reads, failure=guard.reads(serializable=serializable)
         )
-        try:
-            reply = await self._kv(url).Txn(request, timeout=timeout_s)
-        except rpc.AioRpcError as error:
-            raise classify(error) from error
+        reply = await answer(self._kv(url).Txn(request, timeout=timeout_s))
         if not reply.succeeded:
-            guard.check(url, *_answers(reply))
+            guard.check(url, *items_of(reply))
             raise CallFailedError(FailureKind.OTHER, "neither of this group nor of another one: repeated")
         return reply
 
@@ -239,10 +222,8 @@ class PartitionClient:
                 # No leases are left behind in other groups.
                 await self._read(url, guard, [get(IDENTITY_KEY)], timeout_s)
                 stub = rpc.LeaseStub(self._connections.channel(url))
-                try:
-                    reply = await stub.LeaseGrant(rpc.LeaseGrantRequest(TTL=LEASE_TTL_S), timeout=timeout_s)
-                except rpc.AioRpcError as error:
-                    raise classify(error) from error
+                grant = rpc.LeaseGrantRequest(TTL=LEASE_TTL_S)
+                reply = await answer(stub.LeaseGrant(grant, timeout=timeout_s))
                 self._lease, self._lease_since = reply.ID, time.monotonic()
             return self._lease
 
@@ -253,12 +234,3 @@ class PartitionClient:
 def marked_revision(marker: Any) -> int:
     """The group's revision that a mirror meant to repeat when it wrote its marker; 0 for what is no marker."""
     return int(marker.value) if marker.value.isdigit() else 0
-
-
-def _answers(reply: Any) -> list[Any]:
-    """What each of its reads has found."""
-    return [each.response_range.kvs for each in reply.responses]
-
-
-def _put(key: bytes, value: bytes, lease: int = 0) -> Any:
-    return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value, lease=lease))

@@ -15,6 +15,7 @@ from typing import Any
 
 from aetcd import rpc
 
+from rebalance.groups.etcd_txn import absent, get, items_of, put, unchanged
 from rebalance.hosting.tls import TlsFiles
 
 CALL_TIMEOUT_S = 2.0
@@ -227,24 +228,17 @@ class EtcdApi:
         """Write the group's name, and with it the generation, into its own store, once; every put and get is
         guarded by them. A store that has its name and an earlier generation, or none, was founded by a build
         that did not write it (or is a backup of one): it gets the generation as well. 0 is never written."""
-        unclaimed = rpc.Compare(
-            key=IDENTITY_KEY, target=rpc.Compare.CREATE, result=rpc.Compare.EQUAL, create_revision=0
-        )
-        written = [_put(IDENTITY_KEY, identity)]
+        written = [put(IDENTITY_KEY, identity)]
         if generation:
-            written.append(_put(GENERATION_KEY, b"%d" % generation))
-        read = rpc.RequestOp(request_range=rpc.RangeRequest(key=GENERATION_KEY))
-        request = rpc.TxnRequest(compare=[unclaimed], success=written, failure=[read])
+            written.append(put(GENERATION_KEY, b"%d" % generation))
+        request = rpc.TxnRequest(compare=[absent(IDENTITY_KEY)], success=written, failure=[get(GENERATION_KEY)])
         reply = await answer(self._kv.Txn(request, timeout=CALL_TIMEOUT_S))
         if reply.succeeded or not generation:
             return
-        found = reply.responses[0].response_range.kvs
+        (found,) = items_of(reply)
         if generation_in(found) < generation:
-            revision = found[0].mod_revision if found else 0
-            unchanged = rpc.Compare(
-                key=GENERATION_KEY, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=revision
-            )
-            request = rpc.TxnRequest(compare=[unchanged], success=[_put(GENERATION_KEY, b"%d" % generation)])
+            guard = unchanged(GENERATION_KEY, found[0].mod_revision if found else 0)
+            request = rpc.TxnRequest(compare=[guard], success=[put(GENERATION_KEY, b"%d" % generation)])
             await answer(self._kv.Txn(request, timeout=CALL_TIMEOUT_S))
 
 
@@ -262,10 +256,6 @@ _BARRIER = rpc.RangeRequest(key=IDENTITY_KEY, keys_only=True)
 def generation_in(items: Sequence[Any]) -> int:
     """``items``: of a read of GENERATION_KEY; without one the group is in its first life."""
     return int(items[0].value) if items else 0
-
-
-def _put(key: bytes, value: bytes) -> Any:
-    return rpc.RequestOp(request_put=rpc.PutRequest(key=key, value=value))
 
 
 async def answer(call: Awaitable[Any]) -> Any:

@@ -35,6 +35,7 @@ from rebalance.groups.etcd_tuning import (
     last_log_line,
     member_command,
 )
+from rebalance.groups.etcd_txn import delete, get, get_newest, items_of, prefix_end, put
 from rebalance.groups.mirror_copy import restore_snapshot
 from rebalance.groups.mirror_source import MirrorSource
 from rebalance.groups.mirror_store import end_alarms
@@ -209,16 +210,8 @@ class FoundingStore:
         """Write the generation, and take the bookkeeping of a mirror out, in one revision. Returns the last one
         that this store has in common with earlier lives of the group: of a mirror the last that it has repeated
         (``complete_revision`` where it has repeated none), 0 where nobody can tell."""
-        markers = rpc.RangeRequest(
-            key=MARKER_PREFIX,
-            range_end=_end(MARKER_PREFIX),
-            sort_target=rpc.RangeRequest.MOD,
-            sort_order=rpc.RangeRequest.DESCEND,
-            limit=1,
-        )
-        reads = [rpc.RangeRequest(key=GENERATION_KEY), markers]
-        reply = await self._txn([rpc.RequestOp(request_range=read) for read in reads])
-        begun, marked = (response.response_range.kvs for response in reply.responses)
+        reply = await self._txn([get(GENERATION_KEY), get_newest(MARKER_PREFIX)])
+        begun, marked = items_of(reply)
         revision = reply.header.revision
         if begun and begun[0].value == b"%d" % generation:
             # An earlier attempt has come this far.
@@ -228,26 +221,23 @@ class FoundingStore:
             revision = complete if complete == marked[0].mod_revision else 0
         elif complete_revision:
             revision = min(complete_revision, revision)
-        delete = rpc.DeleteRangeRequest(key=MARKER_PREFIX, range_end=_end(MARKER_PREFIX))
-        put = rpc.PutRequest(key=GENERATION_KEY, value=b"%d" % generation)
-        await self._txn([rpc.RequestOp(request_put=put), rpc.RequestOp(request_delete_range=delete)])
+        end = prefix_end(MARKER_PREFIX)
+        await self._txn([put(GENERATION_KEY, b"%d" % generation), delete(MARKER_PREFIX, end)])
         return int(revision)
 
     async def renew_marks(self) -> None:
         """Marks of puts get a new lease with all of its time. Those that the mirror has repeated have none."""
         after, lease = OPERATION_PREFIX, 0
         while True:
-            page = rpc.RangeRequest(
-                key=after, range_end=_end(OPERATION_PREFIX), limit=KEYS_PER_CHANGE, keys_only=True
-            )
+            end = prefix_end(OPERATION_PREFIX)
+            page = rpc.RangeRequest(key=after, range_end=end, limit=KEYS_PER_CHANGE, keys_only=True)
             keys = [item.key for item in (await answer(self._kv.Range(page, timeout=CALL_TIMEOUT_S))).kvs]
             if not keys:
                 return
             if not lease:
                 grant = rpc.LeaseGrantRequest(TTL=LEASE_TTL_S)
                 lease = (await answer(self._leases.LeaseGrant(grant, timeout=CALL_TIMEOUT_S))).ID
-            puts = (rpc.PutRequest(key=key, lease=lease) for key in keys)
-            await self._txn([rpc.RequestOp(request_put=put) for put in puts])
+            await self._txn([put(key, b"", lease) for key in keys])
             after = keys[-1] + b"\0"
 
     async def drop_leases(self) -> None:
@@ -261,7 +251,3 @@ class FoundingStore:
 
     async def _txn(self, operations: Sequence[Any]) -> Any:
         return await answer(self._kv.Txn(rpc.TxnRequest(success=operations), timeout=CALL_TIMEOUT_S))
-
-
-def _end(prefix: bytes) -> bytes:
-    return prefix[:-1] + bytes((prefix[-1] + 1,))

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aetcd import rpc
-
 from rebalance.core.keys import PartitionId
 from rebalance.groups.etcd_api import GENERATION_KEY, IDENTITY_KEY
+from rebalance.groups.etcd_txn import absent, get, has_value
 from rebalance.groups.member_list import group_identity
 
 
@@ -47,15 +46,12 @@ class GroupGuard:
 
     def compares(self) -> list[Any]:
         """Conditions of a transaction."""
-        identity = group_identity(self.partition)
-        own = rpc.Compare(key=IDENTITY_KEY, target=rpc.Compare.VALUE, result=rpc.Compare.EQUAL, value=identity)
+        own = has_value(IDENTITY_KEY, group_identity(self.partition))
         if self.generation is None:
             return [own]
         if not self.generation:
             return [own, absent(GENERATION_KEY)]
-        value = b"%d" % self.generation
-        same = rpc.Compare(key=GENERATION_KEY, target=rpc.Compare.VALUE, result=rpc.Compare.EQUAL, value=value)
-        return [own, same]
+        return [own, has_value(GENERATION_KEY, b"%d" % self.generation)]
 
     def reads(self, *, serializable: bool = False) -> list[Any]:
         """Two reads for where the conditions do not hold; ``check`` takes what they find."""
@@ -72,11 +68,3 @@ class GroupGuard:
         if not written.isdigit():
             raise WrongGroupError(f"{url} has {written!r} in place of a generation")
         raise WrongGenerationError(url, self.partition, self.generation, int(written))
-
-
-def absent(key: bytes) -> Any:
-    return rpc.Compare(key=key, target=rpc.Compare.CREATE, result=rpc.Compare.EQUAL, create_revision=0)
-
-
-def get(key: bytes, *, serializable: bool = False) -> Any:
-    return rpc.RequestOp(request_range=rpc.RangeRequest(key=key, serializable=serializable))

@@ -21,6 +21,7 @@ from rebalance.groups.etcd_api import (
     generation_in,
     open_channel,
 )
+from rebalance.groups.etcd_txn import get, items_of
 from rebalance.groups.mirror_store import ANSWER_BYTES_MAX, CopyUselessError
 from rebalance.hosting.tls import TlsFiles
 
@@ -62,16 +63,13 @@ class MirrorSource:
         """Raises SourceLostError when the address belongs to another group by now, or to nobody, or to a later
         life of the group than ``generation``; with ``led`` also when the group has no leader that a majority
         confirms."""
-        reads = [
-            rpc.RequestOp(request_range=rpc.RangeRequest(key=key, serializable=not led))
-            for key in (IDENTITY_KEY, GENERATION_KEY)
-        ]
+        reads = [get(key, serializable=not led) for key in (IDENTITY_KEY, GENERATION_KEY)]
         try:
             request = rpc.TxnRequest(success=reads)
             reply = await answer(rpc.KVStub(self._channel).Txn(request, timeout=CALL_TIMEOUT_S))
         except CallFailedError as failed:
             raise SourceLostError(f"{self.client_url}: {failed}") from failed
-        identities, generations = (response.response_range.kvs for response in reply.responses)
+        identities, generations = items_of(reply)
         name = identities[0].value if identities else b""
         if name != identity:
             raise SourceLostError(f"{self.client_url} is {name.decode()!r}, not {identity.decode()!r}")

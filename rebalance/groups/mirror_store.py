@@ -19,6 +19,7 @@ from rebalance.core.safe_time import Beat, decode_time
 from rebalance.core.source_revisions import RevisionChange, SourceRevision
 from rebalance.groups.data_client import MARKER_PREFIX, SAFE_TIME_KEY, marked_revision
 from rebalance.groups.etcd_api import CallFailedError, FailureKind, answer, open_channel
+from rebalance.groups.etcd_txn import delete, get, items_of, put, unchanged
 from rebalance.groups.raft_proposals import ProposalsFailedError, RaftProposals
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.groups import MemberEndpoints
@@ -85,9 +86,9 @@ class MirrorStore:
 
     async def position(self) -> MirrorPosition:
         """Where the store stands. Raises CallFailedError; CopyUselessError when something else has written."""
-        request = rpc.TxnRequest(success=[_read(self._marker), _read(SAFE_TIME_KEY)])
+        request = rpc.TxnRequest(success=[get(self._marker), get(SAFE_TIME_KEY)])
         reply = await answer(self._kv.Txn(request, timeout=READ_TIMEOUT_S))
-        markers, beats = (each.response_range.kvs for each in reply.responses)
+        markers, beats = items_of(reply)
         revision = reply.header.revision
         self._marked = markers[0].mod_revision if markers else 0
         repeated = marked_revision(markers[0]) if markers else 0
@@ -100,10 +101,9 @@ class MirrorStore:
     async def holds(self, last: SourceRevision) -> bool:
         """True when the store's newest revision, ``last``, is the group's: same keys, same values."""
         changes = _of_group(last)[:COMPARED_KEYS]
-        request = rpc.TxnRequest(success=[_read(change.key) for change in changes])
+        request = rpc.TxnRequest(success=[get(change.key) for change in changes])
         reply = await answer(self._kv.Txn(request, timeout=READ_TIMEOUT_S))
-        for change, response in zip(changes, reply.responses, strict=True):
-            found = response.response_range.kvs
+        for change, found in zip(changes, items_of(reply), strict=True):
             if change.value is None:
                 if found:
                     return False
@@ -163,17 +163,11 @@ class MirrorStore:
 
     def _transaction(self, revision: SourceRevision, marked: int) -> Any:
         operations = [
-            rpc.RequestOp(request_delete_range=rpc.DeleteRangeRequest(key=change.key))
-            if change.value is None
-            else rpc.RequestOp(request_put=rpc.PutRequest(key=change.key, value=change.value))
+            delete(change.key) if change.value is None else put(change.key, change.value)
             for change in _of_group(revision)
         ]
-        marker = rpc.PutRequest(key=self._marker, value=b"%d" % revision.revision)
-        operations.append(rpc.RequestOp(request_put=marker))
-        guard = rpc.Compare(
-            key=self._marker, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=marked
-        )
-        return rpc.TxnRequest(compare=[guard], success=operations)
+        operations.append(put(self._marker, b"%d" % revision.revision))
+        return rpc.TxnRequest(compare=[unchanged(self._marker, marked)], success=operations)
 
 
 async def end_alarms(channel: Any) -> None:
@@ -200,7 +194,3 @@ async def _keep_alive(leases: Any, lease: int) -> None:
 def _of_group(revision: SourceRevision) -> tuple[RevisionChange, ...]:
     """Without the marks of another mirror: its store was what the group was founded anew on."""
     return tuple(each for each in revision.changes if not each.key.startswith(MARKER_PREFIX))
-
-
-def _read(key: bytes) -> Any:
-    return rpc.RequestOp(request_range=rpc.RangeRequest(key=key))

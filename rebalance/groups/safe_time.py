@@ -17,8 +17,9 @@ from aetcd import rpc
 from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import Beat, decode_time, encode_time, next_time_ms
 from rebalance.groups.data_client import SAFE_TIME_KEY, Connections
-from rebalance.groups.etcd_api import IDENTITY_KEY, CallFailedError, FailureKind, classify
-from rebalance.groups.group_guard import WrongGroupError
+from rebalance.groups.etcd_api import CallFailedError, FailureKind, answer
+from rebalance.groups.etcd_txn import get, items_of, put, unchanged
+from rebalance.groups.group_guard import GroupGuard, WrongGroupError
 from rebalance.hosting.tls import TlsFiles
 
 log = structlog.get_logger(__name__)
@@ -85,28 +86,16 @@ class SafeTimeWriter:
 
     async def _write(self, partition: PartitionId, client_url: str, last: Beat) -> tuple[Beat, bool]:
         """The beat that the group has now, and whether it is this one."""
-        new_ms = next_time_ms(self._clock(), last)
-        identity = str(partition).encode()
-        own = rpc.Compare(key=IDENTITY_KEY, target=rpc.Compare.VALUE, result=rpc.Compare.EQUAL, value=identity)
-        follows = rpc.Compare(
-            key=SAFE_TIME_KEY, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=last.revision
-        )
-        put = rpc.PutRequest(key=SAFE_TIME_KEY, value=encode_time(new_ms))
-        reads = [
-            rpc.RequestOp(request_range=rpc.RangeRequest(key=key)) for key in (SAFE_TIME_KEY, IDENTITY_KEY)
-        ]
+        new_ms, guard = next_time_ms(self._clock(), last), GroupGuard(partition)
         request = rpc.TxnRequest(
-            compare=[own, follows], success=[rpc.RequestOp(request_put=put)], failure=reads
+            compare=[*guard.compares(), unchanged(SAFE_TIME_KEY, last.revision)],
+            success=[put(SAFE_TIME_KEY, encode_time(new_ms))],
+            failure=[get(SAFE_TIME_KEY), *guard.reads()],
         )
         stub = rpc.KVStub(self._connections.channel(client_url))
-        try:
-            reply = await stub.Txn(request, timeout=BEAT_TIMEOUT_S)
-        except rpc.AioRpcError as error:
-            raise classify(error) from error
+        reply = await answer(stub.Txn(request, timeout=BEAT_TIMEOUT_S))
         if reply.succeeded:
             return Beat(new_ms, reply.header.revision), True
-        beats, identities = (each.response_range.kvs for each in reply.responses)
-        if not identities or identities[0].value != identity:
-            found = identities[0].value.decode(errors="replace") if identities else ""
-            raise WrongGroupError(f"{client_url} is {found!r}, not {str(partition)!r}")
+        beats, *identity = items_of(reply)
+        guard.check(client_url, *identity)
         return Beat(decode_time(beats[0].value), beats[0].mod_revision) if beats else Beat(), False

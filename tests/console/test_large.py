@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page
 from tests.e2e.installation import wait_for
 from tests.fixtures.console_pages import faults, settled
 from tests.fixtures.console_stage import Stage, Theme, visiting
+from tests.fixtures.slices import in_every_run
 
 READ_MS = 300_000
 PAGES = (
@@ -37,7 +38,7 @@ def large() -> Iterator[Stage]:
 
 
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", in_every_run(("light", "dark"), ["light"]))
 def test_large_zones_have_no_serious_fault(chromium: Browser, large: Stage, theme: Theme) -> None:
     with visiting(chromium, large.url, theme) as visit:
         for path in PAGES:

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.console.scenes import NASTY_NODE, NASTY_PERSON, NASTY_ZONES
 from tests.fixtures.console_pages import answer_and_leave, assert_nothing_is_injected, faults, settled, tab_to
 from tests.fixtures.console_stage import Stage, Theme, visiting
+from tests.fixtures.slices import in_every_run
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -44,7 +45,7 @@ def make_dry_run(page: Page) -> None:
     expect(page.get_by_role("progressbar")).to_have_count(0)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", in_every_run(("light", "dark"), ["light"]))
 @pytest.mark.parametrize("path", LOST_PAGES)
 def test_pages_of_a_loss_have_no_serious_fault(
     chromium: Browser, lost_stage: Stage, path: str, theme: Theme

@@ -30,12 +30,7 @@ SOAK_S = float(os.environ.get("SOAK_CUTS_S", "600"))
 SHORT_S = (5.0, 6.0)
 ONWARD_S = 60.0
 """For a move, an election of the metastore's, and what its clients take to find the new leader."""
-SLICE = (
-    "leader_from_followers",
-    "two_halves",
-    "joiner_from_leader_while_copying",
-    "metastore_stopped_while_leaving",
-)
+SLICE = ("leader_from_followers", "joiner_from_leader_while_copying")
 ROOT = Path(__file__).parents[2]
 HOLDER = """
 import pathlib, sys, time

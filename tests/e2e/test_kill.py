@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
 from tests.fixtures.installation_kills import kill_metastore, kill_parent, kill_server, kill_spark
+from tests.fixtures.slices import in_every_run
 
 pytestmark = pytest.mark.timeout(600)
 PARTITIONS = 8
@@ -54,7 +55,9 @@ def one_spark(victim: Installation) -> bool:
 
 
 @pytest.mark.row("I3-006", "I3-016", "I3-034", "I3-050", shows="service")
-@pytest.mark.parametrize("kill", [kill_parent, kill_server, kill_metastore, kill_spark])
+@pytest.mark.parametrize(
+    "kill", in_every_run((kill_parent, kill_server, kill_metastore, kill_spark), [kill_server, kill_metastore])
+)
 def test_kill_during_an_alter(victim: Installation, kill: FunctionType) -> None:
     """I3-006, I3-016, I3-034, I3-050: it converges, the keys are all there, nobody is left over."""
     wait_for("the whole installation", victim.is_whole)

@@ -16,8 +16,10 @@ from tests.e2e.installation import ANSWER_S, Installation, without_spark
 pytestmark = pytest.mark.timeout(900)
 
 CONFIG = Path(__file__).parents[1] / "data" / "schemathesis.toml"
-"""Seed, number of examples, and what is expected besides the document, each with its reason."""
+"""Seed, and what is expected besides the document, each with its reason."""
 SEEN_AT_LEAST = 38
+LONG_S = 7_200.0
+LONG = pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(LONG_S)])
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +35,19 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
         whole.stop()
 
 
-def test_the_document_is_what_the_server_does(tried: Installation, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "examples", [2, pytest.param(30, marks=[pytest.mark.soak, pytest.mark.timeout(LONG_S)])]
+)
+def test_the_document_is_what_the_server_does(tried: Installation, tmp_path: Path, examples: int) -> None:
+    """``examples``: made up for each operation, after those that cover its schema."""
     program = Path(sys.executable).with_name("schemathesis")
+    options = ("--max-examples", str(examples))
     done = subprocess.run(
-        [program, "--config-file", CONFIG, "run", "--no-color", f"{tried.url}/openapi.json"],
+        [program, *("--config-file", CONFIG), "run", "--no-color", *options, f"{tried.url}/openapi.json"],
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=800,
+        timeout=800 if examples == 2 else LONG_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-20_000:]

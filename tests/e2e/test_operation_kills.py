@@ -124,8 +124,8 @@ def kill_all(victim: Installation, *words: str) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("java", "org.apache.spark"),
-        ("spark.driver",),
+        pytest.param(("java", "org.apache.spark"), marks=pytest.mark.soak),
+        pytest.param(("spark.driver",), marks=pytest.mark.soak),
         ("app.cli", " serve "),
         ("--name zonekeeper ",),
     ],

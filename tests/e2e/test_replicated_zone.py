@@ -150,6 +150,7 @@ def test_voters_and_learners_as_nodes_come_and_go(seven: Installation) -> None:
 
 
 @pytest.mark.row("IEP-049", "IEP-050", "IEP-051", "IEP-059", "IEP-060", "IEP-061", shows="service")
+@pytest.mark.soak
 def test_a_lost_majority_promotes_nobody_and_a_reset_keeps_what_is_known(seven: Installation) -> None:
     """IEP-049, IEP-050, IEP-051, IEP-059, IEP-060, IEP-061: two of three voters are killed at once. No learner
     is promoted and no put is taken, however long it lasts; reads of what is known go on at learners. A reset

@@ -26,6 +26,7 @@ from tests.fixtures.group_hosts import etcd_processes
 from tests.fixtures.learner_founding import P0, force, group, kill
 from tests.fixtures.node_cluster import NodeCluster, Writer, node_cluster, writing
 from tests.fixtures.puts import is_applied_once
+from tests.fixtures.slices import in_every_run
 
 VOTERS, LEARNERS = ("n1", "n2", "n3"), ("n4", "n5")
 
@@ -308,7 +309,9 @@ def _stages(node: Path) -> dict[str, Callable[[], bool]]:
 
 
 @pytest.mark.row("IEP-059", shows="service")
-@pytest.mark.parametrize("stage", ["reserved", "snapshot", "restored", "made ready", "named"])
+@pytest.mark.parametrize(
+    "stage", in_every_run(("reserved", "snapshot", "restored", "made ready", "named"), ["snapshot", "named"])
+)
 async def test_a_founding_that_is_killed_comes_to_the_same(cluster: NodeCluster, stage: str) -> None:
     """IEP-059: the node dies in the middle of the founding; it comes back, and the group has what its mirror
     has, at the same revisions, once."""

@@ -20,6 +20,8 @@ from tests.linearizability.rewritten_routing import RotatedRouting
 
 REGISTERS = 6
 PAUSE_S = 0.01
+READS_MAX = 20
+"""Of one key in the end, each with the time limit of a client: a busy machine may need some."""
 ONCE_SHARE = 0.1
 """So many puts go to a key of their own, which nobody writes again: a lost one shows in the end."""
 SPREAD_PLACES = 3
@@ -108,7 +110,8 @@ class Load:
             self.errors.append(error)
         self.figures[way].puts.append(_now() - begun)
 
-    async def get(self, number: int, way: Way, key: str) -> None:
+    async def get(self, number: int, way: Way, key: str) -> bool:
+        """Whether there was an answer."""
         handle, begun = self.recorder.begin(number, key, Action.GET), _now()
         try:
             found = await self._client(number, way).get(self._zone, key)
@@ -116,9 +119,13 @@ class Load:
         except NO_ANSWER:
             self.recorder.leave_open(handle)
             self.figures[way].unanswered_gets += 1
+            return False
         except Exception as error:
             self.errors.append(error)
-        self.figures[way].gets.append(_now() - begun)
+            return False
+        finally:
+            self.figures[way].gets.append(_now() - begun)
+        return True
 
     async def read_back(self) -> int:
         """Every key once more, straight and through the server in turns; the number of keys. The history then
@@ -128,12 +135,13 @@ class Load:
 
         async def read(key: str, way: Way) -> None:
             async with gate:
-                await self.get(-1, way, key)
+                for _ in range(READS_MAX):
+                    if await self.get(-1, way, key):
+                        return
+            raise AssertionError(f"{READS_MAX} reads of {key} had no answer")
 
         ways = (Way.DIRECT, Way.ROUTED)
-        unanswered = sum(each.unanswered_gets for each in self.figures.values())
         await asyncio.gather(*(read(key, ways[index % len(ways)]) for index, key in enumerate(keys)))
-        assert sum(each.unanswered_gets for each in self.figures.values()) == unanswered
         return len(keys)
 
     async def close(self) -> None:

@@ -1,8 +1,9 @@
-"""Lines of code by package: neither blanks nor comments nor docstrings.
+"""How large the product is, and whether it is tidy: lines of code by package (neither blanks nor comments nor
+docstrings), class names that mean two things, and imports that close a circle.
 
-    .venv/bin/python scripts/size.py
+    .venv/bin/python scripts/house.py
 
-counts the product; other folders are named as arguments.
+counts the product; ``scripts/house.py tests`` counts another folder's lines.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import tokenize
 from collections import Counter
 from pathlib import Path
 
+import grimp
+
+ROOT = Path(__file__).parents[1]
 PRODUCT = ("app", "parser", "catalog", "rebalance", "spark", "migrations")
 NO_CODE = {
     tokenize.COMMENT,
@@ -44,15 +48,24 @@ def code_lines(text: str) -> int:
 
 
 def main(folders: list[str]) -> None:
-    root = Path(__file__).parents[1]
     sizes: Counter[str] = Counter()
+    classes: Counter[str] = Counter()
     for folder in folders:
-        for path in (root / folder).rglob("*.py"):
-            package = ".".join(path.relative_to(root).parts[:-1][:2])
-            sizes[package] += code_lines(path.read_text())
+        for path in (ROOT / folder).rglob("*.py"):
+            package = ".".join(path.relative_to(ROOT).parts[:-1][:2])
+            text = path.read_text()
+            sizes[package] += code_lines(text)
+            classes.update(node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
     for package, size in sorted(sizes.items()):
-        print(f"{package:32}{size:8,}")
-    print(f"{'lines of code':32}{sizes.total():8,}")
+        print(f"{package:36}{size:8,}")
+    print(f"{'lines of code':36}{sizes.total():8,}")
+    repeated = sorted(name for name, times in classes.items() if times > 1)
+    print(f"{'class names that stand twice':36}{len(repeated):8,}  {', '.join(repeated)}".rstrip())
+    if folders == list(PRODUCT):
+        graph = grimp.build_graph(*PRODUCT, cache_dir=None)
+        packages = [module for module in graph.modules if graph.find_children(module)]
+        circles = sum(len(graph.nominate_cycle_breakers(package)) for package in packages)
+        print(f"{'imports that close a circle':36}{circles:8,}")
 
 
 if __name__ == "__main__":

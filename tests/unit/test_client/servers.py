@@ -67,5 +67,5 @@ def problem(status: int, name: str) -> httpx.Response:
     return httpx.Response(status, json=body)
 
 
-def maps_over(network: Network, limit_s: float = 2.0) -> RoutingMaps:
+def maps_over(network: Network, limit_s: float = 60.0) -> RoutingMaps:
     return RoutingMaps(Servers([URL], network), limit_s)

@@ -59,9 +59,9 @@ format: setup ## rewrite the code the way ruff wants it
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-soak: setup ## the long runs
-	$(BIN)/pytest -m soak --timeout 0 -s
-	HYPOTHESIS_PROFILE=random $(BIN)/pytest --timeout 0 tests/property tests/unit
+soak: setup browser ## the long runs; their results go to docs/soak.md
+	$(BIN)/pytest -m soak --timeout 0 -s --ledger soak
+	HYPOTHESIS_PROFILE=random $(BIN)/pytest --timeout 0 --ledger "new examples" tests/property tests/unit
 
 bench: setup browser ## the measurements
 	$(BIN)/pytest -q -s --timeout 0 tests/bench/bench_*.py

@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.fixtures.api_stub",
     "tests.fixtures.databases",
     "tests.fixtures.durations",
+    "tests.fixtures.ledger",
     "tests.fixtures.places",
 ]
 

@@ -14,7 +14,7 @@ from tests.fixtures.cut_networks import missing
 from tests.fixtures.strict_steps import STRICT_STEPS
 
 QUICKER = {
-    "ZONEKEEPER_QUERY_TIMEOUT_S": "15",
+    "ZONEKEEPER_QUERY_TIMEOUT_S": "20",
     # Tests let agents stand still, and decide themselves for how long.
     "ZONEKEEPER_UP_NODE_SILENCE_S": "0",
 }
@@ -52,6 +52,10 @@ class Shared:
             self._cuttable = self._networks.enter_context(cut_installation(directory, STEPS))
         return self._cuttable
 
+    def is_current(self, whole: Installation) -> bool:
+        """Whether no other one took its place."""
+        return whole in (self._running, self._cuttable)
+
     def stop(self) -> None:
         running, self._running, self._cuttable = self._running, None, None
         self._networks.close()
@@ -81,13 +85,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
 @pytest.fixture(scope="module")
 def installation(shared: Shared) -> Iterator[Installation]:
     """Running, with no zone in it at the start of a module."""
-    yield from _cleared(shared.of(SHARED["installation"]))
+    yield from _cleared(shared, shared.of(SHARED["installation"]))
 
 
 @pytest.fixture(scope="module")
 def five_nodes(shared: Shared) -> Iterator[Installation]:
     """The same with five nodes, and without Spark."""
-    yield from _cleared(shared.of(SHARED["five_nodes"]))
+    yield from _cleared(shared, shared.of(SHARED["five_nodes"]))
 
 
 @pytest.fixture(scope="module")
@@ -95,11 +99,13 @@ def cuttable(shared: Shared) -> Iterator[CutInstallation]:
     """Each process at a site of its own, with no zone in it at the start of a module."""
     if reason := missing():
         pytest.skip(reason)
-    yield from _cleared(shared.cuttable())
+    yield from _cleared(shared, shared.cuttable())
 
 
-def _cleared(whole: AnInstallation) -> Iterator[AnInstallation]:
+def _cleared(shared: Shared, whole: AnInstallation) -> Iterator[AnInstallation]:
     yield whole
+    if not shared.is_current(whole):
+        return
     wait_for("every node", whole.is_whole)
     for zone in whole.get("/api/v1/zones")["zones"]:
         whole.execute(f"DROP ZONE {zone['name']}")

@@ -23,10 +23,12 @@ MARK = "LC_ZK_TEST_MARK"
 """Of the family that every child inherits; no program knows this one."""
 ANSWER_S = 60.0
 """For one request: far more than a server may take by itself, also on a machine that is busy."""
+WAIT_S = 240.0
+"""For what an idle machine does within seconds."""
 ZONECTL = (sys.executable, "-m", "app.cli")
 
 
-def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = 120.0, pause_s: float = 0.1) -> Any:
+def wait_for(what: str, condition: Callable[[], Any], timeout_s: float = WAIT_S, pause_s: float = 0.1) -> Any:
     """The first true answer of ``condition``; fails naming ``what`` when the time is over. A server that is
     away, or has not read its stores yet (503), is asked again."""
     deadline = time.monotonic() + timeout_s

@@ -16,7 +16,7 @@ from tests.e2e.installation import MARK, ZONECTL, Installation, wait_for, withou
 pytestmark = pytest.mark.timeout(600)
 
 PARTITIONS = 6
-ATTEMPTS = 5
+ATTEMPTS = 20
 
 
 @pytest.fixture(scope="module")

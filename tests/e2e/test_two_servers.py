@@ -70,8 +70,8 @@ class SecondServer:
 def test_two_servers_and_two_controllers(whole: Installation, tmp_path: Path) -> None:
     """I3-002, I3-004: every statement has one effect or a coded refusal; both die, and everything converges."""
     second = SecondServer(whole, tmp_path)
-    second.start()
     try:
+        second.start()
         urls = (whole.url, second.url)
         answers = _everywhere(urls, [f"CREATE ZONE z{n} (PARTITIONS 2, REPLICAS 1)" for n in range(ZONES)])
         for pair in answers:

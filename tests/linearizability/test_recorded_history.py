@@ -87,6 +87,7 @@ def assert_linearizable(running: Load, kept: Path) -> None:
 
 
 @pytest.mark.row("I3-059", "I3-060", "IEP-007", "IEP-054", shows="service")
+@pytest.mark.hosted
 @pytest.mark.timeout(1_800)
 async def test_three_rebalances(tmp_path: Path) -> None:
     """IEP-007, IEP-054, I3-059, I3-060: clients that go straight to the groups, through the server, and over a
@@ -96,6 +97,7 @@ async def test_three_rebalances(tmp_path: Path) -> None:
         await run_through(tmp_path, SEED, SLICE)
 
 
+@pytest.mark.hosted
 @pytest.mark.soak
 async def test_many_rebalances(tmp_path: Path) -> None:
     """As above, with fifty rebalances."""

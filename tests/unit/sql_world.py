@@ -58,7 +58,7 @@ SETTLED_S = 60.0
 class World:
     """``url`` is a migrated catalog. One sandbox pool may serve several worlds."""
 
-    def __init__(self, url: str, sandbox: SandboxPool | None = None, timeout_s: float = 10.0) -> None:
+    def __init__(self, url: str, sandbox: SandboxPool | None = None, timeout_s: float = 60.0) -> None:
         self.keyspace = Keyspace("test/")
         self.metastore = MemoryMetastore()
         self.mirror = KeyspaceMirror(self.metastore, self.keyspace.prefix)

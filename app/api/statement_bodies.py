@@ -12,6 +12,9 @@ from catalog.core.errors import ErrorKind, ParseError, RefusedError
 
 T = TypeVar("T")
 
+WATCHED_AFTER_S = 0.1
+"""What is done sooner need not know whether anybody is there to hear of it."""
+
 
 async def read_body(request: Request, bytes_max: int) -> bytes:
     """Raises ParseError (TEXT_TOO_LARGE) as soon as it is known, without reading on."""
@@ -29,9 +32,12 @@ async def while_connected(request: Request, work: Awaitable[T]) -> T:
     """The result of ``work``, which is cancelled when the client hangs up: changes that have begun are carried
     out to their end, and nobody hears of it. The body must have been read."""
     running = asyncio.ensure_future(work)
-    gone = asyncio.create_task(_gone(request))
+    gone: asyncio.Task[None] | None = None
     try:
-        await asyncio.wait([running, gone], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([running], timeout=WATCHED_AFTER_S)
+        if not running.done():
+            gone = asyncio.create_task(_gone(request))
+            await asyncio.wait([running, gone], return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
             running.cancel()
             await asyncio.wait([running])
@@ -39,7 +45,8 @@ async def while_connected(request: Request, work: Awaitable[T]) -> T:
             raise RefusedError(ErrorKind.STATEMENT_CANCELED, "the client went away; nothing was changed")
         return running.result()
     finally:
-        gone.cancel()
+        if gone is not None:
+            gone.cancel()
         running.cancel()
 
 

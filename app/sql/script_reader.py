@@ -1,4 +1,4 @@
-"""SQL text is read in two threads of its own, within limits, and no longer than somebody waits for it."""
+"""SQL text is read within limits; what is not short in two threads of its own, while somebody waits for it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from typing import Concatenate, ParamSpec, TypeVar
 from catalog.core.messages import Command
 from parser.queries import QueryPiece, cut_script, parse_statement
 from parser.script import check_size
-from parser.text_limits import DEFAULT_LIMITS, ScriptLimits, StopFlag
+from parser.text_limits import DEFAULT_LIMITS, NEVER, ScriptLimits, StopFlag
 from parser.to_command import parse_ddl
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 THREADS = 2
+SHORT_CHARS = 1_000
+"""Cutting and reading so much takes less than handing it to a thread and back; queries take longer."""
 LONG_CHARS = 65_536
 """Longer texts are read one at a time, so that short ones always find a thread."""
 
@@ -68,7 +70,7 @@ class ScriptReader:
 
     async def _read(self, sql: str, read: Callable[[StopFlag], T], limits: ScriptLimits | None = None) -> T:
         check_size(sql, limits or self.limits)
-        return await self.run(len(sql), read)
+        return read(NEVER) if len(sql) <= SHORT_CHARS else await self.run(len(sql), read)
 
 
 class _Collections:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 import structlog
 
 from catalog.core.errors import StoreError
-from catalog.core.zone import ZoneIntent
+from catalog.core.zone import ZoneId, ZoneIntent
 from catalog.ports import OutboxRow
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import Keyspace
 from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.txn import KeyValue
+from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult, unchanged
 from rebalance.hosting.background import Background
 from rebalance.metastore.guarded_update import update_key
 from rebalance.metastore.unreadable_log import UnreadableLog
@@ -28,6 +28,9 @@ from rebalance.ports.metastore import Metastore, MetastoreError
 log = structlog.get_logger(__name__)
 
 IDLE_POLL_S = 1.0
+GATHER_S = 0.02
+WAVE_MAX = 64
+"""Rows of one request."""
 RETRY = Backoff(0.5, 5.0)
 EXPECTED = (MetastoreError, StoreError)
 
@@ -78,8 +81,9 @@ class OutboxRelay:
         retry = RETRY
         while True:
             try:
-                if self._may_publish():
-                    await self.relay_once()
+                if self._may_publish() and await self.relay_once():
+                    # Under load more rows go along with the next requests.
+                    await asyncio.sleep(GATHER_S)
             except Exception as error:
                 # Whatever failed (catalog or metastore away), the rows are still there: try again.
                 retry = retry.failed()
@@ -105,26 +109,69 @@ class OutboxRelay:
         if rows and self._late_since is None:
             self._late_since = asyncio.get_running_loop().time()
         sent = 0
-        for row in rows:
-            try:
-                await self._publish(row)
-            except RecordNotReadableError as error:
-                self._unreadable.waits(error.key, error)
-                continue
-            self._unreadable.goes_on(self._keyspace.intent(ZoneIntent.decode(row.payload).zone.zone_id))
-            await self._outbox.mark_sent([row])
-            sent += 1
+        for wave in _waves(rows):
+            published = await self._publish(wave)
+            if published:
+                await self._outbox.mark_sent(published)
+            sent += len(published)
         if sent == len(rows):
             self._late_since = None
         return sent
 
-    async def _publish(self, row: OutboxRow) -> None:
-        intent = ZoneIntent.decode(row.payload)
-        key = self._keyspace.intent(intent.zone.zone_id)
+    async def _publish(self, rows: Sequence[OutboxRow]) -> list[OutboxRow]:
+        """One row a zone, with two requests for all: the rows whose zone is at their version or a later one."""
+        keys = [self._keyspace.intent(row.zone_id) for row in rows]
+        stored = await self._metastore.commit(Txn((), tuple(Get(key) for key in keys)))
+        published: list[OutboxRow] = []
+        newer: list[tuple[OutboxRow, Txn]] = []
+        for at, (key, row) in enumerate(zip(keys, rows, strict=True)):
+            value = stored.only(at)
+            try:
+                is_newer = _is_newer(row, value)
+            except RecordNotReadableError as error:
+                self._unreadable.waits(error.key, error)
+                continue
+            self._unreadable.goes_on(key)
+            published.append(row)
+            if is_newer:
+                guard = unchanged(key, value.mod_revision if value is not None else 0)
+                newer.append((row, Txn((guard,), (Put(key, row.payload),))))
+        if newer:
+            results = (await self._metastore.commit(Txn((), tuple(txn for _, txn in newer)))).responses
+            for (row, _), result in zip(newer, results, strict=True):
+                if isinstance(result, TxnResult) and result.succeeded:
+                    log.info("intent published", zone=row.zone_id, version=row.version)
+                elif not await self._publish_again(row):
+                    published.remove(row)
+        return published
 
-        def newer(stored: KeyValue | None) -> bytes | None:
-            known = readable(stored, ZoneIntent.decode)
-            return row.payload if known is None or known.version < intent.version else None
+    async def _publish_again(self, row: OutboxRow) -> bool:
+        """Somebody else wrote the zone's intent in between. False: it cannot be read."""
 
-        if await update_key(self._metastore, key, newer):
-            log.info("intent published", zone=intent.zone.zone_id, version=intent.version)
+        def payload(stored: KeyValue | None) -> bytes | None:
+            return row.payload if _is_newer(row, stored) else None
+
+        try:
+            await update_key(self._metastore, self._keyspace.intent(row.zone_id), payload)
+        except RecordNotReadableError as error:
+            self._unreadable.waits(error.key, error)
+            return False
+        return True
+
+
+def _is_newer(row: OutboxRow, stored: KeyValue | None) -> bool:
+    """Raises RecordNotReadableError: nobody can tell."""
+    known = readable(stored, ZoneIntent.decode)
+    return known is None or known.version < row.version
+
+
+def _waves(rows: Sequence[OutboxRow]) -> Iterator[list[OutboxRow]]:
+    """The rows in parts that hold each zone once: those of one zone stay in their order."""
+    left = list(rows)
+    while left:
+        first: dict[ZoneId, OutboxRow] = {}
+        for row in left:
+            first.setdefault(row.zone_id, row)
+        wave = list(first.values())[:WAVE_MAX]
+        left = [row for row in left if row not in wave]
+        yield wave

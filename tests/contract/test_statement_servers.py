@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -105,3 +106,49 @@ def test_two_servers(servers: list[ApiServer]) -> None:
         body = followed(client, {"nextUri": lost["nextUri"].replace(one.url, two.url)})
         assert "error" not in body
         assert [each["warningCode"]["name"] for each in body["warnings"]] == ["WAIT_INTERRUPTED"]
+
+
+CLIENTS = 16
+EACH = 6
+
+
+@pytest.mark.timeout(600)
+def test_a_server_that_is_killed_under_load(servers: list[ApiServer]) -> None:
+    """Sixteen clients at two servers, each statement under a key of its own. Whoever gets no answer sends it to
+    the other server: what is answered with success is in the history once, and what is not is not."""
+    one, two = servers
+    answers: dict[str, tuple[int, str]] = {}
+    halfway = threading.Barrier(CLIENTS + 1)
+
+    def client(number: int) -> None:
+        for turn in range(EACH):
+            if turn == EACH // 2:
+                halfway.wait(300)
+            text = f"CREATE ZONE z_{number}_{turn} (PARTITIONS 1)"
+            answer = sent((one, two)[number % 2], two, text)
+            answers[text] = answer.status_code, answer.text
+
+    def sent(server: ApiServer, other: ApiServer, text: str) -> httpx.Response:
+        try:
+            return post(server, "/api/v1/statements", text, json={"sql": text})
+        except httpx.TransportError:
+            pass
+        # The other server knows the outcome when the lease of the one that was killed is over.
+        return post(other, "/api/v1/statements", text, json={"sql": text})
+
+    with ThreadPoolExecutor(CLIENTS) as threads:
+        ended = [threads.submit(client, number) for number in range(CLIENTS)]
+        halfway.wait(300)
+        one.kill()
+        for future in ended:
+            future.result()
+    assert len(answers) == CLIENTS * EACH
+    with httpx.Client(trust_env=False, timeout=60) as http:
+        body = {"sql": "SELECT catalog_version, statement FROM events ORDER BY 1"}
+        events = http.post(f"{two.url}/api/v1/statements", json=body).json()["results"][0]["data"]
+    assert [version for version, _ in events] == list(range(1, len(events) + 1))
+    made = [statement for _, statement in events]
+    assert len(set(made)) == len(made)
+    for text, (status, said) in answers.items():
+        assert status == (200 if text in made else 504), said
+    assert sum(status == 200 for status, _ in answers.values()) >= CLIENTS * EACH // 2

@@ -7,7 +7,7 @@ import asyncio
 import sys
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
@@ -17,8 +17,13 @@ import httpx
 from sqlalchemy import Connection, Engine, event
 from starlette.types import ASGIApp
 
+from app.actor import acting
 from app.edge.uvicorn_server import listen, serve_http
+from app.sql.statements import ScriptError
+from catalog.core.audit import Actor
+from catalog.core.errors import ErrorKind
 from tests.unit.operations_world import OperationsWorld, operations_world
+from tests.unit.sql_world import opened
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = tuple(str(ROOT / name) for name in ("app", "parser", "catalog", "rebalance", "spark"))
@@ -110,6 +115,58 @@ async def test_an_alter_passes_at_most_eight_functions_from_its_route_to_the_com
         assert way[-1] == "catalog/store/unit_of_work.py:SqlUnitOfWork.commit"
         assert "catalog/service.py:CatalogService.execute_together" in way
         assert len(way) <= FRAMES_MAX
+
+
+async def test_statements_that_wait_together_are_one_commit(tmp_path: Path) -> None:
+    """Each with its own version, actor and answer, in the order of arrival; one that fails fails alone."""
+    texts = [f"CREATE ZONE z{number} (PARTITIONS 1)" for number in range(15)]
+    texts.insert(7, "DROP ZONE nowhere")
+    commits: list[str] = []
+
+    async with opened(tmp_path) as world:
+        release = threading.Event()
+        busy = asyncio.ensure_future(world.catalog.on_log(lambda _: release.wait(60)))
+
+        async def run(number: int, text: str) -> Sequence[Any]:
+            with acting(Actor(f"person {number}")):
+                return await world.engine.run_script(text)
+
+        tasks = [asyncio.create_task(run(*numbered)) for numbered in enumerate(texts)]
+        # Nothing of it waits for anything before it waits for the catalog's thread.
+        await asyncio.sleep(0)
+        with at_commits(lambda _: commits.append("")):
+            release.set()
+            answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert await busy
+        assert len(commits) == 1
+        refused = answers.pop(7)
+        assert isinstance(refused, ScriptError)
+        assert refused.kind is ErrorKind.ZONE_NOT_FOUND
+        versions = [result.catalog_version for (result,) in answers if not isinstance(result, BaseException)]
+        assert versions == list(range(1, 16))
+        history = await world.catalog.history(15)
+        people = [f"person {number}" for number in range(16) if number != 7]
+        assert [(record.version, record.by) for record in history] == list(enumerate(people, start=1))
+        assert len({record.statement_id for record in history}) == 15
+
+
+async def test_whoever_leaves_the_line_is_carried_out_nevertheless(tmp_path: Path) -> None:
+    """What has begun comes to its end, and the first cancellation hears how."""
+    async with opened(tmp_path) as world:
+        release = threading.Event()
+        busy = asyncio.ensure_future(world.catalog.on_log(lambda _: release.wait(60)))
+        texts = ("CREATE ZONE a", "CREATE ZONE b", "CREATE ZONE c")
+        once, twice, never = (asyncio.create_task(world.engine.run_script(text)) for text in texts)
+        await asyncio.sleep(0)
+        for task in (once, twice, twice):
+            task.cancel()
+            await asyncio.sleep(0)
+        release.set()
+        await asyncio.wait([once, twice, never])
+        assert await busy
+        assert twice.cancelled()
+        assert [task.result()[0].catalog_version for task in (once, never)] == [1, 3]
+        assert [zone.name for zone in (await world.catalog.snapshot()).zones] == ["A", "B", "C"]
 
 
 READINGS = frozenset({"split_script", "read_command", "prepare_query"})

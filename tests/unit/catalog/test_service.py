@@ -6,7 +6,7 @@ import pytest
 
 from catalog.core.errors import ErrorKind, RefusedError, StatementError, StoreError
 from catalog.core.snapshot import CatalogSnapshot, Change, Topology
-from catalog.core.statement_batch import ExecutedStatement
+from catalog.core.statement_batch import ExecutedStatement, ScriptRun
 from catalog.ports import CommitOutcome
 from catalog.service import ATTEMPTS_MAX, RESOLVE_ATTEMPTS_MAX, CatalogService, ChangeCheck
 from parser.to_command import parse_ddl
@@ -163,3 +163,87 @@ def test_effects_of_earlier_statements_stay() -> None:
     assert isinstance(run.error, RefusedError)
     assert run.error.statement == 2
     assert store.snapshots[-1].zone("A") is not None
+
+
+def together(store: MemoryUnitOfWork, *texts: str) -> list[ScriptRun]:
+    """Each text a script of its own, its statement under the text as its id."""
+    scripts = [script_of(text, nodes(3), statement_ids=[text]) for text in texts]
+    return service(store).execute_together(scripts)
+
+
+def test_of_a_batch_that_is_lost_each_learns_its_own_statement_id() -> None:
+    """What was refused or needed nothing before the transaction has its answer; what was decided on the lost
+    versions has none, and is told that the store is away."""
+
+    def gone(store: MemoryUnitOfWork) -> CommitOutcome:
+        store.away = 10**6
+        return CommitOutcome.UNKNOWN
+
+    store = MemoryUnitOfWork(gone)
+    texts = ("DROP ZONE x", "DROP ZONE IF EXISTS x", "CREATE ZONE a", "CREATE ZONE a", "CREATE ZONE b")
+    refused, needless, first, second, third = together(store, *texts)
+    assert isinstance(refused.error, RefusedError)
+    assert refused.error.kind is ErrorKind.ZONE_NOT_FOUND
+    assert needless.error is None
+    assert not needless.done[0].change.applied
+    for run, text in ((first, "CREATE ZONE a"), (third, "CREATE ZONE b")):
+        assert isinstance(run.error, StoreError)
+        assert (run.error.kind, run.error.statement, run.error.line) == (ErrorKind.OUTCOME_UNKNOWN, 1, 1)
+        assert f"statement id {text} is" in run.error.message
+    assert isinstance(second.error, StoreError)
+    assert second.error.kind is ErrorKind.CATALOG_UNAVAILABLE
+    assert len(store.snapshots) == 1
+
+
+def test_endless_conflicts_end_for_each_of_a_batch() -> None:
+    always = [lambda store: CommitOutcome.CONFLICT] * ATTEMPTS_MAX
+    texts = ("DROP ZONE IF EXISTS x", "CREATE ZONE a", "DROP ZONE IF EXISTS a", "CREATE ZONE b")
+    needless, *others = together(MemoryUnitOfWork(*always), *texts)
+    assert (needless.error, len(needless.done)) == (None, 1)
+    for run in others:
+        assert isinstance(run.error, StoreError)
+        assert (run.error.kind, run.error.statement) == (ErrorKind.CATALOG_VERSION_CONFLICT, 1)
+        assert run.done == []
+
+
+def test_a_defect_that_one_statement_meets_is_its_own() -> None:
+    def check(change: Change, snapshot: CatalogSnapshot, topology: Topology) -> None:
+        if change.after is not None and change.after.name == "B":
+            raise ZeroDivisionError
+
+    store = MemoryUnitOfWork()
+    scripts = [script_of(f"CREATE ZONE {name}", nodes(3)) for name in ("a", "b", "c")]
+    first, second, third = service(store, check).execute_together(scripts)
+    assert isinstance(second.error, ZeroDivisionError)
+    assert (first.error, third.error) == (None, None)
+    assert [zone.name for zone in store.snapshots[-1].zones] == ["A", "C"]
+
+
+@pytest.mark.parametrize("trouble", [None, lost_before, somebody_else("CREATE ZONE q")])
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_batch_does_what_one_after_the_other_would(trouble: Trouble | None, behind: int) -> None:
+    """Compared with the same scripts, each alone; the trouble comes at the first transaction or the second."""
+    texts = [
+        "CREATE ZONE a; CREATE ZONE b",
+        "CREATE ZONE a",
+        "DROP ZONE b; DROP ZONE b; CREATE ZONE c",
+        "ALTER ZONE a SET (REPLICAS 2)",
+        "CREATE TABLE t (id INT PRIMARY KEY) ZONE a",
+        "DROP ZONE a",
+        "CREATE ZONE IF NOT EXISTS c",
+        "ALTER ZONE a RENAME TO b",
+        "CREATE ZONE a",
+    ]
+    batch, alone = MemoryUnitOfWork(*[None] * behind, trouble), MemoryUnitOfWork()
+    if behind:
+        for store in (batch, alone):
+            CatalogService(store).execute(parse_ddl("CREATE ZONE first"), nodes(3))
+    if trouble not in (None, lost_before):
+        CatalogService(alone).execute(parse_ddl("CREATE ZONE q"), nodes(3))
+    runs = service(batch).execute_together(script_of(text, nodes(3)) for text in texts)
+    singles = [service(alone).execute_together([script_of(text, nodes(3))])[0] for text in texts]
+    for run, single in zip(runs, singles, strict=True):
+        assert run.done == single.done
+        assert str(run.error) == str(single.error)
+        assert getattr(run.error, "statement", None) == getattr(single.error, "statement", None)
+    assert batch.snapshots == alone.snapshots

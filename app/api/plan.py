@@ -138,10 +138,10 @@ async def _of_files(files: Sequence[DdlFile], body: PlanRequest, services: Servi
             told["changes"] = [{**each, "effects": None} for each in told["changes"]]
             return told
         found = await services.change_plan(statements, OWN_TEXT)
-        if found.basis.catalog_version == plan.catalog_version:
+        if found.plan_id.catalog_version == plan.catalog_version:
             effects = found.effects_json()
             pairs = zip(told["changes"], effects, strict=True)
             changes = [{**change, "effects": rows} for change, rows in pairs]
-            return {**told, **{name: found.to_json()[name] for name in NO_PLAN}, "changes": changes}
+            return {**told, **found.basis_json(), "changes": changes}
     message = f"other statements changed it during each of {ATTEMPTS_MAX} attempts"
     raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message)

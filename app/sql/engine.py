@@ -18,8 +18,8 @@ from app.request_audit import Audit
 from app.sql.calls import run_call
 from app.sql.change_plan import (
     ChangePlan,
+    PlanId,
     explained,
-    parse_plan_id,
     plan_of,
     refuse_other,
     refuse_version,
@@ -193,16 +193,16 @@ class SqlEngine:
 
         Raises RefusedError (PLAN_CHANGED) with what is different, and ScriptError."""
         await self.check_plan(sql, plan_id)
-        return await self.run_guarded(sql, parse_plan_id(plan_id)[0].catalog_version)
+        return await self.run_guarded(sql, PlanId.parse(plan_id).catalog_version)
 
     async def check_plan(self, sql: str, plan_id: str) -> None:
         """Raises RefusedError (PLAN_CHANGED) when the plan of ``sql`` is another one by now. Empty: nothing is
         to be done any more."""
-        asked, _ = parse_plan_id(plan_id)
+        planned = PlanId.parse(plan_id)
         version = (await self._catalog.snapshot()).version
         # Statements that were carried out meanwhile may not stand a second time: that is no error of theirs.
-        refuse_version(plan_id, asked, version, await self._catalog.history(version))
-        refuse_other(plan_id, await self.change_plan(sql) if sql else None)
+        refuse_version(planned, version, await self._catalog.history(version))
+        refuse_other(planned, (await self.change_plan(sql)).plan_id if sql else None)
 
     async def run_script(self, sql: str) -> Sequence[StatementResult | QueryResult]:
         """Statements of any kind, one after the other; read whole before the first is run.

@@ -10,15 +10,15 @@ from functools import partial
 from typing import TypeVar
 
 from app.actor import current_actor
-from app.sql.change_plan import PlannedStatement
 from app.sql.ddl_files import FileCommand
 from app.sql.desired_state import CatalogPlan, desired_catalog, plan_changes
+from app.sql.forecast import PlannedStatement, judged
 from app.sql.member_counts import MemberCounts
 from app.sql.statement_ids import next_statement_id
 from app.sql.statements import StatementResult, StatementRunner
 from catalog.core.audit import AuditEntry, AuditFilter, AuditRecord
 from catalog.core.engine_limits import check_member_limits
-from catalog.core.errors import ErrorKind, RefusedError, StatementError
+from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import Command
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark
 from catalog.core.quorum import default_quorum
@@ -28,7 +28,6 @@ from catalog.core.snapshot import (
     Change,
     Topology,
     ZoneDefaults,
-    apply_command,
     data_nodes_of,
 )
 from catalog.core.zone import Origin, Zone, ZoneIntent
@@ -172,19 +171,7 @@ class CatalogExecutor:
         return tuple(each for each in self._history if each.version <= version)
 
     def _changes(self, commands: Sequence[Command], topology: Topology) -> tuple[PlannedStatement, ...]:
-        snapshot = self._service.snapshot()
-        planned: list[PlannedStatement] = []
-        for number, command in enumerate(commands, start=1):
-            try:
-                change = apply_command(snapshot, command, topology, self._defaults, filters=JSON_PATH)
-                for check in self._checks:
-                    check(change, snapshot, topology)
-            except StatementError as error:
-                error.statement = number
-                raise
-            planned.append(PlannedStatement(command.source, snapshot, change))
-            snapshot = snapshot.after(change.entries)
-        return tuple(planned)
+        return tuple(judged(commands, self._service.snapshot(), topology, self._defaults, self._checks))
 
     def _plan(self, commands: Sequence[FileCommand], topology: Topology, *, prune: bool) -> CatalogPlan:
         live = self._service.snapshot()

@@ -138,9 +138,9 @@ async def _of_files(files: Sequence[DdlFile], body: PlanRequest, services: Servi
         moves = await services.sql.change_plan(statements, body.plan_id, OWN_TEXT)
         if is_refused:
             return answer
-        if moves.basis.catalog_version == plan.catalog_version:
+        if moves.plan_id.catalog_version == plan.catalog_version:
             pairs = zip(answer["changes"], moves.effects_json(), strict=True)
             changes = [{**change, "effects": rows} for change, rows in pairs]
-            return {**answer, **{name: moves.to_json()[name] for name in NO_PLAN}, "changes": changes}
+            return {**answer, **moves.basis_json(), "changes": changes}
     message = f"other statements changed it during each of {ATTEMPTS_MAX} attempts"
     raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message)

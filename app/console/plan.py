@@ -4,17 +4,16 @@ Data nodes and placements are computed as the controllers do; nothing is written
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from app.console.what_if import Answer, answer_of
-from app.sql.forecast import NOWHERE, Forecast, Outlook, ZoneChange, changed_zone, forecast
+from app.sql.change_plan import PlanId, plan_id_of
+from app.sql.forecast import NOWHERE, Forecast, Outlook, ZoneChange, changed_zone, forecast, judged, rules_of
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
-from catalog.core.snapshot import apply_command
+from catalog.core.snapshot import Change
 from catalog.core.zone import Zone, ZoneId
-from catalog.filters.json_path import JSON_PATH
 from parser.to_command import parse_ddl
 from rebalance.core.admission import Limits
 from rebalance.core.data_nodes import DataNodes
@@ -61,16 +60,13 @@ class ZonePlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanPage:
-    """``zones`` are those in which something moves. ``statement`` makes the change; empty: it is one of nodes.
-
-    ``stamp`` is another one when the plan would have to be made anew."""
+    """``zones``: those in which something moves. ``statement`` makes the change; empty: it is one of nodes."""
 
     asked: Asked
     statement: str
-    catalog_version: int
     zones: tuple[ZonePlan, ...]
     batch_size: int | None
-    stamp: Hashable
+    plan_id: PlanId
 
     @property
     def copied(self) -> int:
@@ -111,30 +107,35 @@ def statement_of(asked: Asked) -> str:
     return ""
 
 
-def stamp_of(snapshot: SystemSnapshot) -> Hashable:
-    """Of all that plans are made from, sizes aside."""
-    keys, keyspace = snapshot.keys, snapshot.keyspace
-    prefixes = (keyspace.pointers, keyspace.all_data_nodes, keyspace.drains, keyspace.nodes)
-    revisions = (item.mod_revision for prefix in prefixes for item in keys.below(prefix))
-    return snapshot.catalog.version, tuple(revisions)
-
-
 def make_plan(asked: Asked, snapshot: SystemSnapshot) -> PlanPage:
     """Takes as long as the zones' placements: call it in a thread. Raises RefusedError, as the change would."""
-    statement = statement_of(asked)
-    zones = [_changed(statement, snapshot)] if statement else [ZoneChange(z, z) for z in snapshot.catalog.zones]
+    statement, presence = statement_of(asked), _presence(asked, snapshot)
+    zones = [ZoneChange(zone, zone) for zone in snapshot.catalog.zones]
+    if statement:
+        change = _judged(statement, snapshot)
+        # One that changes nothing leaves the zone as it is.
+        zones = [changed_zone(change) or ZoneChange(change.before, change.before)]
     batch_size = Limits.of(snapshot.keys.get(snapshot.keyspace.limits)).batch_size
-    found = forecast(Outlook(snapshot), zones, _presence(asked, snapshot))
-    made = (_zone_plan(each, snapshot, batch_size) for each in found)
-    plans = tuple(each for each in made if each is not None)
-    return PlanPage(asked, statement, snapshot.catalog.version, plans, batch_size, stamp_of(snapshot))
+    forecasts = forecast(Outlook(snapshot), zones, presence)
+    plans = (_zone_plan(one, snapshot, batch_size) for one in forecasts)
+    moving = tuple(plan for plan in plans if plan is not None)
+    return PlanPage(asked, statement, moving, batch_size, plan_id_now(asked, snapshot))
 
 
-def _changed(statement: str, snapshot: SystemSnapshot) -> ZoneChange:
-    """By the statement's own judge. One that changes nothing leaves the zone as it is."""
-    (command,) = parse_ddl(statement)
-    change = apply_command(snapshot.catalog, command, snapshot.topology, filters=JSON_PATH)
-    return changed_zone(change) or ZoneChange(change.before, change.before)
+def plan_id_now(asked: Asked, snapshot: SystemSnapshot) -> PlanId:
+    """Of the plan as this snapshot would make it; a statement's is that of EXPLAIN. Raises RefusedError."""
+    statement = statement_of(asked)
+    if statement:
+        return plan_id_of([_judged(statement, snapshot)], snapshot)
+    presence = _presence(asked, snapshot)
+    nodes = [(each.node, each.incarnation, each.is_seen) for each in presence.nodes]
+    zones = [zone.zone_id for zone in snapshot.catalog.zones]
+    return PlanId.of((asked, nodes, presence.drained), zones, snapshot)
+
+
+def _judged(statement: str, snapshot: SystemSnapshot) -> Change:
+    (planned,) = judged(parse_ddl(statement), snapshot.catalog, snapshot.topology, rules_of())
+    return planned.change
 
 
 def _presence(asked: Asked, snapshot: SystemSnapshot) -> Topology:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from app.console import actions, begun_page
 from app.console.fragments import link
-from app.console.plan import PlanPage, Wish, stamp_of
+from app.console.plan import PlanPage, Wish, plan_id_now
 from app.console.shared import Site
-from catalog.core.errors import ErrorKind, RefusedError
+from app.sql.change_plan import refuse_other
 
 
 async def run_plan(site: Site, plan: PlanPage, by: str, reason: str) -> str:
     """The address to follow it at. Raises StatementError; nothing is run when the plan would be another now."""
-    snapshot = await site.snapshot()
-    if stamp_of(snapshot) != plan.stamp:
-        message = "zones or nodes have changed since the plan was made: nothing was run, make it again"
-        raise RefusedError(ErrorKind.CATALOG_VERSION_CONFLICT, message)
     revision = site.services.mirror.revision
     if plan.statement:
-        await site.services.sql.run_guarded(plan.statement, plan.catalog_version)
+        await site.services.sql.run_planned(plan.statement, str(plan.plan_id))
+    else:
+        refuse_other(plan.plan_id, plan_id_now(plan.asked, await site.snapshot()))
     for node in plan.asked.nodes:
         act = actions.drain if plan.asked.wish is Wish.OUT else actions.undrain
         await act(site, node, by, reason)

@@ -4,20 +4,20 @@ Nothing is written."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from app.console.fragments import natural
-from app.sql.forecast import NOWHERE, Forecast, Outlook, Placement, ZoneChange, forecast
+from app.sql.forecast import NOWHERE, Flow, Forecast, Outlook, ZoneChange, forecast
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.quorum import default_quorum
 from catalog.core.zone import DistributionAlgorithm, Zone
 from rebalance.core.data_nodes import DEFAULT_WEIGHT, OWN_DOMAIN, DataNodes
-from rebalance.kernels.assessment import Assessment, assess, level_counts
-from rebalance.kernels.transfers import NOBODY, totals
+from rebalance.kernels.assessment import Assessment, assess
+from rebalance.kernels.transfers import NOBODY
 
 ADDED_MAX = 1_000
 
@@ -38,17 +38,6 @@ class NodeShare:
     node: str
     before: tuple[int, int, int] | None
     after: tuple[int, int, int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """Replicas that ``stealer`` takes over from ``donor``; an empty name is nobody: a copy more, or less. From
-    a node to itself: copies that are made anew, in another role."""
-
-    donor: str
-    stealer: str
-    replicas: int
-    bytes_: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +132,9 @@ def answer_of(made: Forecast, snapshot: SystemSnapshot) -> Answer:
     """Of a zone that is placed before and after."""
     zone, names = made.zone, made.names
     was, becomes = made.before.placement, made.after.placement
-    found = made.copies(snapshot.partition_bytes(zone))
-    total = totals(found)
-    copied = found.stealer != NOBODY
-    columns = (total.donor.tolist(), total.stealer.tolist(), total.replicas.tolist(), total.size.tolist())
-    flows = [
-        Flow(_name(donor, names), _name(stealer, names), count, size)
-        for donor, stealer, count, size in zip(*columns, strict=True)
-    ]
-    before, after = _shares(was), _shares(becomes)
+    transfers = made.copies(snapshot.partition_bytes(zone))
+    copied = transfers.stealer != NOBODY
+    before, after = was.shares(), becomes.shares()
     return Answer(
         zone=zone.name,
         partitions=zone.partitions,
@@ -159,11 +142,11 @@ def answer_of(made: Forecast, snapshot: SystemSnapshot) -> Answer:
         voters=(was.voters, becomes.voters),
         copied=int(np.count_nonzero(copied)),
         ended=int(np.count_nonzero(~copied)),
-        bytes_=int(found.size.sum()),
-        unknown=found.unknown,
-        partitions_touched=len(np.unique(found.partition)),
+        bytes_=int(transfers.size.sum()),
+        unknown=transfers.unknown,
+        partitions_touched=len(np.unique(transfers.partition)),
         nodes=tuple(NodeShare(name, before.get(name), after.get(name)) for name in sorted(names, key=natural)),
-        flows=tuple(sorted(flows, key=lambda flow: -flow.replicas)),
+        flows=tuple(sorted(made.flows(transfers), key=lambda flow: -flow.replicas)),
         before=assess(was.nodes, was.matrix, max(was.voters, 1), _domains(made.before.data_nodes, was.nodes)),
         after=assess(
             becomes.nodes,
@@ -175,17 +158,5 @@ def answer_of(made: Forecast, snapshot: SystemSnapshot) -> Answer:
     )
 
 
-def _name(at: int, names: Sequence[str]) -> str:
-    return "" if at == NOBODY else names[at]
-
-
 def _domains(data_nodes: DataNodes | None, nodes: Collection[str]) -> tuple[str, ...]:
     return data_nodes.domains if data_nodes is not None and data_nodes.nodes == tuple(nodes) else ()
-
-
-def _shares(placement: Placement) -> Mapping[str, tuple[int, int, int]]:
-    counts = level_counts(len(placement.nodes), placement.matrix, max(placement.voters, 1))
-    return {
-        name: (int(counts[0, at]), int(counts[1, at]), int(counts[2, at]))
-        for at, name in enumerate(placement.nodes)
-    }

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any
 
 from app.sql.ddl_files import DdlFileError, FileCommand, zones_to_know
+from app.sql.forecast import judged, rules_of
 from catalog.core.errors import ErrorKind, RefusedError, StatementError
 from catalog.core.messages import (
     AlterZone,
@@ -31,11 +32,10 @@ from catalog.core.messages import (
     SetDefaultZone,
     ZoneOption,
 )
-from catalog.core.snapshot import CatalogSnapshot, Topology, ZoneDefaults, apply_command
+from catalog.core.snapshot import CatalogSnapshot, Topology, ZoneDefaults
 from catalog.core.table import Column, Table
 from catalog.core.zone import Zone
 from catalog.core.zone_options import ZONE_OPTIONS, ZoneOptionRow, option_text, value_of
-from catalog.filters.json_path import JSON_PATH
 from parser.render import render, render_added_columns, render_table, render_zone
 
 QuorumOf = Callable[[Zone], int]
@@ -127,12 +127,13 @@ def desired_catalog(
         next_zone_id=live.next_zone_id,
         next_table_id=live.next_table_id,
     )
-    for each in commands:
-        try:
-            change = apply_command(snapshot, each.command, topology, defaults, filters=JSON_PATH)
-        except StatementError as error:
-            raise DdlFileError(each.file, error) from error
-        snapshot = snapshot.after(change.entries)
+    statements = judged((command.command for command in commands), snapshot, topology, rules_of(defaults))
+    try:
+        for statement in statements:
+            snapshot = statement.before.after(statement.change.entries)
+    except StatementError as error:
+        number, error.statement = error.statement or 1, None
+        raise DdlFileError(commands[number - 1].file, error) from error
     left = snapshot.default_zone
     if kept_default is not None and (left is None or left.name != kept_default.name):
         # Planned again, the files would begin with another default zone and mean something else.

@@ -18,8 +18,8 @@ from app.request_audit import Audit
 from app.sql.calls import run_call
 from app.sql.change_plan import (
     ChangePlan,
+    PlanId,
     explained,
-    parse_plan_id,
     plan_of,
     refuse_other,
     refuse_version,
@@ -195,7 +195,7 @@ class SqlEngine:
 
         Raises RefusedError (PLAN_CHANGED) with what is different, and ScriptError."""
         commands, plan = await self._read_plan(sql, plan_id)
-        return await self._catalog.run(commands, self._nodes(), plan.basis.catalog_version)
+        return await self._catalog.run(commands, self._nodes(), plan.plan_id.catalog_version)
 
     async def plan(self, files: Sequence[DdlFile], prune: bool) -> CatalogPlan:
         """What a set of DDL files would change. Raises DdlFileError, StoreError."""
@@ -217,17 +217,17 @@ class SqlEngine:
         self, sql: str, plan_id: str | None, limits: ScriptLimits | None = None
     ) -> tuple[tuple[Command, ...], ChangePlan]:
         if plan_id is not None:
-            planned_on, _ = parse_plan_id(plan_id)
+            planned = PlanId.parse(plan_id)
             version = (await self._catalog.snapshot()).version
             # Statements that were carried out meanwhile may not stand a second time: no error of theirs.
-            refuse_version(plan_id, planned_on, version, await self._catalog.history(version))
+            refuse_version(planned, version, await self._catalog.history(version))
             if not sql:
-                refuse_other(plan_id, None)
+                refuse_other(planned, None)
         self._require_loaded()
         commands = await self._reader.changes(sql, limits)
         plan = await self._plan_of(commands)
         if plan_id is not None:
-            refuse_other(plan_id, plan)
+            refuse_other(planned, plan.plan_id)
         return commands, plan
 
     async def _plan_of(self, commands: Sequence[Command]) -> ChangePlan:

@@ -13,9 +13,9 @@ from functools import partial
 from typing import TypeVar
 
 from app.actor import current_actor
-from app.sql.change_plan import PlannedStatement
 from app.sql.ddl_files import FileCommand
 from app.sql.desired_state import CatalogPlan, desired_catalog, plan_changes
+from app.sql.forecast import PlannedStatement, judged
 from app.sql.member_counts import MemberCounts
 from app.sql.script_reader import to_the_end
 from app.sql.statement_ids import next_statement_id
@@ -206,17 +206,7 @@ class CatalogExecutor:
         return tuple(each for each in self._history if each.version <= version)
 
     def _changes(self, commands: Sequence[Command], topology: Topology) -> tuple[PlannedStatement, ...]:
-        snapshot = self._service.snapshot()
-        planned: list[PlannedStatement] = []
-        for number, command in enumerate(commands, start=1):
-            try:
-                change = self._service.judge(snapshot, command, topology)
-            except StatementError as error:
-                error.statement = number
-                raise
-            planned.append(PlannedStatement(command.source, snapshot, change))
-            snapshot = snapshot.after(change.entries)
-        return tuple(planned)
+        return tuple(judged(commands, self._service.snapshot(), topology, self._service.judge))
 
     def _plan(self, commands: Sequence[FileCommand], topology: Topology, *, prune: bool) -> CatalogPlan:
         live = self._service.snapshot()

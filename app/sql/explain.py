@@ -21,8 +21,7 @@ from catalog.core.snapshot import Change
 from catalog.core.zone import Zone
 from catalog.core.zone_options import ZONE_OPTIONS, option_text, value_of
 from rebalance.core.data_nodes import DataNodes
-from rebalance.kernels.assessment import level_counts
-from rebalance.kernels.transfers import NOBODY, Sizes, Transfers, totals
+from rebalance.kernels.transfers import NOBODY, Sizes, Transfers
 
 SECTIONS = ("MOVE", "ADD", "REMOVE")
 LEARNER, VOTER = "LEARNER", "VOTER"
@@ -101,26 +100,23 @@ def parameters_of(zone: Zone | None, data_nodes: DataNodes | None) -> Mapping[st
 
 
 def _moves(found: Forecast, sizes: Sizes) -> Iterator[Row]:
-    """Replicas and bytes by donor and stealer. ``sizes`` int64 [P] of a copy of each partition, 0: not
+    """Replicas and bytes by source and target. ``sizes`` int64 [P] of a copy of each partition, 0: not
     known."""
-    names, each = found.names, found.copies(sizes)
-    in_place = (each.donor == each.stealer) & (each.donor != NOBODY)
-    total = totals(each.only(~in_place))
-    columns = (total.donor.tolist(), total.stealer.tolist(), total.replicas.tolist(), total.size.tolist())
-    unknown = each.unknown
-    missing = f"; the sizes of {unknown} replicas in all are not known yet" if unknown else ""
+    transfers = found.copies(sizes)
+    in_place = (transfers.donor == transfers.stealer) & (transfers.donor != NOBODY)
+    unknown = transfers.unknown
+    missing = f"the sizes of {unknown} replicas in all are not known yet" if unknown else ""
     rows = []
-    for donor, stealer, count, size in zip(*columns, strict=True):
-        if stealer == NOBODY:
-            rows.append(_row("REMOVE", names[donor], replicas=count, bytes_=0, note="replicas that end"))
-        elif donor == NOBODY:
-            note = f"new replicas, copied within their groups{missing}"
-            rows.append(_row("ADD", names[stealer], replicas=count, bytes_=size, note=note))
-        else:
-            name = f"{names[donor]} -> {names[stealer]}"
-            rows.append(_row("MOVE", name, replicas=count, bytes_=size, note=missing.removeprefix("; ")))
+    for flow in found.flows(transfers.only(~in_place)):
+        section, name, note = "MOVE", f"{flow.source} -> {flow.target}", missing
+        if not flow.target:
+            section, name, note = "REMOVE", flow.source, "replicas that end"
+        elif not flow.source:
+            note = "; ".join(filter(None, ("new replicas, copied within their groups", missing)))
+            section, name = "ADD", flow.target
+        rows.append(_row(section, name, replicas=flow.replicas, bytes_=flow.bytes_, note=note))
     yield from sorted(rows, key=lambda row: (SECTIONS.index(row[0]), row[1]))
-    roles = _roles(found, each.only(in_place))
+    roles = _roles(found, transfers.only(in_place))
     yield from roles
     if not rows and not roles:
         yield _nothing_moves()
@@ -161,9 +157,8 @@ def _counts(placement: Placement, data_nodes: DataNodes | None) -> dict[str, tup
     """Replicas, voters and primaries of each data node."""
     if data_nodes is None or placement is NOWHERE:
         return {}
-    counts = level_counts(len(placement.nodes), placement.matrix, max(1, placement.voters))
-    held = {name: tuple(counts[:, at].tolist()) for at, name in enumerate(placement.nodes)}
-    return {name: held.get(name, (0, 0, 0)) for name in sorted({*placement.nodes, *data_nodes.nodes})}
+    shares = placement.shares()
+    return {name: shares.get(name, (0, 0, 0)) for name in sorted({*placement.nodes, *data_nodes.nodes})}
 
 
 def _row(

@@ -2,20 +2,32 @@
 all, and the placement, each by the controllers' own functions. Nothing is written.
 
 EXPLAIN, plans, the console's plans and its what-if all ask here: so none of them shows a move that applying the
-change would not make.
+change would not make. What a statement would change is judged here, too, for all of them (``judged``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from app.sql.view_snapshot import SystemSnapshot
-from catalog.core.snapshot import CatalogSnapshot, Change, EntryKind, ZoneEntry
-from catalog.core.zone import Zone, ZoneId, ZoneIntent
+from catalog.core.errors import StatementError
+from catalog.core.messages import Command
+from catalog.core.snapshot import (
+    STANDARD_DEFAULTS,
+    CatalogSnapshot,
+    Change,
+    EntryKind,
+    ZoneDefaults,
+    ZoneEntry,
+    apply_command,
+)
+from catalog.core.statement_batch import Judge
+from catalog.core.zone import Node, Zone, ZoneId, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
 from rebalance.controllers.event import Event
 from rebalance.controllers.targets import TargetIncompleteError, matrix_of, pointer_of
@@ -25,8 +37,8 @@ from rebalance.core.readable import Unreadable, read, readable
 from rebalance.core.target import StoredTarget, TargetPointer, surplus_of_others
 from rebalance.core.topology import Topology
 from rebalance.core.txn import KeyValue, absent
-from rebalance.kernels.assessment import renumbered
-from rebalance.kernels.transfers import Sizes, Transfers, copies
+from rebalance.kernels.assessment import level_counts, renumbered
+from rebalance.kernels.transfers import Sizes, Transfers, copies, totals
 from rebalance.ports.placement import PlacementRequest, PlacementResult, PreviousPlacement
 from spark.batch import place_locally
 from spark.errors import PlacementError
@@ -45,6 +57,11 @@ class Placement:
         if not self.matrix.size:
             return np.zeros((partitions, 0), dtype=np.int32)
         return renumbered(self.nodes, self.matrix, names)
+
+    def shares(self) -> dict[str, tuple[int, int, int]]:
+        """Replicas, voters and preferred primaries of each node."""
+        counts = level_counts(len(self.nodes), self.matrix, max(1, self.voters))
+        return {name: (int(a), int(b), int(c)) for name, (a, b, c) in zip(self.nodes, counts.T, strict=True)}
 
 
 NOWHERE = Placement((), np.zeros((0, 0), dtype=np.int32), 0)
@@ -85,14 +102,14 @@ class Outlook:
             else:
                 stored = snapshot.keys.get(snapshot.keyspace.target_pointer(zone_id))
                 # A zone whose own pointer cannot be read waits, and holds back no other.
-                found = read(stored, TargetPointer.decode)
-                pointer = None if isinstance(found, Unreadable) else found
+                record = read(stored, TargetPointer.decode)
+                pointer = None if isinstance(record, Unreadable) else record
             if pointer is not None:
                 yield zone_id, pointer
 
     def after(self, forecasts: Sequence[Forecast], catalog: CatalogSnapshot) -> Outlook:
         """Once those changes have been applied, with ``catalog`` as it is then."""
-        made = {each.zone.zone_id: each.after for each in forecasts}
+        made = {forecast.zone.zone_id: forecast.after for forecast in forecasts}
         return Outlook(replace(self.snapshot, catalog=catalog), {**self.made, **made})
 
 
@@ -104,6 +121,17 @@ class ZoneChange:
     before: Zone | None
     after: Zone | None
     data_nodes: DataNodes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Replicas that ``target`` takes over from ``source``; an empty name is nobody: an additional replica, or
+    one that ends. From a node to itself: copies that are made anew, in another role."""
+
+    source: str
+    target: str
+    replicas: int
+    bytes_: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +156,46 @@ class Forecast:
         old, new = was.numbered(self.names, partitions), becomes.numbered(self.names, partitions)
         return copies(old, new, (max(1, was.voters), max(1, becomes.voters)), sizes)
 
+    def flows(self, transfers: Transfers) -> list[Flow]:
+        """Of some of the ``copies``, by source and target."""
+        total, names = totals(transfers), (*self.names, "")  # NOBODY is the last one
+        columns = (total.donor.tolist(), total.stealer.tolist(), total.replicas.tolist(), total.size.tolist())
+        return [
+            Flow(names[donor], names[stealer], count, size)
+            for donor, stealer, count, size in zip(*columns, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStatement:
+    """One statement and what it would change of ``before``."""
+
+    sql: str
+    before: CatalogSnapshot
+    change: Change
+
+
+def judged(
+    commands: Iterable[Command], catalog: CatalogSnapshot, topology: Sequence[Node], judge: Judge
+) -> Iterator[PlannedStatement]:
+    """What each command would change after the ones before it. Nothing is stored.
+
+    Raises the StatementError that the script would end with, which has its number."""
+    topology = tuple(topology)
+    for number, command in enumerate(commands, start=1):
+        try:
+            change = judge(catalog, command, topology)
+        except StatementError as error:
+            error.statement = number
+            raise
+        yield PlannedStatement(command.source, catalog, change)
+        catalog = catalog.after(change.entries)
+
+
+def rules_of(defaults: ZoneDefaults = STANDARD_DEFAULTS) -> Judge:
+    """The catalog's rules, without the limits that depend on an installation."""
+    return partial(apply_command, defaults=defaults, filters=JSON_PATH)
+
 
 def changed_zone(change: Change) -> ZoneChange | None:
     """The zone that a statement writes; None: it writes none (a table, the default, nothing at all)."""
@@ -146,25 +214,25 @@ def forecast(
     Takes as long as the placements: call it in a thread.
     """
     presence = before.snapshot.presence if presence is None else presence
-    found: dict[int, Forecast] = {}
+    forecasts: dict[int, Forecast] = {}
     placing: dict[int, tuple[Event, Forecast]] = {}
     for number, change in enumerate(changes):
         zone = change.after or change.before
         assert zone is not None
         state = before.of(change.before) if change.before is not None else NOTHING_YET
         if change.after is None:
-            found[number] = Forecast(zone, state, NOTHING_YET)
+            forecasts[number] = Forecast(zone, state, NOTHING_YET)
             continue
         event = _event(before, zone, state, change.data_nodes, presence)
         kept = Forecast(zone, state, replace(state, data_nodes=event.data_nodes))
         if not event.data_nodes.nodes:
-            found[number] = replace(kept, note="the zone has no data node then: what is placed stays")
+            forecasts[number] = replace(kept, note="the zone has no data node then: what is placed stays")
         elif event.is_placed:
-            found[number] = kept
+            forecasts[number] = kept
         else:
             placing[number] = event, kept
-    found |= zip(placing, _placed(before, list(placing.values())), strict=True)
-    return tuple(found[number] for number in range(len(changes)))
+    forecasts |= zip(placing, _placed(before, list(placing.values())), strict=True)
+    return tuple(forecasts[number] for number in range(len(changes)))
 
 
 def _event(
@@ -196,7 +264,7 @@ def _placed(before: Outlook, batch: Sequence[tuple[Event, Forecast]]) -> list[Fo
         results = place_locally(requests) if requests else []
     except PlacementError as error:
         if len(batch) > 1:
-            return [found for each in batch for found in _placed(before, [each])]
+            return [placed for single in batch for placed in _placed(before, [single])]
         return [replace(kept, note=str(error)) for _, kept in batch]
     return [
         replace(kept, after=_state(event, result)) for (event, kept), result in zip(batch, results, strict=True)

@@ -149,14 +149,15 @@ def zone_id_of(name: str) -> ZoneId:
     return ZoneId(int(name))
 
 
-# What is not set is left out, caps and pauses aside: so the documents are what earlier builds read.
+# What is not set is left out, but for what every build has written: so earlier builds read the documents.
+_FIRST = ("cluster_moves", "zone_moves", "donor_moves", "receiver_moves", "batch_size")
 _PAUSE = Codec(Pause, omit=("operation",))
-_LATER = tuple(option.name for option in LIMIT_OPTIONS if option.name not in CAPS)
+_LATER = tuple(option.name for option in LIMIT_OPTIONS if option.name not in _FIRST)
 _LIMITS = Codec(
     Limits,
     omit=_LATER,
     required=("pause", "zone_pauses"),
-    order=(*CAPS, "pause", "zone_pauses", *_LATER),
+    order=(*_FIRST, "pause", "zone_pauses", *_LATER),
     forms={
         "windows": Form(
             sequence(lambda document: Window.parse(text(document))),

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.console.plan import Asked, PlanPage, Wish, make_plan
-from app.sql.change_plan import ChangePlan, PlannedStatement, plan_of
+from app.sql.change_plan import ChangePlan, plan_of
+from app.sql.forecast import PlannedStatement
 from app.sql.view_snapshot import SystemSnapshot
 from catalog.core.errors import StatementError
 from catalog.core.snapshot import CatalogSnapshot, EntryKind, ZoneEntry, apply_command
@@ -147,7 +148,7 @@ class PlannedWorld:
         for zone_id in before:
             moves = moves_of(before[zone_id], after[zone_id])
             answer = said.get(zone_id)
-            flows = {(flow.donor, flow.stealer): flow.replicas for flow in answer.flows} if answer else {}
+            flows = {(flow.source, flow.target): flow.replicas for flow in answer.flows} if answer else {}
             assert flows == moves, asked
 
     async def run(self, texts: Sequence[str]) -> None:

@@ -79,7 +79,7 @@ async def test_a_plan_says_what_the_controllers_do(tmp_path: Path, zone: int, re
         assert plan.partitions == sum(old != new for old, new in pairs)
         (one,) = plan.zones
         for node in NODES:
-            gained = sum(flow.replicas for flow in one.answer.flows if flow.stealer == node.name)
+            gained = sum(flow.replicas for flow in one.answer.flows if flow.target == node.name)
             assert gained == sum(node.name in nodes_of(new - old) for old, new in pairs)
 
 
@@ -94,7 +94,7 @@ async def test_batches_are_those_of_the_limits(tmp_path: Path) -> None:
         assert [each.batches for each in cut.zones] == [
             -(-each.answer.partitions_touched // 5) for each in whole.zones
         ]
-        assert replace(cut, zones=whole.zones, batch_size=None, stamp=whole.stamp) == whole
+        assert replace(cut, zones=whole.zones, batch_size=None) == whole
 
 
 async def test_nodes_out_leave_every_zone_and_nodes_in_come_back(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ async def test_nodes_out_leave_every_zone_and_nodes_in_come_back(tmp_path: Path)
         assert [each.answer.zone for each in out.zones] == ["A", "B", "C"]
         for each in out.zones:
             held = sum("n1" in nodes_of(row) for row in holders(site, each.zone_id))
-            assert sum(flow.replicas for flow in each.answer.flows if flow.donor == "n1") == held
-            assert all(flow.stealer != "n1" for flow in each.answer.flows)
+            assert sum(flow.replicas for flow in each.answer.flows if flow.source == "n1") == held
+            assert all(flow.target != "n1" for flow in each.answer.flows)
         await world.put(world.keyspace.drain("n5"), Drain("grace", "disks", 0).encode())
         await world.settle()
         back = await made(site, Asked(Wish.IN, nodes=("n5",)))
@@ -115,7 +115,7 @@ async def test_evening_out_takes_nodes_that_a_timer_holds_back(tmp_path: Path) -
     async with planned(tmp_path) as (_, site):
         plan = await made(site, Asked(Wish.EVEN, "C"))
         (one,) = plan.zones
-        assert {flow.stealer for flow in one.answer.flows} == {"n5"}
+        assert {flow.target for flow in one.answer.flows} == {"n5"}
         assert plan.statement == 'ALTER ZONE "C" SET (AUTO SCALE UP 0)'
 
 
@@ -142,7 +142,7 @@ async def test_a_plan_that_would_be_another_now_is_not_run(tmp_path: Path) -> No
         version = (await site.catalog()).version
         with pytest.raises(StatementError) as refused:
             await run_plan(site, plan, "ada", "more copies")
-        assert refused.value.kind is ErrorKind.CATALOG_VERSION_CONFLICT
+        assert refused.value.kind is ErrorKind.PLAN_CHANGED
         assert (await site.catalog()).version == version
 
 

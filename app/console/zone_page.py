@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
-from typing import Any
 
 from fastapi import Request
 from nicegui import ui
@@ -22,6 +21,7 @@ from app.console.plan import quoted
 from app.console.shared import ConsoleEvent, Site
 from app.console.zone_grid import NodeLoad
 from app.console.zone_states import ZoneState, skew_of, zone_state
+from app.contract.zones import ZoneBody
 from app.sql.explain import parameters_of
 from catalog.core.zone import Zone
 from parser.render import render_zone
@@ -93,7 +93,7 @@ class _ZoneView:
         events = None if history is None else named_in(history, zone.name)
         self._history.show(render("zone_history", events=events, zone=zone.name))
 
-    def _draw_skew(self, state: ZoneState, told: dict[str, Any]) -> None:
+    def _draw_skew(self, state: ZoneState, told: ZoneBody) -> None:
         loads = self._site.feed.grids[state.zone.zone_id].loads()
         skew = skew_of(loads, told["data_nodes"])
         self._skew.show(render("zone_skew", skew=skew, nodes=len(told["data_nodes"])))

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, Field
 
-from app.api.problems import documented
+from app.api.problems import answers
+from app.contract.audit import AuditRecords
 from app.request_audit import audit_body
 from app.services import ServicesOf
 from app.sql.paging import page_offset, page_token
@@ -20,27 +20,7 @@ RECORDS_DEFAULT = 100
 PAGE_MAX = 1000
 
 
-class AuditBody(BaseModel):
-    number: int = Field(description="grows with each change")
-    at: str = Field(description="UTC")
-    action: str = Field(description="a statement's first words, or what was done", examples=["ALTER ZONE"])
-    subject: str = Field(description="zone, table, node or operation; several with commas")
-    by: str | None = Field(description="null: nobody gave a name")
-    verified: bool = Field(description="false: the name is what the client said")
-    channel: str = Field(description="REST, CLI, CONSOLE, SQL, or SYSTEM")
-    address: str
-    reason: str
-    details: str = Field(description="the statement, or the request as JSON")
-    catalog_version_before: int
-    catalog_version_after: int
-
-
-class AuditRecords(BaseModel):
-    records: list[AuditBody] = Field(description="the newest first")
-    next_page_token: str | None = Field(description="opaque; null: these were the last")
-
-
-@router.get("", response_model=AuditRecords, responses=documented(400, 503))
+@router.get("", **answers(AuditRecords, 400, 503))
 async def list_audit(
     services: ServicesOf,
     action: Annotated[str, Query(max_length=64, description="only this, as DRAIN NODE")] = "",

@@ -9,7 +9,7 @@ from fastapi import Request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from app.edge.fields import Fields
-from catalog.core.audit import NAME_MAX
+from catalog.core.audit import NAME_MAX, REASON_MAX, checked_reason
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.visible import VISIBLE_PATTERN, hidden_character, visible
 
@@ -54,6 +54,24 @@ Person = Annotated[
     str, Field(max_length=NAME_MAX, json_schema_extra={"pattern": VISIBLE_PATTERN}), AfterValidator(_visible)
 ]
 """Who asks, in a body."""
+
+
+def _one_line(text: str) -> str:
+    try:
+        return checked_reason(text)
+    except RefusedError as error:
+        raise ValueError(error.message) from error
+
+
+Reason = Annotated[
+    str,
+    Field(
+        max_length=REASON_MAX,
+        description="why; one line. It is kept with what is done, and shown there",
+        json_schema_extra={"pattern": VISIBLE_PATTERN},
+    ),
+    AfterValidator(_one_line),
+]
 
 # Everything up to an escape that is half of a character, in one pass: what was taken is never tried again.
 _WHOLE = re.compile(

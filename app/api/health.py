@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 
-from app.api.models import Health, Readiness
+from app.contract.health import Health, Readiness
 from app.services import ServicesOf
 
 router = APIRouter(tags=["health"])

@@ -12,9 +12,9 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import AwareDatetime
 
 from app.api.addresses import Key, ZoneName
-from app.api.bodies import JSON_INT_MAX
-from app.api.models import GetResult, PutRequest, PutResult
-from app.api.problems import documented
+from app.api.bodies import JSON_INT_MAX, RequestBody
+from app.api.problems import answers
+from app.contract.keys import GetResult, PutResult
 from app.services import ServicesOf
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
 from catalog.core.zone import Zone
@@ -45,11 +45,11 @@ OperationId = Annotated[
 ]
 
 
-@router.put(
-    "/zones/{zone:segment}/kv/{key:key}",
-    response_model=PutResult,
-    responses=documented(400, 404, 503, 504, 507),
-)
+class PutRequest(RequestBody):
+    value: str
+
+
+@router.put("/zones/{zone:segment}/kv/{key:key}", **answers(PutResult, 400, 404, 503, 504, 507))
 async def put(
     zone: ZoneName, key: Key, body: PutRequest, services: ServicesOf, operation_id: OperationId = None
 ) -> Response:
@@ -100,11 +100,7 @@ TimeOption = Annotated[
 ]
 
 
-@router.get(
-    "/zones/{zone:segment}/kv/{key:key}",
-    response_model=GetResult,
-    responses=documented(400, 404, 410, 503, 504),
-)
+@router.get("/zones/{zone:segment}/kv/{key:key}", **answers(GetResult, 400, 404, 410, 503, 504))
 async def get(
     zone: ZoneName,
     key: Key,

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.api.metastore_calls import answered
-from app.api.problems import documented
+from app.api.problems import answers
+from app.contract.metastore import AdoptionBody, DivergenceName, MetastoreState
 from app.services import ServicesOf
 from catalog.core.errors import ErrorKind, StoreError
 from rebalance.controllers.store_guard import ShownState, StoreState
 from rebalance.ports.metastore import MetastoreError
 
 router = APIRouter(prefix="/api/v1/metastore", tags=["metastore"])
-
-
-DivergenceName = Literal["", "METASTORE_WENT_BACK", "METASTORE_REPLACED", "CATALOG_WENT_BACK"]
-
-
-class MetastoreState(BaseModel):
-    state: Literal["AGREED", "DIVERGED", "FULL"] = Field(description="only AGREED takes statements")
-    kind: DivergenceName
-    reason: str = Field(description="why nothing is written; empty when everything is")
-    epoch: int = Field(description="1, and one more with each adoption")
-    revision: int = Field(description="etcd's, when it was looked at")
-    cluster_id: str = Field(description="etcd's")
-    catalog_version: int
 
 
 class AdoptionRequest(BaseModel):
@@ -41,22 +27,14 @@ class AdoptionRequest(BaseModel):
     reason: str = Field(max_length=10_000, description="word for word; ignored while both agree")
 
 
-class AdoptionBody(BaseModel):
-    adopted: bool = Field(description="false: both stores agreed, and nothing was done")
-    epoch: int
-    catalog_version: int = Field(description="the version that publishes every zone again")
-    published: int = Field(description="zones whose intents were published again, the dropped ones included")
-    dropped: list[str] = Field(description="zones that only etcd knew; their data is removed")
-
-
-@router.get("", response_model=MetastoreState, responses=documented(503))
+@router.get("", **answers(MetastoreState, 503))
 async def metastore_state(services: ServicesOf) -> Response:
     """Compare catalog and metastore now."""
     state = await answered(services.stores.check())
-    return JSONResponse(_shown(state).model_dump())
+    return JSONResponse(_shown(state))
 
 
-@router.post("/adopt", response_model=AdoptionBody, responses=documented(400, 409, 415, 503))
+@router.post("/adopt", **answers(AdoptionBody, 400, 409, 415, 503))
 async def adopt_metastore(body: AdoptionRequest, services: ServicesOf) -> Response:
     """Take what both stores hold now for the truth, in a new epoch: every zone is published again, and zones
     that only etcd knows are dropped with their data."""
@@ -81,7 +59,7 @@ async def adopt_metastore(body: AdoptionRequest, services: ServicesOf) -> Respon
         answer = AdoptionBody(
             adopted=False, epoch=state.epoch, catalog_version=state.catalog_version, published=0, dropped=[]
         )
-    return JSONResponse(answer.model_dump())
+    return JSONResponse(answer)
 
 
 def _shown(state: StoreState) -> MetastoreState:

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from app.api.bodies import Person, RequestBody
+from app.api.bodies import Person, Reason, RequestBody
 from app.api.metastore_calls import answered
-from app.api.models import DrainBody, Nodes, Reason
-from app.api.problems import documented
+from app.api.problems import answers
+from app.contract.nodes import CanStop, DrainResult, Nodes
 from app.services import Services, ServicesOf
 from app.views.node_stop import can_stop
 from catalog.core.audit import Action
@@ -32,41 +32,14 @@ class DrainRequest(RequestBody):
     reason: Reason = ""
 
 
-class DrainResult(BaseModel):
-    node: str
-    changed: bool = Field(description="false: it was so already")
-    members: int = Field(description="members that the node holds now")
-    drain: DrainBody | None = None
-
-
-class LossBody(BaseModel):
-    zone: str
-    zone_id: int
-    partition: int
-    loss: str = Field(description="LAST_COPY, MAJORITY, or LEADER, which does not stand against stopping")
-    detail: str
-
-
-class CanStop(BaseModel):
-    node: str
-    can_stop: bool = Field(description="no partition would lose its majority or its last running copy")
-    alive: bool
-    drain: DrainBody | None
-    members: int
-    losses: dict[str, int] = Field(description="partitions by what they would lose")
-    partitions: list[LossBody] = Field(description="the first thousand of them")
-
-
-@router.get("/nodes", response_model=Nodes, responses=documented(503))
+@router.get("/nodes", **answers(Nodes, 503))
 async def list_nodes(services: ServicesOf) -> Response:
     """Living nodes, and those that are down but are data nodes of a zone or hold members."""
     services.require_metastore()
     return JSONResponse({"nodes": services.views.nodes()})
 
 
-@router.put(
-    "/nodes/{node:segment}/drain", response_model=DrainResult, responses=documented(400, 404, 409, 503, 504)
-)
+@router.put("/nodes/{node:segment}/drain", **answers(DrainResult, 400, 404, 409, 503, 504))
 async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -> Response:
     """Mark the node as leaving: at once it is a data node of no zone, whatever the timers, and serves what it
     holds until that has moved (``members`` 0). It stays so when it restarts. Refused where a zone would be left
@@ -91,9 +64,7 @@ async def drain_node(node: NodeName, body: DrainRequest, services: ServicesOf) -
     return await _result(node, revision, services)
 
 
-@router.delete(
-    "/nodes/{node:segment}/drain", response_model=DrainResult, responses=documented(404, 409, 503, 504)
-)
+@router.delete("/nodes/{node:segment}/drain", **answers(DrainResult, 404, 409, 503, 504))
 async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
     """The node is not leaving any more: zones take it as one that joined when it did, by their timers; one with
     AUTO SCALE UP OFF does not take it back by itself."""
@@ -106,7 +77,7 @@ async def undrain_node(node: NodeName, services: ServicesOf) -> Response:
     return await _result(node, revision, services)
 
 
-@router.get("/nodes/{node:segment}/can-stop", response_model=CanStop, responses=documented(404, 503))
+@router.get("/nodes/{node:segment}/can-stop", **answers(CanStop, 404, 503))
 async def can_stop_node(node: NodeName, services: ServicesOf) -> Response:
     """Whether the node can be stopped now, and which partitions would lose what."""
     services.require_metastore()

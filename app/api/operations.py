@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -12,25 +11,23 @@ from fastapi.responses import JSONResponse, Response
 
 from app.actor import current_actor
 from app.api.metastore_calls import answered
-from app.api.operation_models import (
-    ActionRequest,
+from app.api.operation_models import ActionRequest, FinaliseRequest, OperationPause, PartitionsCancel
+from app.api.problems import answers
+from app.api.statement_models import WAIT_S_MAX
+from app.contract.operations import (
+    CancelledBody,
     FinaliseAnswer,
-    FinaliseRequest,
     KindName,
     OperationDetail,
-    OperationPause,
     Operations,
-    PartitionsCancel,
     PartitionsCancelled,
     ReverseAnswer,
     StateName,
 )
-from app.api.problems import documented
-from app.api.statement_models import WAIT_S_MAX
 from app.services import Services, ServicesOf
 from app.sql.paging import page_offset, page_token
 from app.views.keyspace_views import KeyspaceViews
-from app.views.operation_views import Json, OperationFilter, OperationViews
+from app.views.operation_views import OperationFilter, OperationViews
 from catalog.core.audit import Action
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import ZoneId
@@ -44,7 +41,6 @@ router = APIRouter(prefix="/api/v1/operations", tags=["operations"])
 OPERATIONS_DEFAULT = 50
 PAGE_MAX = 1000
 UNKNOWN_NAME = "unknown"
-NOTHING_MORE: Mapping[str, Json] = {}
 SEEN_S = 2.0
 """An answer waits so long for the server to see what was written."""
 
@@ -58,7 +54,7 @@ OperationName = Annotated[
 ]
 
 
-@router.get("", response_model=Operations, responses=documented(400, 404, 503))
+@router.get("", **answers(Operations, 400, 404, 503))
 async def list_operations(
     services: ServicesOf,
     zone: Annotated[str | None, Query(description="only of this zone, by name")] = None,
@@ -84,7 +80,7 @@ async def list_operations(
     return JSONResponse({"operations": shown, "next_page_token": following})
 
 
-@router.get("/{operation:segment}", response_model=OperationDetail, responses=documented(400, 404, 503))
+@router.get("/{operation:segment}", **answers(OperationDetail, 400, 404, 503))
 async def get_operation(
     operation: OperationName,
     services: ServicesOf,
@@ -107,9 +103,7 @@ async def get_operation(
     return await _shown(operation, services, with_plan=plan)
 
 
-@router.post(
-    "/{operation:segment}/pause", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
-)
+@router.post("/{operation:segment}/pause", **answers(OperationDetail, 400, 404, 409, 503, 504))
 async def pause_operation(operation: OperationName, body: OperationPause, services: ServicesOf) -> Response:
     """From this answer on nothing more of it begins; what moves goes on. It is a pause of its zone, so it holds
     a later operation of the zone back as well. Asked for again, it begins anew."""
@@ -121,9 +115,7 @@ async def pause_operation(operation: OperationName, body: OperationPause, servic
     return await _changed(found, services)
 
 
-@router.post(
-    "/{operation:segment}/resume", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
-)
+@router.post("/{operation:segment}/resume", **answers(OperationDetail, 400, 404, 409, 503, 504))
 async def resume_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
     """Ends the pause of its zone, whoever asked for it, and tries again at once what has failed (COPY_FAILED).
     The cluster's pause is another one (``/api/v1/rebalance/limits``)."""
@@ -133,9 +125,7 @@ async def resume_operation(operation: OperationName, body: ActionRequest, servic
     return await _changed(found, services)
 
 
-@router.post(
-    "/{operation:segment}/cancel", response_model=OperationDetail, responses=documented(400, 404, 409, 503, 504)
-)
+@router.post("/{operation:segment}/cancel", **answers(OperationDetail, 400, 404, 409, 503, 504))
 async def cancel_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
     """What it has not begun stays where it is. What has begun goes back to where it was, as long as no voter of
     before was removed; else it goes on to its end. ``cancelled`` says which partition does what. The operation
@@ -148,11 +138,7 @@ async def cancel_operation(operation: OperationName, body: ActionRequest, servic
     return await _changed(found, services, cancelled=_partitions(partitions))
 
 
-@router.post(
-    "/{operation:segment}/partitions/cancel",
-    response_model=PartitionsCancelled,
-    responses=documented(400, 404, 409, 503, 504),
-)
+@router.post("/{operation:segment}/partitions/cancel", **answers(PartitionsCancelled, 400, 404, 409, 503, 504))
 async def cancel_partitions(operation: OperationName, body: PartitionsCancel, services: ServicesOf) -> Response:
     """Of these partitions those that have not begun stay where they are, and those that have go back as long as
     no voter of before was removed. The operation goes on with the others, and ends without them. The zone's
@@ -165,10 +151,7 @@ async def cancel_partitions(operation: OperationName, body: PartitionsCancel, se
 
 
 @router.post(
-    "/{operation:segment}/finalise",
-    status_code=202,
-    response_model=FinaliseAnswer,
-    responses=documented(400, 404, 409, 503, 504),
+    "/{operation:segment}/finalise", status_code=202, **answers(FinaliseAnswer, 400, 404, 409, 503, 504)
 )
 async def finalise_operation(operation: OperationName, body: FinaliseRequest, services: ServicesOf) -> Response:
     """Delete the copies that nodes have kept (``keep_copies`` of the limits) of members which left by this
@@ -186,12 +169,7 @@ async def finalise_operation(operation: OperationName, body: FinaliseRequest, se
     return JSONResponse(answer, status_code=202)
 
 
-@router.post(
-    "/{operation:segment}/reverse",
-    status_code=202,
-    response_model=ReverseAnswer,
-    responses=documented(400, 404, 409, 503, 504),
-)
+@router.post("/{operation:segment}/reverse", status_code=202, **answers(ReverseAnswer, 400, 404, 409, 503, 504))
 async def reverse_operation(operation: OperationName, body: ActionRequest, services: ServicesOf) -> Response:
     """Back to the assignment before it, as an operation of its own: a new catalog version with the zone's
     parameters of before, and the stored target of before. Refused (409, REVERSE_IMPOSSIBLE) when the zone has
@@ -233,7 +211,7 @@ def _found(name: str, services: Services) -> Operation:
     return found[0]
 
 
-def _partitions(found: CancelledPartitions) -> Json:
+def _partitions(found: CancelledPartitions) -> CancelledBody:
     return {
         "given_up": list(found.stays),
         "going_back": list(found.goes_back),
@@ -241,7 +219,9 @@ def _partitions(found: CancelledPartitions) -> Json:
     }
 
 
-async def _changed(operation: Operation, services: Services, **more: Json) -> Response:
+async def _changed(
+    operation: Operation, services: Services, cancelled: CancelledBody | None = None
+) -> Response:
     """What was written, as this server sees it, and ``more``."""
 
     def seen() -> bool:
@@ -249,17 +229,17 @@ async def _changed(operation: Operation, services: Services, **more: Json) -> Re
         return found is None or found[0].state is operation.state
 
     await services.mirror.wait_until(seen, SEEN_S)
-    return await _shown(operation.operation_id, services, with_plan=False, more=more)
+    return await _shown(operation.operation_id, services, with_plan=False, cancelled=cancelled)
 
 
 async def _shown(
-    name: str, services: Services, *, with_plan: bool, more: Mapping[str, Json] = NOTHING_MORE
+    name: str, services: Services, *, with_plan: bool, cancelled: CancelledBody | None = None
 ) -> Response:
     """From a copy, in a thread: a zone may have many partitions."""
     keys, keyspace = services.mirror.copy(), services.views.keyspace
     now_ms = _now_ms()
 
-    def show() -> Json | None:
+    def show() -> OperationDetail | None:
         views = OperationViews(keys, keyspace, KeyspaceViews(keys, keyspace))
         found = views.find(name)
         return None if found is None else views.detail(*found, now_ms, with_plan=with_plan)
@@ -267,7 +247,9 @@ async def _shown(
     body = await asyncio.to_thread(show)
     if body is None:
         raise not_found(name)
-    return JSONResponse({**body, **more})
+    if cancelled is not None:
+        body["cancelled"] = cancelled
+    return JSONResponse(body)
 
 
 def _now_ms() -> int:

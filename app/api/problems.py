@@ -47,6 +47,11 @@ def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"description": "Problem", "content": content} for status in statuses}
 
 
+def answers(model: Any, *statuses: int, **more: Any) -> dict[str, Any]:
+    """What a route says of its answers: the contract's type of a success, and the statuses of problems."""
+    return {"response_model": model, "responses": documented(*statuses), **more}
+
+
 EVERYWHERE = documented(400, *EDGE)
 """What any route may answer: the request is refused before anybody looks at what it asks for."""
 

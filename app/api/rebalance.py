@@ -13,9 +13,8 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import AfterValidator, BaseModel, Field, create_model
 
 from app.actor import current_actor
-from app.api.bodies import Person, RequestBody, whole_between
+from app.api.bodies import Person, Reason, RequestBody, whole_between
 from app.api.metastore_calls import answered
-from app.api.models import Reason
 from app.api.problems import documented
 from app.services import Services, ServicesOf
 from app.views.reset_waits import nodes_behind

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Query
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from app.actor import current_origin
 from app.api.addresses import ZoneName
 from app.api.bodies import RequestBody, Whole
-from app.api.models import Roles
 from app.api.operation_models import PartitionNumber
-from app.api.problems import documented
+from app.api.problems import answers
+from app.contract.recovery import PartitionStates, Resets, Restarts
 from app.services import Services, ServicesOf
 from app.views.recovery_views import partition_states, reset_body, restart_body
 from catalog.core.audit import Action
@@ -34,32 +34,6 @@ router = APIRouter(prefix="/api/v1/zones/{zone:segment}/recovery", tags=["recove
 T = TypeVar("T")
 NodeNames = Annotated[list[str], Field(max_length=NODES_MAX)]
 Numbers = Annotated[list[PartitionNumber], Field(description="of partitions; empty: every one")]
-
-
-class ReplicaState(BaseModel):
-    node: str
-    state: Literal["HEALTHY", "INITIALIZING", "INSTALLING_SNAPSHOT", "CATCHING_UP", "BROKEN", "UNAVAILABLE"]
-    voter: bool = Field(description="votes in the configuration that the group has committed")
-    committed: int | None = Field(description="log index that the copy knows to be decided; while leaderless")
-    last: int | None = Field(description="newest log index of the copy; while leaderless")
-    reason: str
-
-
-class PartitionStateBody(BaseModel):
-    partition: int
-    state: Literal["AVAILABLE", "DEGRADED", "READ_ONLY", "UNAVAILABLE"]
-    voters: int
-    voters_alive: int
-    generation: int = Field(description="0 until the group is founded anew by a reset")
-    recovering_on: str | None = Field(description="the node on which a reset founds the group now")
-    restarting: list[str] = Field(description="nodes whose members were asked to restart and did not yet")
-    replicas: list[ReplicaState]
-
-
-class PartitionStates(BaseModel):
-    zone: str
-    zone_id: int
-    partitions: list[PartitionStateBody]
 
 
 class ShownResetBody(RequestBody):
@@ -104,62 +78,6 @@ class ResetRequest(RequestBody):
     )
 
 
-class CandidateBody(BaseModel):
-    """A copy of the partition on a living node."""
-
-    node: str
-    kind: Literal["VOTER", "JOINER", "LEARNER", "KEPT"] = Field(
-        description="JOINER: a member that was catching up to vote; KEPT: of a member that has left"
-    )
-    revision: int | None = Field(description="of its data; copies are compared by it; null: not known")
-    generation: int | None = Field(description="of the group that the data is of; null: not known")
-    state: Literal["READY", "STARTING", "RUNNING", "FAILED", "NONE", "KEPT"]
-    usable: bool = Field(description="the best of these is used")
-    by_name: bool = Field(description="used only where `from` names its node")
-    reason: str = Field(description="why it is not usable; empty: it is")
-    committed: int | None = Field(description="log index that it knows to be decided; null: it has no log")
-    last: int | None = Field(description="newest log index of the copy")
-
-
-class RefusalBody(BaseModel):
-    name: str
-    code: int
-    detail: str
-
-
-class ResetBody(BaseModel):
-    partition: int
-    written: bool = Field(description="asked for; the group is founded anew now")
-    survivor: str | None = Field(description="null: refused")
-    then: Roles | None = Field(description="what the group becomes after that; null: it stays alone")
-    empty: bool = Field(description="it begins without data: all data of the partition is lost")
-    possibly_lost_entries: int | None = Field(
-        description="`missed_revisions`, and log entries of the survivor that it does not know to be decided"
-    )
-    missed_revisions: int | None = Field(
-        description="between the survivor's revision and the highest that any copy has told"
-    )
-    orderly: bool | None = Field(
-        description="true: its process lives, is stopped in order, and what it knows to be decided survives; "
-        "null: the survivor has no log"
-    )
-    candidates: list[CandidateBody] = Field(description="every copy on a living node, the best first")
-    silent: list[str] = Field(description="nodes with a copy that did not tell yet how far it goes")
-    to_confirm: list[str] = Field(
-        description="what `confirm_dead` must name: nodes of STRONG_CONSISTENCY voters that are not there"
-    )
-    unproven: dict[str, str] = Field(
-        description="nodes with a copy whose etcd may lose data in a crash (3.5.0 to 3.5.2), and its version"
-    )
-    refusal: RefusalBody | None
-
-
-class Resets(BaseModel):
-    zone: str
-    dry_run: bool
-    partitions: list[ResetBody]
-
-
 class RestartRequest(RequestBody):
     partitions: Numbers = Field(default_factory=list)
     nodes: list[str] = Field(default_factory=list, description="empty: every living node with a replica")
@@ -167,19 +85,7 @@ class RestartRequest(RequestBody):
     dry_run: bool = False
 
 
-class RestartBody(BaseModel):
-    partition: int
-    nodes: list[str]
-    cleanup: bool
-
-
-class Restarts(BaseModel):
-    zone: str
-    dry_run: bool
-    partitions: list[RestartBody]
-
-
-@router.get("/states", response_model=PartitionStates, responses=documented(400, 404, 503))
+@router.get("/states", **answers(PartitionStates, 400, 404, 503))
 async def recovery_states(
     zone: ZoneName,
     services: ServicesOf,
@@ -203,7 +109,7 @@ async def recovery_states(
     return JSONResponse({"zone": found.name, "zone_id": found.zone_id, "partitions": states})
 
 
-@router.post("/reset", response_model=Resets, responses=documented(400, 404, 409, 503))
+@router.post("/reset", **answers(Resets, 400, 404, 409, 503))
 async def reset_partitions(zone: ZoneName, request: ResetRequest, services: ServicesOf) -> Response:
     """Found groups that lost their majority anew: first on the best copy of a living node, whether that voted
     or learned, then on the full set. Members are asked before: a group that serves is left alone.
@@ -244,7 +150,7 @@ async def reset_partitions(zone: ZoneName, request: ResetRequest, services: Serv
     return JSONResponse({"zone": found.name, "dry_run": request.dry_run, "partitions": bodies})
 
 
-@router.post("/restart", response_model=Restarts, responses=documented(400, 404, 409, 503))
+@router.post("/restart", **answers(Restarts, 400, 404, 409, 503))
 async def restart_partitions(zone: ZoneName, request: RestartRequest, services: ServicesOf) -> Response:
     """Stop and start members, with clean-up on new data."""
     found = await _zone_of(services, zone)

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Header
 from fastapi.responses import JSONResponse, Response
 
 from app.api.addresses import ZoneName
-from app.api.models import RoutingMapBody
 from app.api.problems import documented
+from app.contract.keys import RoutingMapBody
 from app.services import ServicesOf
 
 router = APIRouter(prefix="/api/v1", tags=["keys and values"])

@@ -11,14 +11,13 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import JSONResponse, Response
 
-from app.api.problems import documented, problem_document
+from app.api.problems import answers, documented, problem_document
 from app.api.statement_models import (
     WAIT_S_MAX,
     CancelRequest,
-    LoggedStatement,
     LoggedStatementRequest,
-    ResultRows,
 )
+from app.contract.statements import LoggedStatement, ResultRows
 from app.services import Services, ServicesOf
 from app.sql.abandoned import REST
 from app.sql.paging import page_offset, page_token
@@ -66,7 +65,7 @@ async def run_logged(body: LoggedStatementRequest, key: str | None, services: Se
     )
 
 
-@router.get("/{statement_id:segment}", response_model=LoggedStatement, responses=documented(400, 404, 503))
+@router.get("/{statement_id:segment}", **answers(LoggedStatement, 400, 404, 503))
 async def get_statement(
     statement_id: StatementId,
     services: ServicesOf,
@@ -104,11 +103,7 @@ async def close_statement(statement_id: StatementId, services: ServicesOf) -> Re
     return Response(status_code=204)
 
 
-@router.get(
-    "/{statement_id:segment}/results/{n}/rows",
-    response_model=ResultRows,
-    responses=documented(400, 404, 410, 503),
-)
+@router.get("/{statement_id:segment}/results/{n}/rows", **answers(ResultRows, 400, 404, 410, 503))
 async def get_rows(
     statement_id: StatementId,
     n: Annotated[int, Path(ge=1, le=100_000, description="number of the result, from 1")],

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.models import StatementRequest, StatementResults, Warned
+from app.api.bodies import Reason, RequestBody
 from app.api.plan import PlanId
 
 WAIT_S_MAX = 50
+
+
+class StatementRequest(RequestBody):
+    sql: str = Field(
+        description="one statement or a script", examples=["CREATE ZONE orders (REPLICAS 3)", "SHOW ZONES"]
+    )
+    reason: Reason = ""
 
 
 class LoggedStatementRequest(StatementRequest):
@@ -34,29 +41,3 @@ class CancelRequest(BaseModel):
     """An empty object: what changes something is asked for in JSON."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class StatementAnswer(StatementResults):
-    statement_id: str | None = Field(None, description="given for a logged statement")
-    state: str | None = None
-
-
-class LoggedStatement(BaseModel):
-    statement_id: str
-    state: Literal["PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED", "CLOSED"]
-    queue_position: int | None = Field(description="a query that waits for its turn: 1 is the next; else null")
-    sql: str
-    created_at: str
-    expires_at: str
-    results: list[dict[str, Any]] = Field(
-        description="one a statement, as POST answers them; a query's has its first rows, and the url of all"
-    )
-    warnings: list[Warned]
-    error: dict[str, Any] | None = Field(description="a problem document")
-    next_page_token: str | None = Field(description="opaque; null: these were the last results")
-
-
-class ResultRows(BaseModel):
-    columns: list[Any]
-    rows: list[list[Any]]
-    next_page_token: str | None = Field(description="opaque; null: these were the last rows")

@@ -13,7 +13,8 @@ from app.api.plan import PlanBody
 from app.api.problems import documented, problem_response
 from app.api.statement_bodies import while_connected
 from app.api.statement_jobs import run_logged
-from app.api.statement_models import LoggedStatement, LoggedStatementRequest, StatementAnswer
+from app.api.statement_models import LoggedStatementRequest
+from app.contract.statements import LoggedStatement, StatementAnswer
 from app.services import ServicesOf
 from app.sql.statements import ScriptError, ShownResult
 from catalog.core.errors import ErrorKind, RefusedError

@@ -8,12 +8,14 @@ from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from app.api.addresses import ZoneName
 from app.api.bodies import JSON_INT_MAX, RequestBody, Whole
 from app.api.operation_models import PartitionNumber
-from app.api.problems import documented
+from app.api.problems import answers
+from app.contract.keys import VerifyBody
+from app.contract.zones import PartitionBody, Roles
 from app.services import Services, ServicesOf
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.zone import Zone
@@ -49,35 +51,7 @@ class VerifyRequest(RequestBody):
     )
 
 
-class SampledKey(BaseModel):
-    key: str
-    digest: str | None = Field(description="of the value that most copies have; null: none has it")
-
-
-class CheckedCopy(BaseModel):
-    node: str
-    role: str = Field(examples=["VOTER", "LEARNER"])
-    lacking: list[str] = Field(description="sample keys that the copy has not")
-    different: list[str] = Field(description="sample keys of which it has another value than most copies")
-    error: str = Field(description="why it was not read; empty: it was")
-
-
-class CheckedPartition(BaseModel):
-    partition: int
-    agrees: bool = Field(description="every copy was read, and all have the same")
-    keys: list[SampledKey]
-    copies: list[CheckedCopy]
-
-
-class VerifyBody(BaseModel):
-    zone: str
-    zone_id: int
-    seed: int
-    agrees: bool
-    partitions: list[CheckedPartition]
-
-
-@router.post("/zones/{zone:segment}/verify", response_model=VerifyBody, responses=documented(400, 404, 503))
+@router.post("/zones/{zone:segment}/verify", **answers(VerifyBody, 400, 404, 503))
 async def verify(zone: ZoneName, body: VerifyRequest, services: ServicesOf) -> Response:
     """Reads sample keys from each voter and each learner itself. A copy that is only behind is waited for, some
     3 s; a copy that cannot be read does not agree."""
@@ -133,18 +107,19 @@ async def _checked(partition: PartitionId, samples: Samples, services: Services)
     }
 
 
-def _copies(seen: dict[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
+def _copies(partition: PartitionBody) -> tuple[dict[str, str], dict[str, str]]:
     """Role and address of each copy that stable asks for; an empty address: there is none to ask."""
-    stable = seen["stable"] or {"peers": [], "learners": []}
-    members = {each["node"]: each for each in seen["members"]}
+    stable = partition["stable"] or Roles(peers=[], learners=[])
+    members = {each["node"]: each for each in partition["members"]}
     roles = dict.fromkeys(stable["peers"], "VOTER") | dict.fromkeys(stable["learners"], "LEARNER")
 
     def address(node: str) -> str:
         member = members.get(node)
         if member is None:
             return ""
-        mirror = member["mirror"] or {}
-        return str(mirror.get("client_url", "") if roles[node] == "LEARNER" else member["client_url"])
+        if roles[node] != "LEARNER":
+            return member["client_url"]
+        return member["mirror"]["client_url"] if member["mirror"] else ""
 
     return roles, {node: address(node) for node in roles}
 

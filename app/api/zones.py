@@ -9,8 +9,8 @@ from fastapi.responses import JSONResponse, Response
 
 from app.api.addresses import ZoneName
 from app.api.bodies import JSON_INT_MAX
-from app.api.models import PartitionDetail, PartitionMap, Partitions, Progress, ZoneDetail, Zones
-from app.api.problems import documented
+from app.api.problems import answers, documented
+from app.contract.zones import PartitionDetail, PartitionMap, Partitions, Progress, ZoneDetail, Zones
 from app.services import ServicesOf
 from app.views.published_map import MAP_MEDIA_TYPE, map_json, published_map
 from catalog.core.errors import ErrorKind, RefusedError, StoreError
@@ -21,7 +21,7 @@ from rebalance.core.keys import PartitionId
 router = APIRouter(prefix="/api/v1", tags=["zones"])
 
 
-@router.get("/zones", response_model=Zones, responses=documented(503))
+@router.get("/zones", **answers(Zones, 503))
 async def list_zones(services: ServicesOf) -> Response:
     services.require_metastore()
     snapshot = await services.snapshot()
@@ -29,7 +29,7 @@ async def list_zones(services: ServicesOf) -> Response:
     return JSONResponse({"catalog_version": snapshot.version, "zones": zones})
 
 
-@router.get("/zones/{zone:segment}", response_model=ZoneDetail, responses=documented(404, 503))
+@router.get("/zones/{zone:segment}", **answers(ZoneDetail, 404, 503))
 async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
     services.require_metastore()
     found = await services.zones.find(zone)
@@ -39,7 +39,7 @@ async def get_zone(zone: ZoneName, services: ServicesOf) -> Response:
     return JSONResponse({**body, "progress": progress})
 
 
-@router.get("/zones/{zone:segment}/partitions", response_model=Partitions, responses=documented(404, 503))
+@router.get("/zones/{zone:segment}/partitions", **answers(Partitions, 404, 503))
 async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
     """Every partition: assignments, members, and where its move is or what it waits for."""
     services.require_metastore()
@@ -48,11 +48,7 @@ async def list_partitions(zone: ZoneName, services: ServicesOf) -> Response:
     return JSONResponse({"zone": found.name, "zone_id": found.zone_id, "partitions": partitions})
 
 
-@router.get(
-    "/zones/{zone:segment}/partitions/{partition}",
-    response_model=PartitionDetail,
-    responses=documented(400, 404, 503),
-)
+@router.get("/zones/{zone:segment}/partitions/{partition}", **answers(PartitionDetail, 400, 404, 503))
 async def get_partition(
     zone: ZoneName, partition: Annotated[int, Path(ge=0, lt=PARTITIONS_MAX)], services: ServicesOf
 ) -> Response:
@@ -96,7 +92,7 @@ async def get_partition_map(
     return JSONResponse(map_json(found, published), headers=headers)
 
 
-@router.get("/progress/{zone_id}", response_model=Progress, responses=documented(400, 404, 503))
+@router.get("/progress/{zone_id}", **answers(Progress, 400, 404, 503))
 async def get_progress(
     zone_id: Annotated[int, Path(ge=1, le=JSON_INT_MAX)],
     services: ServicesOf,

@@ -11,13 +11,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated, Any
 
 from app.cli.exits import ExitCode, UsageError
 from app.cli.options import argument, option
+from app.cli.problems import describe_problem
 from app.cli.say import say, say_json
 from app.cli.sql_source import Script, read_script
+from app.client.problem import ProblemDocument
 from app.configuration.node_profiles import profiles_of
+from app.errors import problem
 from app.supervision.child_plan import NodeSpec, default_topology, read_topology
 from app.supervision.installation_state import UpError
 from catalog.core.errors import ParseError, StatementError
@@ -193,21 +197,10 @@ def print_checked(statement: CheckedStatement, script: Script, *, as_json: bool)
         say(f"{statement.n}: ok ({done}): {head}")
     else:
         say(f"{statement.n}: refused: {head}")
-        print(_described(statement.error, script))
+        refusal = ProblemDocument.from_body(statement.error.kind.http_status, problem(statement.error))
+        print(indent(describe_problem(script, refusal), "  "))
     for warning in statement.warnings:
         say(f"  warning {warning.name}: {warning.message}")
-
-
-def _described(error: StatementError, script: Script) -> str:
-    """``FILE:line:column: NAME (code, SQLSTATE): message``, and the line with a caret below the place."""
-    kind = error.kind
-    refusal = f"{kind.name} ({kind.code}, {kind.sqlstate}): {error.message}"
-    if error.line is None or error.column is None:
-        return f"  {script.name}: {refusal}"
-    source = script.lines[error.line - 1].rstrip("\r")
-    # Tabs stay tabs in front of the caret, so that it stands below its place whatever their width.
-    blanks = "".join("\t" if char == "\t" else " " for char in source[: error.column - 1])
-    return f"  {script.name}:{error.line}:{error.column}: {refusal}\n    {source}\n    {blanks}^"
 
 
 def _node(spec: NodeSpec) -> Node:

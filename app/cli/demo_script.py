@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
-from sqlglot.errors import TokenError
-from sqlglot.tokenizer_core import Token, TokenType
-from sqlglot.tokens import Tokenizer
-
 from app.cli.exits import UsageError
+from catalog.core.errors import ParseError
+from catalog.core.messages import AlterZone, CreateZone, ZoneOption
+from parser.queries import Ddl, read_each
+from parser.render import render_name
+from parser.text_limits import OWN_TEXT
 
 # A link to examples/quickstart.sql, so that an installed package has the same text.
 QUICKSTART = Path(__file__).with_name("quickstart.sql")
-MODIFIERS = frozenset({"IF", "NOT", "EXISTS"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,37 +38,17 @@ def read_demo_script(path: Path | None) -> DemoScript:
 
 
 def parse_demo_script(text: str) -> DemoScript:
-    """Raises ValueError that says what was wanted."""
-    try:
-        statements = _split(text)
-    except TokenError as error:
-        raise ValueError(str(error)) from error
-    heads = [tuple(token.text.upper() for token in statement[:2]) for statement in statements]
-    if heads != [("CREATE", "ZONE"), ("ALTER", "ZONE")]:
-        raise ValueError("the demo wants one CREATE ZONE, then one ALTER ZONE")
-    create, alter = statements
-    name = next((token for token in create[2:] if token.text.upper() not in MODIFIERS), None)
-    if name is None:
-        raise ValueError("CREATE ZONE names no zone")
-    return DemoScript(_text(text, [name]), _text(text, create), _text(text, alter), _replicas(alter))
-
-
-def _split(text: str) -> list[list[Token]]:
-    statements: list[list[Token]] = [[]]
-    for token in Tokenizer().tokenize(text):
-        if token.token_type is TokenType.SEMICOLON:
-            statements.append([])
-        else:
-            statements[-1].append(token)
-    return [statement for statement in statements if statement]
-
-
-def _replicas(alter: Sequence[Token]) -> int:
-    for keyword, value in pairwise(token for token in alter if token.token_type is not TokenType.EQ):
-        if keyword.text.upper() == "REPLICAS" and value.token_type is TokenType.NUMBER:
-            return int(value.text)
-    raise ValueError("the demo's ALTER ZONE sets REPLICAS to a number")
-
-
-def _text(text: str, tokens: Sequence[Token]) -> str:
-    return text[tokens[0].start : tokens[-1].end + 1]
+    """Raises ValueError that says what is expected."""
+    pieces = list(read_each(text, OWN_TEXT))
+    for piece in pieces:
+        if isinstance(piece.statement, ParseError):
+            raise ValueError(str(piece.statement)) from piece.statement
+    commands = [piece.statement.command for piece in pieces if isinstance(piece.statement, Ddl)]
+    match commands:
+        case [CreateZone() as create, AlterZone() as alter] if len(pieces) == len(commands):
+            values = [clause.value for clause in alter.options if clause.option is ZoneOption.REPLICAS]
+        case _:
+            raise ValueError("the demo expects one CREATE ZONE, then one ALTER ZONE")
+    if not values or not isinstance(values[0], int):
+        raise ValueError("the demo expects that ALTER ZONE sets REPLICAS to a number")
+    return DemoScript(render_name(create.name), pieces[0].cut.text, pieces[1].cut.text, values[0])

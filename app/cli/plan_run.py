@@ -110,7 +110,7 @@ def _carried_out_as_planned(
 ) -> None:
     """All statements in one request, which is run only if they are still this plan. Raises CliError."""
     try:
-        results = client.execute_planned(";\n".join(change["sql"] for change in plan["changes"]), plan_id)
+        results = client.execute(";\n".join(change["sql"] for change in plan["changes"]), plan_id=plan_id)
     except ProblemError as error:
         form = OutputFormat.JSON if as_json else OutputFormat.TABLE
         raise CliError(error.exit_code, render_problem(error.problem, form)) from error

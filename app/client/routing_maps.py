@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 import httpx
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from app.client import requests
 from app.client.errors import ClientError, RefusedByServerError, ServersUnavailableError
 from app.client.problem import json_object
-from app.client.resources import routing_path
 from app.client.routing_map import RoutingMap
 from app.client.servers import ServerFailedError, Servers
 from catalog.core.zone import ZoneId
@@ -111,16 +111,11 @@ class RoutingMaps:
             stop=stop_after_delay(self._time_limit_s),
             reraise=True,
         )
-        headers = {"If-None-Match": zone.map.tag} if zone.map is not None else {}
+        request = requests.routing(zone.name, None if zone.map is None else zone.map.tag)
         try:
             async for attempt in attempts:
                 with attempt:
-                    response = await self._servers.ask(
-                        "GET",
-                        routing_path(zone.name),
-                        min(FETCH_LIMIT_S, self._time_limit_s),
-                        headers=headers,
-                    )
+                    response = await self._servers.ask(request, min(FETCH_LIMIT_S, self._time_limit_s))
         except ServerFailedError as failed:
             raise ServersUnavailableError(f"no routing map of zone {zone.name}: {failed}") from failed
         except RefusedByServerError:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import TypeVar
 
 import httpx
 
 from app.client.errors import ClientError, refusal
-from app.client.problem import JsonObject, ProblemDocument, json_object
+from app.client.problem import ProblemDocument, json_object
+from app.client.requests import Request
+
+T = TypeVar("T")
 
 CONNECT_LIMIT_S = 2.0
 HUNG_AFTER_S = 5.0
@@ -34,16 +38,7 @@ class Servers:
     async def close(self) -> None:
         await self._http.aclose()
 
-    async def ask(
-        self,
-        method: str,
-        path: str,
-        limit_s: float,
-        *,
-        body: JsonObject | None = None,
-        parameters: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> httpx.Response:
+    async def ask(self, request: Request[T], limit_s: float) -> httpx.Response:
         """One attempt, at most ``limit_s``. The answer is a success or a 304.
 
         Raises ServerFailedError when repeating may help, RefusedByServerError when it cannot.
@@ -54,11 +49,10 @@ class Servers:
         try:
             async with asyncio.timeout(whole_s):
                 response = await self._http.request(
-                    method,
-                    f"{url}{path}",
-                    json=body,
-                    params=parameters,
-                    headers=headers,
+                    request.method,
+                    f"{url}{request.path}",
+                    json=request.body,
+                    headers=request.headers,
                     timeout=httpx.Timeout(whole_s, connect=min(whole_s, CONNECT_LIMIT_S)),
                 )
         except (TimeoutError, httpx.TransportError) as error:

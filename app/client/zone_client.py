@@ -16,14 +16,15 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Self
+from typing import Self, TypeVar
 
 import httpx
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from app.client import requests
 from app.client.errors import ReadTimedOutError, RefusedByServerError
 from app.client.problem import JsonObject, json_object
-from app.client.resources import key_path
+from app.client.requests import Request
 from app.client.routing_maps import RoutingMaps
 from app.client.servers import ServerFailedError, Servers
 from rebalance.groups.key_text import check_key, check_operation_id, check_text
@@ -33,6 +34,7 @@ from rebalance.ports.groups import GenerationRefusedError, OutcomeUnknownError
 
 KEY_NOT_FOUND = "KEY_NOT_FOUND"
 RETRY_S, RETRY_MAX_S = 0.02, 0.5
+T = TypeVar("T")
 
 
 class Mode(Enum):
@@ -142,9 +144,8 @@ class ZoneClient:
         return Found(datum.value.decode(errors="replace"), datum.revision, partition.partition)
 
     async def _put_by_server(self, zone: str, key: str, value: str, operation: str) -> Stored:
-        headers = {"Idempotency-Key": operation}
         try:
-            body = await self._asked("PUT", key_path(zone, key), body={"value": value}, headers=headers)
+            body = await self._asked(requests.put(zone, key, value, operation))
         except ServerFailedError as failed:
             raise OutcomeUnknownError(
                 f"operation {operation}: no answer within {self._time_limit_s:g} s; last: {failed}"
@@ -152,11 +153,11 @@ class ZoneClient:
         return Stored(body["partition"], operation, body["repeated"])
 
     async def _get_by_server(self, zone: str, key: str, read: Read, at_revision: int | None) -> Found | None:
-        parameters = {"read": read.value} if read is Read.LEARNER else {}
+        options: dict[str, str | int] = {"read": read.value} if read is Read.LEARNER else {}
         if at_revision is not None:
-            parameters["at_revision"] = str(at_revision)
+            options["at_revision"] = at_revision
         try:
-            body = await self._asked("GET", key_path(zone, key), parameters=parameters)
+            body = await self._asked(requests.get(zone, key, options))
         except ServerFailedError as failed:
             raise ReadTimedOutError(f"no answer within {self._time_limit_s:g} s; last: {failed}") from failed
         except RefusedByServerError as refused:
@@ -165,15 +166,7 @@ class ZoneClient:
             raise
         return Found(body["value"], body["revision"], body["partition"])
 
-    async def _asked(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: JsonObject | None = None,
-        parameters: dict[str, str] | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> JsonObject:
+    async def _asked(self, request: Request[T]) -> T:
         """Repeated until the time is over. Raises RefusedByServerError, or the last ServerFailedError."""
         deadline = _now() + self._time_limit_s
         attempts = AsyncRetrying(
@@ -182,20 +175,18 @@ class ZoneClient:
             stop=stop_after_delay(self._time_limit_s - RETRY_MAX_S),
             reraise=True,
         )
-        answered: JsonObject | None = None
         async for attempt in attempts:
             with attempt:
-                left_s = max(deadline - _now(), RETRY_S)
-                response = await self._servers.ask(
-                    method, path, left_s, body=body, parameters=parameters, headers=headers
-                )
-                answered = json_object(response)
-                if answered is None:
-                    raise ServerFailedError(
-                        f"{method} {path}: HTTP {response.status_code} without a JSON object"
-                    )
-        assert answered is not None
-        return answered
+                body = _object(request, await self._servers.ask(request, max(deadline - _now(), RETRY_S)))
+        return request.decode(body)
+
+
+def _object(request: Request[T], response: httpx.Response) -> JsonObject:
+    body = json_object(response)
+    if body is None:
+        line = f"{request.method} {request.path}: HTTP {response.status_code}"
+        raise ServerFailedError(f"{line} without a JSON object")
+    return body
 
 
 def _now() -> float:

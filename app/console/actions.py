@@ -17,8 +17,9 @@ from pydantic import BaseModel, ValidationError
 from app.api import audit as audit_api
 from app.api import nodes, rebalance, recovery
 from app.api import operations as operations_api
-from app.api.operation_models import ActionRequest, KindName, OperationPause, StateName
+from app.api.operation_models import ActionRequest, OperationPause
 from app.console.shared import Site
+from app.contract.operations import KindName, StateName
 from app.views.keyspace_views import KeyspaceViews
 from app.views.node_stop import can_stop
 from catalog.core.errors import ErrorKind, RefusedError

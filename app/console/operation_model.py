@@ -14,6 +14,7 @@ import numpy as np
 from app.console.cells import MoveCell
 from app.console.shared import Site
 from app.console.zone_grid import Numbers, ZoneGrid
+from app.contract.operations import OperationPlanBody
 from app.views.keyspace_views import KeyspaceViews
 from app.views.operation_views import OperationViews, history_of
 from rebalance.core.operation import OperationKind
@@ -77,11 +78,11 @@ def _waiting(grid: ZoneGrid) -> Numbers:
     return np.flatnonzero(~grid.arrived & ((grid.moves == MoveCell.WAITING) | (grid.moves == MoveCell.DONE)))
 
 
-async def plan_of(site: Site, name: str) -> Json | None:
+async def plan_of(site: Site, name: str) -> OperationPlanBody | None:
     """In a thread: sizes of all partitions are read for it."""
     keys, keyspace = site.services.mirror.copy(), site.services.views.keyspace
 
-    def plan() -> Json | None:
+    def plan() -> OperationPlanBody | None:
         views = OperationViews(keys, keyspace, KeyspaceViews(keys, keyspace))
         record = views.find(name)
         return None if record is None else views.plan(record[0])

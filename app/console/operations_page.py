@@ -9,7 +9,6 @@ from typing import Any
 from fastapi import Request
 from nicegui import ui
 
-from app.api.operation_models import StateName
 from app.console import actions
 from app.console.browser import Fragment
 from app.console.confirm import PageAction
@@ -19,6 +18,7 @@ from app.console.fragments import link, render
 from app.console.frame import PageFrame, console_page, go, page_frame
 from app.console.operation_model import grid_of, plan_of, summary_of
 from app.console.shared import Site
+from app.contract.operations import StateName
 from rebalance.controllers.operation_control import not_found
 from rebalance.core.operation import parse_operation_id
 

@@ -17,6 +17,7 @@ from app.console.frame import console_page, page_frame
 from app.console.grids import live_grid, number_column, show_rows, text_column
 from app.console.shared import NEW_ZONE, Site
 from app.console.zone_states import ZoneState, skew_of, zone_state
+from app.contract.zones import ZoneBody
 
 YIELD_EVERY = 100
 
@@ -34,7 +35,7 @@ COLUMNS: list[dict[str, Any]] = [
 ]
 
 
-def zone_row(state: ZoneState, body: dict[str, Any], skew: int, pause: str) -> dict[str, Any]:
+def zone_row(state: ZoneState, body: ZoneBody, skew: int, pause: str) -> dict[str, Any]:
     """``body`` is the API's description; ``skew``: replicas of the fullest data node minus the emptiest's."""
     moves = state.moves
     progress = "" if state.is_settled else f", {moves.done:,} of {moves.total:,} done"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from app.contract.zones import Progress
 from app.sql.view_snapshot import SystemSnapshot
 from app.views.operation_views import OperationFilter, OperationViews, history_of
 from catalog.core.zone import ZoneId, ZoneIntent
@@ -66,7 +67,7 @@ def operation_history_rows(snapshot: SystemSnapshot) -> Iterator[Row]:
         )
 
 
-def _progress(snapshot: SystemSnapshot, progress: dict[str, Any], name: str) -> Iterator[Row]:
+def _progress(snapshot: SystemSnapshot, progress: Progress, name: str) -> Iterator[Row]:
     if progress["state"] == "CONVERGED":
         return
     counts = progress["partitions"]

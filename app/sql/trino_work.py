@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from app.sql.abandoned import DONE_PAGE, NOT_APPLIED_PAGE, done_head
@@ -21,7 +21,7 @@ from parser.script import first_words
 POLL_S = 0.2
 DDL = frozenset({"CREATE", "ALTER", "DROP"})
 
-Progress = Callable[[ZoneId, int], dict[str, Any]]
+Progress = Callable[[ZoneId, int], Mapping[str, Any]]
 """``KeyspaceViews.progress``."""
 
 
@@ -117,7 +117,7 @@ def _with_total(progress: Progress, result: ResultSet) -> Progress:
     """Before a new zone's intent is published its progress knows no partitions; the statement does."""
     total = ((result.effect or {}).get("params") or {}).get("partitions", 0)
 
-    def told(zone_id: ZoneId, version: int) -> dict[str, Any]:
+    def told(zone_id: ZoneId, version: int) -> Mapping[str, Any]:
         found = progress(zone_id, version)
         if found["partitions"]["total"] or found["state"] == "CONVERGED":
             return found
@@ -126,7 +126,7 @@ def _with_total(progress: Progress, result: ResultSet) -> Progress:
     return told
 
 
-def _partitions(found: dict[str, Any]) -> StatementProgress:
+def _partitions(found: Mapping[str, Any]) -> StatementProgress:
     return StatementProgress(found["partitions"]["done"], found["partitions"]["total"])
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from app.contract.nodes import NodeBody
+from app.contract.zones import KeptCopy, PartitionBody, PartitionDetail, PhaseBody, Progress, ZoneBody
 from app.views.unreadable_keys import decoded_data_nodes, unreadable_of_cluster, unreadable_of_zone
 from app.views.view_bodies import failure_body, member_body, node_body, roles
 from app.views.wait_causes import WaitCauses
@@ -44,7 +46,6 @@ from rebalance.core.topology import Topology
 from rebalance.core.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceCopy
 
-Json = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -91,7 +92,7 @@ class KeyspaceViews:
     def keyspace(self) -> Keyspace:
         return self._keyspace
 
-    def nodes(self) -> list[Json]:
+    def nodes(self) -> list[NodeBody]:
         """Living nodes, and those that are gone but still hold or should hold replicas."""
         records, drains, alive = self.live_records(), self.drains(), self.alive()
         members = Counter(node for _, node, _ in self._member_keys(self._keyspace.members))
@@ -147,7 +148,7 @@ class KeyspaceViews:
         intent = self.intent(zone.zone_id)
         return intent.version if intent is not None and intent.zone == zone else catalog_version
 
-    def zone(self, zone: Zone, catalog_version: int) -> Json:
+    def zone(self, zone: Zone, catalog_version: int) -> ZoneBody:
         data_nodes = self.data_nodes(zone.zone_id)
         version = self.version_of(zone, catalog_version)
         replicas, voters = replica_counts(ZoneIntent(version, zone), data_nodes) if data_nodes else (0, 0)
@@ -165,15 +166,15 @@ class KeyspaceViews:
             "data_nodes": list(data_nodes.nodes) if data_nodes else [],
         }
 
-    def partitions(self, zone_id: ZoneId, count: int) -> list[Json]:
+    def partitions(self, zone_id: ZoneId, count: int) -> list[PartitionBody]:
         placed, alive = self.placed(zone_id), self.alive()
         return [self._partition(PartitionId(zone_id, number), placed, alive) for number in range(count)]
 
-    def partition(self, partition: PartitionId) -> Json:
+    def partition(self, partition: PartitionId) -> PartitionDetail:
         """With its phases and failures, which the list of all partitions leaves out."""
         placed, alive = self.placed(partition.zone_id), self.alive()
         view, trigger = self.view(partition, placed)
-        phases = [
+        phases: list[PhaseBody] = [
             {
                 "phase": each.name.value,
                 "state": each.state.value,
@@ -195,7 +196,7 @@ class KeyspaceViews:
                 records[item.key.removeprefix(prefix)] = record
         return newest(records)
 
-    def progress(self, zone_id: ZoneId, version: int, zone: Zone | None = None) -> Json:
+    def progress(self, zone_id: ZoneId, version: int, zone: Zone | None = None) -> Progress:
         """How far the zone is on its way to catalog ``version`` (or a later one).
 
         ``zone`` is the catalog's, needed for an intent below ``version``: it may be on its way, or the version
@@ -253,7 +254,7 @@ class KeyspaceViews:
         due = pointer.partitions * pointer.replicas * INDEX_BYTES
         return Unreadable(prefix, f"{size} bytes of chunks, not the {due} of the target")
 
-    def _progress_of_drop(self, zone_id: ZoneId, intent: ZoneIntent) -> Json:
+    def _progress_of_drop(self, zone_id: ZoneId, intent: ZoneIntent) -> Progress:
         alive = self.alive()
         left = [each for each in self._member_keys(self._keyspace.zone_members(zone_id)) if each[1] in alive]
         busy = {partition for partition, _, _ in left}
@@ -269,7 +270,7 @@ class KeyspaceViews:
         states: Counter[str],
         causes: Counter[str],
         engine: str | None = None,
-    ) -> Json:
+    ) -> Progress:
         done, moving, waiting = (states[state.value] for state in MoveState)
         converged = intent is not None and not moving and not waiting and not causes
         return {
@@ -382,7 +383,9 @@ class KeyspaceViews:
             if name == node:
                 yield partition
 
-    def _partition(self, partition: PartitionId, placed: PlacedZone | None, alive: frozenset[str]) -> Json:
+    def _partition(
+        self, partition: PartitionId, placed: PlacedZone | None, alive: frozenset[str]
+    ) -> PartitionBody:
         view, trigger = self.view(partition, placed)
         status, configuration = partition_status(view, alive), view.configuration
         return {
@@ -400,7 +403,7 @@ class KeyspaceViews:
             "status": {"state": status.state.value, "cause": status.cause},
         }
 
-    def _kept(self, partition: PartitionId) -> list[Json]:
+    def _kept(self, partition: PartitionId) -> list[KeptCopy]:
         """Copies of members that have left."""
         prefix = self._keyspace.kept_copies(partition)
         return [

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 
+from app.contract.operations import (
+    NoteBody,
+    OperationBody,
+    OperationDetail,
+    OperationPlanBody,
+    OperationProgress,
+    UnitBody,
+)
 from app.views.keyspace_views import KeyspaceViews
 from catalog.core.zone import ZoneId
 from rebalance.controllers.targets import matrix_of
@@ -31,7 +39,6 @@ from rebalance.kernels.assessment import renumbered
 from rebalance.kernels.transfers import NOBODY, copies, totals
 from rebalance.metastore.mirror import KeyspaceCopy
 
-Json = dict[str, Any]
 Matrix = npt.NDArray[np.int32]
 
 BATCHES_SHOWN_MAX = 100
@@ -86,32 +93,29 @@ class OperationViews:
         found = read(self._keys.get(self._keyspace.target_pointer(operation.zone_id)), TargetPointer.decode)
         return isinstance(found, TargetPointer) and found.event_revision == operation.event_revision
 
-    def summary(self, operation: Operation, item: KeyValue, now_ms: int) -> Json:
+    def summary(self, operation: Operation, item: KeyValue, now_ms: int) -> OperationBody:
         """As a list shows it: counts are those of the record."""
-        return {**_record(operation, item), "progress": _progress(operation, operation.tally, now_ms)}
+        return _record(operation, item, _progress(operation, operation.tally, now_ms))
 
-    def detail(self, operation: Operation, item: KeyValue, now_ms: int, *, with_plan: bool = True) -> Json:
+    def detail(
+        self, operation: Operation, item: KeyValue, now_ms: int, *, with_plan: bool = True
+    ) -> OperationDetail:
         """With what moves and waits now, and with the plan while both of its targets are stored."""
-        plan = self.plan(operation) if with_plan else None
         steps = tuple(self.steps(operation)) if not operation.is_over else ()
         tally = advance(operation.tally, steps, operation.tally.at_ms)
         progress = _progress(operation, tally, now_ms)
         states = [step.state for step in steps]
-        progress["partitions"] |= {
-            "moving": states.count(MoveState.MOVING),
-            "waiting": states.count(MoveState.WAITING),
-        }
-        waiting = [
-            {"cause": each.cause, "partitions": each.count, "numbers": list(each.partitions)}
-            for each in stuck(steps)
+        progress["partitions"]["moving"] = states.count(MoveState.MOVING)
+        progress["partitions"]["waiting"] = states.count(MoveState.WAITING)
+        body = cast(OperationDetail, _record(operation, item, progress))
+        body["history"] = history_of(operation)
+        body["waiting"] = [
+            {"cause": cause.cause, "partitions": cause.count, "numbers": list(cause.partitions)}
+            for cause in stuck(steps)
         ]
-        body = {
-            **_record(operation, item),
-            "history": history_of(operation),
-            "progress": progress,
-            "waiting": waiting,
-        }
-        return {**body, "plan": plan} if with_plan else body
+        if with_plan:
+            body["plan"] = self.plan(operation)
+        return body
 
     def steps(self, operation: Operation) -> Iterator[PartitionStep]:
         """Where each partition is, of an operation that is not over; nothing for one whose target is gone."""
@@ -131,7 +135,7 @@ class OperationViews:
             processed = 0 if trigger is None or isinstance(trigger, Unreadable) else trigger
             yield step_of(number, self._views.reset_view(partition, operation.event_revision, processed), alive)
 
-    def plan(self, operation: Operation) -> Json | None:
+    def plan(self, operation: Operation) -> OperationPlanBody | None:
         """Donors and stealers, and batches; None: a target of it is not stored any more."""
         zone_id, keys = operation.zone_id, self._keyspace
         after = self._target(zone_id, keys.target_pointer(zone_id), operation.event_revision)
@@ -146,7 +150,7 @@ class OperationViews:
         voters = (before[2] if before else 1), after[2]
         found = copies(old, new, voters, self._sizes(operation, len(new)))
         sums = totals(found)
-        units = [
+        units: list[UnitBody] = [
             {
                 "donor": names[donor] if donor != NOBODY else None,
                 "stealer": names[stealer] if stealer != NOBODY else None,
@@ -157,15 +161,16 @@ class OperationViews:
                 sums.donor.tolist(), sums.stealer.tolist(), sums.replicas, sums.size, strict=True
             )
         ]
-        return {"units": units, **self._batches(np.unique(found.partition).tolist())}
+        return self._in_batches(units, np.unique(found.partition).tolist())
 
-    def _batches(self, moving: list[int]) -> Json:
+    def _in_batches(self, units: list[UnitBody], moving: list[int]) -> OperationPlanBody:
         """As the limits of now cut it: without ``batch_size`` everything is one batch."""
         limits = Limits.of(self._keys.get(self._keyspace.limits))
         size = limits.batch_size or max(1, len(moving))
         starts = range(0, len(moving), size)
         shown = [moving[start : start + size] for start in starts[:BATCHES_SHOWN_MAX]]
         return {
+            "units": units,
             "batch_size": limits.batch_size,
             "batches": len(starts),
             "first_batches": [{"batch": n, "partitions": each} for n, each in enumerate(shown, start=1)],
@@ -198,7 +203,7 @@ class OperationViews:
         return sizes
 
 
-def _record(operation: Operation, item: KeyValue) -> Json:
+def _record(operation: Operation, item: KeyValue, progress: OperationProgress) -> OperationBody:
     return {
         "operation_id": operation.operation_id,
         "kind": operation.kind.value,
@@ -222,17 +227,18 @@ def _record(operation: Operation, item: KeyValue) -> Json:
         "begun": _moment(operation.begun_ms),
         "ended": _moment(operation.ended_ms),
         "partitions_to_move": operation.moves,
+        "progress": progress,
     }
 
 
-def history_of(operation: Operation) -> list[Json]:
+def history_of(operation: Operation) -> list[NoteBody]:
     return [
         {"at": utc(each.at_ms), "action": each.action, "by": each.by or None, "reason": each.reason}
         for each in operation.notes
     ]
 
 
-def _progress(operation: Operation, tally: Tally, now_ms: int) -> Json:
+def _progress(operation: Operation, tally: Tally, now_ms: int) -> OperationProgress:
     runs = operation.state is OperationState.RUNNING and not operation.is_over
     found = estimate(tally, operation.begun_ms if runs else None, now_ms)
     return {

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Self
+
+from app.contract.health import InstallationPart
 
 LATE_S = 30.0
 """What has waited this long is told: a placement on Spark takes seconds, its start up to twenty."""
-
-
-class InstallationPart(Enum):
-    CATALOG = "catalog"
-    METASTORE = "metastore"
-    CONTROLLER = "controller"
-    SPARK = "spark"
-    NODES = "nodes"
-    QUEUE = "queue"
-    BACKGROUND = "background"
 
 
 @dataclass(frozen=True, slots=True)

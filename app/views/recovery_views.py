@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
+from app.contract.recovery import CandidateBody, PartitionStateBody, PositionBody, ResetBody, RestartBody
 from app.views.keyspace_views import KeyspaceViews
 from app.views.view_bodies import roles
 from catalog.core.zone import Zone
@@ -17,10 +17,8 @@ from rebalance.core.records import LogPosition
 from rebalance.core.recovery import silent_of
 from rebalance.core.recovery_candidates import ResetCandidate, Use, living_voters, possible_voters
 
-Json = dict[str, Any]
 
-
-def partition_states(views: KeyspaceViews, zone: Zone, numbers: Sequence[int]) -> Iterator[Json]:
+def partition_states(views: KeyspaceViews, zone: Zone, numbers: Sequence[int]) -> Iterator[PartitionStateBody]:
     """Global and local states, partition by partition (``rebalance.core.partition_state``)."""
     placed, alive = views.placed(zone.zone_id), views.alive()
     for number in numbers or range(zone.partitions):
@@ -47,7 +45,7 @@ def partition_states(views: KeyspaceViews, zone: Zone, numbers: Sequence[int]) -
         }
 
 
-def reset_body(reset: PartitionReset) -> Json:
+def reset_body(reset: PartitionReset) -> ResetBody:
     """``survivor`` null: refused, with the reason."""
     plan, refusal = reset.plan, reset.refusal
     return {
@@ -69,7 +67,7 @@ def reset_body(reset: PartitionReset) -> Json:
     }
 
 
-def candidate_body(candidate: ResetCandidate) -> Json:
+def candidate_body(candidate: ResetCandidate) -> CandidateBody:
     return {
         "node": candidate.node,
         "kind": candidate.kind.value,
@@ -83,7 +81,7 @@ def candidate_body(candidate: ResetCandidate) -> Json:
     }
 
 
-def restart_body(restart: PartitionRestart) -> Json:
+def restart_body(restart: PartitionRestart) -> RestartBody:
     return {
         "partition": restart.partition,
         "nodes": list(restart.plan.nodes),
@@ -97,7 +95,7 @@ def _recovering_on(view: PartitionView) -> str | None:
     return pending.primary if pending is not None and pending.forced else None
 
 
-def _position(position: LogPosition | None) -> Json:
+def _position(position: LogPosition | None) -> PositionBody:
     return {
         "committed": position.committed if position else None,
         "last": position.last if position else None,

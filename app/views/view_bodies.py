@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
+from app.contract.nodes import DrainBody, NodeBody
+from app.contract.zones import FailureBody, Member, MirrorBody, Roles
 from rebalance.core.admission import utc
 from rebalance.core.assignments import Assignments
 from rebalance.core.drain import Drain
@@ -12,12 +14,10 @@ from rebalance.core.move_status import PartitionView
 from rebalance.core.partition_state import is_learner
 from rebalance.core.records import MemberRole, MirrorRecord, NodeRecord
 
-Json = dict[str, Any]
-
 
 def node_body(
     name: str, record: NodeRecord | None, members: int, drain: Drain | None, *, is_alive: bool
-) -> Json:
+) -> NodeBody:
     node = record.node if record else None
     return {
         "name": name,
@@ -28,24 +28,22 @@ def node_body(
         "weight": node.weight if node else None,
         "failure_domain": node.failure_domain if node else None,
         "members": members,
-        "drain": None
-        if drain is None
-        else {
-            "state": drain_state(members),
-            "by": drain.by,
-            "reason": drain.reason,
-            "since": utc(drain.since_ms),
-        },
+        "drain": None if drain is None else _drain_body(drain, members),
         "pid": record.pid if record else None,
     }
 
 
-def drain_state(members: int) -> str:
+def _drain_body(drain: Drain, members: int) -> DrainBody:
+    since = utc(drain.since_ms)
+    return {"state": drain_state(members), "by": drain.by, "reason": drain.reason, "since": since}
+
+
+def drain_state(members: int) -> Literal["DRAINING", "DRAINED"]:
     """Of a node that is leaving and holds so many members."""
     return "DRAINING" if members else "DRAINED"
 
 
-def failure_body(node: str, failure: Failure) -> Json:
+def failure_body(node: str, failure: Failure) -> FailureBody:
     """``node`` tells it."""
     return {
         "node": node,
@@ -58,14 +56,14 @@ def failure_body(node: str, failure: Failure) -> Json:
     }
 
 
-def roles(assignments: Assignments | None) -> Json | None:
+def roles(assignments: Assignments | None) -> Roles | None:
     """Voters, the preferred primary first, and learners."""
     if assignments is None:
         return None
     return {"peers": list(assignments.peers), "learners": list(assignments.learners)}
 
 
-def member_body(view: PartitionView, node: str, alive: frozenset[str]) -> Json:
+def member_body(view: PartitionView, node: str, alive: frozenset[str]) -> Member:
     """Of member and mirror: state and address are the member's, and the mirror's where it is alone."""
     record = view.members[node]
     mirror = record.mirror
@@ -83,7 +81,7 @@ def member_body(view: PartitionView, node: str, alive: frozenset[str]) -> Json:
     }
 
 
-def _mirror(mirror: MirrorRecord | None, *, is_alive: bool) -> Json | None:
+def _mirror(mirror: MirrorRecord | None, *, is_alive: bool) -> MirrorBody | None:
     if mirror is None:
         return None
     return {

@@ -71,7 +71,7 @@ def test_a_lost_majority_is_reset_by_hand(five_nodes: Installation) -> None:
         assert empty.returncode == 1
         assert "COPIES_LEFT (5208, 55000)" in empty.stderr
         assert five_nodes.partitions("LOST")[0]["pending"] is None
-        assert "1/1 take writes" in reset(five_nodes, "lost")
+        assert "1/1 accept writes" in reset(five_nodes, "lost")
         writer.read_back()
         wait_for("three replicas", lambda: len(five_nodes.partitions("LOST")[0]["stable"]["peers"]) == 3)
         writer.read_back()

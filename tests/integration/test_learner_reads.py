@@ -23,6 +23,7 @@ from rebalance.groups.replica_reads import NOW, ReplicaChoice, ReplicaDatum
 from rebalance.groups.router import Router
 from rebalance.groups.safe_time import SafeTimeWriter
 from rebalance.ports.groups import MemberLife, ReplicaBehindError, RevisionGoneError
+from tests.checked_answers import CheckedTransport
 from tests.fixtures.group_hosts import P0, P1, Fixed
 from tests.fixtures.mirror_process import GROUP
 from tests.fixtures.mirror_rig import MirrorRig
@@ -283,7 +284,7 @@ async def http(readers: Readers) -> AsyncIterator[httpx.AsyncClient]:
     """The REST API over the group's router."""
     services = Services(**{each.name: None for each in fields(Services)})
     app = build_app(replace(services, router=readers.router, zones=OneZone(), mirror=OneZone()))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api/api/v1") as client:
+    async with httpx.AsyncClient(transport=CheckedTransport(app), base_url="http://api/api/v1") as client:
         yield client
 
 

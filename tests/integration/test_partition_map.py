@@ -23,6 +23,7 @@ from rebalance.core.topology import Topology
 from rebalance.kernels.partition_map import OWNING
 from rebalance.kernels.partition_map_codec import decode_map
 from rebalance.metastore.mirror import KeyspaceMirror
+from tests.checked_answers import CheckedTransport
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 
@@ -117,7 +118,7 @@ async def check_rest(mirror: KeyspaceMirror, keyspace: Keyspace) -> None:
     views = KeyspaceViews(mirror, keyspace)
     fields = dict.fromkeys(Services.__slots__, nothing)
     services = Services(**{**fields, "zones": cast(Any, Found()), "views": views, "mirror": mirror})
-    transport = httpx.ASGITransport(build_app(services))
+    transport = CheckedTransport(build_app(services))
     async with httpx.AsyncClient(transport=transport, base_url="http://zonekeeper") as client:
         answer = await client.get("/api/v1/zones/z/partition-map")
         assert answer.status_code == 200, answer.text

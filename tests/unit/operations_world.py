@@ -29,6 +29,7 @@ from rebalance.controllers.operation_keeper import OperationKeeper
 from rebalance.controllers.partitions import observe
 from rebalance.core.assignments import Assignments
 from rebalance.core.guarded_write import decide_on_configuration_applied
+from tests.checked_answers import CheckedTransport
 from tests.unit.sql_world import World, opened
 
 VERIFIED = "X-Checked-User"
@@ -121,7 +122,7 @@ async def operations_world(directory: Path) -> AsyncIterator[OperationsWorld]:
         services = Services(**{each.name: made.get(each.name) for each in fields(Services)})
         keeper = OperationKeeper(world.metastore, world.keyspace, WallClock(), lambda: world.admission.limits)
         app = build_app(services, VERIFIED)
-        transport = httpx.ASGITransport(app, client=("10.0.0.7", 1))
+        transport = CheckedTransport(app, client=("10.0.0.7", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://api/api/v1") as http:
             following = asyncio.create_task(keeper.follow())
             await keeper.loaded()

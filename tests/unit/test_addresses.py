@@ -20,7 +20,7 @@ from starlette.convertors import StringConvertor
 from app.api.addresses import one_spelling
 from app.api.bodies import check_json
 from app.application import build_app
-from app.client.resources import key_path, segment
+from app.client.requests import key_path, segment
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.snapshot import CatalogSnapshot
 from catalog.core.visible import hidden_character

@@ -127,8 +127,8 @@ def test_text_for_people(script: Path, capsys: pytest.CaptureFixture[str]) -> No
         "2: refused: ALTER ZONE a SET (QUORUM SIZE 9)",
         f"  {script}:2:20: QUORUM_ABOVE_MAXIMUM (3002, 22023): "
         "with REPLICAS 9 the QUORUM SIZE is from 2 to 5, not 9",
-        "    \tALTER ZONE a SET (QUORUM SIZE 9)",
-        "    \t                  ^",
+        "            ALTER ZONE a SET (QUORUM SIZE 9)",
+        "                              ^~~~~~",
     ]
 
 

@@ -97,7 +97,7 @@ def test_it_passes_and_shows_what_it_did(store: FakeStore, capsys: pytest.Captur
     assert main(["demo"]) == 0
     shown = capsys.readouterr().out
     assert [sql.split()[0] for sql in store.statements] == ["DROP", "CREATE", "ALTER"]
-    assert store.statements[0] == "DROP ZONE IF EXISTS quickstart"
+    assert store.statements[0] == "DROP ZONE IF EXISTS QUICKSTART"
     live = [key for key in store.values if key.startswith("live-")]
     assert live, "how many depends on the machine"
     assert len(store.values) == 100 + len(live)

@@ -7,6 +7,7 @@ import asyncio
 import httpx
 import pytest
 
+from app.client import requests
 from app.client.blocking import BlockingZoneClient
 from app.client.errors import ReadTimedOutError, RefusedByServerError, ServersUnavailableError
 from app.client.servers import ServerFailedError, Servers
@@ -92,13 +93,13 @@ async def test_servers_take_turns() -> None:
     network = Network(answer)
     servers = Servers([URL, "http://two:1", "http://three:1/"], network)
     network.gate.clear()
-    calls = [asyncio.create_task(servers.ask("GET", PATH, 1.0)) for _ in range(5)]
+    calls = [asyncio.create_task(servers.ask(requests.get("ORDERS", "o-17"), 1.0)) for _ in range(5)]
     await asyncio.sleep(0.01)
     network.gate.set()
     assert all(
         isinstance(each, ServerFailedError) for each in await asyncio.gather(*calls, return_exceptions=True)
     )
-    await servers.ask("GET", PATH, 1.0)
+    await servers.ask(requests.get("ORDERS", "o-17"), 1.0)
     assert asked == ["one"] * 5 + ["two"]
     with pytest.raises(ValueError, match="at least one server"):
         Servers([])

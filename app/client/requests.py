@@ -1,0 +1,210 @@
+"""The requests of the REST API as values, and what its answers mean: no input or output here.
+
+Two shells send them: ``app.cli.client`` (synchronous) and ``app.client.servers`` (asynchronous).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+from app.client.problem import JsonObject
+
+T = TypeVar("T")
+
+STATEMENT_TIMEOUT_S = 60.0
+# The server itself repeats a put for up to 15 s before it says that the outcome is unknown.
+DATA_TIMEOUT_S = 25.0
+READ_TIMEOUT_S = 10.0
+# Every zone is published again, one after the other.
+ADOPT_TIMEOUT_S = 600.0
+NONE: Mapping[str, str] = {}
+
+
+def _whole(body: JsonObject) -> JsonObject:
+    return body
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[T]):
+    """``path`` is escaped and has the query. ``decode`` reads the JSON object of a success."""
+
+    method: str
+    path: str
+    decode: Callable[[JsonObject], T]
+    timeout_s: float = READ_TIMEOUT_S
+    body: object = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def segment(text: str) -> str:
+    """One path segment; dots are escaped too, because ``.`` and ``..`` would be taken for folders."""
+    return quote(text, safe="").replace(".", "%2E")
+
+
+def _get(path: str, query: Any = (), timeout_s: float = READ_TIMEOUT_S) -> Request[JsonObject]:
+    encoded = urlencode(query)
+    return Request("GET", f"{path}?{encoded}" if encoded else path, _whole, timeout_s)
+
+
+def _post(path: str, body: object, timeout_s: float = STATEMENT_TIMEOUT_S) -> Request[JsonObject]:
+    return Request("POST", path, _whole, timeout_s, body)
+
+
+def _items(name: str) -> Callable[[JsonObject], Sequence[JsonObject]]:
+    return lambda body: tuple(body[name])
+
+
+def _list(path: str, name: str) -> Request[Sequence[JsonObject]]:
+    return Request("GET", path, _items(name))
+
+
+def _zone(name: str, rest: str = "") -> str:
+    return f"/api/v1/zones/{segment(name)}{rest}"
+
+
+def key_path(name: str, key: str) -> str:
+    return _zone(name, f"/kv/{segment(key)}")
+
+
+def _operation(name: str) -> str:
+    return f"/api/v1/operations/{segment(name)}"
+
+
+def execute(
+    sql: str, base_version: int | None = None, plan_id: str | None = None
+) -> Request[Sequence[JsonObject]]:
+    """The results of a script's statements; a refusal carries those before the refused one.
+
+    ``base_version``: only if the catalog is at it still, else CATALOG_VERSION_CONFLICT. ``plan_id``: only if
+    exactly this plan would come out still, else PLAN_CHANGED.
+    """
+    headers = NONE if base_version is None else {"If-Match": f'"{base_version}"'}
+    body = {"sql": sql} | ({} if plan_id is None else {"plan_id": plan_id})
+    return Request("POST", "/api/v1/statements", _items("results"), STATEMENT_TIMEOUT_S, body, headers)
+
+
+def plan(files: Sequence[tuple[str, str]], *, prune: bool, plan_id: str | None = None) -> Request[JsonObject]:
+    """``files`` are names and texts. ``plan_id``: PLAN_CHANGED when another plan comes out."""
+    body: JsonObject = {"files": [{"name": name, "text": text} for name, text in files], "prune": prune}
+    return _post("/api/v1/plan", body | ({} if plan_id is None else {"plan_id": plan_id}))
+
+
+def progress(zone_id: int, version: int) -> Request[JsonObject]:
+    return _get(f"/api/v1/progress/{zone_id}", {"version": version})
+
+
+def zones() -> Request[Sequence[JsonObject]]:
+    return _list("/api/v1/zones", "zones")
+
+
+def zone(name: str) -> Request[JsonObject]:
+    return _get(_zone(name))
+
+
+def verify(name: str, body: Mapping[str, object]) -> Request[JsonObject]:
+    """Reads copies, and changes nothing."""
+    return _post(_zone(name, "/verify"), body)
+
+
+def partitions(name: str) -> Request[Sequence[JsonObject]]:
+    return _list(_zone(name, "/partitions"), "partitions")
+
+
+def nodes() -> Request[Sequence[JsonObject]]:
+    return _list("/api/v1/nodes", "nodes")
+
+
+def readiness() -> Request[JsonObject]:
+    """The body comes with 503, too, when the server is not ready."""
+    return _get("/readyz")
+
+
+def metastore() -> Request[JsonObject]:
+    """Whether catalog and metastore belong together."""
+    return _get("/api/v1/metastore")
+
+
+def adopt_metastore(shown: JsonObject) -> Request[JsonObject]:
+    """``shown``: what ``metastore`` answered; SHOWN_STATE_CHANGED when it is not so any more."""
+    body = {name: shown[name] for name in ("epoch", "kind", "reason")}
+    return _post("/api/v1/metastore/adopt", body, ADOPT_TIMEOUT_S)
+
+
+def recovery_states(name: str, numbers: Sequence[int] = ()) -> Request[JsonObject]:
+    """Global and local states; every partition unless some are named."""
+    return _get(_zone(name, "/recovery/states"), [("partition", number) for number in numbers])
+
+
+def reset_partitions(name: str, body: Mapping[str, object]) -> Request[JsonObject]:
+    """A reset under way is asked for again by a repetition: harmless, and of no use."""
+    return _post(_zone(name, "/recovery/reset"), body)
+
+
+def restart_partitions(name: str, body: Mapping[str, object]) -> Request[JsonObject]:
+    return _post(_zone(name, "/recovery/restart"), body)
+
+
+def limits() -> Request[JsonObject]:
+    """How many partitions may move at once, and pauses."""
+    return _get("/api/v1/rebalance/limits")
+
+
+def change_limits(change: Mapping[str, object]) -> Request[JsonObject]:
+    """Repeating it changes nothing more, but a pause begins anew."""
+    return Request("PATCH", "/api/v1/rebalance/limits", _whole, body=change)
+
+
+def operations(query: Sequence[tuple[str, str | int]]) -> Request[JsonObject]:
+    """The newest first; ``query`` has the filters and the page, as the route documents them."""
+    return _get("/api/v1/operations", query)
+
+
+def operation(name: str, wait_timeout_s: float = 0, *, with_plan: bool = True) -> Request[JsonObject]:
+    """With ``wait_timeout_s`` the answer comes when the operation is over, or after so long."""
+    query: JsonObject = {} if with_plan else {"plan": "false"}
+    query |= {"wait_timeout": round(wait_timeout_s, 3)} if wait_timeout_s else {}
+    return _get(_operation(name), query, READ_TIMEOUT_S + wait_timeout_s)
+
+
+def act_on_operation(name: str, action: str, body: Mapping[str, object]) -> Request[JsonObject]:
+    """``pause``, ``resume``, ``cancel``: repeating it changes nothing more. A second ``reverse`` is refused."""
+    return _post(f"{_operation(name)}/{action}", body)
+
+
+def audit(query: Mapping[str, str | int]) -> Request[JsonObject]:
+    """Who changed what, the newest first."""
+    return _get("/api/v1/audit", query)
+
+
+def drain(node: str, body: Mapping[str, object]) -> Request[JsonObject]:
+    """Repeating it changes nothing more."""
+    return Request("PUT", f"/api/v1/nodes/{segment(node)}/drain", _whole, body=body)
+
+
+def undrain(node: str) -> Request[JsonObject]:
+    """Repeating it changes nothing more."""
+    return Request("DELETE", f"/api/v1/nodes/{segment(node)}/drain", _whole)
+
+
+def can_stop(node: str) -> Request[JsonObject]:
+    return _get(f"/api/v1/nodes/{segment(node)}/can-stop")
+
+
+def put(name: str, key: str, value: str, operation_id: str) -> Request[JsonObject]:
+    """Repeating it with the same operation id changes nothing more."""
+    headers = {"Idempotency-Key": operation_id}
+    return Request("PUT", key_path(name, key), _whole, DATA_TIMEOUT_S, {"value": value}, headers)
+
+
+def get(name: str, key: str, options: Mapping[str, str | int] | None = None) -> Request[JsonObject]:
+    """``options``: ``read``, ``at_revision``, ``at_time``, as the route documents them."""
+    return _get(key_path(name, key), options or {}, DATA_TIMEOUT_S)
+
+
+def routing(name: str, tag: str | None = None) -> Request[JsonObject]:
+    """The routing map; status 304 while ``tag`` is still its ETag."""
+    headers = NONE if tag is None else {"If-None-Match": tag}
+    return Request("GET", _zone(name, "/routing"), _whole, headers=headers)

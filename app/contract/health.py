@@ -1,0 +1,101 @@
+"""Liveness and readiness."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Literal
+
+from typing_extensions import TypedDict
+
+from app.contract.marks import About, OneOf
+
+
+class InstallationPart(Enum):
+    CATALOG = "catalog"
+    METASTORE = "metastore"
+    CONTROLLER = "controller"
+    SPARK = "spark"
+    NODES = "nodes"
+    QUEUE = "queue"
+    BACKGROUND = "background"
+
+
+class Health(TypedDict):
+    status: Literal["ok"]
+
+
+class Degraded(TypedDict):
+    part: Annotated[str, OneOf(InstallationPart)]
+    cause: Annotated[
+        str,
+        About(
+            "a word and a colon, then what is known: CATALOG_UNAVAILABLE, METASTORE_UNAVAILABLE, "
+            "RECORD_NOT_READABLE, NO_LEADER, SPARK_DOWN, NO_NODE, OUTBOX_LATE, ZONE_LATE, "
+            "TASK_ENDED",
+            examples=["NO_LEADER: no controller leads, so nothing is placed or moved"],
+        ),
+    ]
+
+
+class QueueBody(TypedDict):
+    outbox_oldest_seconds: Annotated[
+        float, About("for how long this server has not been able to publish a catalog version; 0: none waits")
+    ]
+    zone_oldest_seconds: Annotated[
+        float,
+        About("for how long the controller has not been able to place a zone; 0: none waits for more than 5 s"),
+    ]
+    zone_id: Annotated[int | None, About("the zone that waits for longest")]
+
+
+class TaskTrouble(TypedDict):
+    task: str
+    ends: Annotated[int, About("how often it has ended")]
+    cause: Annotated[str, About("of its last end")]
+    runs: Annotated[bool, About("it was started again, and has not run for a minute yet")]
+
+
+class ProcessBody(TypedDict):
+    process: Annotated[str, About('"server" is the one that answers; a node or controller by its name')]
+    role: Literal["server", "controller", "node", ""]
+    troubles: Annotated[list[TaskTrouble], About("background tasks that ended and are not in order yet")]
+    defects: Annotated[int, About("unexpected failures since the process started; each is logged as an error")]
+    last_defect: str
+
+
+class BackgroundBody(TypedDict):
+    tasks: Annotated[int, About("background tasks of the server that answers")]
+    processes: Annotated[
+        list[ProcessBody],
+        About(
+            "the server that answers, the leading controller and the nodes; of the latter two only "
+            "those in which something has gone wrong"
+        ),
+    ]
+
+
+class Readiness(TypedDict):
+    state: Literal["ready", "degraded", "not ready"]
+    ready: Annotated[bool, About("statements can be taken; answered with 200, else with 503")]
+    degraded: Annotated[list[Degraded], About("parts that are not in order; empty: all are")]
+    catalog: Annotated[str, About('"ok", or what is wrong')]
+    metastore: Annotated[
+        str, About('"ok", or what is wrong; while it is silent statements are taken and published later')
+    ]
+    unreadable: Annotated[
+        list[str],
+        About(
+            "keys of the whole cluster that cannot be read, with the reason, and the first one of "
+            "the zone that has waited for longest"
+        ),
+    ]
+    nodes: Annotated[int, About("nodes that are alive")]
+    controller: Annotated[str | None, About("the controller that leads; null: none does, as far as is known")]
+    spark: Annotated[
+        Literal["starting", "ready", "down", "unknown"],
+        About("placements are computed by the same kernel without it"),
+    ]
+    spark_message: str
+    spark_driver_pid: int | None
+    queue: QueueBody
+    background: BackgroundBody

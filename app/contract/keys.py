@@ -1,0 +1,78 @@
+"""Keys and values, the routing of them, and samples of copies."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from app.contract.marks import About
+
+
+class PutResult(TypedDict):
+    zone: str
+    key: str
+    partition: int
+    operation_id: str
+    repeated: Annotated[bool, About("an earlier put with this operation id had stored it")]
+
+
+class GetResult(TypedDict):
+    zone: str
+    key: str
+    partition: int
+    value: str
+    revision: Annotated[int, About("of the partition's group, at which the key was put")]
+    read_revision: NotRequired[Annotated[int | None, About("of a read from a replica: as of which revision")]]
+    safe_time: NotRequired[
+        Annotated[str | None, About("of a read from a replica: how new it is; null: unknown")]
+    ]
+    replica: NotRequired[Annotated[str | None, About("of a read from a replica: its address")]]
+
+
+class RoutedPartition(TypedDict):
+    partition: int
+    voters: Annotated[list[str], About("client URLs, the one to ask first at the start")]
+    generation: Annotated[
+        int | None,
+        About(
+            "of the group: 0, and a higher one after each reset; members of another one refuse "
+            "puts; null: not known"
+        ),
+    ]
+
+
+class RoutingMapBody(TypedDict):
+    zone: str
+    zone_id: int
+    key_hash: Literal["murmur3-32"]
+    partitions: list[RoutedPartition]
+    version: Annotated[int, About("the map was right at this revision of the metastore; higher is newer")]
+
+
+class SampledKey(TypedDict):
+    key: str
+    digest: Annotated[str | None, About("of the value that most copies have; null: none has it")]
+
+
+class CheckedCopy(TypedDict):
+    node: str
+    role: Annotated[str, About("", examples=["VOTER", "LEARNER"])]
+    lacking: Annotated[list[str], About("sample keys that the copy has not")]
+    different: Annotated[list[str], About("sample keys of which it has another value than most copies")]
+    error: Annotated[str, About("why it was not read; empty: it was")]
+
+
+class CheckedPartition(TypedDict):
+    partition: int
+    agrees: Annotated[bool, About("every copy was read, and all have the same")]
+    keys: list[SampledKey]
+    copies: list[CheckedCopy]
+
+
+class VerifyBody(TypedDict):
+    zone: str
+    zone_id: int
+    seed: int
+    agrees: bool
+    partitions: list[CheckedPartition]

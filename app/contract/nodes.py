@@ -1,0 +1,63 @@
+"""Nodes: what lives, what is leaving, and what would be lost if one stopped."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from app.contract.marks import About
+
+
+class DrainBody(TypedDict):
+    """A node that is leaving; DRAINED: it holds no member any more."""
+
+    state: Literal["DRAINING", "DRAINED"]
+    by: str
+    reason: str
+    since: Annotated[str, About("UTC")]
+
+
+class NodeBody(TypedDict):
+    name: str
+    alive: bool
+    attributes: dict[str, str]
+    profiles: list[str]
+    member_limit: int | None
+    weight: float | None
+    failure_domain: str | None
+    members: int
+    drain: Annotated[DrainBody | None, About("null: it is not leaving")]
+    pid: int | None
+
+
+class Nodes(TypedDict):
+    nodes: list[NodeBody]
+
+
+class DrainResult(TypedDict):
+    node: str
+    changed: Annotated[bool, About("false: it was so already")]
+    members: Annotated[int, About("members that the node holds now")]
+    drain: NotRequired[DrainBody | None]
+
+
+class LossBody(TypedDict):
+    zone: str
+    zone_id: int
+    partition: int
+    loss: Annotated[str, About("LAST_COPY, MAJORITY, or LEADER, which does not stand against stopping")]
+    detail: str
+
+
+class StopVerdict(TypedDict):
+    node: str
+    can_stop: Annotated[bool, About("no partition would lose its majority or its last running copy")]
+    members: int
+    losses: Annotated[dict[str, int], About("partitions by what they would lose")]
+    partitions: Annotated[list[LossBody], About("the first thousand of them")]
+
+
+class CanStop(StopVerdict):
+    alive: bool
+    drain: DrainBody | None

@@ -1,0 +1,120 @@
+"""How healthy partitions are, and what a recovery does."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from typing_extensions import TypedDict
+
+from app.contract.marks import About, OneOf
+from app.contract.zones import Roles
+from rebalance.core.partition_state import GlobalState, LocalState
+from rebalance.core.records import MemberState
+from rebalance.core.recovery_candidates import CandidateKind
+
+
+class ReplicaState(TypedDict):
+    node: str
+    state: Annotated[str, OneOf(LocalState)]
+    voter: Annotated[bool, About("votes in the configuration that the group has committed")]
+    committed: Annotated[int | None, About("log index that the copy knows to be decided; while leaderless")]
+    last: Annotated[int | None, About("newest log index of the copy; while leaderless")]
+    reason: str
+
+
+class PositionBody(TypedDict):
+    """Where a log stands, as in ``ReplicaState`` and ``CandidateBody``."""
+
+    committed: int | None
+    last: int | None
+
+
+class PartitionStateBody(TypedDict):
+    partition: int
+    state: Annotated[str, OneOf(GlobalState)]
+    voters: int
+    voters_alive: int
+    generation: Annotated[int, About("0 until the group is founded anew by a reset")]
+    recovering_on: Annotated[str | None, About("the node on which a reset founds the group now")]
+    restarting: Annotated[list[str], About("nodes whose members were asked to restart and did not yet")]
+    replicas: list[ReplicaState]
+
+
+class PartitionStates(TypedDict):
+    zone: str
+    zone_id: int
+    partitions: list[PartitionStateBody]
+
+
+class CandidateBody(TypedDict):
+    """A copy of the partition on a living node."""
+
+    node: str
+    kind: Annotated[
+        Annotated[str, OneOf(CandidateKind)],
+        About("JOINER: a member that was catching up to vote; KEPT: of a member that has left"),
+    ]
+    revision: Annotated[int | None, About("of its data; copies are compared by it; null: not known")]
+    generation: Annotated[int | None, About("of the group that the data is of; null: not known")]
+    state: Annotated[str, OneOf(MemberState, "KEPT")]
+    usable: Annotated[bool, About("the best of these is used")]
+    by_name: Annotated[bool, About("used only where `from` names its node")]
+    reason: Annotated[str, About("why it is not usable; empty: it is")]
+    committed: Annotated[int | None, About("log index that it knows to be decided; null: it has no log")]
+    last: Annotated[int | None, About("newest log index of the copy")]
+
+
+class RefusalBody(TypedDict):
+    name: str
+    code: int
+    detail: str
+
+
+class ResetBody(TypedDict):
+    partition: int
+    written: Annotated[bool, About("asked for; the group is founded anew now")]
+    survivor: Annotated[str | None, About("null: refused")]
+    then: Annotated[Roles | None, About("what the group becomes after that; null: it stays alone")]
+    empty: Annotated[bool, About("it begins without data: all data of the partition is lost")]
+    possibly_lost_entries: Annotated[
+        int | None,
+        About("`missed_revisions`, and log entries of the survivor that it does not know to be decided"),
+    ]
+    missed_revisions: Annotated[
+        int | None, About("between the survivor's revision and the highest that any copy has told")
+    ]
+    orderly: Annotated[
+        bool | None,
+        About(
+            "true: its process lives, is stopped in order, and what it knows to be decided "
+            "survives; null: the survivor has no log"
+        ),
+    ]
+    candidates: Annotated[list[CandidateBody], About("every copy on a living node, the best first")]
+    silent: Annotated[list[str], About("nodes with a copy that did not tell yet how far it goes")]
+    to_confirm: Annotated[
+        list[str], About("what `confirm_dead` must name: nodes of STRONG_CONSISTENCY voters that are not there")
+    ]
+    unproven: Annotated[
+        dict[str, str],
+        About("nodes with a copy whose etcd may lose data in a crash (3.5.0 to 3.5.2), and its version"),
+    ]
+    refusal: RefusalBody | None
+
+
+class Resets(TypedDict):
+    zone: str
+    dry_run: bool
+    partitions: list[ResetBody]
+
+
+class RestartBody(TypedDict):
+    partition: int
+    nodes: list[str]
+    cleanup: bool
+
+
+class Restarts(TypedDict):
+    zone: str
+    dry_run: bool
+    partitions: list[RestartBody]

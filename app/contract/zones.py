@@ -1,0 +1,168 @@
+"""Zones, their partitions, and how far each is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from typing_extensions import TypedDict
+
+from app.contract.marks import About, OneOf
+from catalog.core.zone import Strategy
+from rebalance.core.affinity import CopyState
+from rebalance.core.move_status import MoveState
+from rebalance.core.phases import PhaseName, PhaseState
+from rebalance.core.records import MemberRole, MemberState, Stage
+from rebalance.ports.placement import Engine
+
+MemberStateName = Annotated[str, OneOf(MemberState, "NODE_DOWN", less=MemberState.NONE)]
+RoleName = Annotated[str, OneOf(MemberRole)]
+
+
+class Roles(TypedDict):
+    peers: Annotated[list[str], About("voters, the preferred primary first")]
+    learners: list[str]
+
+
+class MirrorBody(TypedDict):
+    """A standing learner's copy."""
+
+    state: MemberStateName
+    client_url: Annotated[str, About("where it may be read while it is RUNNING")]
+    safe_revision: Annotated[
+        int, About("it may be read up to this revision of its group at least; rounded down")
+    ]
+    reason: Annotated[str, About("what it waits for, or why it failed")]
+
+
+class Member(TypedDict):
+    node: str
+    state: MemberStateName
+    role: Annotated[RoleName | None, About("null: neither in the group's configuration nor a learner")]
+    peer_url: str
+    client_url: str
+    reason: str
+    mirror: Annotated[MirrorBody | None, About("null: the node keeps no learner's copy")]
+
+
+class MappedCopy(TypedDict):
+    state: Annotated[str, OneOf(CopyState)]
+    counter: Annotated[int, About("how far its log is applied; sampled, so copies differ while updates come")]
+    size_bytes: Annotated[int, About("two significant bits, rounded up")]
+
+
+class MappedPartition(TypedDict):
+    partition: int
+    primary: Annotated[str | None, About("the node that leads; null when none says that it does")]
+    term: int
+    copies: Annotated[dict[str, MappedCopy], About("by node")]
+
+
+class PartitionMap(TypedDict):
+    zone: str
+    zone_id: int
+    version: Annotated[str, About("major.minor: nodes that came or went, then changes of primaries")]
+    sequence: Annotated[int, About("grows with every published change")]
+    coordinator: Annotated[str, About("the controller that merged it")]
+    partitions: list[MappedPartition]
+
+
+class MoveStatusBody(TypedDict):
+    state: Annotated[str, OneOf(MoveState)]
+    cause: Annotated[str, About("what it waits for or is doing; empty when done")]
+
+
+class KeptCopy(TypedDict):
+    node: str
+    state: Literal["KEPT", "DELETING"]
+    left_by: Annotated[str, About("the operation by which its member left")]
+
+
+class PartitionBody(TypedDict):
+    partition: int
+    stable: Roles | None
+    pending: Roles | None
+    planned: Roles | None
+    target: Annotated[Roles | None, About("what the newest placement wants")]
+    trigger_revision: int | None
+    leader: str | None
+    term: int | None
+    stage: Annotated[str, OneOf(Stage)]
+    members: list[Member]
+    kept: Annotated[list[KeptCopy], About("copies of members that have left, until they are finalised")]
+    status: MoveStatusBody
+
+
+class PhaseBody(TypedDict):
+    phase: Annotated[str, OneOf(PhaseName)]
+    state: Annotated[str, OneOf(PhaseState)]
+    trigger: Annotated[str, About("the event that begins the phase, or what is waited for")]
+    steps: Annotated[list[str], About("what is done, in order")]
+    result: Annotated[str, About("what came of it, or why it does not go on")]
+
+
+class FailureBody(TypedDict):
+    node: Annotated[str, About("the leader's, which tells it")]
+    code: str
+    term: int
+    attempt: Annotated[int, About("how many attempts have failed; 0: none could be begun")]
+    cause: str
+    since: Annotated[str, About("when it was first told")]
+    at: Annotated[str, About("when it was last seen to go on")]
+
+
+class PartitionDetail(PartitionBody):
+    phases: Annotated[list[PhaseBody], About("of the rebalance, in their order")]
+    failures: Annotated[list[FailureBody], About("changes that did not succeed, the newest first")]
+
+
+class Partitions(TypedDict):
+    zone: str
+    zone_id: int
+    partitions: list[PartitionBody]
+
+
+class Counts(TypedDict):
+    total: int
+    done: int
+    moving: int
+    waiting: int
+
+
+class Cause(TypedDict):
+    cause: str
+    partitions: int
+
+
+class Progress(TypedDict):
+    zone_id: int
+    zone: str | None
+    catalog_version: int | None
+    state: Literal["CONVERGED", "MOVING"]
+    partitions: Counts
+    causes: list[Cause]
+    engine: Annotated[str, OneOf(Engine)] | None
+
+
+class ZoneBody(TypedDict):
+    zone_id: int
+    name: str
+    partitions: int
+    replicas: int | Literal["ALL"]
+    quorum_size: Annotated[int | None, About("the effective one")]
+    voters: Annotated[int, About("of each partition, with the data nodes there are")]
+    learners: Annotated[int, About("replicas of each partition that do not vote")]
+    storage_profiles: list[str]
+    rebalance_strategy: Annotated[
+        Annotated[str, OneOf(Strategy)] | None, About("of moves that begin; null: as the controllers are set")
+    ]
+    catalog_version: int
+    data_nodes: list[str]
+
+
+class ZoneDetail(ZoneBody):
+    progress: Progress
+
+
+class Zones(TypedDict):
+    catalog_version: int
+    zones: list[ZoneBody]

@@ -44,6 +44,7 @@ from rebalance.nodes.member_duties import ACTED_S, MemberDuties
 from rebalance.nodes.member_starts import MemberStarts, StrongZones
 from rebalance.nodes.mirror_duties import MirrorDuties
 from rebalance.nodes.no_mirrors import NoMirrors
+from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.node_fence import NodeFence
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.pace import Pace
@@ -146,30 +147,19 @@ class NodeAgent:
         self._pace = Pace(random.Random(node.name), told=told)
         self._assigned: set[PartitionId] = set()
         """Partitions whose stable or pending names this node, as the mirror shows them."""
-        records = OwnRecords(node.name, metastore, self.mirrors)
+        context = NodeContext(node.name, metastore, self.mirrors, host)
+        records = OwnRecords(context)
         removals = RemovalJudge(metastore, keyspace, self._registration)
         progress = CopyProgress(lambda: self._copy_rules().joiner_s)
-        self._members = MemberDuties(
-            *(node.name, metastore, keyspace, host, records, removals, self._full, self._copies, progress)
-        )
+        self._members = MemberDuties(context, records, removals, self._full, self._copies, progress)
         self._learner = MirrorDuties(node.name, self._copies, records, removals, self._full, self._pace)
         self._leader = LeaderDuties(
-            node.name,
-            metastore,
-            self.mirrors,
-            host,
-            self._queue.add,
-            self._copy_rules,
-            failure_handler,
-            heard,
-            self._pace,
-            self._background,
+            *(context, self._queue.add, self._copy_rules, failure_handler, heard, self._pace, self._background)
         )
         self._unreadable = UnreadableLog()
         self._strong_zones = StrongZones(data_dir, metastore, keyspace)
         self._starts = MemberStarts(
-            *(node.name, metastore, keyspace, host, self._unreadable, self._strong_zones),
-            without_metastore=start_without_metastore,
+            context, self._unreadable, self._strong_zones, without_metastore=start_without_metastore
         )
         if fence is not None:
             fence.open(self._strong_zones, self._starts.clearance, self._look_at_held)

@@ -8,19 +8,19 @@ from rebalance.core.group_steps import stage_of
 from rebalance.core.readable import RecordNotReadableError, Unreadable
 from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
-from rebalance.nodes.partition_view import Mirrors, NodePartitionView
+from rebalance.nodes.node_context import NodeContext
+from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.nodes.recent_writes import RecentWrites
 from rebalance.ports.groups import GroupMember
-from rebalance.ports.metastore import KeysUnreadableError, Metastore
+from rebalance.ports.metastore import KeysUnreadableError
 
 
 class ConfigurationWriter:
     """Of the groups that ``node`` leads."""
 
-    def __init__(self, node: str, metastore: Metastore, mirrors: Mirrors) -> None:
+    def __init__(self, node: NodeContext) -> None:
         self._node = node
-        self._metastore = metastore
-        self._mirror = mirrors.partitions
+        self._mirror = node.mirrors.partitions
         self._written = RecentWrites()
 
     async def publish(
@@ -43,7 +43,7 @@ class ConfigurationWriter:
             known = ConfigurationRecord.decode(current) if current is not None else None
         except RecordNotReadableError as error:
             raise KeysUnreadableError(Unreadable(key, error.reason)) from error
-        record = configuration_of(view, self._node, term, members, reason or "")
+        record = configuration_of(view, self._node.name, term, members, reason or "")
         if known is not None:
             record = kept_unknown(record, known)
             if (known.generation, known.term) > (record.generation, term):
@@ -57,7 +57,7 @@ class ConfigurationWriter:
             return True
         exists = Compare(view.keys.stable, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
         guards = (exists, unchanged(key, self._written.revision(key, self._mirror)))
-        result = await self._metastore.commit(Txn(guards, (Put(key, record.encode()),)))
+        result = await self._node.metastore.commit(Txn(guards, (Put(key, record.encode()),)))
         if result.succeeded:
             self._written.note(key, result.revision, record.encode())
         else:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import structlog
 
-from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.keys import PartitionId
 from rebalance.core.records import KeptRecord
 from rebalance.core.txn import Compare, Delete, Put, Txn, unchanged
 from rebalance.nodes.fences import is_given_up
+from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.nodes.removal import RemovalJudge, RemovalVerdict
-from rebalance.ports.groups import GroupHost, MemberLife, MemberStatus
-from rebalance.ports.metastore import Metastore
+from rebalance.ports.groups import MemberLife, MemberStatus
 
 log = structlog.get_logger(__name__)
 
@@ -26,19 +26,8 @@ WITHOUT_DATA = (MemberLife.RESERVED, MemberLife.DATA_LOST)
 class GivenUpCopies:
     """Those of one node. Methods raise MetastoreError."""
 
-    def __init__(
-        self,
-        node: str,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        host: GroupHost,
-        records: OwnRecords,
-        removals: RemovalJudge,
-    ) -> None:
+    def __init__(self, node: NodeContext, records: OwnRecords, removals: RemovalJudge) -> None:
         self._node = node
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._host = host
         self._records = records
         self._removals = removals
 
@@ -50,7 +39,7 @@ class GivenUpCopies:
             return False
         if status.life in WITHOUT_DATA:
             return False
-        position = await self._host.log_position(view.partition)
+        position = await self._node.host.log_position(view.partition)
         if position is None:
             return False
         shared = group.shared_revision(status.generation)
@@ -64,29 +53,29 @@ class GivenUpCopies:
         if group is None:
             return False
         record = KeptRecord(group.value.generation, status.endpoints.peer_url)
-        put = Put(self._keyspace.kept(partition, self._node, status.generation), record.encode())
-        if not (await self._metastore.commit(Txn(guards, (put,)))).succeeded:
+        put = Put(self._node.keyspace.kept(partition, self._node.name, status.generation), record.encode())
+        if not (await self._node.metastore.commit(Txn(guards, (put,)))).succeeded:
             return False
         await self._records.write_member(partition, None)
-        await self._host.set_aside(partition)
+        await self._node.host.set_aside(partition)
         log.warning("copy of an earlier life kept", partition=str(partition), generation=status.generation)
         return True
 
     async def tidy(self, view: NodePartitionView) -> None:
         """Delete what was finalised; and, once the partition is dropped, what no key speaks of any more."""
-        partition, own = view.partition, f"{self._node}@"
+        partition, own = view.partition, f"{self._node.name}@"
         for name, kept in view.kept.items():
             if name.startswith(own) and kept.value.discard:
-                await self._host.discard_aside(partition, int(name.removeprefix(own)))
-                key = self._keyspace.kept_copies(partition) + name
-                await self._metastore.commit(Txn((unchanged(key, kept.mod_revision),), (Delete(key),)))
+                await self._node.host.discard_aside(partition, int(name.removeprefix(own)))
+                key = self._node.keyspace.kept_copies(partition) + name
+                await self._node.metastore.commit(Txn((unchanged(key, kept.mod_revision),), (Delete(key),)))
                 log.info("copy of an earlier life destroyed", partition=str(partition), name=name)
         if view.stable is not None or view.pending is not None:
             return
-        generations = self._host.aside().get(partition, frozenset())
+        generations = self._node.host.aside().get(partition, frozenset())
         if generations and not await self._stays(partition):
             for generation in generations:
-                await self._host.discard_aside(partition, generation)
+                await self._node.host.discard_aside(partition, generation)
 
     async def _stays(self, partition: PartitionId) -> bool:
         removal = await self._removals.judge(partition, lambda _: True, "")

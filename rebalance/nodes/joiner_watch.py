@@ -13,15 +13,16 @@ import structlog
 
 from rebalance.core.guarded_write import Observed
 from rebalance.core.joiners import JoinerTime, decide_on_joiners_gone, is_gone, joiners_of
-from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.keys import PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.records import MemberRecord, MemberRole, MemberState, NodeRecord
 from rebalance.core.txn import Compare, Get, KeyValue, Txn, unchanged
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.heard_time import HeardTime
+from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import GroupMember
-from rebalance.ports.metastore import KeysUnreadableError, Metastore
+from rebalance.ports.metastore import KeysUnreadableError
 
 log = structlog.get_logger(__name__)
 
@@ -29,11 +30,8 @@ log = structlog.get_logger(__name__)
 class JoinerWatch:
     """Of the groups that one node leads. ``heard`` is the time by which joiners are judged."""
 
-    def __init__(
-        self, metastore: Metastore, keyspace: Keyspace, rules: Callable[[], CopyRules], heard: HeardTime
-    ) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
+    def __init__(self, node: NodeContext, rules: Callable[[], CopyRules], heard: HeardTime) -> None:
+        self._node = node
         self._rules = rules
         self._heard = heard
         self._times: dict[PartitionId, dict[str, JoinerTime]] = {}
@@ -80,12 +78,12 @@ class JoinerWatch:
         living: Collection[str],
     ) -> bool:
         """The mirror is a hint: who is gone is read again, at the revision of the keys that are written."""
-        keys, keyspace = self._keyspace.partition(partition), self._keyspace
+        keys, keyspace = self._node.keyspace.partition(partition), self._node.keyspace
         given_up_key = keyspace.given_up(partition)
         assigned = (keys.stable, keys.pending, keys.planned, keys.trigger, keys.lock, given_up_key)
         own = [(keyspace.node(name), keyspace.member(partition, name)) for name in names]
         wanted = (*assigned, *(key for pair in own for key in pair))
-        result = await self._metastore.commit(Txn((), tuple(Get(key) for key in wanted)))
+        result = await self._node.metastore.commit(Txn((), tuple(Get(key) for key in wanted)))
         stable, pending, planned, trigger, lock, given_up = map(result.only, range(len(assigned)))
         gone: dict[str, str] = {}
         guards: list[Compare] = []
@@ -116,7 +114,7 @@ class JoinerWatch:
             return False
         transaction = decision.transaction
         compares = (*transaction.compares, *guards)
-        committed = await self._metastore.commit(Txn(compares, transaction.success))
+        committed = await self._node.metastore.commit(Txn(compares, transaction.success))
         if committed.succeeded:
             log.warning(
                 "joiners are gone, the move goes on without them",

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import structlog
 
-from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.keys import PartitionId
 from rebalance.core.operation import operation_id
 from rebalance.core.records import KeptRecord
 from rebalance.core.txn import Delete, Put, Txn, unchanged
+from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.nodes.removal import Removal
-from rebalance.ports.groups import GroupHost, MemberLife, MemberStatus
-from rebalance.ports.metastore import Metastore
+from rebalance.ports.groups import MemberLife, MemberStatus
 
 log = structlog.get_logger(__name__)
 
@@ -26,26 +26,21 @@ RUNS = frozenset((MemberLife.STARTING, MemberLife.RUNNING))
 class KeptCopies:
     """Those of one node. Methods raise MetastoreError."""
 
-    def __init__(
-        self, node: str, metastore: Metastore, keyspace: Keyspace, host: GroupHost, records: OwnRecords
-    ) -> None:
+    def __init__(self, node: NodeContext, records: OwnRecords) -> None:
         self._node = node
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._host = host
         self._records = records
 
     async def keep(self, partition: PartitionId, peer_url: str, removal: Removal) -> bool:
         """The member that may go stays as a copy; False: a key that ``removal`` read was written since. Written
         down before the member stops: whoever dies in between finds it, and stops it then."""
-        key = self._keyspace.kept(partition, self._node)
+        key = self._node.keyspace.kept(partition, self._node.name)
         put = Put(key, KeptRecord(removal.event, peer_url).encode())
-        if not (await self._metastore.commit(Txn(removal.guards, (put,)))).succeeded:
+        if not (await self._node.metastore.commit(Txn(removal.guards, (put,)))).succeeded:
             return False
         left_by = operation_id(partition.zone_id, removal.event)
         log.info("copy kept", partition=str(partition), left_by=left_by)
         await self._records.write_member(partition, None)
-        await self._host.stop(partition, destroy=False)
+        await self._node.host.stop(partition, destroy=False)
         return True
 
     async def hold(self, partition: PartitionId, status: MemberStatus | None) -> None:
@@ -53,14 +48,14 @@ class KeptCopies:
         started it while the metastore was silent (``MemberStarts``)."""
         await self._records.write_member(partition, None)
         if status is not None and status.life in RUNS:
-            await self._host.stop(partition, destroy=False)
+            await self._node.host.stop(partition, destroy=False)
 
     async def discard(self, view: NodePartitionView) -> None:
         """The copy goes, and then the key: a node that dies in between does it again."""
-        partition, kept = view.partition, view.kept[self._node]
+        partition, kept = view.partition, view.kept[self._node.name]
         await self._records.write_member(partition, None)
-        if partition in self._host.partitions():
-            await self._host.stop(partition, destroy=True)
-        key = self._keyspace.kept(partition, self._node)
-        await self._metastore.commit(Txn((unchanged(key, kept.mod_revision),), (Delete(key),)))
+        if partition in self._node.host.partitions():
+            await self._node.host.stop(partition, destroy=True)
+        key = self._node.keyspace.kept(partition, self._node.name)
+        await self._node.metastore.commit(Txn((unchanged(key, kept.mod_revision),), (Delete(key),)))
         log.info("kept copy destroyed", partition=str(partition))

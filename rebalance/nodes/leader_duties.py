@@ -42,8 +42,9 @@ from rebalance.nodes.leader_decision import (
 )
 from rebalance.nodes.leadership import Leadership
 from rebalance.nodes.led_group import NO_ATTEMPTS, LedGroup
+from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.pace import Pace
-from rebalance.nodes.partition_view import Mirrors, NodePartitionView, peer_sights
+from rebalance.nodes.partition_view import NodePartitionView, peer_sights
 from rebalance.nodes.strategy_duties import MOVED_ON, StrategyDuties, read_assignments
 from rebalance.ports.groups import (
     Applied,
@@ -53,7 +54,6 @@ from rebalance.ports.groups import (
     Failed,
     FailureCode,
     GroupChange,
-    GroupHost,
     GroupMember,
     Intention,
     IntentionNeeded,
@@ -64,7 +64,7 @@ from rebalance.ports.groups import (
     StepInput,
     VotersLeftAlone,
 )
-from rebalance.ports.metastore import Metastore, MetastoreError, MetastoreUnavailableError
+from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
 
 log = structlog.get_logger(__name__)
 
@@ -80,10 +80,7 @@ class LeaderDuties:
 
     def __init__(
         self,
-        node: str,
-        metastore: Metastore,
-        mirrors: Mirrors,
-        host: GroupHost,
+        node: NodeContext,
         wake: Callable[[PartitionId], None],
         rules: Callable[[], CopyRules],
         failure_handler: FailureHandler,
@@ -93,28 +90,25 @@ class LeaderDuties:
     ) -> None:
         """``heard`` None: no joiner is ever given up."""
         self._node = node
-        self._metastore = metastore
-        self._mirrors = mirrors
-        self._host = host
         self._wake = wake
         self._rules = rules
         self._failure_handler = failure_handler
-        self._strategy = StrategyDuties(metastore, mirrors.keyspace, host)
-        self._joiners = JoinerWatch(metastore, mirrors.keyspace, rules, heard or HeardTime(0.0))
-        self._drives: dict[PartitionId, LedGroup] = {}
+        self._strategy = StrategyDuties(node)
+        self._joiners = JoinerWatch(node, rules, heard or HeardTime(0.0))
+        self._led: dict[PartitionId, LedGroup] = {}
         self._tasks: dict[PartitionId, asyncio.Task[None]] = {}
-        self._configurations = ConfigurationWriter(node, metastore, mirrors)
-        self._leadership = Leadership(node, host)
-        self._random = random.Random(node)
+        self._configurations = ConfigurationWriter(node)
+        self._leadership = Leadership(node)
+        self._random = random.Random(node.name)
         self._pace = pace or Pace(self._random)
         self._background = background or Background(restarts=False)
 
     def _of(self, partition: PartitionId) -> LedGroup:
-        return self._drives.setdefault(partition, LedGroup())
+        return self._led.setdefault(partition, LedGroup())
 
     def forget(self, partition: PartitionId) -> None:
         """The member no longer leads, or is gone."""
-        self._drives.pop(partition, None)
+        self._led.pop(partition, None)
         self._joiners.forget(partition)
         self._leadership.stirred(partition)
 
@@ -132,12 +126,12 @@ class LeaderDuties:
         drive = self._of(partition)
         if drive.term != status.term:
             # A leader that was elected knows nothing yet (I3-041).
-            drive = self._drives[partition] = LedGroup(status.term, elected=True)
+            drive = self._led[partition] = LedGroup(status.term, elected=True)
         circumstances = (self._rules().revision, pending_revision(view), view.living)
         drive.attempts = drive.attempts.under(circumstances, _now_s())
         drive.beats_through = status.endpoints.client_url if view.learning else ""
-        members = await self._host.configuration(partition, peer_sights(view))
-        keys, keyspace = view.keys, self._mirrors.partitions
+        members = await self._node.host.configuration(partition, peer_sights(view))
+        keys, keyspace = view.keys, self._node.mirrors.partitions
         duties = round_duties(
             view,
             status,
@@ -173,7 +167,7 @@ class LeaderDuties:
 
     def led_with_learners(self) -> dict[PartitionId, str]:
         """Partitions led here that have standing learners, with the client URL of the own member."""
-        return {each: drive.beats_through for each, drive in self._drives.items() if drive.beats_through}
+        return {each: drive.beats_through for each, drive in self._led.items() if drive.beats_through}
 
     async def close(self) -> None:
         for task in self._tasks.values():
@@ -208,7 +202,7 @@ class LeaderDuties:
             return
         drive = self._of(partition)
         before, rules = drive.attempts, self._rules()
-        copied = sum(each.value.copied for each in self._mirrors.shown(partition).records.values())
+        copied = sum(each.value.copied for each in self._node.mirrors.shown(partition).records.values())
         drive.attempts = before.after_failure(failure, _now_s(), rules, self._random.random(), copied=copied)
         if drive.attempts.becomes_failed(before, rules):
             self._failure_handler(partition, failure)
@@ -216,7 +210,7 @@ class LeaderDuties:
 
     def _advance(self, partition: PartitionId, term: int, token: int, target: Assignments) -> None:
         """Advances the change that the host has accepted, in a task of its own, until it ends."""
-        change = self._host.change(partition)
+        change = self._node.host.change(partition)
         former = self._tasks.pop(partition, None)
         if former is not None:
             former.cancel()
@@ -253,7 +247,7 @@ class LeaderDuties:
         """Takes one step after the other, and does what each asks for."""
         intention, published = Intention.UNKNOWN, False
         while True:
-            sights = peer_sights(self._mirrors.shown(partition))
+            sights = peer_sights(self._node.mirrors.shown(partition))
             event = await change.advance(StepInput(sights, intention, published))
             intention, published = Intention.UNKNOWN, False
             match event:
@@ -273,7 +267,7 @@ class LeaderDuties:
         listed = frozenset((each.member_id, each.role) for each in members)
         if listed != drive.members:
             drive.members, drive.attempts = listed, CopyAttempts(since_s=_now_s())
-        view = self._mirrors.view(partition)
+        view = self._node.mirrors.view(partition)
         try:
             return not isinstance(view, Unreadable) and await self._configurations.publish(view, term, members)
         except MetastoreError as error:
@@ -294,7 +288,7 @@ class LeaderDuties:
             if isinstance(event, CaughtUp):
                 goes_on = await self._strategy.may_touch_voters(partition, term, token, strategy, event.joiner)
             else:
-                sights = peer_sights(self._mirrors.shown(partition))
+                sights = peer_sights(self._node.mirrors.shown(partition))
                 outcome = await self._strategy.unlock(partition, term, sights)
                 goes_on = outcome not in (*MOVED_ON, Outcome.LOCK_OF_LATER_TERM)
         except (MetastoreError, MemberUnavailableError) as error:
@@ -340,7 +334,7 @@ class LeaderDuties:
             await self._repeat(partition, status, drive)
             raise
         drive.elected = False
-        members = await self._host.configuration(partition, peer_sights(view), linearizable=True)
+        members = await self._node.host.configuration(partition, peer_sights(view), linearizable=True)
         effects = decide_on_change(
             *(view, observed, revision, members), changing=status.changing, running=drive.asked
         )
@@ -376,7 +370,7 @@ class LeaderDuties:
     async def _ask(
         self, partition: PartitionId, term: int, token: int, asked: DesiredPeers, stable: tuple[str, ...] = ()
     ) -> None:
-        answer = await self._host.change_peers_and_learners(
+        answer = await self._node.host.change_peers_and_learners(
             partition, term, token, asked.target, asked.urls, stable
         )
         match answer:
@@ -398,7 +392,7 @@ class LeaderDuties:
             decision = decide_on_configuration_applied((await self._read(partition))[0], applied)
             return decision.outcome, decision.transaction
 
-        outcome, revision = await commit_decided(self._metastore, decided)
+        outcome, revision = await commit_decided(self._node.metastore, decided)
         if revision:
             drive = self._of(partition)
             drive.attempts = NO_ATTEMPTS
@@ -413,7 +407,7 @@ class LeaderDuties:
             )
 
     async def _read(self, partition: PartitionId) -> tuple[Observed, int]:
-        return await read_assignments(self._metastore, self._mirrors.keyspace, partition)
+        return await read_assignments(self._node.metastore, self._node.mirrors.keyspace, partition)
 
 
 def _now_s() -> float:

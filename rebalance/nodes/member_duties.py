@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import structlog
 
-from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, MemberRecord, MemberState
 from rebalance.core.txn import Put, Txn, absent, unchanged
 from rebalance.nodes.copy_progress import CopyProgress
@@ -16,12 +16,12 @@ from rebalance.nodes.fences import is_given_up
 from rebalance.nodes.given_up_copies import GivenUpCopies
 from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.member_decision import Duty, MemberDecision, decide_member
+from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.nodes.recovery_duties import RecoveryDuties
 from rebalance.nodes.removal import RemovalJudge, RemovalVerdict
-from rebalance.ports.groups import GroupHost, MemberEndpoints, MemberLife, MemberStatus, NoPlaceError
-from rebalance.ports.metastore import Metastore
+from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus, NoPlaceError
 from rebalance.ports.mirrors import MirrorHost
 
 log = structlog.get_logger(__name__)
@@ -49,10 +49,7 @@ class MemberDuties:
 
     def __init__(
         self,
-        node: str,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        host: GroupHost,
+        node: NodeContext,
         records: OwnRecords,
         removals: RemovalJudge,
         full: Callable[[PartitionId], str],
@@ -60,32 +57,29 @@ class MemberDuties:
         progress: CopyProgress,
     ) -> None:
         self._node = node
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._host = host
         self._records = records
         self._removals = removals
         self._full = full
         self._mirrors = mirrors
         self._progress = progress
-        self._recovery = RecoveryDuties(node, metastore, keyspace, host, mirrors)
-        self._kept = KeptCopies(node, metastore, keyspace, host, records)
-        self._given_up = GivenUpCopies(node, metastore, keyspace, host, records, removals)
+        self._recovery = RecoveryDuties(node, mirrors)
+        self._kept = KeptCopies(node, records)
+        self._given_up = GivenUpCopies(node, records, removals)
         self._removed_since: dict[PartitionId, float] = {}
 
     async def tend(self, view: NodePartitionView) -> tuple[MemberStatus | None, float | None]:
         """The member's status after one duty, and when to look again at the latest (None: nothing is left)."""
         partition = view.partition
         await self._given_up.tidy(view)
-        status = await self._host.status(partition)
-        asked = view.restarts.get(self._node)
+        status = await self._node.host.status(partition)
+        asked = view.restarts.get(self._node.name)
         if asked is not None and await self._recovery.restarted(view, asked):
             return None, ACTED_S
         if status is not None and await self._recovery.noted_again(view, status):
             return None, ACTED_S
         is_forced = view.pending is not None and view.pending.value.forced
         has_mirror = bool(is_forced) and partition in self._mirrors.partitions()
-        decision = decide_member(view, self._node, status, has_mirror=has_mirror)
+        decision = decide_member(view, self._node.name, status, has_mirror=has_mirror)
         if decision.duty in (Duty.BOOTSTRAP, Duty.JOIN):
             decision = self._with_engine(view, decision)
         if decision.duty is not Duty.REPLACE_JOINER:
@@ -108,7 +102,7 @@ class MemberDuties:
             case Duty.RESERVE:
                 return None, await self._reserve(partition)
             case Duty.FENCE:
-                await self._host.stop(partition, destroy=False)
+                await self._node.host.stop(partition, destroy=False)
             case Duty.FOUND_ALONE | Duty.FOUND_FROM_MIRROR as duty:
                 if await self._recovery.found_alone(view, on_mirror=duty is Duty.FOUND_FROM_MIRROR):
                     return None, ACTED_S
@@ -119,10 +113,10 @@ class MemberDuties:
             case Duty.BOOTSTRAP | Duty.JOIN if status is not None:
                 await self._start(view, decision.duty, status.endpoints)
             case Duty.RESTART:
-                await self._host.restart(partition)
+                await self._node.host.restart(partition)
             case _:
                 pass
-        record = _record(view, self._node, status, decision)
+        record = _record(view, self._node.name, status, decision)
         position = await self._recovery.position(partition, status)
         received, now_s = status.received if status is not None else 0, asyncio.get_running_loop().time()
         copied = self._progress.of(partition, received, now_s)
@@ -142,7 +136,7 @@ class MemberDuties:
             full = self._full(partition)
             if full:
                 raise NoPlaceError(full)
-            endpoints = await self._host.reserve(partition)
+            endpoints = await self._node.host.reserve(partition)
         except NoPlaceError as error:
             record = MemberRecord(MemberState.FAILED, "", "", reason=str(error))
             await self._records.write_member(partition, record)
@@ -155,7 +149,7 @@ class MemberDuties:
 
     def _with_engine(self, view: NodePartitionView, decision: MemberDecision) -> MemberDecision:
         """A member of another engine could never join the group."""
-        ours, theirs = self._host.engine(view.partition), view.group.value.engine if view.group else ""
+        ours, theirs = self._node.host.engine(view.partition), view.group.value.engine if view.group else ""
         if not theirs or ours == theirs:
             return decision
         return MemberDecision(
@@ -171,12 +165,12 @@ class MemberDuties:
         group = GroupRecord(
             token=f"{zone}-{number}-{view.stable.create_revision}",
             peers={name: found.value.peer_url for name, found in records.items()},
-            engine=self._host.engine(view.partition),
+            engine=self._node.host.engine(view.partition),
         )
         guards = [absent(view.keys.group), unchanged(view.keys.stable, view.stable.mod_revision)]
         for name, found in records.items():
-            guards.append(unchanged(self._keyspace.member(view.partition, name), found.mod_revision))
-        result = await self._metastore.commit(Txn(tuple(guards), (Put(view.keys.group, group.encode()),)))
+            guards.append(unchanged(self._node.keyspace.member(view.partition, name), found.mod_revision))
+        result = await self._node.metastore.commit(Txn(tuple(guards), (Put(view.keys.group, group.encode()),)))
         if result.succeeded:
             log.info("group founded", partition=str(view.partition), token=group.token)
 
@@ -187,12 +181,12 @@ class MemberDuties:
         )
         await self._records.write_member(view.partition, record)
         if duty is Duty.BOOTSTRAP and view.group is not None:
-            await self._host.bootstrap(view.partition, view.group.value)
+            await self._node.host.bootstrap(view.partition, view.group.value)
         elif view.configuration is not None:
             members = view.configuration.value.members
             peers = {name: each.peer_url for name, each in members.items()}
             generation = view.group.value.generation if view.group is not None else 0
-            await self._host.join(view.partition, peers, generation)
+            await self._node.host.join(view.partition, peers, generation)
 
     async def _reincarnate(self, view: NodePartitionView, status: MemberStatus | None) -> float:
         """The record goes first: data that is gone under a record that says "started" would count as lost."""
@@ -202,7 +196,7 @@ class MemberDuties:
             return 0.0
         log.info("member was removed by its group and is wanted again", partition=str(partition))
         await self._records.write_member(partition, None)
-        await self._host.stop(partition, destroy=True)
+        await self._node.host.stop(partition, destroy=True)
         return 0.0
 
     async def _is_removed(self, partition: PartitionId, status: MemberStatus) -> bool:
@@ -222,7 +216,7 @@ class MemberDuties:
         has_data = status is not None and status.life not in DATALESS
         removal = await self._removals.judge(
             partition,
-            lambda assignments: self._node in assignments.peers,
+            lambda assignments: self._node.name in assignments.peers,
             status.endpoints.peer_url if status is not None and has_data else None,
         )
         match removal.verdict:
@@ -235,13 +229,13 @@ class MemberDuties:
         if status is not None and await self._given_up.has_more(view, status):
             set_aside = await self._given_up.set_aside(view, status, removal.guards)
             return None, None if set_aside else ACTED_S
-        if removal.keeps and status is not None and has_copy(view, self._node, status):
+        if removal.keeps and status is not None and has_copy(view, self._node.name, status):
             kept = await self._kept.keep(partition, status.endpoints.peer_url, removal)
             return None, None if kept else ACTED_S
         if not await self._records.write_member(partition, None, removal.guards):
             return None, ACTED_S
-        if partition in self._host.partitions():
-            await self._host.stop(partition, destroy=True)
+        if partition in self._node.host.partitions():
+            await self._node.host.stop(partition, destroy=True)
             log.info("member destroyed", partition=str(partition))
         return None, None
 
@@ -253,7 +247,7 @@ class MemberDuties:
             return status, None
         log.info("member kept", partition=str(partition), reason=why)
         if status.life in (MemberLife.STOPPED, MemberLife.FAILED):
-            await self._host.restart(partition)
+            await self._node.host.restart(partition)
         return None, PAUSE_S * 4
 
 

@@ -21,7 +21,8 @@ from rebalance.core.readable import RecordNotReadableError, Unreadable, readable
 from rebalance.core.records import MemberRole, Stage
 from rebalance.core.txn import Get, KeyValue, Txn
 from rebalance.metastore.guarded_update import commit_decided
-from rebalance.ports.groups import NO_SIGHTS, CancelAnswer, GroupHost, GroupMember, PeerSight
+from rebalance.nodes.node_context import NodeContext
+from rebalance.ports.groups import NO_SIGHTS, CancelAnswer, GroupMember, PeerSight
 from rebalance.ports.metastore import KeysUnreadableError, Metastore
 
 log = structlog.get_logger(__name__)
@@ -61,10 +62,8 @@ class StrategyDuties:
     """``strategy`` is that of the running move, which its pending key names; for ``Strategy.QUEUE`` nothing
     here asks the metastore. Methods raise MetastoreError."""
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace, host: GroupHost) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._host = host
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
 
     async def may_touch_voters(
         self, partition: PartitionId, term: int, token: int, strategy: Strategy, joiner: str = ""
@@ -87,7 +86,7 @@ class StrategyDuties:
     ) -> Outcome:
         """The leader of ``term`` touches no voter now: the lock goes, and what was planned takes its turn
         (I3A-018). Asks the group first. Raises MemberUnavailableError."""
-        members = await self._host.settled_configuration(partition, term, sights)
+        members = await self._node.host.settled_configuration(partition, term, sights)
         return await self._commit(
             partition,
             lambda found: decide_on_unlock(
@@ -100,11 +99,11 @@ class StrategyDuties:
         there was nothing to cancel for, or this member does not lead."""
         if strategy is not Strategy.CANCEL:
             return None
-        observed, _ = await read_assignments(self._metastore, self._keyspace, partition)
+        observed, _ = await read_assignments(self._node.metastore, self._node.keyspace, partition)
         if observed.pending is None or observed.planned is None or observed.lock is not None:
             return None
         token = observed.pending.mod_revision
-        answer = await self._host.cancel_change_peers(partition, term, token)
+        answer = await self._node.host.cancel_change_peers(partition, term, token)
         if answer is CancelAnswer.NOT_LEADER:
             return None
         is_cancelled = answer is not CancelAnswer.TOO_LATE
@@ -114,11 +113,11 @@ class StrategyDuties:
 
     async def _commit(self, partition: PartitionId, decide: Callable[[Observed], Decision]) -> Outcome:
         async def decided() -> tuple[Outcome, Txn | None]:
-            observed, _ = await read_assignments(self._metastore, self._keyspace, partition)
+            observed, _ = await read_assignments(self._node.metastore, self._node.keyspace, partition)
             decision = decide(observed)
             return decision.outcome, decision.transaction
 
-        outcome, revision = await commit_decided(self._metastore, decided)
+        outcome, revision = await commit_decided(self._node.metastore, decided)
         if revision:
             log.info("pending lock", partition=str(partition), outcome=outcome.value)
         return outcome

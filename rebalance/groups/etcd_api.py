@@ -17,6 +17,7 @@ from aetcd import rpc
 
 from rebalance.groups.etcd_txn import absent, get, items_of, put, unchanged
 from rebalance.hosting.tls import TlsFiles
+from rebalance.ports.groups import MemberUnavailableError
 
 CALL_TIMEOUT_S = 2.0
 MEMBERSHIP_TIMEOUT_S = 5.0
@@ -65,7 +66,9 @@ REFUSALS = frozenset(
 UNANSWERED = frozenset({FailureKind.NO_ANSWER, FailureKind.NO_LEADER})
 
 
-class CallFailedError(Exception):
+class CallFailedError(MemberUnavailableError):
+    """No usable answer to one call; ``kind`` says what came instead."""
+
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)
         self.kind = kind

@@ -120,19 +120,12 @@ class SteppedGroupHost(ABC):
     async def found_alone(self, partition: PartitionId, generation: int) -> bool:
         await self._end_change(partition)
         self._led.pop(partition, None)
-        try:
-            return await self._member(partition).found_alone(generation)
-        except CallFailedError as failed:
-            raise MemberUnavailableError(str(failed)) from failed
+        return await self._member(partition).found_alone(generation)
 
     async def found_from_mirror(
         self, partition: PartitionId, generation: int, client_url: str, complete_revision: int
     ) -> bool:
-        member = self._member(partition)
-        try:
-            return await member.found_from_mirror(generation, client_url, complete_revision)
-        except CallFailedError as failed:
-            raise MemberUnavailableError(str(failed)) from failed
+        return await self._member(partition).found_from_mirror(generation, client_url, complete_revision)
 
     async def log_position(self, partition: PartitionId) -> LogPosition | None:
         return await self._member(partition).log_position()
@@ -199,10 +192,7 @@ class SteppedGroupHost(ABC):
     async def configuration(
         self, partition: PartitionId, sights: Mapping[str, PeerSight] = NO_SIGHTS, *, linearizable: bool = False
     ) -> tuple[GroupMember, ...]:
-        try:
-            entries = await self._member(partition).entries(linearizable=linearizable)
-        except CallFailedError as failed:
-            raise MemberUnavailableError(str(failed)) from failed
+        entries = await self._member(partition).entries(linearizable=linearizable)
         led = self._led.setdefault(partition, _Led())
         return group_members(entries, sights, led.progress.announced_at)
 
@@ -210,13 +200,10 @@ class SteppedGroupHost(ABC):
         self, partition: PartitionId, term: int, sights: Mapping[str, PeerSight] = NO_SIGHTS
     ) -> tuple[GroupMember, ...]:
         member = self._member(partition)
-        try:
-            # What was proposed in this term before it is applied with it, or never will be.
-            await member.api.claim_identity(group_identity(partition))
-            members = await self.configuration(partition, sights, linearizable=True)
-            status = await member.api.status()
-        except CallFailedError as failed:
-            raise MemberUnavailableError(str(failed)) from failed
+        # What was proposed in this term before it is applied with it, or never will be.
+        await member.api.claim_identity(group_identity(partition))
+        members = await self.configuration(partition, sights, linearizable=True)
+        status = await member.api.status()
         if status.leader_id != status.member_id or status.term != term:
             raise MemberUnavailableError(f"term {term} of {partition} is over, now {status.term}")
         return members
@@ -266,11 +253,8 @@ class SteppedGroupHost(ABC):
             *(partition, self._member(partition), term, led.progress.outcome, self.calls_at),
             strict=self._tuning.strict_steps,
         )
-        try:
-            async with gate:
-                await gate.remove_learners()
-        except CallFailedError as failed:
-            raise MemberUnavailableError(str(failed)) from failed
+        async with gate:
+            await gate.remove_learners()
         # Whoever was announced as leaving stays.
         led.progress = StepProgress(outcome=led.progress.outcome)
         return CancelAnswer.CANCELLED
@@ -331,7 +315,7 @@ class SteppedGroupHost(ABC):
             return
         try:
             await member.api.claim_identity(group_identity(partition), member.generation)
-        except (CallFailedError, MemberUnavailableError) as failed:
+        except MemberUnavailableError as failed:
             log.info("leader is not ready", partition=str(partition), error=str(failed))
             led.term = 0
             return

@@ -17,7 +17,7 @@ import structlog
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import LogPosition
-from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdMemberEntry, EtcdStatus
+from rebalance.groups.etcd_api import EtcdApi, EtcdMemberEntry, EtcdStatus
 from rebalance.groups.etcd_log import read_log_position
 from rebalance.groups.etcd_space import SpaceKeeper
 from rebalance.groups.etcd_store_file import StoreNotReadableError, read_store_file
@@ -51,7 +51,7 @@ NO_FLAGS: Mapping[str, int] = {}
 APPLIED_AFTER_S = 2.0
 FOUNDING_LOOK_S = 0.1
 FOUNDING_FAILS = (
-    *(MemberUnavailableError, CallFailedError, SourceLostError, CopyFailedError, OSError),
+    *(MemberUnavailableError, SourceLostError, CopyFailedError, OSError),
     StoreNotReadableError,
 )
 HEALTHY_AFTER_S = 30.0
@@ -200,7 +200,7 @@ class EtcdMember:
             return found
         try:
             status = await self.api.status()
-        except (CallFailedError, MemberUnavailableError):
+        except MemberUnavailableError:
             return found
         applied = status.applied_index
         is_exact = applied >= max(found.committed, status.commit_index)
@@ -250,7 +250,7 @@ class EtcdMember:
             return (*self._life_without_process(), None)
         try:
             status = await self.api.status()
-        except (CallFailedError, MemberUnavailableError) as failure:
+        except MemberUnavailableError as failure:
             await self._restart_if_stuck_in_join()
             return MemberLife.STARTING, str(failure), None
         self._reservations.note_log(self.partition)
@@ -275,7 +275,7 @@ class EtcdMember:
         if member_id and not self._names.get(member_id):
             try:
                 await self.entries(linearizable=False)
-            except (CallFailedError, MemberUnavailableError):
+            except MemberUnavailableError:
                 return ""
         return self._names.get(member_id, "")
 

@@ -18,7 +18,6 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import Beat, decode_time
 from rebalance.core.source_revisions import SourceRevision, batches, still_to_repeat
 from rebalance.groups.data_client import SAFE_TIME_KEY
-from rebalance.groups.etcd_api import CallFailedError
 from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.mirror_copy import CopyFailedError, fetch_copy
 from rebalance.groups.mirror_source import AnswerTooLargeError, MirrorSource, SourceLostError
@@ -143,7 +142,7 @@ class MirrorFollower:
             except CopyUselessError as useless:
                 self.complete_revision = max(self.complete_revision, useless.complete_revision)
                 await self._throw_away(str(useless))
-            except (CallFailedError, MemberUnavailableError, CopyFailedError, OSError) as failed:
+            except (MemberUnavailableError, CopyFailedError, OSError) as failed:
                 self._failure = f"{type(failed).__name__.removesuffix('Error')}: {failed}"
                 log.warning("mirror does not go on", partition=str(self.partition), error=str(failed))
                 if self._member.errors >= ERRORS_MAX:

@@ -168,7 +168,7 @@ class StepGate:
         return self._answers[entry.member_id]
 
     async def _status_of(self, entry: EtcdMemberEntry) -> EtcdStatus | None:
-        with suppress(CallFailedError, MemberUnavailableError):
+        with suppress(MemberUnavailableError):
             if self._listing is not None and entry.member_id == self._listing.status.member_id:
                 return await self._member.api.status()
             if entry.client_url:

@@ -26,7 +26,6 @@ from rebalance.core.epoch import EpochRecord
 from rebalance.core.failures import Failing
 from rebalance.core.keys import ASSIGNING, Keyspace, PartitionId
 from rebalance.core.readable import Unreadable, read
-from rebalance.groups.etcd_api import CallFailedError
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -70,7 +69,7 @@ UNANSWERED_S = 0.15
 HALTED_S = 1.0
 CONCURRENCY = 24
 RETRY = Backoff(0.2, 2.0)
-EXPECTED = (MetastoreError, GroupError, CallFailedError, OSError)
+EXPECTED = (MetastoreError, GroupError, OSError)
 """What a partition's round may end with; anything else is a defect."""
 
 

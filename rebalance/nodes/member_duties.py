@@ -42,6 +42,9 @@ REMOVED_S = 2.0
 ACTED_S = 0.1
 PAUSE_S = 0.5
 
+Tended = tuple[MemberStatus | None, float | None]
+"""The member's status, and the seconds until the next look at the latest; None: nothing is left."""
+
 
 class MemberDuties:
     """The life of this node's members, one partition at a time (the queue keeps them apart). ``full``: why one
@@ -67,55 +70,73 @@ class MemberDuties:
         self._given_up = GivenUpCopies(node, records, removals)
         self._removed_since: dict[PartitionId, float] = {}
 
-    async def tend(self, view: NodePartitionView) -> tuple[MemberStatus | None, float | None]:
+    async def tend(self, view: NodePartitionView) -> Tended:
         """The member's status after one duty, and when to look again at the latest (None: nothing is left)."""
-        partition = view.partition
         await self._given_up.tidy(view)
-        status = await self._node.host.status(partition)
-        asked = view.restarts.get(self._node.name)
-        if asked is not None and await self._recovery.restarted(view, asked):
+        status = await self._node.host.status(view.partition)
+        if await self._is_restarted(view) or await self._is_noted_again(view, status):
             return None, ACTED_S
-        if status is not None and await self._recovery.noted_again(view, status):
-            return None, ACTED_S
-        is_forced = view.pending is not None and view.pending.value.forced
-        has_mirror = bool(is_forced) and partition in self._mirrors.partitions()
-        decision = decide_member(view, self._node.name, status, has_mirror=has_mirror)
-        if decision.duty in (Duty.BOOTSTRAP, Duty.JOIN):
-            decision = self._with_engine(view, decision)
+        decision = self._decided(view, status)
         if decision.duty is not Duty.REPLACE_JOINER:
-            self._removed_since.pop(partition, None)
-        match decision.duty:
+            self._removed_since.pop(view.partition, None)
+        ended = await self._carried_out(decision.duty, view, status)
+        return ended if ended is not None else await self._recorded(view, status, decision)
+
+    async def _is_restarted(self, view: NodePartitionView) -> bool:
+        request = view.restarts.get(self._node.name)
+        return request is not None and await self._recovery.restarted(view, request)
+
+    async def _is_noted_again(self, view: NodePartitionView, status: MemberStatus | None) -> bool:
+        return status is not None and await self._recovery.noted_again(view, status)
+
+    def _decided(self, view: NodePartitionView, status: MemberStatus | None) -> MemberDecision:
+        is_forced = view.pending is not None and view.pending.value.forced
+        has_mirror = bool(is_forced) and view.partition in self._mirrors.partitions()
+        decision = decide_member(view, self._node.name, status, has_mirror=has_mirror)
+        return self._with_engine(view, decision) if decision.duty in (Duty.BOOTSTRAP, Duty.JOIN) else decision
+
+    async def _carried_out(
+        self, duty: Duty, view: NodePartitionView, status: MemberStatus | None
+    ) -> Tended | None:
+        """None: the member's record is to be kept true; else that is all of this round."""
+        partition = view.partition
+        ended: Tended | None = None
+        match duty:
             case Duty.NOTHING if status is None:
-                return None, None
+                ended = None, None
             case Duty.CLEAN_UP:
-                return await self._clean_up(view, status)
+                ended = await self._clean_up(view, status)
             case Duty.KEEP:
                 await self._kept.hold(partition, status)
-                return None, None
+                ended = None, None
             case Duty.DISCARD:
                 await self._kept.discard(view)
-                return None, ACTED_S
+                ended = None, ACTED_S
             case Duty.REINCARNATE:
-                return None, await self._reincarnate(view, status)
+                ended = None, await self._reincarnate(view, status)
             case Duty.REPLACE_JOINER if status is not None and await self._is_removed(partition, status):
-                return None, await self._reincarnate(view, status)
+                ended = None, await self._reincarnate(view, status)
             case Duty.RESERVE:
-                return None, await self._reserve(partition)
+                ended = None, await self._reserve(partition)
             case Duty.FENCE:
                 await self._node.host.stop(partition, destroy=False)
-            case Duty.FOUND_ALONE | Duty.FOUND_FROM_MIRROR as duty:
-                if await self._recovery.found_alone(view, on_mirror=duty is Duty.FOUND_FROM_MIRROR):
-                    return None, ACTED_S
+            case Duty.FOUND_ALONE | Duty.FOUND_FROM_MIRROR:
+                is_founded = await self._recovery.found_alone(view, on_mirror=duty is Duty.FOUND_FROM_MIRROR)
+                ended = (None, ACTED_S) if is_founded else None
             case Duty.FOUND_EMPTY if status is not None:
                 await self._recovery.found_empty(view, status)
             case Duty.FREEZE_GROUP:
                 await self._freeze_group(view)
             case Duty.BOOTSTRAP | Duty.JOIN if status is not None:
-                await self._start(view, decision.duty, status.endpoints)
+                await self._start(view, duty, status.endpoints)
             case Duty.RESTART:
                 await self._node.host.restart(partition)
-            case _:
-                pass
+        return ended
+
+    async def _recorded(
+        self, view: NodePartitionView, status: MemberStatus | None, decision: MemberDecision
+    ) -> Tended:
+        partition, duty = view.partition, decision.duty
         record = _record(view, self._node.name, status, decision)
         position = await self._recovery.position(partition, status)
         received, now_s = status.received if status is not None else 0, asyncio.get_running_loop().time()
@@ -123,12 +144,12 @@ class MemberDuties:
         if (position, copied) != (record.position, record.copied):
             record = replace(record, position=position, copied=copied)
         await self._records.write_member(partition, record)
-        if decision.duty in (Duty.FENCE, *FOUNDS):
-            return None, PAUSE_S if decision.duty is Duty.FENCE else ACTED_S
-        settled = status is not None and status.life is MemberLife.RUNNING
-        if status is not None and status.life is MemberLife.RESERVED and decision.duty is Duty.NOTHING:
+        if duty in (Duty.FENCE, *FOUNDS):
+            return None, PAUSE_S if duty is Duty.FENCE else ACTED_S
+        if status is not None and status.life is MemberLife.RESERVED and duty is Duty.NOTHING:
             # It waits for keys that somebody else writes; the mirror wakes it.
             return status, PAUSE_S * 4
+        settled = status is not None and status.life is MemberLife.RUNNING
         return status, None if settled else PAUSE_S if decision.reason else ACTED_S
 
     async def _reserve(self, partition: PartitionId) -> float:
@@ -208,9 +229,7 @@ class MemberDuties:
         removal = await self._removals.judge(partition, lambda _: False, status.endpoints.peer_url)
         return removal.verdict is RemovalVerdict.MAY_GO
 
-    async def _clean_up(
-        self, view: NodePartitionView, status: MemberStatus | None
-    ) -> tuple[MemberStatus | None, float | None]:
+    async def _clean_up(self, view: NodePartitionView, status: MemberStatus | None) -> Tended:
         """Destroys only what both keys, read at one revision, do not ask for (I3-049)."""
         partition = view.partition
         has_data = status is not None and status.life not in DATALESS
@@ -239,9 +258,7 @@ class MemberDuties:
             log.info("member destroyed", partition=str(partition))
         return None, None
 
-    async def _keep(
-        self, partition: PartitionId, status: MemberStatus, why: str
-    ) -> tuple[MemberStatus | None, float | None]:
+    async def _keep(self, partition: PartitionId, status: MemberStatus, why: str) -> Tended:
         """It goes on, and leads if it does: nobody else can publish what its group looks like."""
         if status.life is MemberLife.RUNNING:
             return status, None

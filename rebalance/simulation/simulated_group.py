@@ -201,7 +201,7 @@ class SimulatedMember:
             return replica.life, replica.reason, None
         try:
             return MemberLife.RUNNING, "", await self.api.status()
-        except (CallFailedError, MemberUnavailableError) as failure:
+        except MemberUnavailableError as failure:
             return MemberLife.STARTING, str(failure), None
 
     def received_bytes(self) -> int:

@@ -261,11 +261,11 @@ class SteppedGroupHost(ABC):
 
     async def transfer_leadership(self, partition: PartitionId, node: str) -> bool:
         members = await self.configuration(partition, linearizable=True)
-        found = [each for each in members if each.node == node and each.role is MemberRole.VOTER]
-        if not found:
+        voters = [member for member in members if member.node == node and member.role is MemberRole.VOTER]
+        if not voters:
             return False
         try:
-            await self._member(partition).api.move_leader(int(found[0].member_id, 16))
+            await self._member(partition).api.move_leader(int(voters[0].member_id, 16))
         except CallFailedError as failed:
             log.info("leadership not transferred", partition=str(partition), to=node, error=str(failed))
             return False

@@ -195,17 +195,17 @@ class EtcdMember:
         orderly = self._runs()
         member = self._reservations.data(self.partition) / "member"
         replay = not orderly or time.monotonic() - self._started_at < APPLIED_AFTER_S
-        found = await asyncio.to_thread(_position_on_disk, member, orderly=orderly, replay=replay)
-        if found is None or not orderly:
-            return found
+        position = await asyncio.to_thread(_position_on_disk, member, orderly=orderly, replay=replay)
+        if position is None or not orderly:
+            return position
         try:
             status = await self.api.status()
         except MemberUnavailableError:
-            return found
+            return position
         applied = status.applied_index
-        is_exact = applied >= max(found.committed, status.commit_index)
-        revision = status.revision if is_exact else max(found.revision, status.revision)
-        return LogPosition(max(found.committed, applied), max(found.last, applied), orderly, revision)
+        is_exact = applied >= max(position.committed, status.commit_index)
+        revision = status.revision if is_exact else max(position.revision, status.revision)
+        return LogPosition(max(position.committed, applied), max(position.last, applied), orderly, revision)
 
     async def stop(self) -> None:
         """Ends a founding that is under way, too."""
@@ -266,9 +266,9 @@ class EtcdMember:
 
     async def entries(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
         """The member list. Raises CallFailedError or MemberUnavailableError."""
-        found = await self.api.members(linearizable=linearizable)
-        self._names = {each.member_id: each.name for each in found}
-        return found
+        entries = await self.api.members(linearizable=linearizable)
+        self._names = {entry.member_id: entry.name for entry in entries}
+        return entries
 
     async def name_of(self, member_id: int) -> str:
         """Name of a member by id, from the last list seen; empty when it is unknown."""

@@ -296,10 +296,10 @@ class MirrorFollower:
 
     def _note(self, batch: Sequence[SourceRevision]) -> None:
         self._revision = self.complete_revision = batch[-1].revision
-        for each in batch:
-            for change in each.changes:
+        for revision in batch:
+            for change in revision.changes:
                 if change.key == SAFE_TIME_KEY and change.value is not None:
-                    self._beat = Beat(decode_time(change.value), each.revision)
+                    self._beat = Beat(decode_time(change.value), revision.revision)
 
     async def _throw_away(self, reason: str) -> None:
         self._waits_for = f"COPIED_AGAIN: {reason}"

@@ -287,17 +287,17 @@ class NodeAgent:
         item = self._limits_key.get(self._keyspace.limits)
         if self._registration.fence_record is not None:
             self._registration.fence_record.on_limits(item)
-        found = read(item, Limits.decode)
-        if isinstance(found, Unreadable):
+        limits = read(item, Limits.decode)
+        if isinstance(limits, Unreadable):
             # What was known of attempts at copies goes on.
-            self._unreadable.waits("limits", found)
+            self._unreadable.waits("limits", limits)
             return
         self._unreadable.goes_on("limits")
-        self._limits = found if found is not None else Limits()
+        self._limits = limits if limits is not None else Limits()
 
     def _copy_rules(self) -> CopyRules:
-        found = self._limits_key.get(self._keyspace.limits)
-        return CopyRules.of(self._limits, found.mod_revision if found is not None else 0)
+        item = self._limits_key.get(self._keyspace.limits)
+        return CopyRules.of(self._limits, item.mod_revision if item is not None else 0)
 
     def _on_epoch(self, _changed: frozenset[str]) -> None:
         epoch = self._epoch
@@ -367,7 +367,7 @@ class NodeAgent:
             self._pace.forget(partition)
             return None
         due = (await self._tend_member(view), await self._learner.tend(view))
-        return min((each for each in due if each is not None), default=None)
+        return min((delay_s for delay_s in due if delay_s is not None), default=None)
 
     async def _tend_member(self, view: NodePartitionView) -> float | None:
         status, delay_s = await self._members.tend(view)

@@ -70,15 +70,15 @@ def configuration_of(
 ) -> ConfigurationRecord:
     stable = view.stable.value.peers if view.stable else ()
     pending = view.pending.value.peers if view.pending else None
-    voters = [each.node for each in members if each.role is MemberRole.VOTER]
-    learners = [each.node for each in members if each.role is MemberRole.LEARNER]
+    voters = [member.node for member in members if member.role is MemberRole.VOTER]
+    learners = [member.node for member in members if member.role is MemberRole.LEARNER]
     return ConfigurationRecord(
         term=term,
         leader=leader,
         stage=stage_of(voters, learners, stable, pending),
         members={
-            each.node: ConfiguredMember(each.member_id, each.role, each.peer_url, each.leaving)
-            for each in members
+            member.node: ConfiguredMember(member.member_id, member.role, member.peer_url, member.leaving)
+            for member in members
         },
         reason=reason,
         generation=view.group.value.generation if view.group else 0,
@@ -88,11 +88,11 @@ def configuration_of(
 def kept_unknown(record: ConfigurationRecord, known: ConfigurationRecord) -> ConfigurationRecord:
     """With what a later build has written into the record that it replaces."""
     members = {
-        name: replace(each, unknown=before.unknown)
+        name: replace(member, unknown=before.unknown)
         if (before := known.members.get(name)) is not None
         and before.unknown
-        and before.member_id == each.member_id
-        else each
-        for name, each in record.members.items()
+        and before.member_id == member.member_id
+        else member
+        for name, member in record.members.items()
     }
     return replace(record, members=members, unknown=known.unknown)

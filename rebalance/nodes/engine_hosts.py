@@ -135,15 +135,15 @@ class EngineHosts:
 
     def _of(self, partition: PartitionId) -> GroupHost:
         """Any host answers for a partition that nobody has: nothing is here."""
-        found = [host for host in self._hosts.values() if partition in host.partitions()]
-        return found[0] if found else next(iter(self._hosts.values()))
+        hosts = [host for host in self._hosts.values() if partition in host.partitions()]
+        return hosts[0] if hosts else next(iter(self._hosts.values()))
 
     async def _wanted(self, partition: PartitionId) -> str:
         """Raises NoPlaceError when the zone is not known or its profiles are not kept by one engine here."""
-        found = await self._metastore.get(self._keyspace.intent(partition.zone_id))
-        if found is None:
+        item = await self._metastore.get(self._keyspace.intent(partition.zone_id))
+        if item is None:
             raise NoPlaceError("ZONE_UNKNOWN: its intent is not there")
-        intent = read(found, ZoneIntent.decode)
+        intent = read(item, ZoneIntent.decode)
         if isinstance(intent, Unreadable):
             raise NoPlaceError(intent.cause)
         profiles = intent.zone.storage_profiles

@@ -139,12 +139,12 @@ class LeaderDuties:
             lock=read(keyspace.get(keys.lock), decode_lock),
             is_planned=keyspace.get(keys.planned) is not None,
             must_read=drive.elected,
-            running=drive.asked,
+            running=drive.peers,
         )
         for duty in duties:
             if await self._do(duty, view, status, members, drive):
                 # Pending is another one now: it is read before anything is asked for.
-                drive.elected, drive.asked = True, None
+                drive.elected, drive.peers = True, None
                 break
         size = rounded_size(status.size_bytes)
         reason = drive.reason(view, status.waiting, self._joiners.stalled(partition), self._rules())
@@ -156,7 +156,7 @@ class LeaderDuties:
         if drive.obstacle:
             return self._pace.blocked_s(partition)
         # A change that ends, in whichever way, wakes the partition.
-        if drive.asked is not None and not drive.elected and status.changing:
+        if drive.peers is not None and not drive.elected and status.changing:
             return self._pace.changing_s(partition)
         pause_s = drive.attempts.not_before_s - _now_s()
         return min(max(pause_s, ACTIVE_S), self._pace.blocked_s(partition))
@@ -167,7 +167,7 @@ class LeaderDuties:
 
     def led_with_learners(self) -> dict[PartitionId, str]:
         """Partitions led here that have standing learners, with the client URL of the own member."""
-        return {each: drive.beats_through for each, drive in self._led.items() if drive.beats_through}
+        return {partition: drive.beats_through for partition, drive in self._led.items() if drive.beats_through}
 
     async def close(self) -> None:
         for task in self._tasks.values():
@@ -176,14 +176,14 @@ class LeaderDuties:
 
     async def intention(self, partition: PartitionId, token: int) -> Intention:
         """Of the target of ``token``, read from the metastore itself."""
-        asked = self._of(partition).asked
+        peers = self._of(partition).peers
         try:
             pending = (await self._read(partition))[0].pending
         except MetastoreError:
             return Intention.UNKNOWN
         # The token of a change back to stable is no revision of pending.
-        wanted = 0 if asked is not None and not asked.revision else token
-        is_wanted = (pending.mod_revision if pending is not None else 0) == wanted
+        revision = 0 if peers is not None and not peers.revision else token
+        is_wanted = (pending.mod_revision if pending is not None else 0) == revision
         return Intention.WANTED if is_wanted else Intention.REPLACED
 
     async def applied(self, partition: PartitionId, applied: Assignments) -> None:
@@ -202,7 +202,7 @@ class LeaderDuties:
             return
         drive = self._of(partition)
         before, rules = drive.attempts, self._rules()
-        copied = sum(each.value.copied for each in self._node.mirrors.shown(partition).records.values())
+        copied = sum(record.value.copied for record in self._node.mirrors.shown(partition).records.values())
         drive.attempts = before.after_failure(failure, _now_s(), rules, self._random.random(), copied=copied)
         if drive.attempts.becomes_failed(before, rules):
             self._failure_handler(partition, failure)
@@ -264,7 +264,7 @@ class LeaderDuties:
 
     async def _committed(self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]) -> bool:
         drive = self._of(partition)
-        listed = frozenset((each.member_id, each.role) for each in members)
+        listed = frozenset((member.member_id, member.role) for member in members)
         if listed != drive.members:
             drive.members, drive.attempts = listed, CopyAttempts(since_s=_now_s())
         view = self._node.mirrors.view(partition)
@@ -278,11 +278,11 @@ class LeaderDuties:
         self, partition: PartitionId, term: int, token: int, event: CaughtUp | VotersLeftAlone
     ) -> Intention:
         """Locks pending before voters are touched, unlocks it afterwards. A change back to stable has none."""
-        asked = self._of(partition).asked
-        if asked is None:
+        peers = self._of(partition).peers
+        if peers is None:
             return Intention.UNKNOWN
-        strategy = asked.target.strategy
-        if not asked.revision or not strategy.locks_pending:
+        strategy = peers.target.strategy
+        if not peers.revision or not strategy.locks_pending:
             return Intention.WANTED
         try:
             if isinstance(event, CaughtUp):
@@ -336,7 +336,7 @@ class LeaderDuties:
         drive.elected = False
         members = await self._node.host.configuration(partition, peer_sights(view), linearizable=True)
         effects = decide_on_change(
-            *(view, observed, revision, members), changing=status.changing, running=drive.asked
+            *(view, observed, revision, members), changing=status.changing, running=drive.peers
         )
         for effect in effects:
             match effect:
@@ -355,11 +355,11 @@ class LeaderDuties:
     async def _repeat(self, partition: PartitionId, status: MemberStatus, drive: LedGroup) -> None:
         """The metastore is silent: what this agent has read in this term is tried again (M12, I3-061). Only
         with ``queue``, where nothing takes the place of what runs; a new term begins without ``asked``."""
-        asked = drive.asked
-        if asked is None or drive.elected or status.changing or not asked.revision:
+        peers = drive.peers
+        if peers is None or drive.elected or status.changing or not peers.revision:
             return
-        if asked.target.strategy is Strategy.QUEUE and not asked.target.forced:
-            await self._ask(partition, status.term, asked.revision, asked)
+        if peers.target.strategy is Strategy.QUEUE and not peers.target.forced:
+            await self._ask(partition, status.term, peers.revision, peers)
 
     async def _unlocked(self, view: NodePartitionView, term: int, *, of_earlier_terms: bool = False) -> bool:
         """Whether another target took pending's place because no voter is touched under the lock now."""
@@ -368,18 +368,18 @@ class LeaderDuties:
         return outcome in MOVED_ON
 
     async def _ask(
-        self, partition: PartitionId, term: int, token: int, asked: DesiredPeers, stable: tuple[str, ...] = ()
+        self, partition: PartitionId, term: int, token: int, peers: DesiredPeers, stable: tuple[str, ...] = ()
     ) -> None:
         answer = await self._node.host.change_peers_and_learners(
-            partition, term, token, asked.target, asked.urls, stable
+            partition, term, token, peers.target, peers.urls, stable
         )
         match answer:
             case ChangeAnswer.RECEIVED:
                 log.info("change of peers started", partition=str(partition))
-                self._of(partition).asked = asked
-                self._advance(partition, term, token, asked.target)
+                self._of(partition).peers = peers
+                self._advance(partition, term, token, peers.target)
             case ChangeAnswer.ALREADY_RUNNING:
-                self._of(partition).asked = asked
+                self._of(partition).peers = peers
             case ChangeAnswer.BUSY:
                 pass
             case ChangeAnswer.NOT_LEADER | ChangeAnswer.OLD_TERM:

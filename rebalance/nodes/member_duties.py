@@ -185,12 +185,12 @@ class MemberDuties:
         records = {name: view.records[name] for name in view.stable.value.peers}
         group = GroupRecord(
             token=f"{zone}-{number}-{view.stable.create_revision}",
-            peers={name: found.value.peer_url for name, found in records.items()},
+            peers={name: record.value.peer_url for name, record in records.items()},
             engine=self._node.host.engine(view.partition),
         )
         guards = [absent(view.keys.group), unchanged(view.keys.stable, view.stable.mod_revision)]
-        for name, found in records.items():
-            guards.append(unchanged(self._node.keyspace.member(view.partition, name), found.mod_revision))
+        for name, record in records.items():
+            guards.append(unchanged(self._node.keyspace.member(view.partition, name), record.mod_revision))
         result = await self._node.metastore.commit(Txn(tuple(guards), (Put(view.keys.group, group.encode()),)))
         if result.succeeded:
             log.info("group founded", partition=str(view.partition), token=group.token)
@@ -205,7 +205,7 @@ class MemberDuties:
             await self._node.host.bootstrap(view.partition, view.group.value)
         elif view.configuration is not None:
             members = view.configuration.value.members
-            peers = {name: each.peer_url for name, each in members.items()}
+            peers = {name: member.peer_url for name, member in members.items()}
             generation = view.group.value.generation if view.group is not None else 0
             await self._node.host.join(view.partition, peers, generation)
 

@@ -141,21 +141,21 @@ class RecoveryDuties:
             self._looked[partition] = now, position
         return position
 
-    async def restarted(self, view: NodePartitionView, asked: Recorded[RestartRecord]) -> bool:
+    async def restarted(self, view: NodePartitionView, request: Recorded[RestartRecord]) -> bool:
         """Stops the member, with clean-up its data too; rounds that follow start it as ever. The key goes last,
         so that a node which dies on the way does it again. False: it was done a moment ago."""
         partition = view.partition
-        if self._restarted.get(partition) == asked.mod_revision:
+        if self._restarted.get(partition) == request.mod_revision:
             return False
         if partition in self._node.host.partitions():
-            await self._node.host.stop(partition, destroy=asked.value.cleanup)
+            await self._node.host.stop(partition, destroy=request.value.cleanup)
         key = self._node.keyspace.restart(partition, self._node.name)
         done: list[Operation] = [Delete(key)]
-        if asked.value.cleanup:
+        if request.value.cleanup:
             done.append(Delete(self._node.keyspace.member(partition, self._node.name)))
-        await self._node.metastore.commit(Txn((unchanged(key, asked.mod_revision),), tuple(done)))
-        self._restarted[partition] = asked.mod_revision
-        log.info("member restarted by request", partition=str(partition), cleanup=asked.value.cleanup)
+        await self._node.metastore.commit(Txn((unchanged(key, request.mod_revision),), tuple(done)))
+        self._restarted[partition] = request.mod_revision
+        log.info("member restarted by request", partition=str(partition), cleanup=request.value.cleanup)
         return True
 
     async def _write(

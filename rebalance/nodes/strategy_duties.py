@@ -45,10 +45,10 @@ async def read_assignments(
     keys = keyspace.partition(partition)
     names = (keys.stable, keys.pending, keys.planned, keys.lock)
     result = await metastore.commit(Txn((), tuple(Get(name) for name in names)))
-    found: list[KeyValue | None] = [
+    items: list[KeyValue | None] = [
         response[0] if isinstance(response, tuple) and response else None for response in result.responses
     ]
-    stable, pending, planned, lock = found
+    stable, pending, planned, lock = items
     observed = Observed(keys, stable, pending, planned, lock=lock)
     try:
         require_readable(observed)
@@ -72,7 +72,7 @@ class StrategyDuties:
         if not strategy.locks_pending:
             return True
         outcome = await self._commit(
-            partition, lambda found: decide_on_catch_up_finished(found, token, term=term, joiner=joiner)
+            partition, lambda observed: decide_on_catch_up_finished(observed, token, term=term, joiner=joiner)
         )
         return outcome in (Outcome.PENDING_LOCKED, Outcome.PENDING_LOCKED_AGAIN)
 
@@ -89,8 +89,8 @@ class StrategyDuties:
         members = await self._node.host.settled_configuration(partition, term, sights)
         return await self._commit(
             partition,
-            lambda found: decide_on_unlock(
-                found, _stage(found, members), term=term, of_earlier_terms=of_earlier_terms
+            lambda observed: decide_on_unlock(
+                observed, _stage(observed, members), term=term, of_earlier_terms=of_earlier_terms
             ),
         )
 
@@ -108,7 +108,7 @@ class StrategyDuties:
             return None
         is_cancelled = answer is not CancelAnswer.TOO_LATE
         return await self._commit(
-            partition, lambda found: decide_on_change_cancelled(found, token, is_cancelled=is_cancelled)
+            partition, lambda observed: decide_on_change_cancelled(observed, token, is_cancelled=is_cancelled)
         )
 
     async def _commit(self, partition: PartitionId, decide: Callable[[Observed], Decision]) -> Outcome:
@@ -124,8 +124,8 @@ class StrategyDuties:
 
 
 def _stage(observed: Observed, members: tuple[GroupMember, ...]) -> Stage:
-    voters = [each.node for each in members if each.role is MemberRole.VOTER]
-    learners = [each.node for each in members if each.role is MemberRole.LEARNER]
+    voters = [member.node for member in members if member.role is MemberRole.VOTER]
+    learners = [member.node for member in members if member.role is MemberRole.LEARNER]
     stable = readable(observed.stable, Assignments.decode)
     pending = readable(observed.pending, Assignments.decode)
     return stage_of(voters, learners, stable.peers if stable else (), pending.peers if pending else None)

@@ -212,8 +212,8 @@ class SimulatedMember:
 
     async def name_of(self, member_id: int) -> str:
         group = self.replica.group
-        found = group.entries.get(member_id) if group is not None else None
-        return found.name if found is not None else ""
+        entry = group.entries.get(member_id) if group is not None else None
+        return entry.name if entry is not None else ""
 
 
 class SimulatedCalls:

@@ -118,8 +118,7 @@ class SteppedGroupHost(ABC):
         await self._member(partition).start(str(partition), everybody, "existing", generation)
 
     async def found_alone(self, partition: PartitionId, generation: int) -> bool:
-        await self._end_change(partition)
-        self._led.pop(partition, None)
+        await self._forget_led(partition)
         return await self._member(partition).found_alone(generation)
 
     async def found_from_mirror(
@@ -134,8 +133,7 @@ class SteppedGroupHost(ABC):
         await self._member(partition).restart()
 
     async def stop(self, partition: PartitionId, *, destroy: bool) -> None:
-        await self._end_change(partition)
-        self._led.pop(partition, None)
+        await self._forget_led(partition)
         member = self._member(partition)
         if destroy:
             await member.destroy()
@@ -144,8 +142,7 @@ class SteppedGroupHost(ABC):
             await member.stop()
 
     async def set_aside(self, partition: PartitionId) -> None:
-        await self._end_change(partition)
-        self._led.pop(partition, None)
+        await self._forget_led(partition)
         await self._member(partition).set_aside()
         self._members.pop(partition, None)
 
@@ -322,6 +319,10 @@ class SteppedGroupHost(ABC):
         led.term = answer.term
         led.progress = StepProgress()
         log.info("leader elected", partition=str(partition), term=answer.term)
+
+    async def _forget_led(self, partition: PartitionId) -> None:
+        await self._end_change(partition)
+        self._led.pop(partition, None)
 
     async def _end_change(self, partition: PartitionId) -> None:
         led = self._led.get(partition)

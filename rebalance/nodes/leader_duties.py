@@ -188,11 +188,28 @@ class LeaderDuties:
 
     async def applied(self, partition: PartitionId, applied: Assignments) -> None:
         """The stable switch (I3-035, I3-036, I3-037); what fails here is done by the next round."""
+
+        async def decided() -> tuple[Outcome, Txn | None]:
+            decision = decide_on_configuration_applied((await self._read(partition))[0], applied)
+            return decision.outcome, decision.transaction
+
         try:
-            await self._switch(partition, applied)
+            outcome, revision = await commit_decided(self._node.metastore, decided)
         except MetastoreError as error:
             log.info("stable not switched yet", partition=str(partition), error=str(error))
+        else:
+            if revision:
+                self._note_switched(partition, applied, outcome)
         self._wake(partition)
+
+    def _note_switched(self, partition: PartitionId, applied: Assignments, outcome: Outcome) -> None:
+        led = self._of(partition)
+        led.attempts = NO_ATTEMPTS
+        # A planned change that became pending is read at once, not when the mirror shows it.
+        led.elected = outcome is Outcome.SCHEDULE_PENDING_REBALANCE
+        peers, learners = applied.peers, applied.learners
+        text = outcome.value
+        log.info("stable switched", partition=str(partition), outcome=text, peers=peers, learners=learners)
 
     def failed(self, partition: PartitionId, failure: ReconfigurationFailure) -> None:
         """Another attempt after a growing delay; none for a leader that stepped down (I3-053, I3-055)."""
@@ -386,25 +403,6 @@ class LeaderDuties:
                 self.forget(partition)
             case ChangeAnswer.STALE_TOKEN:
                 self._of(partition).obstacle = answer.value
-
-    async def _switch(self, partition: PartitionId, applied: Assignments) -> None:
-        async def decided() -> tuple[Outcome, Txn | None]:
-            decision = decide_on_configuration_applied((await self._read(partition))[0], applied)
-            return decision.outcome, decision.transaction
-
-        outcome, revision = await commit_decided(self._node.metastore, decided)
-        if revision:
-            drive = self._of(partition)
-            drive.attempts = NO_ATTEMPTS
-            # A planned change that became pending is read at once, not when the mirror shows it.
-            drive.elected = outcome is Outcome.SCHEDULE_PENDING_REBALANCE
-            log.info(
-                "stable switched",
-                partition=str(partition),
-                outcome=outcome.value,
-                peers=applied.peers,
-                learners=applied.learners,
-            )
 
     async def _read(self, partition: PartitionId) -> tuple[Observed, int]:
         return await read_assignments(self._node.metastore, self._node.mirrors.keyspace, partition)

@@ -13,7 +13,6 @@ from rebalance.core.records import GroupRecord, MemberRecord, MemberState
 from rebalance.core.txn import Put, Txn, absent, unchanged
 from rebalance.nodes.copy_progress import CopyProgress
 from rebalance.nodes.fences import is_given_up
-from rebalance.nodes.given_up_copies import GivenUpCopies
 from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.member_decision import Duty, MemberDecision, decide_member
 from rebalance.nodes.node_context import NodeContext
@@ -66,28 +65,20 @@ class MemberDuties:
         self._mirrors = mirrors
         self._progress = progress
         self._recovery = RecoveryDuties(node, mirrors)
-        self._kept = KeptCopies(node, records)
-        self._given_up = GivenUpCopies(node, records, removals)
+        self._kept = KeptCopies(node, records, removals)
         self._removed_since: dict[PartitionId, float] = {}
 
     async def tend(self, view: NodePartitionView) -> Tended:
         """The member's status after one duty, and when to look again at the latest (None: nothing is left)."""
-        await self._given_up.tidy(view)
+        await self._kept.tidy(view)
         status = await self._node.host.status(view.partition)
-        if await self._is_restarted(view) or await self._is_noted_again(view, status):
+        if await self._recovery.restarted(view) or await self._recovery.noted_again(view, status):
             return None, ACTED_S
         decision = self._decided(view, status)
         if decision.duty is not Duty.REPLACE_JOINER:
             self._removed_since.pop(view.partition, None)
         ended = await self._carried_out(decision.duty, view, status)
         return ended if ended is not None else await self._recorded(view, status, decision)
-
-    async def _is_restarted(self, view: NodePartitionView) -> bool:
-        request = view.restarts.get(self._node.name)
-        return request is not None and await self._recovery.restarted(view, request)
-
-    async def _is_noted_again(self, view: NodePartitionView, status: MemberStatus | None) -> bool:
-        return status is not None and await self._recovery.noted_again(view, status)
 
     def _decided(self, view: NodePartitionView, status: MemberStatus | None) -> MemberDecision:
         is_forced = view.pending is not None and view.pending.value.forced
@@ -212,8 +203,8 @@ class MemberDuties:
     async def _reincarnate(self, view: NodePartitionView, status: MemberStatus | None) -> float:
         """The record goes first: data that is gone under a record that says "started" would count as lost."""
         partition = view.partition
-        if status is not None and await self._given_up.has_more(view, status):
-            await self._given_up.set_aside(view, status)
+        if status is not None and await self._kept.has_more(view, status):
+            await self._kept.set_aside(view, status)
             return 0.0
         log.info("member was removed by its group and is wanted again", partition=str(partition))
         await self._records.write_member(partition, None)
@@ -245,8 +236,8 @@ class MemberDuties:
                 return None, PAUSE_S * 10
             case RemovalVerdict.KEPT if status is not None:
                 return await self._keep(partition, status, removal.why)
-        if status is not None and await self._given_up.has_more(view, status):
-            set_aside = await self._given_up.set_aside(view, status, removal.guards)
+        if status is not None and await self._kept.has_more(view, status):
+            set_aside = await self._kept.set_aside(view, status, removal.guards)
             return None, None if set_aside else ACTED_S
         if removal.keeps and status is not None and has_copy(view, self._node.name, status):
             kept = await self._kept.keep(partition, status.endpoints.peer_url, removal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Generic, TypeVar
 
 from rebalance.core.assignments import Assignments, nodes_of
@@ -26,6 +26,9 @@ from rebalance.ports.groups import PeerSight
 from rebalance.ports.metastore import Metastore
 
 T = TypeVar("T")
+
+ParseKey = Callable[[str], tuple[PartitionId, str] | None]
+"""The partition that a key belongs to, and what it says of it; None: it is no single partition's."""
 
 VIEWS_MAX = 20_000
 """Views that are remembered at once; then all are forgotten."""
@@ -107,8 +110,8 @@ class Mirrors:
         partitions, members, nodes = (KeyspaceMirror(metastore, prefix) for prefix in prefixes)
         views = _Views(keyspace)
         # The first to listen: nobody who hears of a change sees a view from before it.
-        partitions.listen(views.forget_partitions)
-        members.listen(views.forget_members)
+        partitions.listen(partial(views.forget, keyspace.parse_partition))
+        members.listen(partial(views.forget, keyspace.parse_member))
         nodes.listen(views.forget_nodes)
         return cls(partitions, members, nodes, keyspace, views)
 
@@ -187,12 +190,6 @@ class _Views:
             self.by_partition.clear()
         self.by_partition[partition] = known
 
-    def forget_partitions(self, changed: frozenset[str]) -> None:
-        self._forget(changed, self._keyspace.parse_partition)
-
-    def forget_members(self, changed: frozenset[str]) -> None:
-        self._forget(changed, self._keyspace.parse_member)
-
     def forget_nodes(self, changed: frozenset[str]) -> None:
         """A node's key is in the views that name the node."""
         nodes = frozenset(key.removeprefix(self._keyspace.nodes) for key in changed)
@@ -200,7 +197,7 @@ class _Views:
             if not nodes.isdisjoint(view.records) or not nodes.isdisjoint(view.assigned):
                 del self.by_partition[partition]
 
-    def _forget(self, changed: frozenset[str], parse: Callable[[str], tuple[PartitionId, str] | None]) -> None:
+    def forget(self, parse: ParseKey, changed: frozenset[str]) -> None:
         """A key of no single partition may be in the view of each."""
         for key in changed:
             below = parse(key)

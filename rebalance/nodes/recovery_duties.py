@@ -12,12 +12,11 @@ from rebalance.core.records import (
     ConfiguredMember,
     GroupRecord,
     LogPosition,
-    RestartRecord,
     Stage,
 )
 from rebalance.core.txn import Compare, Delete, Operation, Put, Txn, absent, unchanged
 from rebalance.nodes.node_context import NodeContext
-from rebalance.nodes.partition_view import NodePartitionView, Recorded
+from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import MemberLife, MemberStatus, MemberUnavailableError
 from rebalance.ports.mirrors import MirrorHost
 
@@ -95,12 +94,12 @@ class RecoveryDuties:
             log.info("group not founded empty", partition=str(view.partition), unless_back=gone)
         return written
 
-    async def noted_again(self, view: NodePartitionView, status: MemberStatus) -> bool:
+    async def noted_again(self, view: NodePartitionView, status: MemberStatus | None) -> bool:
         """Whether the ``group`` key was brought up to the generation that the own member leads. A metastore
         that was restored from before a reset names an earlier one: clients that go by it are refused, and
         members of the life that was given up would start. Not while a recovery founds another group."""
         group, pending = view.group, view.pending
-        if not status.is_leader or group is None or view.stable is None:
+        if status is None or not status.is_leader or group is None or view.stable is None:
             return False
         if status.generation <= group.value.generation or (pending is not None and pending.value.forced):
             return False
@@ -141,11 +140,13 @@ class RecoveryDuties:
             self._looked[partition] = now, position
         return position
 
-    async def restarted(self, view: NodePartitionView, request: Recorded[RestartRecord]) -> bool:
-        """Stops the member, with clean-up its data too; rounds that follow start it as ever. The key goes last,
-        so that a node which dies on the way does it again. False: it was done a moment ago."""
+    async def restarted(self, view: NodePartitionView) -> bool:
+        """Where that is asked for: stops the member, with clean-up its data too; rounds that follow start it as
+        ever. The key goes last, so that a node which dies on the way does it again. False: nobody asks, or it
+        was done a moment ago."""
+        request = view.restarts.get(self._node.name)
         partition = view.partition
-        if self._restarted.get(partition) == request.mod_revision:
+        if request is None or self._restarted.get(partition) == request.mod_revision:
             return False
         if partition in self._node.host.partitions():
             await self._node.host.stop(partition, destroy=request.value.cleanup)

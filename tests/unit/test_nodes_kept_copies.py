@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 
@@ -14,7 +15,7 @@ from rebalance.core.txn import Put, Txn, unchanged
 from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
-from rebalance.nodes.removal import Removal, RemovalVerdict
+from rebalance.nodes.removal import Removal, RemovalJudge, RemovalVerdict
 from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.node_context import node_context
 
@@ -44,7 +45,7 @@ class World:
         self.metastore = MemoryMetastore()
         self.disk = Disk(self.metastore)
         node = node_context(self.metastore, "n1", self.disk)
-        self.copies = KeptCopies(node, OwnRecords(node))
+        self.copies = KeptCopies(node, OwnRecords(node), cast(RemovalJudge, None))
 
     async def put(self, key: str, value: bytes) -> int:
         return (await self.metastore.commit(Txn((), (Put(key, value),)))).revision

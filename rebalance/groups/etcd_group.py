@@ -12,7 +12,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
@@ -111,7 +111,7 @@ class SteppedGroupHost(ABC):
         await self._member(partition).start(group.token, group.peers, "new", group.generation)
 
     async def join(self, partition: PartitionId, peers: Mapping[str, str], generation: int = 0) -> None:
-        own = self._member(partition).endpoints.peer_url
+        own = self._member(partition).reservation.endpoints.peer_url
         # etcd looks itself up by name; the others' names must differ from it and are not looked at.
         initial = {f"_{node}": peer_url for node, peer_url in peers.items() if peer_url != own}
         everybody = {**initial, self._node: own}
@@ -159,19 +159,18 @@ class SteppedGroupHost(ABC):
             return None
         member, led = self._member(partition), self._led.setdefault(partition, _Led())
         life, reason, answer = await member.look()
+        held = member.reservation
+        status = MemberStatus(
+            *(life, held.endpoints, reason),
+            generation=held.generation,
+            founding_revision=held.founding_revision,
+        )
         if answer is None:
             led.term = 0
-            return MemberStatus(
-                *(life, member.endpoints, reason),
-                generation=member.generation,
-                founding_revision=member.founding_revision,
-                received=member.received_bytes(),
-            )
+            return replace(status, received=member.received_bytes())
         await self._note_leadership(partition, member, led, answer)
-        return MemberStatus(
-            life=life,
-            endpoints=member.endpoints,
-            reason=reason,
+        return replace(
+            status,
             member_id=f"{answer.member_id:x}",
             role=MemberRole.LEARNER if answer.is_learner else MemberRole.VOTER,
             is_leader=led.term != 0,
@@ -181,8 +180,6 @@ class SteppedGroupHost(ABC):
             size_bytes=answer.size_bytes,
             changing=led.change is not None,
             waiting=led.change.waiting if led.change is not None else None,
-            generation=member.generation,
-            founding_revision=member.founding_revision,
             received=answer.size_bytes + answer.applied_index if answer.is_learner else 0,
         )
 
@@ -311,7 +308,7 @@ class SteppedGroupHost(ABC):
         if led.term == answer.term:
             return
         try:
-            await member.api.claim_identity(group_identity(partition), member.generation)
+            await member.api.claim_identity(group_identity(partition), member.reservation.generation)
         except MemberUnavailableError as failed:
             log.info("leader is not ready", partition=str(partition), error=str(failed))
             led.term = 0

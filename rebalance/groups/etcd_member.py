@@ -39,7 +39,7 @@ from rebalance.hosting import child
 from rebalance.hosting.etcd_binary import EtcdBinary
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.fence import MemberGuard, NoGuard
-from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberUnavailableError
+from rebalance.ports.groups import MemberLife, MemberUnavailableError
 
 log = structlog.get_logger(__name__)
 
@@ -105,10 +105,6 @@ class EtcdMember:
         return held
 
     @property
-    def endpoints(self) -> MemberEndpoints:
-        return self.reservation.endpoints
-
-    @property
     def log_path(self) -> Path:
         return self._reservations.directory(self.partition) / "etcd.log"
 
@@ -118,14 +114,6 @@ class EtcdMember:
         if self._api is None or not self._runs():
             raise MemberUnavailableError(f"the member of {self.partition} is not running")
         return self._api
-
-    @property
-    def generation(self) -> int:
-        return self.reservation.generation
-
-    @property
-    def founding_revision(self) -> int:
-        return self.reservation.founding_revision
 
     async def start(self, token: str, initial: Mapping[str, str], state: str, generation: int = 0) -> None:
         """First start of a reserved member. Repeated with another ``initial`` as long as etcd wrote nothing: a
@@ -161,12 +149,14 @@ class EtcdMember:
                 await self.restart()
                 return True
             if self._reservations.has_log(self.partition):
-                raise MemberUnavailableError(f"{self.partition} has data of generation {self.generation} here")
+                raise MemberUnavailableError(
+                    f"{self.partition} has data of generation {self.reservation.generation} here"
+                )
         return await self._founded(lambda: self._founder.on_mirror(generation, client_url, complete_revision))
 
     def _is_founded(self, generation: int) -> bool:
         self._reservations.settle_founding(self.partition)
-        return self.generation == generation and self._reservations.has_log(self.partition)
+        return self.reservation.generation == generation and self._reservations.has_log(self.partition)
 
     @property
     def _founder(self) -> Founder:
@@ -381,7 +371,7 @@ class EtcdMember:
             self._flags,
         )
         # Not in one of the few places for starts: members that the fence does not concern need them too.
-        if reason := await self._guard.refusal(self.partition, self.generation):
+        if reason := await self._guard.refusal(self.partition, self.reservation.generation):
             self._fenced = reason
             return
         async with self._starts:

@@ -119,7 +119,7 @@ class MirrorFollower:
         readable = life is MemberLife.RUNNING
         return MirrorStatus(
             life=life,
-            client_url=self._member.endpoints.client_url,
+            client_url=self._member.reservation.endpoints.client_url,
             safe_revision=self._revision if readable else 0,
             safe_time_ms=self._beat.time_ms if readable else 0,
             size_bytes=size,

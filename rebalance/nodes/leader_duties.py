@@ -17,7 +17,7 @@ import structlog
 from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.change_lock import decode_lock
 from rebalance.core.failures import Failing
-from rebalance.core.guarded_write import Observed, Outcome, decide_on_configuration_applied
+from rebalance.core.guarded_write import Outcome, decide_on_configuration_applied
 from rebalance.core.keys import PartitionId
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import rounded_size
@@ -178,7 +178,7 @@ class LeaderDuties:
         """Of the target of ``token``, read from the metastore itself."""
         peers = self._of(partition).peers
         try:
-            pending = (await self._read(partition))[0].pending
+            pending = (await read_assignments(self._node, partition))[0].pending
         except MetastoreError:
             return Intention.UNKNOWN
         # The token of a change back to stable is no revision of pending.
@@ -190,7 +190,9 @@ class LeaderDuties:
         """The stable switch (I3-035, I3-036, I3-037); what fails here is done by the next round."""
 
         async def decided() -> tuple[Outcome, Txn | None]:
-            decision = decide_on_configuration_applied((await self._read(partition))[0], applied)
+            decision = decide_on_configuration_applied(
+                (await read_assignments(self._node, partition))[0], applied
+            )
             return decision.outcome, decision.transaction
 
         try:
@@ -346,7 +348,7 @@ class LeaderDuties:
             return
         partition = view.partition
         try:
-            observed, revision = await self._read(partition)
+            observed, revision = await read_assignments(self._node, partition)
         except MetastoreUnavailableError:
             await self._repeat(partition, status, drive)
             raise
@@ -403,9 +405,6 @@ class LeaderDuties:
                 self.forget(partition)
             case ChangeAnswer.STALE_TOKEN:
                 self._of(partition).obstacle = answer.value
-
-    async def _read(self, partition: PartitionId) -> tuple[Observed, int]:
-        return await read_assignments(self._node.metastore, self._node.mirrors.keyspace, partition)
 
 
 def _now_s() -> float:

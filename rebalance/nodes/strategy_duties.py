@@ -16,14 +16,14 @@ from rebalance.core.change_lock import (
 )
 from rebalance.core.group_steps import stage_of
 from rebalance.core.guarded_write import Decision, Observed, Outcome, require_readable
-from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.keys import PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable, readable
 from rebalance.core.records import MemberRole, Stage
-from rebalance.core.txn import Get, KeyValue, Txn
+from rebalance.core.txn import Get, Txn
 from rebalance.metastore.guarded_update import commit_decided
 from rebalance.nodes.node_context import NodeContext
 from rebalance.ports.groups import NO_SIGHTS, CancelAnswer, GroupMember, PeerSight
-from rebalance.ports.metastore import KeysUnreadableError, Metastore
+from rebalance.ports.metastore import KeysUnreadableError
 
 log = structlog.get_logger(__name__)
 
@@ -35,20 +35,15 @@ MOVED_ON = (
 """Pending is another one now, or none: it is read again before anything is asked for."""
 
 
-async def read_assignments(
-    metastore: Metastore, keyspace: Keyspace, partition: PartitionId
-) -> tuple[Observed, int]:
+async def read_assignments(node: NodeContext, partition: PartitionId) -> tuple[Observed, int]:
     """The assignment keys at one revision, and that revision; the trigger is left out.
 
     Raises KeysUnreadableError: a leader that cannot read one of them knows as little as if the metastore were
     silent."""
-    keys = keyspace.partition(partition)
+    keys = node.keyspace.partition(partition)
     names = (keys.stable, keys.pending, keys.planned, keys.lock)
-    result = await metastore.commit(Txn((), tuple(Get(name) for name in names)))
-    items: list[KeyValue | None] = [
-        response[0] if isinstance(response, tuple) and response else None for response in result.responses
-    ]
-    stable, pending, planned, lock = items
+    result = await node.metastore.commit(Txn((), tuple(Get(name) for name in names)))
+    stable, pending, planned, lock = map(result.only, range(len(names)))
     observed = Observed(keys, stable, pending, planned, lock=lock)
     try:
         require_readable(observed)
@@ -99,7 +94,7 @@ class StrategyDuties:
         there was nothing to cancel for, or this member does not lead."""
         if strategy is not Strategy.CANCEL:
             return None
-        observed, _ = await read_assignments(self._node.metastore, self._node.keyspace, partition)
+        observed, _ = await read_assignments(self._node, partition)
         if observed.pending is None or observed.planned is None or observed.lock is not None:
             return None
         token = observed.pending.mod_revision
@@ -113,7 +108,7 @@ class StrategyDuties:
 
     async def _commit(self, partition: PartitionId, decide: Callable[[Observed], Decision]) -> Outcome:
         async def decided() -> tuple[Outcome, Txn | None]:
-            observed, _ = await read_assignments(self._node.metastore, self._node.keyspace, partition)
+            observed, _ = await read_assignments(self._node, partition)
             decision = decide(observed)
             return decision.outcome, decision.transaction
 

@@ -55,10 +55,10 @@ class Connections:
         self._closing: set[asyncio.Task[None]] = set()
 
     def channel(self, url: str) -> Any:
-        found = self._channels.get(url)
-        if found is None:
-            found = self._channels[url] = open_channel(url, self._tls)
-        return found
+        channel = self._channels.get(url)
+        if channel is None:
+            channel = self._channels[url] = open_channel(url, self._tls)
+        return channel
 
     def use(self, partition: PartitionId, urls: Iterable[str]) -> None:
         """The partition's present endpoints; channels that nobody lists any more are closed."""
@@ -132,8 +132,8 @@ class PartitionClient:
     async def get(self, url: str, key: bytes, timeout_s: float, generation: int | None = None) -> Datum:
         """Linearizable. Raises CallFailedError, WrongGroupError, WrongGenerationError."""
         guard = GroupGuard(self._partition, generation)
-        (found,) = items_of(await self._read(url, guard, [get(DATUM_PREFIX + key)], timeout_s))
-        return Datum(found[0].value, found[0].mod_revision) if found else Datum(None, 0)
+        (items,) = items_of(await self._read(url, guard, [get(DATUM_PREFIX + key)], timeout_s))
+        return Datum(items[0].value, items[0].mod_revision) if items else Datum(None, 0)
 
     async def _is_marked(self, url: str, guard: GroupGuard, mark: bytes, timeout_s: float) -> bool:
         (marks,) = items_of(await self._read(url, guard, [get(mark)], timeout_s))
@@ -178,23 +178,23 @@ class PartitionClient:
             keys_only=True,
             serializable=True,
         )
-        (found,) = await self._own(url, [rpc.RequestOp(request_range=data)], timeout_s)
-        return [each.key.removeprefix(DATUM_PREFIX) for each in found]
+        (items,) = await self._own(url, [rpc.RequestOp(request_range=data)], timeout_s)
+        return [item.key.removeprefix(DATUM_PREFIX) for item in items]
 
     async def own_values(self, url: str, keys: Sequence[bytes], timeout_s: float) -> list[bytes | None]:
         """What the replica itself has now; None: no such key. Raises CallFailedError, WrongGroupError."""
         values: list[bytes | None] = []
         for start in range(0, len(keys) or 1, KEYS_PER_REQUEST):
-            asked = [
+            reads = [
                 get(DATUM_PREFIX + key, serializable=True) for key in keys[start : start + KEYS_PER_REQUEST]
             ]
-            values += [found[0].value if found else None for found in await self._own(url, asked, timeout_s)]
+            values += [items[0].value if items else None for items in await self._own(url, reads, timeout_s)]
         return values
 
-    async def _own(self, url: str, asked: Sequence[Any], timeout_s: float) -> list[Any]:
+    async def _own(self, url: str, reads: Sequence[Any], timeout_s: float) -> list[Any]:
         """Answers of one replica of our group, which asks nobody else."""
         guard = GroupGuard(self._partition)
-        return items_of(await self._read(url, guard, asked, timeout_s, serializable=True))
+        return items_of(await self._read(url, guard, reads, timeout_s, serializable=True))
 
     async def _read(
         self,

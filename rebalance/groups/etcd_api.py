@@ -17,6 +17,7 @@ from aetcd import rpc
 
 from rebalance.groups.etcd_txn import absent, get, items_of, put, unchanged
 from rebalance.hosting.tls import TlsFiles
+from rebalance.ports.groups import MemberUnavailableError
 
 CALL_TIMEOUT_S = 2.0
 MEMBERSHIP_TIMEOUT_S = 5.0
@@ -65,7 +66,9 @@ REFUSALS = frozenset(
 UNANSWERED = frozenset({FailureKind.NO_ANSWER, FailureKind.NO_LEADER})
 
 
-class CallFailedError(Exception):
+class CallFailedError(MemberUnavailableError):
+    """No usable answer to one call; ``kind`` says what came instead."""
+
     def __init__(self, kind: FailureKind, message: str) -> None:
         super().__init__(message)
         self.kind = kind
@@ -171,7 +174,7 @@ class EtcdApi:
             reply.dbSize,
             reply.isLearner,
             reply.dbSizeInUse,
-            any("NOSPACE" in each for each in reply.errors),
+            any("NOSPACE" in error for error in reply.errors),
             reply.raftIndex,
             reply.header.revision,
             reply.header.cluster_id,
@@ -185,9 +188,9 @@ class EtcdApi:
         reply = await answer(self._cluster.MemberList(rpc.MemberListRequest(), timeout=CALL_TIMEOUT_S))
         return tuple(
             EtcdMemberEntry(
-                each.ID, each.name, each.peerURLs[0], each.isLearner, next(iter(each.clientURLs), "")
+                member.ID, member.name, member.peerURLs[0], member.isLearner, next(iter(member.clientURLs), "")
             )
-            for each in reply.members
+            for member in reply.members
         )
 
     async def add_learner(self, peer_url: str, timeout_s: float = MEMBERSHIP_TIMEOUT_S) -> None:
@@ -208,8 +211,8 @@ class EtcdApi:
 
     async def compact(self) -> None:
         """Forget the history before now; a repeat does nothing."""
-        found = await answer(self._kv.Range(_BARRIER, timeout=CALL_TIMEOUT_S))
-        request = rpc.CompactionRequest(revision=found.header.revision, physical=True)
+        read = await answer(self._kv.Range(_BARRIER, timeout=CALL_TIMEOUT_S))
+        request = rpc.CompactionRequest(revision=read.header.revision, physical=True)
         try:
             await answer(self._kv.Compact(request, timeout=TIDY_TIMEOUT_S))
         except CallFailedError as failed:
@@ -235,9 +238,9 @@ class EtcdApi:
         reply = await answer(self._kv.Txn(request, timeout=CALL_TIMEOUT_S))
         if reply.succeeded or not generation:
             return
-        (found,) = items_of(reply)
-        if generation_in(found) < generation:
-            guard = unchanged(GENERATION_KEY, found[0].mod_revision if found else 0)
+        (generations,) = items_of(reply)
+        if generation_in(generations) < generation:
+            guard = unchanged(GENERATION_KEY, generations[0].mod_revision if generations else 0)
             request = rpc.TxnRequest(compare=[guard], success=[put(GENERATION_KEY, b"%d" % generation)])
             await answer(self._kv.Txn(request, timeout=CALL_TIMEOUT_S))
 

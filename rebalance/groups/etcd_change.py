@@ -252,7 +252,7 @@ class EtcdChange:
         The group itself asks for nine tenths of the leader's log only, and of a member that may be gone. What
         the leader knows of the member's log is not to be had over gRPC, so one that does not answer is not in
         sync."""
-        entry = next(each for each in self._entries if each.peer_url == peer_url)
+        entry = next(entry for entry in self._entries if entry.peer_url == peer_url)
         if self._status is None or not entry.client_url:
             return False
         awaited = self._progress.awaited_index.setdefault(entry.member_id, self._status.commit_index)
@@ -300,7 +300,7 @@ class EtcdChange:
             raise AttemptEndedError(ReconfigurationFailure(FailureCode.LEADER_STEPPED_DOWN, detail))
         sights = self._given.sights
         learners = frozenset(self.request.target.learners)
-        awaited = {url for url, each in sights.items() if each.mirror_missing and each.node in learners}
+        awaited = {url for url, sight in sights.items() if sight.mirror_missing and sight.node in learners}
         announced_before = asyncio.get_running_loop().time() - self._tuning.announce_s
         members = tuple(
             ObservedMember(
@@ -313,10 +313,10 @@ class EtcdChange:
                 mirror_awaited=entry.peer_url in awaited,
             )
             for entry, serves in zip(
-                self._entries, [await self._serves(each, sights) for each in self._entries], strict=True
+                self._entries, [await self._serves(entry, sights) for entry in self._entries], strict=True
             )
         )
-        leader = next((each.peer_url for each in self._entries if each.member_id == status.leader_id), "")
+        leader = next((entry.peer_url for entry in self._entries if entry.member_id == status.leader_id), "")
         return GroupView(members, leader)
 
     async def _take(self, step: Step, view: GroupView) -> AsyncGenerator[GroupEvent, None]:
@@ -422,7 +422,7 @@ class EtcdChange:
         return Paused(min(max(waited_s / 4, WAIT_MIN_S), most_s))
 
     def _id_of(self, peer_url: str) -> int:
-        return next(each.member_id for each in self._entries if each.peer_url == peer_url)
+        return next(entry.member_id for entry in self._entries if entry.peer_url == peer_url)
 
     @property
     def waiting(self) -> ReconfigurationFailure | None:

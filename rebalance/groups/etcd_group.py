@@ -12,7 +12,7 @@ import shutil
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import structlog
@@ -111,28 +111,20 @@ class SteppedGroupHost(ABC):
         await self._member(partition).start(group.token, group.peers, "new", group.generation)
 
     async def join(self, partition: PartitionId, peers: Mapping[str, str], generation: int = 0) -> None:
-        own = self._member(partition).endpoints.peer_url
+        own = self._member(partition).reservation.endpoints.peer_url
         # etcd looks itself up by name; the others' names must differ from it and are not looked at.
         initial = {f"_{node}": peer_url for node, peer_url in peers.items() if peer_url != own}
         everybody = {**initial, self._node: own}
         await self._member(partition).start(str(partition), everybody, "existing", generation)
 
     async def found_alone(self, partition: PartitionId, generation: int) -> bool:
-        await self._end_change(partition)
-        self._led.pop(partition, None)
-        try:
-            return await self._member(partition).found_alone(generation)
-        except CallFailedError as failed:
-            raise MemberUnavailableError(str(failed)) from failed
+        await self._forget_led(partition)
+        return await self._member(partition).found_alone(generation)
 
     async def found_from_mirror(
         self, partition: PartitionId, generation: int, client_url: str, complete_revision: int
     ) -> bool:
-        member = self._member(partition)
-        try:
-            return await member.found_from_mirror(generation, client_url, complete_revision)
-        except CallFailedError as failed:
-            raise MemberUnavailableError(str(failed)) from failed
+        return await self._member(partition).found_from_mirror(generation, client_url, complete_revision)
 
     async def log_position(self, partition: PartitionId) -> LogPosition | None:
         return await self._member(partition).log_position()
@@ -141,8 +133,7 @@ class SteppedGroupHost(ABC):
         await self._member(partition).restart()
 
     async def stop(self, partition: PartitionId, *, destroy: bool) -> None:
-        await self._end_change(partition)
-        self._led.pop(partition, None)
+        await self._forget_led(partition)
         member = self._member(partition)
         if destroy:
             await member.destroy()
@@ -151,8 +142,7 @@ class SteppedGroupHost(ABC):
             await member.stop()
 
     async def set_aside(self, partition: PartitionId) -> None:
-        await self._end_change(partition)
-        self._led.pop(partition, None)
+        await self._forget_led(partition)
         await self._member(partition).set_aside()
         self._members.pop(partition, None)
 
@@ -169,19 +159,18 @@ class SteppedGroupHost(ABC):
             return None
         member, led = self._member(partition), self._led.setdefault(partition, _Led())
         life, reason, answer = await member.look()
+        held = member.reservation
+        status = MemberStatus(
+            *(life, held.endpoints, reason),
+            generation=held.generation,
+            founding_revision=held.founding_revision,
+        )
         if answer is None:
             led.term = 0
-            return MemberStatus(
-                *(life, member.endpoints, reason),
-                generation=member.generation,
-                founding_revision=member.founding_revision,
-                received=member.received_bytes(),
-            )
+            return replace(status, received=member.received_bytes())
         await self._note_leadership(partition, member, led, answer)
-        return MemberStatus(
-            life=life,
-            endpoints=member.endpoints,
-            reason=reason,
+        return replace(
+            status,
             member_id=f"{answer.member_id:x}",
             role=MemberRole.LEARNER if answer.is_learner else MemberRole.VOTER,
             is_leader=led.term != 0,
@@ -191,18 +180,13 @@ class SteppedGroupHost(ABC):
             size_bytes=answer.size_bytes,
             changing=led.change is not None,
             waiting=led.change.waiting if led.change is not None else None,
-            generation=member.generation,
-            founding_revision=member.founding_revision,
             received=answer.size_bytes + answer.applied_index if answer.is_learner else 0,
         )
 
     async def configuration(
         self, partition: PartitionId, sights: Mapping[str, PeerSight] = NO_SIGHTS, *, linearizable: bool = False
     ) -> tuple[GroupMember, ...]:
-        try:
-            entries = await self._member(partition).entries(linearizable=linearizable)
-        except CallFailedError as failed:
-            raise MemberUnavailableError(str(failed)) from failed
+        entries = await self._member(partition).entries(linearizable=linearizable)
         led = self._led.setdefault(partition, _Led())
         return group_members(entries, sights, led.progress.announced_at)
 
@@ -210,13 +194,10 @@ class SteppedGroupHost(ABC):
         self, partition: PartitionId, term: int, sights: Mapping[str, PeerSight] = NO_SIGHTS
     ) -> tuple[GroupMember, ...]:
         member = self._member(partition)
-        try:
-            # What was proposed in this term before it is applied with it, or never will be.
-            await member.api.claim_identity(group_identity(partition))
-            members = await self.configuration(partition, sights, linearizable=True)
-            status = await member.api.status()
-        except CallFailedError as failed:
-            raise MemberUnavailableError(str(failed)) from failed
+        # What was proposed in this term before it is applied with it, or never will be.
+        await member.api.claim_identity(group_identity(partition))
+        members = await self.configuration(partition, sights, linearizable=True)
+        status = await member.api.status()
         if status.leader_id != status.member_id or status.term != term:
             raise MemberUnavailableError(f"term {term} of {partition} is over, now {status.term}")
         return members
@@ -266,22 +247,19 @@ class SteppedGroupHost(ABC):
             *(partition, self._member(partition), term, led.progress.outcome, self.calls_at),
             strict=self._tuning.strict_steps,
         )
-        try:
-            async with gate:
-                await gate.remove_learners()
-        except CallFailedError as failed:
-            raise MemberUnavailableError(str(failed)) from failed
+        async with gate:
+            await gate.remove_learners()
         # Whoever was announced as leaving stays.
         led.progress = StepProgress(outcome=led.progress.outcome)
         return CancelAnswer.CANCELLED
 
     async def transfer_leadership(self, partition: PartitionId, node: str) -> bool:
         members = await self.configuration(partition, linearizable=True)
-        found = [each for each in members if each.node == node and each.role is MemberRole.VOTER]
-        if not found:
+        voters = [member for member in members if member.node == node and member.role is MemberRole.VOTER]
+        if not voters:
             return False
         try:
-            await self._member(partition).api.move_leader(int(found[0].member_id, 16))
+            await self._member(partition).api.move_leader(int(voters[0].member_id, 16))
         except CallFailedError as failed:
             log.info("leadership not transferred", partition=str(partition), to=node, error=str(failed))
             return False
@@ -330,14 +308,18 @@ class SteppedGroupHost(ABC):
         if led.term == answer.term:
             return
         try:
-            await member.api.claim_identity(group_identity(partition), member.generation)
-        except (CallFailedError, MemberUnavailableError) as failed:
+            await member.api.claim_identity(group_identity(partition), member.reservation.generation)
+        except MemberUnavailableError as failed:
             log.info("leader is not ready", partition=str(partition), error=str(failed))
             led.term = 0
             return
         led.term = answer.term
         led.progress = StepProgress()
         log.info("leader elected", partition=str(partition), term=answer.term)
+
+    async def _forget_led(self, partition: PartitionId) -> None:
+        await self._end_change(partition)
+        self._led.pop(partition, None)
 
     async def _end_change(self, partition: PartitionId) -> None:
         led = self._led.get(partition)

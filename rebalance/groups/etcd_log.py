@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aetcd import rpc
+from google.protobuf.message import DecodeError
 
 from rebalance.core.records import LogPosition
 from rebalance.groups.etcd_api import IDENTITY_KEY
@@ -65,11 +66,15 @@ def read_log_position(
 
 def _changes_data(data: bytes, *, is_new: bool) -> bool:
     """``data``: of an entry; empty for one that is no request. Each leader claims the group's identity, and
-    only the first one gets it."""
+    only the first one gets it. What a crash has left of an entry, written in part, counts as a change: nobody
+    has decided it."""
     field, request = _first_bytes(data)
     if field != _TXN or is_new:
         return field in (_PUT, _DELETE, _TXN, _LEASE_END)
-    compares = rpc.TxnRequest.FromString(request).compare
+    try:
+        compares = rpc.TxnRequest.FromString(request).compare
+    except DecodeError:
+        return True
     return not any(
         each.key == IDENTITY_KEY and each.target == rpc.Compare.CREATE and not each.create_revision
         for each in compares

@@ -17,7 +17,7 @@ import structlog
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import LogPosition
-from rebalance.groups.etcd_api import CallFailedError, EtcdApi, EtcdMemberEntry, EtcdStatus
+from rebalance.groups.etcd_api import EtcdApi, EtcdMemberEntry, EtcdStatus
 from rebalance.groups.etcd_log import read_log_position
 from rebalance.groups.etcd_space import SpaceKeeper
 from rebalance.groups.etcd_store_file import StoreNotReadableError, read_store_file
@@ -39,7 +39,7 @@ from rebalance.hosting import child
 from rebalance.hosting.etcd_binary import EtcdBinary
 from rebalance.hosting.tls import TlsFiles
 from rebalance.ports.fence import MemberGuard, NoGuard
-from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberUnavailableError
+from rebalance.ports.groups import MemberLife, MemberUnavailableError
 
 log = structlog.get_logger(__name__)
 
@@ -51,7 +51,7 @@ NO_FLAGS: Mapping[str, int] = {}
 APPLIED_AFTER_S = 2.0
 FOUNDING_LOOK_S = 0.1
 FOUNDING_FAILS = (
-    *(MemberUnavailableError, CallFailedError, SourceLostError, CopyFailedError, OSError),
+    *(MemberUnavailableError, SourceLostError, CopyFailedError, OSError),
     StoreNotReadableError,
 )
 HEALTHY_AFTER_S = 30.0
@@ -105,10 +105,6 @@ class EtcdMember:
         return held
 
     @property
-    def endpoints(self) -> MemberEndpoints:
-        return self.reservation.endpoints
-
-    @property
     def log_path(self) -> Path:
         return self._reservations.directory(self.partition) / "etcd.log"
 
@@ -118,14 +114,6 @@ class EtcdMember:
         if self._api is None or not self._runs():
             raise MemberUnavailableError(f"the member of {self.partition} is not running")
         return self._api
-
-    @property
-    def generation(self) -> int:
-        return self.reservation.generation
-
-    @property
-    def founding_revision(self) -> int:
-        return self.reservation.founding_revision
 
     async def start(self, token: str, initial: Mapping[str, str], state: str, generation: int = 0) -> None:
         """First start of a reserved member. Repeated with another ``initial`` as long as etcd wrote nothing: a
@@ -161,12 +149,14 @@ class EtcdMember:
                 await self.restart()
                 return True
             if self._reservations.has_log(self.partition):
-                raise MemberUnavailableError(f"{self.partition} has data of generation {self.generation} here")
+                raise MemberUnavailableError(
+                    f"{self.partition} has data of generation {self.reservation.generation} here"
+                )
         return await self._founded(lambda: self._founder.on_mirror(generation, client_url, complete_revision))
 
     def _is_founded(self, generation: int) -> bool:
         self._reservations.settle_founding(self.partition)
-        return self.generation == generation and self._reservations.has_log(self.partition)
+        return self.reservation.generation == generation and self._reservations.has_log(self.partition)
 
     @property
     def _founder(self) -> Founder:
@@ -195,17 +185,17 @@ class EtcdMember:
         orderly = self._runs()
         member = self._reservations.data(self.partition) / "member"
         replay = not orderly or time.monotonic() - self._started_at < APPLIED_AFTER_S
-        found = await asyncio.to_thread(_position_on_disk, member, orderly=orderly, replay=replay)
-        if found is None or not orderly:
-            return found
+        position = await asyncio.to_thread(_position_on_disk, member, orderly=orderly, replay=replay)
+        if position is None or not orderly:
+            return position
         try:
             status = await self.api.status()
-        except (CallFailedError, MemberUnavailableError):
-            return found
+        except MemberUnavailableError:
+            return position
         applied = status.applied_index
-        is_exact = applied >= max(found.committed, status.commit_index)
-        revision = status.revision if is_exact else max(found.revision, status.revision)
-        return LogPosition(max(found.committed, applied), max(found.last, applied), orderly, revision)
+        is_exact = applied >= max(position.committed, status.commit_index)
+        revision = status.revision if is_exact else max(position.revision, status.revision)
+        return LogPosition(max(position.committed, applied), max(position.last, applied), orderly, revision)
 
     async def stop(self) -> None:
         """Ends a founding that is under way, too."""
@@ -250,7 +240,7 @@ class EtcdMember:
             return (*self._life_without_process(), None)
         try:
             status = await self.api.status()
-        except (CallFailedError, MemberUnavailableError) as failure:
+        except MemberUnavailableError as failure:
             await self._restart_if_stuck_in_join()
             return MemberLife.STARTING, str(failure), None
         self._reservations.note_log(self.partition)
@@ -266,16 +256,16 @@ class EtcdMember:
 
     async def entries(self, *, linearizable: bool) -> tuple[EtcdMemberEntry, ...]:
         """The member list. Raises CallFailedError or MemberUnavailableError."""
-        found = await self.api.members(linearizable=linearizable)
-        self._names = {each.member_id: each.name for each in found}
-        return found
+        entries = await self.api.members(linearizable=linearizable)
+        self._names = {entry.member_id: entry.name for entry in entries}
+        return entries
 
     async def name_of(self, member_id: int) -> str:
         """Name of a member by id, from the last list seen; empty when it is unknown."""
         if member_id and not self._names.get(member_id):
             try:
                 await self.entries(linearizable=False)
-            except (CallFailedError, MemberUnavailableError):
+            except MemberUnavailableError:
                 return ""
         return self._names.get(member_id, "")
 
@@ -381,7 +371,7 @@ class EtcdMember:
             self._flags,
         )
         # Not in one of the few places for starts: members that the fence does not concern need them too.
-        if reason := await self._guard.refusal(self.partition, self.generation):
+        if reason := await self._guard.refusal(self.partition, self.reservation.generation):
             self._fenced = reason
             return
         async with self._starts:

@@ -110,9 +110,9 @@ class EtcdMirrorHost:
         if follower is not None:
             return await follower.status()
         life, reason, _ = await self._member(partition).look()
-        member = self._member(partition)
+        held = self._member(partition).reservation
         return MirrorStatus(
-            *(life, member.endpoints.client_url), reason=reason, is_silent=True, generation=member.generation
+            *(life, held.endpoints.client_url), reason=reason, is_silent=True, generation=held.generation
         )
 
     async def stop(self, partition: PartitionId, *, destroy: bool) -> None:

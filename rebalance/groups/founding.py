@@ -85,21 +85,14 @@ class Founder:
         log.info("group founded anew", partition=str(self._partition), generation=generation, revision=revision)
 
     async def _on_own_store(self, generation: int, store_file: Path) -> None:
-        directory, partition, book = self._book.directory(self._partition), self._partition, self._book
-        draft, founded = directory / "data.draft", book.founded_data(partition, generation)
-        for doomed in (draft, founded):
-            await asyncio.to_thread(shutil.rmtree, doomed, True)
-        peer_url = book.reserve(partition).endpoints.peer_url
-        tool = (*find_restore(self._tuning.etcd), "--skip-hash-check")
-        token = f"{partition.zone_id}-{partition.partition}-{generation}"
-        await restore_snapshot(
-            *(store_file, draft, self._node, peer_url, token, tool), directory / "restore.log"
-        )
+        partition, book = self._partition, self._book
+        founded = book.founded_data(partition, generation)
+        await asyncio.to_thread(shutil.rmtree, founded, True)
+        draft = await self._restored(store_file, generation, "--skip-hash-check")
         async with self._unseen(draft, alone=False) as url, _store(url, self._tuning.tls) as store:
             revision = await store.begin(generation)
         draft.rename(founded)
-        initial = {self._node: peer_url}
-        book.prepare(*(partition, token, initial, "new"), generation=generation, founding_revision=revision)
+        self._note_alone(generation, revision)
         replaced = book.settle_founding(partition)
         if replaced is not None:
             await asyncio.to_thread(shutil.rmtree, replaced, True)
@@ -109,38 +102,46 @@ class Founder:
         """The reserved member, which has no data, gets that of the mirror whose store answers at ``client_url``
         and is alone in a group of ``generation``. ``complete_revision``: of a mirror that has repeated nothing
         since its first copy. The mirror stays as it is."""
-        directory, partition = self._book.directory(self._partition), self._partition
-        snapshot, draft = directory / "founding.snapshot", directory / "data.draft"
-        zone, number = partition.zone_id, partition.partition
-        token = f"{zone}-{number}-{generation}"
-        await asyncio.to_thread(shutil.rmtree, draft, True)
+        partition, book = self._partition, self._book
+        snapshot = book.directory(partition) / "founding.snapshot"
         try:
             async with MirrorSource(client_url, self._tuning.tls) as source:
                 await source.check(str(partition).encode())
                 size = await source.download(snapshot)
-            tool, peer_url = find_restore(self._tuning.etcd), self._book.reserve(partition).endpoints.peer_url
-            tool_log = directory / "restore.log"
-            await restore_snapshot(snapshot, draft, self._node, peer_url, token, tool, tool_log)
+            draft = await self._restored(snapshot, generation)
         finally:
             snapshot.unlink(missing_ok=True)
         async with self._unseen(draft, alone=False) as url, _store(url, self._tuning.tls) as store:
             revision = await store.begin(generation, complete_revision)
             await store.renew_marks()
             await store.drop_leases()
-        self._book.prepare(
-            *(partition, token, {self._node: peer_url}, "new"),
-            generation=generation,
-            founding_revision=revision,
-        )
+        self._note_alone(generation, revision)
         # Etcd may have made the directory once, and written nothing that counts.
-        doomed = self._book.discard_data(partition)
-        draft.rename(self._book.data(partition))
+        doomed = book.discard_data(partition)
+        draft.rename(book.data(partition))
         if doomed is not None:
             await asyncio.to_thread(shutil.rmtree, doomed, True)
         log.info(
             "group founded anew on a mirror",
             **{"partition": str(partition), "generation": generation, "revision": revision, "bytes": size},
         )
+
+    async def _restored(self, snapshot: Path, generation: int, *flags: str) -> Path:
+        """Where the data of this member alone is, in a group of ``generation``, made of a snapshot's file."""
+        directory = self._book.directory(self._partition)
+        draft, peer_url = directory / "data.draft", self._book.reserve(self._partition).endpoints.peer_url
+        await asyncio.to_thread(shutil.rmtree, draft, True)
+        tool, token = (*find_restore(self._tuning.etcd), *flags), self._token(generation)
+        await restore_snapshot(snapshot, draft, self._node, peer_url, token, tool, directory / "restore.log")
+        return draft
+
+    def _note_alone(self, generation: int, revision: int) -> None:
+        initial = {self._node: self._book.reserve(self._partition).endpoints.peer_url}
+        start = (self._partition, self._token(generation), initial, "new")
+        self._book.prepare(*start, generation=generation, founding_revision=revision)
+
+    def _token(self, generation: int) -> str:
+        return f"{self._partition.zone_id}-{self._partition.partition}-{generation}"
 
     @asynccontextmanager
     async def _unseen(self, data: Path, *, alone: bool) -> AsyncIterator[str]:

@@ -40,9 +40,7 @@ class GroupMemberCalls(Protocol):
         ...
 
 
-class GroupMemberProcess(GroupMemberCalls, Protocol):
-    """A member of this node: its process, its data and what it answers."""
-
+class ReservedMember(Protocol):
     @property
     def endpoints(self) -> MemberEndpoints: ...
 
@@ -54,6 +52,15 @@ class GroupMemberProcess(GroupMemberCalls, Protocol):
     @property
     def founding_revision(self) -> int:
         """Of the data that it founded its generation's group with; 0 where it did not."""
+        ...
+
+
+class GroupMemberProcess(GroupMemberCalls, Protocol):
+    """A member of this node: its process, its data and what it answers."""
+
+    @property
+    def reservation(self) -> ReservedMember:
+        """Raises MemberUnavailableError when nothing is reserved."""
         ...
 
     async def start(self, token: str, initial: Mapping[str, str], state: str, generation: int = 0) -> None: ...
@@ -79,11 +86,6 @@ class GroupMemberProcess(GroupMemberCalls, Protocol):
         ...
 
     async def name_of(self, member_id: int) -> str: ...
-
-
-class ReservedMember(Protocol):
-    @property
-    def endpoints(self) -> MemberEndpoints: ...
 
 
 class ReservationBook(Protocol):

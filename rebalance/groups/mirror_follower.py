@@ -18,7 +18,6 @@ from rebalance.core.keys import PartitionId
 from rebalance.core.safe_time import Beat, decode_time
 from rebalance.core.source_revisions import SourceRevision, batches, still_to_repeat
 from rebalance.groups.data_client import SAFE_TIME_KEY
-from rebalance.groups.etcd_api import CallFailedError
 from rebalance.groups.etcd_member import EtcdMember
 from rebalance.groups.mirror_copy import CopyFailedError, fetch_copy
 from rebalance.groups.mirror_source import AnswerTooLargeError, MirrorSource, SourceLostError
@@ -120,7 +119,7 @@ class MirrorFollower:
         readable = life is MemberLife.RUNNING
         return MirrorStatus(
             life=life,
-            client_url=self._member.endpoints.client_url,
+            client_url=self._member.reservation.endpoints.client_url,
             safe_revision=self._revision if readable else 0,
             safe_time_ms=self._beat.time_ms if readable else 0,
             size_bytes=size,
@@ -143,7 +142,7 @@ class MirrorFollower:
             except CopyUselessError as useless:
                 self.complete_revision = max(self.complete_revision, useless.complete_revision)
                 await self._throw_away(str(useless))
-            except (CallFailedError, MemberUnavailableError, CopyFailedError, OSError) as failed:
+            except (MemberUnavailableError, CopyFailedError, OSError) as failed:
                 self._failure = f"{type(failed).__name__.removesuffix('Error')}: {failed}"
                 log.warning("mirror does not go on", partition=str(self.partition), error=str(failed))
                 if self._member.errors >= ERRORS_MAX:
@@ -297,10 +296,10 @@ class MirrorFollower:
 
     def _note(self, batch: Sequence[SourceRevision]) -> None:
         self._revision = self.complete_revision = batch[-1].revision
-        for each in batch:
-            for change in each.changes:
+        for revision in batch:
+            for change in revision.changes:
                 if change.key == SAFE_TIME_KEY and change.value is not None:
-                    self._beat = Beat(decode_time(change.value), each.revision)
+                    self._beat = Beat(decode_time(change.value), revision.revision)
 
     async def _throw_away(self, reason: str) -> None:
         self._waits_for = f"COPIED_AGAIN: {reason}"

@@ -195,7 +195,7 @@ class RevisionFeed:
                     )
                 if reply.canceled:
                     raise SourceLostError(f"{self._client_url}: watch cancelled: {reply.cancel_reason}")
-                events = [(each.kv.mod_revision, _change(each)) for each in reply.events]
+                events = [(event.kv.mod_revision, _change(event)) for event in reply.events]
                 self.is_whole = begun is None and not reply.fragment
                 complete, begun = join_events(begun, events, continued=reply.fragment)
                 await self._deliver(complete)
@@ -209,7 +209,7 @@ class RevisionFeed:
         async with self._changed:
             await self._changed.wait_for(lambda: self._size < READ_AHEAD_BYTES)
             self._ready.extend(complete)
-            self._size += sum(each.size_bytes for each in complete)
+            self._size += sum(revision.size_bytes for revision in complete)
             self._changed.notify_all()
 
 

@@ -103,11 +103,11 @@ class MirrorStore:
         changes = _of_group(last)[:COMPARED_KEYS]
         request = rpc.TxnRequest(success=[get(change.key) for change in changes])
         reply = await answer(self._kv.Txn(request, timeout=READ_TIMEOUT_S))
-        for change, found in zip(changes, items_of(reply), strict=True):
+        for change, items in zip(changes, items_of(reply), strict=True):
             if change.value is None:
-                if found:
+                if items:
                     return False
-            elif not found or found[0].mod_revision != last.revision or found[0].value != change.value:
+            elif not items or items[0].mod_revision != last.revision or items[0].value != change.value:
                 return False
         return True
 
@@ -119,9 +119,9 @@ class MirrorStore:
         """
         transactions: list[Any] = []
         marked = self._marked
-        for each in batch:
-            transactions.append(self._transaction(each, marked))
-            marked = each.revision
+        for revision in batch:
+            transactions.append(self._transaction(revision, marked))
+            marked = revision.revision
         if len(transactions) > 1:
             await self._send_ahead(transactions[:-1])
         reply = await answer(self._kv.Txn(transactions[-1], timeout=APPLY_TIMEOUT_S))
@@ -141,12 +141,12 @@ class MirrorStore:
         leases = rpc.LeaseStub(self._channel)
         listed = await answer(leases.LeaseLeases(rpc.LeaseLeasesRequest(), timeout=READ_TIMEOUT_S))
         pause_s = LEASES_PAUSE_S
-        for each in listed.leases:
-            asked = rpc.LeaseTimeToLiveRequest(ID=each.ID, keys=True)
-            found = await answer(leases.LeaseTimeToLive(asked, timeout=READ_TIMEOUT_S))
-            if found.keys:
-                await answer(_keep_alive(leases, each.ID))
-                pause_s = min(pause_s, found.grantedTTL / 4)
+        for lease in listed.leases:
+            request = rpc.LeaseTimeToLiveRequest(ID=lease.ID, keys=True)
+            remaining = await answer(leases.LeaseTimeToLive(request, timeout=READ_TIMEOUT_S))
+            if remaining.keys:
+                await answer(_keep_alive(leases, lease.ID))
+                pause_s = min(pause_s, remaining.grantedTTL / 4)
         return pause_s
 
     async def _send_ahead(self, transactions: Sequence[Any]) -> None:
@@ -154,12 +154,12 @@ class MirrorStore:
         try:
             if self._proposals is None:
                 raise ProposalsFailedError("the store was not prepared")
-            await self._proposals.send([each.SerializeToString() for each in transactions])
+            await self._proposals.send([transaction.SerializeToString() for transaction in transactions])
         except ProposalsFailedError as failed:
             # The slow way, for a store that takes no proposals; an accepted one makes these do nothing.
             log.warning("revisions are repeated one by one", error=str(failed))
-            for each in transactions:
-                await answer(self._kv.Txn(each, timeout=APPLY_TIMEOUT_S))
+            for transaction in transactions:
+                await answer(self._kv.Txn(transaction, timeout=APPLY_TIMEOUT_S))
 
     def _transaction(self, revision: SourceRevision, marked: int) -> Any:
         operations = [
@@ -176,8 +176,10 @@ async def end_alarms(channel: Any) -> None:
     alarms = await answer(
         maintenance.Alarm(rpc.AlarmRequest(action=rpc.AlarmRequest.GET), timeout=READ_TIMEOUT_S)
     )
-    for each in alarms.alarms:
-        disarm = rpc.AlarmRequest(action=rpc.AlarmRequest.DEACTIVATE, memberID=each.memberID, alarm=each.alarm)
+    for alarm in alarms.alarms:
+        disarm = rpc.AlarmRequest(
+            action=rpc.AlarmRequest.DEACTIVATE, memberID=alarm.memberID, alarm=alarm.alarm
+        )
         await answer(maintenance.Alarm(disarm, timeout=READ_TIMEOUT_S))
 
 
@@ -193,4 +195,4 @@ async def _keep_alive(leases: Any, lease: int) -> None:
 
 def _of_group(revision: SourceRevision) -> tuple[RevisionChange, ...]:
     """Without the marks of another mirror: its store was what the group was founded anew on."""
-    return tuple(each for each in revision.changes if not each.key.startswith(MARKER_PREFIX))
+    return tuple(change for change in revision.changes if not change.key.startswith(MARKER_PREFIX))

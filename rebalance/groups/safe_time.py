@@ -68,10 +68,10 @@ class SafeTimeWriter:
         each time it is asked; name only partitions that have learners in stable or pending."""
         while True:
             begun = asyncio.get_running_loop().time()
-            wanted = dict(led())
-            for partition in self._last.keys() - wanted.keys():
+            urls = dict(led())
+            for partition in self._last.keys() - urls.keys():
                 self.forget(partition)
-            await asyncio.gather(*(self._try_beat(partition, url) for partition, url in wanted.items()))
+            await asyncio.gather(*(self._try_beat(partition, url) for partition, url in urls.items()))
             spent_s = asyncio.get_running_loop().time() - begun
             await asyncio.sleep(max(BEAT_S - spent_s, BEAT_S / 10))
 

@@ -168,7 +168,7 @@ class StepGate:
         return self._answers[entry.member_id]
 
     async def _status_of(self, entry: EtcdMemberEntry) -> EtcdStatus | None:
-        with suppress(CallFailedError, MemberUnavailableError):
+        with suppress(MemberUnavailableError):
             if self._listing is not None and entry.member_id == self._listing.status.member_id:
                 return await self._member.api.status()
             if entry.client_url:
@@ -193,10 +193,10 @@ class StepGate:
         def verdict() -> MaySend | NotYet:
             members = tuple(
                 CheckedMember(
-                    *(each.member_id, each.peer_url, each.is_learner, each.peer_url in announced),
-                    answers.get(each.member_id),
+                    *(entry.member_id, entry.peer_url, entry.is_learner, entry.peer_url in announced),
+                    answers.get(entry.member_id),
                 )
-                for each in listing.entries
+                for entry in listing.entries
             )
             leader = _answer(listing.status, listing.asked_s)
             evidence = StepEvidence(
@@ -205,7 +205,7 @@ class StepGate:
             return check_step(step, evidence, _now_s())
 
         asked_s = _now_s()
-        asking = [asyncio.create_task(ask(each)) for each in listing.entries]
+        asking = [asyncio.create_task(ask(entry)) for entry in listing.entries]
         try:
             while True:
                 judged = verdict()

@@ -26,7 +26,6 @@ from rebalance.core.epoch import EpochRecord
 from rebalance.core.failures import Failing
 from rebalance.core.keys import ASSIGNING, Keyspace, PartitionId
 from rebalance.core.readable import Unreadable, read
-from rebalance.groups.etcd_api import CallFailedError
 from rebalance.hosting.background import Background, Work
 from rebalance.hosting.keyed_queue import KeyedQueue, work_each
 from rebalance.metastore.mirror import KeyspaceMirror
@@ -44,6 +43,7 @@ from rebalance.nodes.member_duties import ACTED_S, MemberDuties
 from rebalance.nodes.member_starts import MemberStarts, StrongZones
 from rebalance.nodes.mirror_duties import MirrorDuties
 from rebalance.nodes.no_mirrors import NoMirrors
+from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.node_fence import NodeFence
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.pace import Pace
@@ -69,7 +69,7 @@ UNANSWERED_S = 0.15
 HALTED_S = 1.0
 CONCURRENCY = 24
 RETRY = Backoff(0.2, 2.0)
-EXPECTED = (MetastoreError, GroupError, CallFailedError, OSError)
+EXPECTED = (MetastoreError, GroupError, OSError)
 """What a partition's round may end with; anything else is a defect."""
 
 
@@ -146,30 +146,19 @@ class NodeAgent:
         self._pace = Pace(random.Random(node.name), told=told)
         self._assigned: set[PartitionId] = set()
         """Partitions whose stable or pending names this node, as the mirror shows them."""
-        records = OwnRecords(node.name, metastore, self.mirrors)
+        context = NodeContext(node.name, metastore, self.mirrors, host)
+        records = OwnRecords(context)
         removals = RemovalJudge(metastore, keyspace, self._registration)
         progress = CopyProgress(lambda: self._copy_rules().joiner_s)
-        self._members = MemberDuties(
-            *(node.name, metastore, keyspace, host, records, removals, self._full, self._copies, progress)
-        )
+        self._members = MemberDuties(context, records, removals, self._full, self._copies, progress)
         self._learner = MirrorDuties(node.name, self._copies, records, removals, self._full, self._pace)
         self._leader = LeaderDuties(
-            node.name,
-            metastore,
-            self.mirrors,
-            host,
-            self._queue.add,
-            self._copy_rules,
-            failure_handler,
-            heard,
-            self._pace,
-            self._background,
+            *(context, self._queue.add, self._copy_rules, failure_handler, heard, self._pace, self._background)
         )
         self._unreadable = UnreadableLog()
         self._strong_zones = StrongZones(data_dir, metastore, keyspace)
         self._starts = MemberStarts(
-            *(node.name, metastore, keyspace, host, self._unreadable, self._strong_zones),
-            without_metastore=start_without_metastore,
+            context, self._unreadable, self._strong_zones, without_metastore=start_without_metastore
         )
         if fence is not None:
             fence.open(self._strong_zones, self._starts.clearance, self._look_at_held)
@@ -298,17 +287,17 @@ class NodeAgent:
         item = self._limits_key.get(self._keyspace.limits)
         if self._registration.fence_record is not None:
             self._registration.fence_record.on_limits(item)
-        found = read(item, Limits.decode)
-        if isinstance(found, Unreadable):
+        limits = read(item, Limits.decode)
+        if isinstance(limits, Unreadable):
             # What was known of attempts at copies goes on.
-            self._unreadable.waits("limits", found)
+            self._unreadable.waits("limits", limits)
             return
         self._unreadable.goes_on("limits")
-        self._limits = found if found is not None else Limits()
+        self._limits = limits if limits is not None else Limits()
 
     def _copy_rules(self) -> CopyRules:
-        found = self._limits_key.get(self._keyspace.limits)
-        return CopyRules.of(self._limits, found.mod_revision if found is not None else 0)
+        item = self._limits_key.get(self._keyspace.limits)
+        return CopyRules.of(self._limits, item.mod_revision if item is not None else 0)
 
     def _on_epoch(self, _changed: frozenset[str]) -> None:
         epoch = self._epoch
@@ -378,7 +367,7 @@ class NodeAgent:
             self._pace.forget(partition)
             return None
         due = (await self._tend_member(view), await self._learner.tend(view))
-        return min((each for each in due if each is not None), default=None)
+        return min((delay_s for delay_s in due if delay_s is not None), default=None)
 
     async def _tend_member(self, view: NodePartitionView) -> float | None:
         status, delay_s = await self._members.tend(view)

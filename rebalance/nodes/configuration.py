@@ -8,19 +8,19 @@ from rebalance.core.group_steps import stage_of
 from rebalance.core.readable import RecordNotReadableError, Unreadable
 from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole
 from rebalance.core.txn import Compare, CompareOp, CompareTarget, Put, Txn, unchanged
-from rebalance.nodes.partition_view import Mirrors, NodePartitionView
+from rebalance.nodes.node_context import NodeContext
+from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.nodes.recent_writes import RecentWrites
 from rebalance.ports.groups import GroupMember
-from rebalance.ports.metastore import KeysUnreadableError, Metastore
+from rebalance.ports.metastore import KeysUnreadableError
 
 
 class ConfigurationWriter:
     """Of the groups that ``node`` leads."""
 
-    def __init__(self, node: str, metastore: Metastore, mirrors: Mirrors) -> None:
+    def __init__(self, node: NodeContext) -> None:
         self._node = node
-        self._metastore = metastore
-        self._mirror = mirrors.partitions
+        self._mirror = node.mirrors.partitions
         self._written = RecentWrites()
 
     async def publish(
@@ -43,7 +43,7 @@ class ConfigurationWriter:
             known = ConfigurationRecord.decode(current) if current is not None else None
         except RecordNotReadableError as error:
             raise KeysUnreadableError(Unreadable(key, error.reason)) from error
-        record = configuration_of(view, self._node, term, members, reason or "")
+        record = configuration_of(view, self._node.name, term, members, reason or "")
         if known is not None:
             record = kept_unknown(record, known)
             if (known.generation, known.term) > (record.generation, term):
@@ -57,7 +57,7 @@ class ConfigurationWriter:
             return True
         exists = Compare(view.keys.stable, CompareTarget.CREATE_REVISION, CompareOp.GREATER, 0)
         guards = (exists, unchanged(key, self._written.revision(key, self._mirror)))
-        result = await self._metastore.commit(Txn(guards, (Put(key, record.encode()),)))
+        result = await self._node.metastore.commit(Txn(guards, (Put(key, record.encode()),)))
         if result.succeeded:
             self._written.note(key, result.revision, record.encode())
         else:
@@ -70,15 +70,15 @@ def configuration_of(
 ) -> ConfigurationRecord:
     stable = view.stable.value.peers if view.stable else ()
     pending = view.pending.value.peers if view.pending else None
-    voters = [each.node for each in members if each.role is MemberRole.VOTER]
-    learners = [each.node for each in members if each.role is MemberRole.LEARNER]
+    voters = [member.node for member in members if member.role is MemberRole.VOTER]
+    learners = [member.node for member in members if member.role is MemberRole.LEARNER]
     return ConfigurationRecord(
         term=term,
         leader=leader,
         stage=stage_of(voters, learners, stable, pending),
         members={
-            each.node: ConfiguredMember(each.member_id, each.role, each.peer_url, each.leaving)
-            for each in members
+            member.node: ConfiguredMember(member.member_id, member.role, member.peer_url, member.leaving)
+            for member in members
         },
         reason=reason,
         generation=view.group.value.generation if view.group else 0,
@@ -88,11 +88,11 @@ def configuration_of(
 def kept_unknown(record: ConfigurationRecord, known: ConfigurationRecord) -> ConfigurationRecord:
     """With what a later build has written into the record that it replaces."""
     members = {
-        name: replace(each, unknown=before.unknown)
+        name: replace(member, unknown=before.unknown)
         if (before := known.members.get(name)) is not None
         and before.unknown
-        and before.member_id == each.member_id
-        else each
-        for name, each in record.members.items()
+        and before.member_id == member.member_id
+        else member
+        for name, member in record.members.items()
     }
     return replace(record, members=members, unknown=known.unknown)

@@ -4,11 +4,12 @@ group they are to find there, told from the ``group`` keys."""
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from rebalance.core.keys import PartitionId
 from rebalance.core.readable import Unreadable
 from rebalance.core.records import MemberRole, MemberState
-from rebalance.nodes.partition_view import Mirrors, NodePartitionView
+from rebalance.nodes.partition_view import Mirrors, NodePartitionView, ParseKey
 from rebalance.ports.groups import Route
 
 
@@ -21,8 +22,8 @@ class MirroredEndpoints:
         self._known: dict[PartitionId, Route] = {}
         self._read_last: dict[PartitionId, Route] = {}
         self._waiting: dict[PartitionId, set[asyncio.Future[None]]] = {}
-        mirrors.partitions.listen(self._on_partition_keys)
-        mirrors.members.listen(self._on_member_keys)
+        mirrors.partitions.listen(partial(self._on_keys, mirrors.keyspace.parse_partition))
+        mirrors.members.listen(partial(self._on_keys, mirrors.keyspace.parse_member))
         mirrors.nodes.listen(self._on_node_keys)
 
     def route(self, partition: PartitionId) -> Route:
@@ -63,17 +64,10 @@ class MirroredEndpoints:
     def learners(self, partition: PartitionId) -> tuple[str, ...]:
         return learner_urls(self._mirrors.shown(partition))
 
-    def _on_partition_keys(self, changed: frozenset[str]) -> None:
+    def _on_keys(self, parse: ParseKey, changed: frozenset[str]) -> None:
         for key in changed:
-            parsed = self._mirrors.keyspace.parse_partition(key)
-            if parsed is not None:
-                self._refresh(parsed[0])
-
-    def _on_member_keys(self, changed: frozenset[str]) -> None:
-        for key in changed:
-            parsed = self._mirrors.keyspace.parse_member(key)
-            if parsed is not None:
-                self._refresh(parsed[0])
+            if (below := parse(key)) is not None:
+                self._refresh(below[0])
 
     def _on_node_keys(self, changed: frozenset[str]) -> None:
         # The mirror of the nodes may be one of the whole keyspace.

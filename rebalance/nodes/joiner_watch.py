@@ -13,15 +13,16 @@ import structlog
 
 from rebalance.core.guarded_write import Observed
 from rebalance.core.joiners import JoinerTime, decide_on_joiners_gone, is_gone, joiners_of
-from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.keys import PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.records import MemberRecord, MemberRole, MemberState, NodeRecord
 from rebalance.core.txn import Compare, Get, KeyValue, Txn, unchanged
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.heard_time import HeardTime
+from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.ports.groups import GroupMember
-from rebalance.ports.metastore import KeysUnreadableError, Metastore
+from rebalance.ports.metastore import KeysUnreadableError
 
 log = structlog.get_logger(__name__)
 
@@ -29,11 +30,8 @@ log = structlog.get_logger(__name__)
 class JoinerWatch:
     """Of the groups that one node leads. ``heard`` is the time by which joiners are judged."""
 
-    def __init__(
-        self, metastore: Metastore, keyspace: Keyspace, rules: Callable[[], CopyRules], heard: HeardTime
-    ) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
+    def __init__(self, node: NodeContext, rules: Callable[[], CopyRules], heard: HeardTime) -> None:
+        self._node = node
         self._rules = rules
         self._heard = heard
         self._times: dict[PartitionId, dict[str, JoinerTime]] = {}
@@ -46,7 +44,7 @@ class JoinerWatch:
         """Joiners that live and copy, and have received nothing for as long as one that is gone may be."""
         now_s, timeout_s = self._heard.now_s, self._rules().joiner_s
         times = self._times.get(partition, {})
-        return tuple(name for name, each in times.items() if each.is_stalled(now_s, timeout_s))
+        return tuple(name for name, joiner in times.items() if joiner.is_stalled(now_s, timeout_s))
 
     async def look(self, view: NodePartitionView, members: Sequence[GroupMember]) -> bool:
         """Call it in each round while something is pending. True: pending is another one now. Raises
@@ -54,7 +52,7 @@ class JoinerWatch:
         if view.stable is None or view.pending is None or view.pending.value.forced:
             self.forget(view.partition)
             return False
-        listed = {each.peer_url for each in members}
+        listed = {member.peer_url for member in members}
         before, now_s = self._times.get(view.partition, {}), self._heard.now_s
         times: dict[str, JoinerTime] = {}
         for name in joiners_of(view.stable.value, view.pending.value):
@@ -69,7 +67,7 @@ class JoinerWatch:
             )
         self._times[view.partition] = times
         timeout_s = self._rules().joiner_s
-        over = [name for name, each in times.items() if each.is_over(now_s, timeout_s)]
+        over = [name for name, joiner in times.items() if joiner.is_over(now_s, timeout_s)]
         return bool(over) and await self._give_up(view.partition, over, members, view.living)
 
     async def _give_up(
@@ -80,19 +78,19 @@ class JoinerWatch:
         living: Collection[str],
     ) -> bool:
         """The mirror is a hint: who is gone is read again, at the revision of the keys that are written."""
-        keys, keyspace = self._keyspace.partition(partition), self._keyspace
+        keys, keyspace = self._node.keyspace.partition(partition), self._node.keyspace
         given_up_key = keyspace.given_up(partition)
         assigned = (keys.stable, keys.pending, keys.planned, keys.trigger, keys.lock, given_up_key)
         own = [(keyspace.node(name), keyspace.member(partition, name)) for name in names]
-        wanted = (*assigned, *(key for pair in own for key in pair))
-        result = await self._metastore.commit(Txn((), tuple(Get(key) for key in wanted)))
+        keys_read = (*assigned, *(key for pair in own for key in pair))
+        result = await self._node.metastore.commit(Txn((), tuple(Get(key) for key in keys_read)))
         stable, pending, planned, trigger, lock, given_up = map(result.only, range(len(assigned)))
         gone: dict[str, str] = {}
         guards: list[Compare] = []
-        listed = {each.peer_url for each in members}
+        listed = {entry.peer_url for entry in members}
         try:
             for index, (name, pair) in enumerate(zip(names, own, strict=True)):
-                node, member = (result.only(len(assigned) + 2 * index + each) for each in (0, 1))
+                node, member = (result.only(len(assigned) + 2 * index + offset) for offset in (0, 1))
                 record = readable(member, MemberRecord.decode)
                 is_listed = record is not None and record.peer_url in listed
                 if is_gone(node is not None, record, is_listed=is_listed):
@@ -107,7 +105,7 @@ class JoinerWatch:
                 given_up=given_up,
                 given_up_key=given_up_key,
                 holding={
-                    each.node for each in members if each.role is MemberRole.VOTER and each.node in living
+                    entry.node for entry in members if entry.role is MemberRole.VOTER and entry.node in living
                 },
             )
         except RecordNotReadableError as error:
@@ -116,7 +114,7 @@ class JoinerWatch:
             return False
         transaction = decision.transaction
         compares = (*transaction.compares, *guards)
-        committed = await self._metastore.commit(Txn(compares, transaction.success))
+        committed = await self._node.metastore.commit(Txn(compares, transaction.success))
         if committed.succeeded:
             log.warning(
                 "joiners are gone, the move goes on without them",

@@ -146,7 +146,7 @@ def obstacle(
 ) -> str:
     """Why a change to ``target`` is not asked for yet; empty when it can be (I3-028: not before every new
     member is reserved on a living node). Standing learners are not waited for (S241)."""
-    listed = {each.peer_url for each in members}
+    listed = {member.peer_url for member in members}
     for name in target.peers:
         if urls.get(name) in listed:
             continue
@@ -164,15 +164,15 @@ def obstacle(
 
 def explained(view: NodePartitionView, issue: ReconfigurationFailure) -> str:
     """``CODE: node``, with the node's own state where that is the cause."""
-    for name, found in view.records.items():
-        if issue.peer_url and found.value.peer_url == issue.peer_url:
+    for name, record in view.records.items():
+        if issue.peer_url and record.value.peer_url == issue.peer_url:
             if name not in view.living:
                 return f"NODE_DOWN: {name}"
             if issue.code is FailureCode.MIRROR_NOT_RUNNING:
-                mirror = found.value.mirror
+                mirror = record.value.mirror
                 return ": ".join(filter(None, (issue.code.value, name, mirror.reason if mirror else "")))
-            if found.value.state is MemberState.FAILED:
-                return f"MEMBER_FAILED: {name}: {found.value.reason}"
+            if record.value.state is MemberState.FAILED:
+                return f"MEMBER_FAILED: {name}: {record.value.reason}"
             return f"{issue.code.value}: {name}"
     if issue.code in (FailureCode.REFUSED, FailureCode.TIMED_OUT, FailureCode.DEFECT):
         return f"{issue.code.value}: {issue.detail}"

@@ -17,7 +17,7 @@ import structlog
 from rebalance.core.assignments import Assignments, Strategy
 from rebalance.core.change_lock import decode_lock
 from rebalance.core.failures import Failing
-from rebalance.core.guarded_write import Observed, Outcome, decide_on_configuration_applied
+from rebalance.core.guarded_write import Outcome, decide_on_configuration_applied
 from rebalance.core.keys import PartitionId
 from rebalance.core.readable import Unreadable, read
 from rebalance.core.records import rounded_size
@@ -42,8 +42,9 @@ from rebalance.nodes.leader_decision import (
 )
 from rebalance.nodes.leadership import Leadership
 from rebalance.nodes.led_group import NO_ATTEMPTS, LedGroup
+from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.pace import Pace
-from rebalance.nodes.partition_view import Mirrors, NodePartitionView, peer_sights
+from rebalance.nodes.partition_view import NodePartitionView, peer_sights
 from rebalance.nodes.strategy_duties import MOVED_ON, StrategyDuties, read_assignments
 from rebalance.ports.groups import (
     Applied,
@@ -53,7 +54,6 @@ from rebalance.ports.groups import (
     Failed,
     FailureCode,
     GroupChange,
-    GroupHost,
     GroupMember,
     Intention,
     IntentionNeeded,
@@ -64,7 +64,7 @@ from rebalance.ports.groups import (
     StepInput,
     VotersLeftAlone,
 )
-from rebalance.ports.metastore import Metastore, MetastoreError, MetastoreUnavailableError
+from rebalance.ports.metastore import MetastoreError, MetastoreUnavailableError
 
 log = structlog.get_logger(__name__)
 
@@ -80,10 +80,7 @@ class LeaderDuties:
 
     def __init__(
         self,
-        node: str,
-        metastore: Metastore,
-        mirrors: Mirrors,
-        host: GroupHost,
+        node: NodeContext,
         wake: Callable[[PartitionId], None],
         rules: Callable[[], CopyRules],
         failure_handler: FailureHandler,
@@ -93,28 +90,25 @@ class LeaderDuties:
     ) -> None:
         """``heard`` None: no joiner is ever given up."""
         self._node = node
-        self._metastore = metastore
-        self._mirrors = mirrors
-        self._host = host
         self._wake = wake
         self._rules = rules
         self._failure_handler = failure_handler
-        self._strategy = StrategyDuties(metastore, mirrors.keyspace, host)
-        self._joiners = JoinerWatch(metastore, mirrors.keyspace, rules, heard or HeardTime(0.0))
-        self._drives: dict[PartitionId, LedGroup] = {}
+        self._strategy = StrategyDuties(node)
+        self._joiners = JoinerWatch(node, rules, heard or HeardTime(0.0))
+        self._led: dict[PartitionId, LedGroup] = {}
         self._tasks: dict[PartitionId, asyncio.Task[None]] = {}
-        self._configurations = ConfigurationWriter(node, metastore, mirrors)
-        self._leadership = Leadership(node, host)
-        self._random = random.Random(node)
+        self._configurations = ConfigurationWriter(node)
+        self._leadership = Leadership(node)
+        self._random = random.Random(node.name)
         self._pace = pace or Pace(self._random)
         self._background = background or Background(restarts=False)
 
     def _of(self, partition: PartitionId) -> LedGroup:
-        return self._drives.setdefault(partition, LedGroup())
+        return self._led.setdefault(partition, LedGroup())
 
     def forget(self, partition: PartitionId) -> None:
         """The member no longer leads, or is gone."""
-        self._drives.pop(partition, None)
+        self._led.pop(partition, None)
         self._joiners.forget(partition)
         self._leadership.stirred(partition)
 
@@ -132,12 +126,12 @@ class LeaderDuties:
         drive = self._of(partition)
         if drive.term != status.term:
             # A leader that was elected knows nothing yet (I3-041).
-            drive = self._drives[partition] = LedGroup(status.term, elected=True)
+            drive = self._led[partition] = LedGroup(status.term, elected=True)
         circumstances = (self._rules().revision, pending_revision(view), view.living)
         drive.attempts = drive.attempts.under(circumstances, _now_s())
         drive.beats_through = status.endpoints.client_url if view.learning else ""
-        members = await self._host.configuration(partition, peer_sights(view))
-        keys, keyspace = view.keys, self._mirrors.partitions
+        members = await self._node.host.configuration(partition, peer_sights(view))
+        keys, keyspace = view.keys, self._node.mirrors.partitions
         duties = round_duties(
             view,
             status,
@@ -145,12 +139,12 @@ class LeaderDuties:
             lock=read(keyspace.get(keys.lock), decode_lock),
             is_planned=keyspace.get(keys.planned) is not None,
             must_read=drive.elected,
-            running=drive.asked,
+            running=drive.peers,
         )
         for duty in duties:
             if await self._do(duty, view, status, members, drive):
                 # Pending is another one now: it is read before anything is asked for.
-                drive.elected, drive.asked = True, None
+                drive.elected, drive.peers = True, None
                 break
         size = rounded_size(status.size_bytes)
         reason = drive.reason(view, status.waiting, self._joiners.stalled(partition), self._rules())
@@ -162,7 +156,7 @@ class LeaderDuties:
         if drive.obstacle:
             return self._pace.blocked_s(partition)
         # A change that ends, in whichever way, wakes the partition.
-        if drive.asked is not None and not drive.elected and status.changing:
+        if drive.peers is not None and not drive.elected and status.changing:
             return self._pace.changing_s(partition)
         pause_s = drive.attempts.not_before_s - _now_s()
         return min(max(pause_s, ACTIVE_S), self._pace.blocked_s(partition))
@@ -173,7 +167,7 @@ class LeaderDuties:
 
     def led_with_learners(self) -> dict[PartitionId, str]:
         """Partitions led here that have standing learners, with the client URL of the own member."""
-        return {each: drive.beats_through for each, drive in self._drives.items() if drive.beats_through}
+        return {partition: drive.beats_through for partition, drive in self._led.items() if drive.beats_through}
 
     async def close(self) -> None:
         for task in self._tasks.values():
@@ -182,23 +176,42 @@ class LeaderDuties:
 
     async def intention(self, partition: PartitionId, token: int) -> Intention:
         """Of the target of ``token``, read from the metastore itself."""
-        asked = self._of(partition).asked
+        peers = self._of(partition).peers
         try:
-            pending = (await self._read(partition))[0].pending
+            pending = (await read_assignments(self._node, partition))[0].pending
         except MetastoreError:
             return Intention.UNKNOWN
         # The token of a change back to stable is no revision of pending.
-        wanted = 0 if asked is not None and not asked.revision else token
-        is_wanted = (pending.mod_revision if pending is not None else 0) == wanted
+        revision = 0 if peers is not None and not peers.revision else token
+        is_wanted = (pending.mod_revision if pending is not None else 0) == revision
         return Intention.WANTED if is_wanted else Intention.REPLACED
 
     async def applied(self, partition: PartitionId, applied: Assignments) -> None:
         """The stable switch (I3-035, I3-036, I3-037); what fails here is done by the next round."""
+
+        async def decided() -> tuple[Outcome, Txn | None]:
+            decision = decide_on_configuration_applied(
+                (await read_assignments(self._node, partition))[0], applied
+            )
+            return decision.outcome, decision.transaction
+
         try:
-            await self._switch(partition, applied)
+            outcome, revision = await commit_decided(self._node.metastore, decided)
         except MetastoreError as error:
             log.info("stable not switched yet", partition=str(partition), error=str(error))
+        else:
+            if revision:
+                self._note_switched(partition, applied, outcome)
         self._wake(partition)
+
+    def _note_switched(self, partition: PartitionId, applied: Assignments, outcome: Outcome) -> None:
+        led = self._of(partition)
+        led.attempts = NO_ATTEMPTS
+        # A planned change that became pending is read at once, not when the mirror shows it.
+        led.elected = outcome is Outcome.SCHEDULE_PENDING_REBALANCE
+        peers, learners = applied.peers, applied.learners
+        text = outcome.value
+        log.info("stable switched", partition=str(partition), outcome=text, peers=peers, learners=learners)
 
     def failed(self, partition: PartitionId, failure: ReconfigurationFailure) -> None:
         """Another attempt after a growing delay; none for a leader that stepped down (I3-053, I3-055)."""
@@ -208,7 +221,7 @@ class LeaderDuties:
             return
         drive = self._of(partition)
         before, rules = drive.attempts, self._rules()
-        copied = sum(each.value.copied for each in self._mirrors.shown(partition).records.values())
+        copied = sum(record.value.copied for record in self._node.mirrors.shown(partition).records.values())
         drive.attempts = before.after_failure(failure, _now_s(), rules, self._random.random(), copied=copied)
         if drive.attempts.becomes_failed(before, rules):
             self._failure_handler(partition, failure)
@@ -216,7 +229,7 @@ class LeaderDuties:
 
     def _advance(self, partition: PartitionId, term: int, token: int, target: Assignments) -> None:
         """Advances the change that the host has accepted, in a task of its own, until it ends."""
-        change = self._host.change(partition)
+        change = self._node.host.change(partition)
         former = self._tasks.pop(partition, None)
         if former is not None:
             former.cancel()
@@ -253,7 +266,7 @@ class LeaderDuties:
         """Takes one step after the other, and does what each asks for."""
         intention, published = Intention.UNKNOWN, False
         while True:
-            sights = peer_sights(self._mirrors.shown(partition))
+            sights = peer_sights(self._node.mirrors.shown(partition))
             event = await change.advance(StepInput(sights, intention, published))
             intention, published = Intention.UNKNOWN, False
             match event:
@@ -270,10 +283,10 @@ class LeaderDuties:
 
     async def _committed(self, partition: PartitionId, term: int, members: tuple[GroupMember, ...]) -> bool:
         drive = self._of(partition)
-        listed = frozenset((each.member_id, each.role) for each in members)
+        listed = frozenset((member.member_id, member.role) for member in members)
         if listed != drive.members:
             drive.members, drive.attempts = listed, CopyAttempts(since_s=_now_s())
-        view = self._mirrors.view(partition)
+        view = self._node.mirrors.view(partition)
         try:
             return not isinstance(view, Unreadable) and await self._configurations.publish(view, term, members)
         except MetastoreError as error:
@@ -284,17 +297,17 @@ class LeaderDuties:
         self, partition: PartitionId, term: int, token: int, event: CaughtUp | VotersLeftAlone
     ) -> Intention:
         """Locks pending before voters are touched, unlocks it afterwards. A change back to stable has none."""
-        asked = self._of(partition).asked
-        if asked is None:
+        peers = self._of(partition).peers
+        if peers is None:
             return Intention.UNKNOWN
-        strategy = asked.target.strategy
-        if not asked.revision or not strategy.locks_pending:
+        strategy = peers.target.strategy
+        if not peers.revision or not strategy.locks_pending:
             return Intention.WANTED
         try:
             if isinstance(event, CaughtUp):
                 goes_on = await self._strategy.may_touch_voters(partition, term, token, strategy, event.joiner)
             else:
-                sights = peer_sights(self._mirrors.shown(partition))
+                sights = peer_sights(self._node.mirrors.shown(partition))
                 outcome = await self._strategy.unlock(partition, term, sights)
                 goes_on = outcome not in (*MOVED_ON, Outcome.LOCK_OF_LATER_TERM)
         except (MetastoreError, MemberUnavailableError) as error:
@@ -335,14 +348,14 @@ class LeaderDuties:
             return
         partition = view.partition
         try:
-            observed, revision = await self._read(partition)
+            observed, revision = await read_assignments(self._node, partition)
         except MetastoreUnavailableError:
             await self._repeat(partition, status, drive)
             raise
         drive.elected = False
-        members = await self._host.configuration(partition, peer_sights(view), linearizable=True)
+        members = await self._node.host.configuration(partition, peer_sights(view), linearizable=True)
         effects = decide_on_change(
-            *(view, observed, revision, members), changing=status.changing, running=drive.asked
+            *(view, observed, revision, members), changing=status.changing, running=drive.peers
         )
         for effect in effects:
             match effect:
@@ -361,11 +374,11 @@ class LeaderDuties:
     async def _repeat(self, partition: PartitionId, status: MemberStatus, drive: LedGroup) -> None:
         """The metastore is silent: what this agent has read in this term is tried again (M12, I3-061). Only
         with ``queue``, where nothing takes the place of what runs; a new term begins without ``asked``."""
-        asked = drive.asked
-        if asked is None or drive.elected or status.changing or not asked.revision:
+        peers = drive.peers
+        if peers is None or drive.elected or status.changing or not peers.revision:
             return
-        if asked.target.strategy is Strategy.QUEUE and not asked.target.forced:
-            await self._ask(partition, status.term, asked.revision, asked)
+        if peers.target.strategy is Strategy.QUEUE and not peers.target.forced:
+            await self._ask(partition, status.term, peers.revision, peers)
 
     async def _unlocked(self, view: NodePartitionView, term: int, *, of_earlier_terms: bool = False) -> bool:
         """Whether another target took pending's place because no voter is touched under the lock now."""
@@ -374,46 +387,24 @@ class LeaderDuties:
         return outcome in MOVED_ON
 
     async def _ask(
-        self, partition: PartitionId, term: int, token: int, asked: DesiredPeers, stable: tuple[str, ...] = ()
+        self, partition: PartitionId, term: int, token: int, peers: DesiredPeers, stable: tuple[str, ...] = ()
     ) -> None:
-        answer = await self._host.change_peers_and_learners(
-            partition, term, token, asked.target, asked.urls, stable
+        answer = await self._node.host.change_peers_and_learners(
+            partition, term, token, peers.target, peers.urls, stable
         )
         match answer:
             case ChangeAnswer.RECEIVED:
                 log.info("change of peers started", partition=str(partition))
-                self._of(partition).asked = asked
-                self._advance(partition, term, token, asked.target)
+                self._of(partition).peers = peers
+                self._advance(partition, term, token, peers.target)
             case ChangeAnswer.ALREADY_RUNNING:
-                self._of(partition).asked = asked
+                self._of(partition).peers = peers
             case ChangeAnswer.BUSY:
                 pass
             case ChangeAnswer.NOT_LEADER | ChangeAnswer.OLD_TERM:
                 self.forget(partition)
             case ChangeAnswer.STALE_TOKEN:
                 self._of(partition).obstacle = answer.value
-
-    async def _switch(self, partition: PartitionId, applied: Assignments) -> None:
-        async def decided() -> tuple[Outcome, Txn | None]:
-            decision = decide_on_configuration_applied((await self._read(partition))[0], applied)
-            return decision.outcome, decision.transaction
-
-        outcome, revision = await commit_decided(self._metastore, decided)
-        if revision:
-            drive = self._of(partition)
-            drive.attempts = NO_ATTEMPTS
-            # A planned change that became pending is read at once, not when the mirror shows it.
-            drive.elected = outcome is Outcome.SCHEDULE_PENDING_REBALANCE
-            log.info(
-                "stable switched",
-                partition=str(partition),
-                outcome=outcome.value,
-                peers=applied.peers,
-                learners=applied.learners,
-            )
-
-    async def _read(self, partition: PartitionId) -> tuple[Observed, int]:
-        return await read_assignments(self._metastore, self._mirrors.keyspace, partition)
 
 
 def _now_s() -> float:

@@ -19,8 +19,9 @@ import structlog
 from rebalance.core.backoff import Backoff
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRole, MemberState
+from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.partition_view import NodePartitionView
-from rebalance.ports.groups import GroupHost, MemberStatus
+from rebalance.ports.groups import MemberStatus
 
 log = structlog.get_logger(__name__)
 
@@ -67,10 +68,9 @@ class _Watched:
 class Leadership:
     """Of one node: of the groups that it leads, and of those that it follows in."""
 
-    def __init__(self, node: str, host: GroupHost) -> None:
+    def __init__(self, node: NodeContext) -> None:
         self._node = node
-        self._host = host
-        self._random = random.Random(node)
+        self._random = random.Random(node.name)
         self._watched: dict[PartitionId, _Watched] = {}
         self._not_taken_before: dict[PartitionId, float] = {}
 
@@ -84,7 +84,7 @@ class Leadership:
         """Hands over when it is time; call it each time that the led group is seen at rest. Returns in how many
         seconds it may be time, None: not before something changes."""
         now = asyncio.get_running_loop().time()
-        successor = preferred_successor(view, self._node)
+        successor = preferred_successor(view, self._node.name)
         watched = self._watched.setdefault(view.partition, _Watched())
         if not successor:
             watched.rests_since = None
@@ -96,14 +96,14 @@ class Leadership:
             return due - now
         watched.again, watched.rests_since = watched.again.failed(), None
         watched.not_before = now + watched.again.delay_s(self._random.random())
-        if await self._host.transfer_leadership(view.partition, successor):
+        if await self._node.host.transfer_leadership(view.partition, successor):
             log.info("leadership handed over", partition=str(view.partition), to=successor)
         return REST_S
 
     async def beside_follower(self, view: NodePartitionView, status: MemberStatus) -> float | None:
         """Takes the lead when this node is the heir; call it each time that the own member follows. Returns in
         how many seconds it tries again, None: it is not the heir."""
-        if heir(view, status.leader) != self._node:
+        if heir(view, status.leader) != self._node.name:
             self._not_taken_before.pop(view.partition, None)
             return None
         now = asyncio.get_running_loop().time()
@@ -114,6 +114,6 @@ class Leadership:
         record = view.records.get(status.leader)
         if record is None or not record.value.client_url:
             return TAKE_AGAIN_S
-        if await self._host.take_leadership(view.partition, record.value.client_url):
+        if await self._node.host.take_leadership(view.partition, record.value.client_url):
             log.info("leadership taken over", partition=str(view.partition), of=status.leader)
         return TAKE_AGAIN_S

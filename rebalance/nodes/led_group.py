@@ -23,7 +23,7 @@ class LedGroup:
     term: int = 0
     elected: bool = False
     """Pending is to be read from the metastore itself, whatever the mirror says."""
-    asked: DesiredPeers | None = None
+    peers: DesiredPeers | None = None
     """What the change that runs was asked for."""
     members: frozenset[tuple[str, MemberRole]] = frozenset()
     attempts: CopyAttempts = NO_ATTEMPTS

@@ -8,20 +8,19 @@ from dataclasses import replace
 
 import structlog
 
-from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.keys import PartitionId
 from rebalance.core.records import GroupRecord, MemberRecord, MemberState
 from rebalance.core.txn import Put, Txn, absent, unchanged
 from rebalance.nodes.copy_progress import CopyProgress
 from rebalance.nodes.fences import is_given_up
-from rebalance.nodes.given_up_copies import GivenUpCopies
 from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.member_decision import Duty, MemberDecision, decide_member
+from rebalance.nodes.node_context import NodeContext
 from rebalance.nodes.own_records import OwnRecords
 from rebalance.nodes.partition_view import NodePartitionView
 from rebalance.nodes.recovery_duties import RecoveryDuties
 from rebalance.nodes.removal import RemovalJudge, RemovalVerdict
-from rebalance.ports.groups import GroupHost, MemberEndpoints, MemberLife, MemberStatus, NoPlaceError
-from rebalance.ports.metastore import Metastore
+from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus, NoPlaceError
 from rebalance.ports.mirrors import MirrorHost
 
 log = structlog.get_logger(__name__)
@@ -42,6 +41,9 @@ REMOVED_S = 2.0
 ACTED_S = 0.1
 PAUSE_S = 0.5
 
+Tended = tuple[MemberStatus | None, float | None]
+"""The member's status, and the seconds until the next look at the latest; None: nothing is left."""
+
 
 class MemberDuties:
     """The life of this node's members, one partition at a time (the queue keeps them apart). ``full``: why one
@@ -49,10 +51,7 @@ class MemberDuties:
 
     def __init__(
         self,
-        node: str,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        host: GroupHost,
+        node: NodeContext,
         records: OwnRecords,
         removals: RemovalJudge,
         full: Callable[[PartitionId], str],
@@ -60,81 +59,88 @@ class MemberDuties:
         progress: CopyProgress,
     ) -> None:
         self._node = node
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._host = host
         self._records = records
         self._removals = removals
         self._full = full
         self._mirrors = mirrors
         self._progress = progress
-        self._recovery = RecoveryDuties(node, metastore, keyspace, host, mirrors)
-        self._kept = KeptCopies(node, metastore, keyspace, host, records)
-        self._given_up = GivenUpCopies(node, metastore, keyspace, host, records, removals)
+        self._recovery = RecoveryDuties(node, mirrors)
+        self._kept = KeptCopies(node, records, removals)
         self._removed_since: dict[PartitionId, float] = {}
 
-    async def tend(self, view: NodePartitionView) -> tuple[MemberStatus | None, float | None]:
+    async def tend(self, view: NodePartitionView) -> Tended:
         """The member's status after one duty, and when to look again at the latest (None: nothing is left)."""
-        partition = view.partition
-        await self._given_up.tidy(view)
-        status = await self._host.status(partition)
-        asked = view.restarts.get(self._node)
-        if asked is not None and await self._recovery.restarted(view, asked):
+        await self._kept.tidy(view)
+        status = await self._node.host.status(view.partition)
+        if await self._recovery.restarted(view) or await self._recovery.noted_again(view, status):
             return None, ACTED_S
-        if status is not None and await self._recovery.noted_again(view, status):
-            return None, ACTED_S
-        is_forced = view.pending is not None and view.pending.value.forced
-        has_mirror = bool(is_forced) and partition in self._mirrors.partitions()
-        decision = decide_member(view, self._node, status, has_mirror=has_mirror)
-        if decision.duty in (Duty.BOOTSTRAP, Duty.JOIN):
-            decision = self._with_engine(view, decision)
+        decision = self._decided(view, status)
         if decision.duty is not Duty.REPLACE_JOINER:
-            self._removed_since.pop(partition, None)
-        match decision.duty:
+            self._removed_since.pop(view.partition, None)
+        ended = await self._carried_out(decision.duty, view, status)
+        return ended if ended is not None else await self._recorded(view, status, decision)
+
+    def _decided(self, view: NodePartitionView, status: MemberStatus | None) -> MemberDecision:
+        is_forced = view.pending is not None and view.pending.value.forced
+        has_mirror = bool(is_forced) and view.partition in self._mirrors.partitions()
+        decision = decide_member(view, self._node.name, status, has_mirror=has_mirror)
+        return self._with_engine(view, decision) if decision.duty in (Duty.BOOTSTRAP, Duty.JOIN) else decision
+
+    async def _carried_out(
+        self, duty: Duty, view: NodePartitionView, status: MemberStatus | None
+    ) -> Tended | None:
+        """None: the member's record is to be kept true; else that is all of this round."""
+        partition = view.partition
+        ended: Tended | None = None
+        match duty:
             case Duty.NOTHING if status is None:
-                return None, None
+                ended = None, None
             case Duty.CLEAN_UP:
-                return await self._clean_up(view, status)
+                ended = await self._clean_up(view, status)
             case Duty.KEEP:
                 await self._kept.hold(partition, status)
-                return None, None
+                ended = None, None
             case Duty.DISCARD:
                 await self._kept.discard(view)
-                return None, ACTED_S
+                ended = None, ACTED_S
             case Duty.REINCARNATE:
-                return None, await self._reincarnate(view, status)
+                ended = None, await self._reincarnate(view, status)
             case Duty.REPLACE_JOINER if status is not None and await self._is_removed(partition, status):
-                return None, await self._reincarnate(view, status)
+                ended = None, await self._reincarnate(view, status)
             case Duty.RESERVE:
-                return None, await self._reserve(partition)
+                ended = None, await self._reserve(partition)
             case Duty.FENCE:
-                await self._host.stop(partition, destroy=False)
-            case Duty.FOUND_ALONE | Duty.FOUND_FROM_MIRROR as duty:
-                if await self._recovery.found_alone(view, on_mirror=duty is Duty.FOUND_FROM_MIRROR):
-                    return None, ACTED_S
+                await self._node.host.stop(partition, destroy=False)
+            case Duty.FOUND_ALONE | Duty.FOUND_FROM_MIRROR:
+                is_founded = await self._recovery.found_alone(view, on_mirror=duty is Duty.FOUND_FROM_MIRROR)
+                ended = (None, ACTED_S) if is_founded else None
             case Duty.FOUND_EMPTY if status is not None:
                 await self._recovery.found_empty(view, status)
             case Duty.FREEZE_GROUP:
                 await self._freeze_group(view)
             case Duty.BOOTSTRAP | Duty.JOIN if status is not None:
-                await self._start(view, decision.duty, status.endpoints)
+                await self._start(view, duty, status.endpoints)
             case Duty.RESTART:
-                await self._host.restart(partition)
-            case _:
-                pass
-        record = _record(view, self._node, status, decision)
+                await self._node.host.restart(partition)
+        return ended
+
+    async def _recorded(
+        self, view: NodePartitionView, status: MemberStatus | None, decision: MemberDecision
+    ) -> Tended:
+        partition, duty = view.partition, decision.duty
+        record = _record(view, self._node.name, status, decision)
         position = await self._recovery.position(partition, status)
         received, now_s = status.received if status is not None else 0, asyncio.get_running_loop().time()
         copied = self._progress.of(partition, received, now_s)
         if (position, copied) != (record.position, record.copied):
             record = replace(record, position=position, copied=copied)
         await self._records.write_member(partition, record)
-        if decision.duty in (Duty.FENCE, *FOUNDS):
-            return None, PAUSE_S if decision.duty is Duty.FENCE else ACTED_S
-        settled = status is not None and status.life is MemberLife.RUNNING
-        if status is not None and status.life is MemberLife.RESERVED and decision.duty is Duty.NOTHING:
+        if duty in (Duty.FENCE, *FOUNDS):
+            return None, PAUSE_S if duty is Duty.FENCE else ACTED_S
+        if status is not None and status.life is MemberLife.RESERVED and duty is Duty.NOTHING:
             # It waits for keys that somebody else writes; the mirror wakes it.
             return status, PAUSE_S * 4
+        settled = status is not None and status.life is MemberLife.RUNNING
         return status, None if settled else PAUSE_S if decision.reason else ACTED_S
 
     async def _reserve(self, partition: PartitionId) -> float:
@@ -142,7 +148,7 @@ class MemberDuties:
             full = self._full(partition)
             if full:
                 raise NoPlaceError(full)
-            endpoints = await self._host.reserve(partition)
+            endpoints = await self._node.host.reserve(partition)
         except NoPlaceError as error:
             record = MemberRecord(MemberState.FAILED, "", "", reason=str(error))
             await self._records.write_member(partition, record)
@@ -155,7 +161,7 @@ class MemberDuties:
 
     def _with_engine(self, view: NodePartitionView, decision: MemberDecision) -> MemberDecision:
         """A member of another engine could never join the group."""
-        ours, theirs = self._host.engine(view.partition), view.group.value.engine if view.group else ""
+        ours, theirs = self._node.host.engine(view.partition), view.group.value.engine if view.group else ""
         if not theirs or ours == theirs:
             return decision
         return MemberDecision(
@@ -170,13 +176,13 @@ class MemberDuties:
         records = {name: view.records[name] for name in view.stable.value.peers}
         group = GroupRecord(
             token=f"{zone}-{number}-{view.stable.create_revision}",
-            peers={name: found.value.peer_url for name, found in records.items()},
-            engine=self._host.engine(view.partition),
+            peers={name: record.value.peer_url for name, record in records.items()},
+            engine=self._node.host.engine(view.partition),
         )
         guards = [absent(view.keys.group), unchanged(view.keys.stable, view.stable.mod_revision)]
-        for name, found in records.items():
-            guards.append(unchanged(self._keyspace.member(view.partition, name), found.mod_revision))
-        result = await self._metastore.commit(Txn(tuple(guards), (Put(view.keys.group, group.encode()),)))
+        for name, record in records.items():
+            guards.append(unchanged(self._node.keyspace.member(view.partition, name), record.mod_revision))
+        result = await self._node.metastore.commit(Txn(tuple(guards), (Put(view.keys.group, group.encode()),)))
         if result.succeeded:
             log.info("group founded", partition=str(view.partition), token=group.token)
 
@@ -187,22 +193,22 @@ class MemberDuties:
         )
         await self._records.write_member(view.partition, record)
         if duty is Duty.BOOTSTRAP and view.group is not None:
-            await self._host.bootstrap(view.partition, view.group.value)
+            await self._node.host.bootstrap(view.partition, view.group.value)
         elif view.configuration is not None:
             members = view.configuration.value.members
-            peers = {name: each.peer_url for name, each in members.items()}
+            peers = {name: member.peer_url for name, member in members.items()}
             generation = view.group.value.generation if view.group is not None else 0
-            await self._host.join(view.partition, peers, generation)
+            await self._node.host.join(view.partition, peers, generation)
 
     async def _reincarnate(self, view: NodePartitionView, status: MemberStatus | None) -> float:
         """The record goes first: data that is gone under a record that says "started" would count as lost."""
         partition = view.partition
-        if status is not None and await self._given_up.has_more(view, status):
-            await self._given_up.set_aside(view, status)
+        if status is not None and await self._kept.has_more(view, status):
+            await self._kept.set_aside(view, status)
             return 0.0
         log.info("member was removed by its group and is wanted again", partition=str(partition))
         await self._records.write_member(partition, None)
-        await self._host.stop(partition, destroy=True)
+        await self._node.host.stop(partition, destroy=True)
         return 0.0
 
     async def _is_removed(self, partition: PartitionId, status: MemberStatus) -> bool:
@@ -214,15 +220,13 @@ class MemberDuties:
         removal = await self._removals.judge(partition, lambda _: False, status.endpoints.peer_url)
         return removal.verdict is RemovalVerdict.MAY_GO
 
-    async def _clean_up(
-        self, view: NodePartitionView, status: MemberStatus | None
-    ) -> tuple[MemberStatus | None, float | None]:
+    async def _clean_up(self, view: NodePartitionView, status: MemberStatus | None) -> Tended:
         """Destroys only what both keys, read at one revision, do not ask for (I3-049)."""
         partition = view.partition
         has_data = status is not None and status.life not in DATALESS
         removal = await self._removals.judge(
             partition,
-            lambda assignments: self._node in assignments.peers,
+            lambda assignments: self._node.name in assignments.peers,
             status.endpoints.peer_url if status is not None and has_data else None,
         )
         match removal.verdict:
@@ -232,28 +236,26 @@ class MemberDuties:
                 return None, PAUSE_S * 10
             case RemovalVerdict.KEPT if status is not None:
                 return await self._keep(partition, status, removal.why)
-        if status is not None and await self._given_up.has_more(view, status):
-            set_aside = await self._given_up.set_aside(view, status, removal.guards)
+        if status is not None and await self._kept.has_more(view, status):
+            set_aside = await self._kept.set_aside(view, status, removal.guards)
             return None, None if set_aside else ACTED_S
-        if removal.keeps and status is not None and has_copy(view, self._node, status):
+        if removal.keeps and status is not None and has_copy(view, self._node.name, status):
             kept = await self._kept.keep(partition, status.endpoints.peer_url, removal)
             return None, None if kept else ACTED_S
         if not await self._records.write_member(partition, None, removal.guards):
             return None, ACTED_S
-        if partition in self._host.partitions():
-            await self._host.stop(partition, destroy=True)
+        if partition in self._node.host.partitions():
+            await self._node.host.stop(partition, destroy=True)
             log.info("member destroyed", partition=str(partition))
         return None, None
 
-    async def _keep(
-        self, partition: PartitionId, status: MemberStatus, why: str
-    ) -> tuple[MemberStatus | None, float | None]:
+    async def _keep(self, partition: PartitionId, status: MemberStatus, why: str) -> Tended:
         """It goes on, and leads if it does: nobody else can publish what its group looks like."""
         if status.life is MemberLife.RUNNING:
             return status, None
         log.info("member kept", partition=str(partition), reason=why)
         if status.life in (MemberLife.STOPPED, MemberLife.FAILED):
-            await self._host.restart(partition)
+            await self._node.host.restart(partition)
         return None, PAUSE_S * 4
 
 

@@ -26,7 +26,7 @@ from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.member_decision import is_kept
-from rebalance.ports.groups import GroupHost
+from rebalance.nodes.node_context import NodeContext
 from rebalance.ports.metastore import Metastore, MetastoreError
 
 log = structlog.get_logger(__name__)
@@ -110,20 +110,9 @@ class MemberStarts:
     also where the metastore is silent."""
 
     def __init__(
-        self,
-        node: str,
-        metastore: Metastore,
-        keyspace: Keyspace,
-        host: GroupHost,
-        unreadable: UnreadableLog,
-        strong: StrongZones,
-        *,
-        without_metastore: bool,
+        self, node: NodeContext, unreadable: UnreadableLog, strong: StrongZones, *, without_metastore: bool
     ) -> None:
         self._node = node
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._host = host
         self._unreadable = unreadable
         self._strong = strong
         self._without_metastore = without_metastore
@@ -131,7 +120,7 @@ class MemberStarts:
     async def restart_members(self) -> None:
         """Once, when the node's process starts: those that may run now. The others start in later rounds, as
         their keys say."""
-        partitions = sorted(self._host.partitions(), key=str)
+        partitions = sorted(self._node.host.partitions(), key=str)
         may_run: set[PartitionId] = set()
         unasked: Sequence[PartitionId] = ()
         try:
@@ -147,7 +136,7 @@ class MemberStarts:
             waiting = len(unasked) - len(trusted)
             log.warning("the metastore is silent", unasked=len(trusted), waiting=waiting, error=repr(error))
         await asyncio.gather(
-            *(self._host.restart(partition) for partition in partitions if partition in may_run)
+            *(self._node.host.restart(partition) for partition in partitions if partition in may_run)
         )
 
     async def clearance(self, partition: PartitionId, generation: int) -> str:
@@ -158,10 +147,13 @@ class MemberStarts:
     async def _why_fenced(self, partition: PartitionId, generation: int | None = None) -> str:
         """Whether its group was given up while this node was away, or its copy is only kept. ``generation``
         None: that of the member, for which keys that cannot be read say nothing."""
-        keys, kept = self._keyspace.partition(partition), self._keyspace.kept(partition, self._node)
-        result = await self._metastore.commit(Txn((), (Get(keys.pending), Get(keys.group), Get(kept))))
+        keys, kept = (
+            self._node.keyspace.partition(partition),
+            self._node.keyspace.kept(partition, self._node.name),
+        )
+        result = await self._node.metastore.commit(Txn((), (Get(keys.pending), Get(keys.group), Get(kept))))
         pending, group, copy = (result.only(index) for index in range(3))
-        status = await self._host.status(partition)
+        status = await self._node.host.status(partition)
         if status is None:
             return ""
         if generation is not None:
@@ -172,7 +164,7 @@ class MemberStarts:
         if of_copy and is_kept(of_copy, status):
             return "FENCED: its copy is only kept"
         return why_fenced(
-            self._node,
+            self._node.name,
             status.generation if generation is None else generation,
             self._known(partition, pending, Assignments.decode),
             self._known(partition, group, GroupRecord.decode),

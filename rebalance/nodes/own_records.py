@@ -11,23 +11,21 @@ from dataclasses import replace
 from rebalance.core.keys import PartitionId
 from rebalance.core.records import MemberRecord, MirrorRecord
 from rebalance.core.txn import Compare, Delete, Put, Txn
-from rebalance.nodes.partition_view import Mirrors, parsed
+from rebalance.nodes.node_context import NodeContext
+from rebalance.nodes.partition_view import parsed
 from rebalance.nodes.recent_writes import RecentWrites
-from rebalance.ports.metastore import Metastore
 
 
 class OwnRecords:
     """The keys ``members/<zone>/<partition>/<node>`` of one node. Methods raise MetastoreError."""
 
-    def __init__(self, node: str, metastore: Metastore, mirrors: Mirrors) -> None:
+    def __init__(self, node: NodeContext) -> None:
         self._node = node
-        self._metastore = metastore
-        self._mirrors = mirrors
         self._written = RecentWrites()
 
     def of(self, partition: PartitionId) -> MemberRecord | None:
         """The newest record that this node knows of."""
-        value = self._written.current(self._key(partition), self._mirrors.members)
+        value = self._written.current(self._key(partition), self._node.mirrors.members)
         return parsed(MemberRecord.decode, value) if value is not None else None
 
     async def write_member(
@@ -64,10 +62,10 @@ class OwnRecords:
         key = self._key(partition)
         value = record.encode() if record is not None else None
         operation = Put(key, value) if value is not None else Delete(key)
-        result = await self._metastore.commit(Txn(guards, (operation,)))
+        result = await self._node.metastore.commit(Txn(guards, (operation,)))
         if result.succeeded:
             self._written.note(key, result.revision, value)
         return result.succeeded
 
     def _key(self, partition: PartitionId) -> str:
-        return self._mirrors.keyspace.member(partition, self._node)
+        return self._node.mirrors.keyspace.member(partition, self._node.name)

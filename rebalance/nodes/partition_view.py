@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Generic, TypeVar
 
 from rebalance.core.assignments import Assignments, nodes_of
@@ -26,6 +26,9 @@ from rebalance.ports.groups import PeerSight
 from rebalance.ports.metastore import Metastore
 
 T = TypeVar("T")
+
+ParseKey = Callable[[str], tuple[PartitionId, str] | None]
+"""The partition that a key belongs to, and what it says of it; None: it is no single partition's."""
 
 VIEWS_MAX = 20_000
 """Views that are remembered at once; then all are forgotten."""
@@ -59,22 +62,22 @@ class NodePartitionView:
     @property
     def assigned(self) -> frozenset[str]:
         """Nodes that hold a replica now or are to hold one."""
-        return nodes_of(*(each.value for each in (self.stable, self.pending) if each is not None))
+        return nodes_of(*(key.value for key in (self.stable, self.pending) if key is not None))
 
     @property
     def voting(self) -> frozenset[str]:
         """Nodes that vote now or are to vote: they have a member."""
-        return frozenset(name for each in (self.stable, self.pending) if each for name in each.value.peers)
+        return frozenset(name for key in (self.stable, self.pending) if key for name in key.value.peers)
 
     @property
     def learning(self) -> frozenset[str]:
         """Nodes that are standing learners now or are to be: they keep a mirror."""
-        return frozenset(name for each in (self.stable, self.pending) if each for name in each.value.learners)
+        return frozenset(name for key in (self.stable, self.pending) if key for name in key.value.learners)
 
     def listed(self, peer_url: str) -> MemberRole | None:
         """The role in which the group's published configuration has this peer URL; None when it does not."""
         members = self.configuration.value.members.values() if self.configuration else ()
-        return next((each.role for each in members if each.peer_url == peer_url), None)
+        return next((member.role for member in members if member.peer_url == peer_url), None)
 
 
 def peer_sights(view: NodePartitionView) -> dict[str, PeerSight]:
@@ -107,8 +110,8 @@ class Mirrors:
         partitions, members, nodes = (KeyspaceMirror(metastore, prefix) for prefix in prefixes)
         views = _Views(keyspace)
         # The first to listen: nobody who hears of a change sees a view from before it.
-        partitions.listen(views.forget_partitions)
-        members.listen(views.forget_members)
+        partitions.listen(partial(views.forget, keyspace.parse_partition))
+        members.listen(partial(views.forget, keyspace.parse_member))
         nodes.listen(views.forget_nodes)
         return cls(partitions, members, nodes, keyspace, views)
 
@@ -166,7 +169,7 @@ class Mirrors:
         group = reader.recorded(get(keys.group), GroupRecord.decode)
         configuration = reader.recorded(get(keys.configuration), ConfigurationRecord.decode)
         records = reader.below(self.members, self.keyspace.member(partition, ""), MemberRecord.decode)
-        names = records.keys() | nodes_of(*(each.value for each in (stable, pending) if each))
+        names = records.keys() | nodes_of(*(key.value for key in (stable, pending) if key))
         living = frozenset(name for name in names if self.nodes.get(self.keyspace.node(name)))
         restarts = reader.below(self.partitions, self.keyspace.restarts(partition), RestartRecord.decode)
         kept = reader.below(self.partitions, self.keyspace.kept_copies(partition), KeptRecord.decode)
@@ -187,12 +190,6 @@ class _Views:
             self.by_partition.clear()
         self.by_partition[partition] = known
 
-    def forget_partitions(self, changed: frozenset[str]) -> None:
-        self._forget(changed, self._keyspace.parse_partition)
-
-    def forget_members(self, changed: frozenset[str]) -> None:
-        self._forget(changed, self._keyspace.parse_member)
-
     def forget_nodes(self, changed: frozenset[str]) -> None:
         """A node's key is in the views that name the node."""
         nodes = frozenset(key.removeprefix(self._keyspace.nodes) for key in changed)
@@ -200,7 +197,7 @@ class _Views:
             if not nodes.isdisjoint(view.records) or not nodes.isdisjoint(view.assigned):
                 del self.by_partition[partition]
 
-    def _forget(self, changed: frozenset[str], parse: Callable[[str], tuple[PartitionId, str] | None]) -> None:
+    def forget(self, parse: ParseKey, changed: frozenset[str]) -> None:
         """A key of no single partition may be in the view of each."""
         for key in changed:
             below = parse(key)
@@ -219,29 +216,29 @@ class _Reader:
     def recorded(self, item: KeyValue | None, decode: Callable[[bytes], T]) -> Recorded[T] | None:
         if item is None:
             return None
-        found = read(item, lambda value: parsed(decode, value))
-        if isinstance(found, Unreadable):
-            self.unreadable.append(found)
+        value = read(item, lambda value: parsed(decode, value))
+        if isinstance(value, Unreadable):
+            self.unreadable.append(value)
             return None
-        if found is None:
+        if value is None:
             return None
-        return Recorded(found, item.mod_revision, item.create_revision)
+        return Recorded(value, item.mod_revision, item.create_revision)
 
     def below(
         self, mirror: KeyspaceMirror, prefix: str, decode: Callable[[bytes], T]
     ) -> dict[str, Recorded[T]]:
         """By what follows ``prefix``: a node's name."""
-        found = {}
+        records = {}
         for item in mirror.below(prefix):
             record = self.recorded(item, decode)
             if record is not None:
-                found[item.key.removeprefix(prefix)] = record
-        return found
+                records[item.key.removeprefix(prefix)] = record
+        return records
 
 
 def _assignments(value: bytes) -> Assignments:
-    found: Assignments = parsed(Assignments.decode, value)
-    return found
+    assignments: Assignments = parsed(Assignments.decode, value)
+    return assignments
 
 
 @lru_cache(maxsize=20_000)

@@ -6,19 +6,18 @@ import asyncio
 
 import structlog
 
-from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.keys import PartitionId
 from rebalance.core.records import (
     ConfigurationRecord,
     ConfiguredMember,
     GroupRecord,
     LogPosition,
-    RestartRecord,
     Stage,
 )
 from rebalance.core.txn import Compare, Delete, Operation, Put, Txn, absent, unchanged
-from rebalance.nodes.partition_view import NodePartitionView, Recorded
-from rebalance.ports.groups import GroupHost, MemberLife, MemberStatus, MemberUnavailableError
-from rebalance.ports.metastore import Metastore
+from rebalance.nodes.node_context import NodeContext
+from rebalance.nodes.partition_view import NodePartitionView
+from rebalance.ports.groups import MemberLife, MemberStatus, MemberUnavailableError
 from rebalance.ports.mirrors import MirrorHost
 
 log = structlog.get_logger(__name__)
@@ -32,13 +31,8 @@ WITH_DATA = frozenset((MemberLife.STOPPED, MemberLife.STARTING, MemberLife.RUNNI
 class RecoveryDuties:
     """One node's. ``found_*`` return True when the group is written to the metastore as founded."""
 
-    def __init__(
-        self, node: str, metastore: Metastore, keyspace: Keyspace, host: GroupHost, mirrors: MirrorHost
-    ) -> None:
+    def __init__(self, node: NodeContext, mirrors: MirrorHost) -> None:
         self._node = node
-        self._keyspace = keyspace
-        self._metastore = metastore
-        self._host = host
         self._mirrors = mirrors
         self._leaderless: dict[PartitionId, float] = {}
         self._restarted: dict[PartitionId, int] = {}
@@ -54,8 +48,8 @@ class RecoveryDuties:
         try:
             if not await self._founded(partition, pending.value.forced, on_mirror=on_mirror):
                 return False
-            (own,) = await self._host.configuration(partition, linearizable=True)
-            status = await self._host.status(partition)
+            (own,) = await self._node.host.configuration(partition, linearizable=True)
+            status = await self._node.host.status(partition)
         except MemberUnavailableError as error:
             log.info("group not founded yet", partition=str(partition), error=str(error))
             return False
@@ -63,9 +57,9 @@ class RecoveryDuties:
             return False
         configuration = ConfigurationRecord(
             term=status.term,
-            leader=self._node,
+            leader=self._node.name,
             stage=Stage.STABLE,
-            members={self._node: ConfiguredMember(own.member_id, own.role, own.peer_url)},
+            members={self._node.name: ConfiguredMember(own.member_id, own.role, own.peer_url)},
             size_bytes=view.configuration.value.size_bytes if view.configuration else 0,
             generation=pending.value.forced,
         )
@@ -78,13 +72,13 @@ class RecoveryDuties:
 
     async def _founded(self, partition: PartitionId, generation: int, *, on_mirror: bool) -> bool:
         if not on_mirror:
-            return await self._host.found_alone(partition, generation)
+            return await self._node.host.found_alone(partition, generation)
         mirror = await self._mirrors.status(partition)
         if mirror is None or not mirror.complete_revision:
             why = mirror.reason or mirror.life.value if mirror is not None else "there is none"
             raise MemberUnavailableError(f"the mirror has no complete copy: {why}")
         await self._mirrors.serve(partition)
-        return await self._host.found_from_mirror(
+        return await self._node.host.found_from_mirror(
             partition, generation, mirror.client_url, mirror.complete_revision
         )
 
@@ -92,7 +86,7 @@ class RecoveryDuties:
         """Nobody has a copy: the reserved member is named as the group's first one, and starts as such. Not
         while a node is back that was not there when that was decided: it may have a copy."""
         gone = view.pending.value.absent if view.pending is not None else ()
-        still_gone = tuple(absent(self._keyspace.node(name)) for name in gone)
+        still_gone = tuple(absent(self._node.keyspace.node(name)) for name in gone)
         written = await self._write(
             view, status.endpoints.peer_url, Delete(view.keys.configuration), 0, still_gone
         )
@@ -100,12 +94,12 @@ class RecoveryDuties:
             log.info("group not founded empty", partition=str(view.partition), unless_back=gone)
         return written
 
-    async def noted_again(self, view: NodePartitionView, status: MemberStatus) -> bool:
+    async def noted_again(self, view: NodePartitionView, status: MemberStatus | None) -> bool:
         """Whether the ``group`` key was brought up to the generation that the own member leads. A metastore
         that was restored from before a reset names an earlier one: clients that go by it are refused, and
         members of the life that was given up would start. Not while a recovery founds another group."""
         group, pending = view.group, view.pending
-        if not status.is_leader or group is None or view.stable is None:
+        if status is None or not status.is_leader or group is None or view.stable is None:
             return False
         if status.generation <= group.value.generation or (pending is not None and pending.value.forced):
             return False
@@ -114,7 +108,7 @@ class RecoveryDuties:
             unchanged(view.keys.group, group.mod_revision),
             unchanged(view.keys.pending, pending.mod_revision if pending is not None else 0),
         )
-        result = await self._metastore.commit(Txn(guards, (Put(view.keys.group, record.encode()),)))
+        result = await self._node.metastore.commit(Txn(guards, (Put(view.keys.group, record.encode()),)))
         if result.succeeded:
             before = group.value.generation
             log.warning(
@@ -127,9 +121,9 @@ class RecoveryDuties:
         self, view: NodePartitionView, peer_url: str, generation: int, founding_revision: int
     ) -> GroupRecord:
         token = f"{view.partition.zone_id}-{view.partition.partition}-{generation}"
-        engine = self._host.engine(view.partition)
+        engine = self._node.host.engine(view.partition)
         before = view.group.value if view.group is not None else GroupRecord("", {})
-        return before.founded_anew(token, {self._node: peer_url}, generation, founding_revision, engine)
+        return before.founded_anew(token, {self._node.name: peer_url}, generation, founding_revision, engine)
 
     async def position(self, partition: PartitionId, status: MemberStatus | None) -> LogPosition | None:
         """How far the own copy goes, once its group has had no leader for ``LEADERLESS_S``."""
@@ -142,25 +136,27 @@ class RecoveryDuties:
             return None
         at, position = self._looked.get(partition, (float("-inf"), None))
         if now - at > LOOK_AGAIN_S:
-            position = await self._host.log_position(partition)
+            position = await self._node.host.log_position(partition)
             self._looked[partition] = now, position
         return position
 
-    async def restarted(self, view: NodePartitionView, asked: Recorded[RestartRecord]) -> bool:
-        """Stops the member, with clean-up its data too; rounds that follow start it as ever. The key goes last,
-        so that a node which dies on the way does it again. False: it was done a moment ago."""
+    async def restarted(self, view: NodePartitionView) -> bool:
+        """Where that is asked for: stops the member, with clean-up its data too; rounds that follow start it as
+        ever. The key goes last, so that a node which dies on the way does it again. False: nobody asks, or it
+        was done a moment ago."""
+        request = view.restarts.get(self._node.name)
         partition = view.partition
-        if self._restarted.get(partition) == asked.mod_revision:
+        if request is None or self._restarted.get(partition) == request.mod_revision:
             return False
-        if partition in self._host.partitions():
-            await self._host.stop(partition, destroy=asked.value.cleanup)
-        key = self._keyspace.restart(partition, self._node)
+        if partition in self._node.host.partitions():
+            await self._node.host.stop(partition, destroy=request.value.cleanup)
+        key = self._node.keyspace.restart(partition, self._node.name)
         done: list[Operation] = [Delete(key)]
-        if asked.value.cleanup:
-            done.append(Delete(self._keyspace.member(partition, self._node)))
-        await self._metastore.commit(Txn((unchanged(key, asked.mod_revision),), tuple(done)))
-        self._restarted[partition] = asked.mod_revision
-        log.info("member restarted by request", partition=str(partition), cleanup=asked.value.cleanup)
+        if request.value.cleanup:
+            done.append(Delete(self._node.keyspace.member(partition, self._node.name)))
+        await self._node.metastore.commit(Txn((unchanged(key, request.mod_revision),), tuple(done)))
+        self._restarted[partition] = request.mod_revision
+        log.info("member restarted by request", partition=str(partition), cleanup=request.value.cleanup)
         return True
 
     async def _write(
@@ -182,7 +178,7 @@ class RecoveryDuties:
             unchanged(view.keys.pending, pending.mod_revision),
             unchanged(view.keys.group, view.group.mod_revision if view.group else 0),
         )
-        result = await self._metastore.commit(
+        result = await self._node.metastore.commit(
             Txn(guards, (Put(view.keys.group, group.encode()), configuration))
         )
         if result.succeeded:

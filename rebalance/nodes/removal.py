@@ -1,4 +1,8 @@
-"""May the data of a member or of a mirror go? Asked of the metastore itself, never of a local copy (I3-049)."""
+"""May the data of a member or of a mirror go? Asked of the metastore itself, never of a local copy (I3-049).
+
+A metastore that was restored from an older backup knows nothing of later moves, and adopting it changes only
+the catalog's part. Until the group has spoken, a node that is assigned nowhere may hold the newest data.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,12 @@ import structlog
 from catalog.core.zone import ZoneIntent
 from rebalance.core.admission import Limits
 from rebalance.core.assignments import Assignments
-from rebalance.core.epoch import EpochRecord
+from rebalance.core.epoch import FIRST_EPOCH, EpochRecord
 from rebalance.core.guarded_write import decode_trigger
 from rebalance.core.keys import Keyspace, PartitionId, PartitionKeys
 from rebalance.core.readable import RecordNotReadableError, readable
-from rebalance.core.txn import Compare, Get, Txn, TxnResult, unchanged
-from rebalance.nodes.adopted_store import why_kept
+from rebalance.core.records import ConfigurationRecord
+from rebalance.core.txn import Compare, Get, KeyValue, Txn, TxnResult, unchanged
 from rebalance.nodes.registration import Registration
 from rebalance.ports.metastore import Metastore
 
@@ -108,3 +112,25 @@ class RemovalJudge:
             keeps=Limits.of(limits).keep_copies,
             event=readable(trigger, decode_trigger) or 0,
         )
+
+
+def why_kept(
+    peer_url: str, epoch: KeyValue | None, configuration: KeyValue | None, intent: KeyValue | None
+) -> str:
+    """Why a member with data that is assigned nowhere is kept for now; empty: it may be destroyed. ``peer_url``
+    is empty for a mirror, which no group counts.
+
+    After an adoption two words count: the catalog's, that the zone is dropped, and the group's own
+    configuration, when its leader published it after the adoption and without this member. Raises
+    RecordNotReadableError: a word that cannot be read is none.
+    """
+    if epoch is None or readable(epoch, EpochRecord.decode).epoch == FIRST_EPOCH:
+        return ""
+    if intent is not None and readable(intent, ZoneIntent.decode).dropped:
+        return ""
+    if configuration is None or configuration.mod_revision < epoch.mod_revision:
+        return "the metastore was adopted, and the group has not published its members since"
+    members = readable(configuration, ConfigurationRecord.decode).members
+    if peer_url and any(member.peer_url == peer_url for member in members.values()):
+        return "the group counts it among its members"
+    return ""

@@ -16,13 +16,14 @@ from rebalance.core.change_lock import (
 )
 from rebalance.core.group_steps import stage_of
 from rebalance.core.guarded_write import Decision, Observed, Outcome, require_readable
-from rebalance.core.keys import Keyspace, PartitionId
+from rebalance.core.keys import PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable, readable
 from rebalance.core.records import MemberRole, Stage
-from rebalance.core.txn import Get, KeyValue, Txn
+from rebalance.core.txn import Get, Txn
 from rebalance.metastore.guarded_update import commit_decided
-from rebalance.ports.groups import NO_SIGHTS, CancelAnswer, GroupHost, GroupMember, PeerSight
-from rebalance.ports.metastore import KeysUnreadableError, Metastore
+from rebalance.nodes.node_context import NodeContext
+from rebalance.ports.groups import NO_SIGHTS, CancelAnswer, GroupMember, PeerSight
+from rebalance.ports.metastore import KeysUnreadableError
 
 log = structlog.get_logger(__name__)
 
@@ -34,20 +35,15 @@ MOVED_ON = (
 """Pending is another one now, or none: it is read again before anything is asked for."""
 
 
-async def read_assignments(
-    metastore: Metastore, keyspace: Keyspace, partition: PartitionId
-) -> tuple[Observed, int]:
+async def read_assignments(node: NodeContext, partition: PartitionId) -> tuple[Observed, int]:
     """The assignment keys at one revision, and that revision; the trigger is left out.
 
     Raises KeysUnreadableError: a leader that cannot read one of them knows as little as if the metastore were
     silent."""
-    keys = keyspace.partition(partition)
+    keys = node.keyspace.partition(partition)
     names = (keys.stable, keys.pending, keys.planned, keys.lock)
-    result = await metastore.commit(Txn((), tuple(Get(name) for name in names)))
-    found: list[KeyValue | None] = [
-        response[0] if isinstance(response, tuple) and response else None for response in result.responses
-    ]
-    stable, pending, planned, lock = found
+    result = await node.metastore.commit(Txn((), tuple(Get(name) for name in names)))
+    stable, pending, planned, lock = map(result.only, range(len(names)))
     observed = Observed(keys, stable, pending, planned, lock=lock)
     try:
         require_readable(observed)
@@ -61,10 +57,8 @@ class StrategyDuties:
     """``strategy`` is that of the running move, which its pending key names; for ``Strategy.QUEUE`` nothing
     here asks the metastore. Methods raise MetastoreError."""
 
-    def __init__(self, metastore: Metastore, keyspace: Keyspace, host: GroupHost) -> None:
-        self._metastore = metastore
-        self._keyspace = keyspace
-        self._host = host
+    def __init__(self, node: NodeContext) -> None:
+        self._node = node
 
     async def may_touch_voters(
         self, partition: PartitionId, term: int, token: int, strategy: Strategy, joiner: str = ""
@@ -73,7 +67,7 @@ class StrategyDuties:
         if not strategy.locks_pending:
             return True
         outcome = await self._commit(
-            partition, lambda found: decide_on_catch_up_finished(found, token, term=term, joiner=joiner)
+            partition, lambda observed: decide_on_catch_up_finished(observed, token, term=term, joiner=joiner)
         )
         return outcome in (Outcome.PENDING_LOCKED, Outcome.PENDING_LOCKED_AGAIN)
 
@@ -87,11 +81,11 @@ class StrategyDuties:
     ) -> Outcome:
         """The leader of ``term`` touches no voter now: the lock goes, and what was planned takes its turn
         (I3A-018). Asks the group first. Raises MemberUnavailableError."""
-        members = await self._host.settled_configuration(partition, term, sights)
+        members = await self._node.host.settled_configuration(partition, term, sights)
         return await self._commit(
             partition,
-            lambda found: decide_on_unlock(
-                found, _stage(found, members), term=term, of_earlier_terms=of_earlier_terms
+            lambda observed: decide_on_unlock(
+                observed, _stage(observed, members), term=term, of_earlier_terms=of_earlier_terms
             ),
         )
 
@@ -100,33 +94,33 @@ class StrategyDuties:
         there was nothing to cancel for, or this member does not lead."""
         if strategy is not Strategy.CANCEL:
             return None
-        observed, _ = await read_assignments(self._metastore, self._keyspace, partition)
+        observed, _ = await read_assignments(self._node, partition)
         if observed.pending is None or observed.planned is None or observed.lock is not None:
             return None
         token = observed.pending.mod_revision
-        answer = await self._host.cancel_change_peers(partition, term, token)
+        answer = await self._node.host.cancel_change_peers(partition, term, token)
         if answer is CancelAnswer.NOT_LEADER:
             return None
         is_cancelled = answer is not CancelAnswer.TOO_LATE
         return await self._commit(
-            partition, lambda found: decide_on_change_cancelled(found, token, is_cancelled=is_cancelled)
+            partition, lambda observed: decide_on_change_cancelled(observed, token, is_cancelled=is_cancelled)
         )
 
     async def _commit(self, partition: PartitionId, decide: Callable[[Observed], Decision]) -> Outcome:
         async def decided() -> tuple[Outcome, Txn | None]:
-            observed, _ = await read_assignments(self._metastore, self._keyspace, partition)
+            observed, _ = await read_assignments(self._node, partition)
             decision = decide(observed)
             return decision.outcome, decision.transaction
 
-        outcome, revision = await commit_decided(self._metastore, decided)
+        outcome, revision = await commit_decided(self._node.metastore, decided)
         if revision:
             log.info("pending lock", partition=str(partition), outcome=outcome.value)
         return outcome
 
 
 def _stage(observed: Observed, members: tuple[GroupMember, ...]) -> Stage:
-    voters = [each.node for each in members if each.role is MemberRole.VOTER]
-    learners = [each.node for each in members if each.role is MemberRole.LEARNER]
+    voters = [member.node for member in members if member.role is MemberRole.VOTER]
+    learners = [member.node for member in members if member.role is MemberRole.LEARNER]
     stable = readable(observed.stable, Assignments.decode)
     pending = readable(observed.pending, Assignments.decode)
     return stage_of(voters, learners, stable.peers if stable else (), pending.peers if pending else None)

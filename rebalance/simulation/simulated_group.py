@@ -23,7 +23,7 @@ from rebalance.groups.etcd_api import (
 )
 from rebalance.groups.etcd_group import SteppedGroupHost
 from rebalance.groups.etcd_tuning import EtcdTuning
-from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberUnavailableError
+from rebalance.ports.groups import MemberLife, MemberUnavailableError
 from rebalance.simulation.simulated_cluster import SimulatedCluster
 from rebalance.simulation.simulated_raft import CALL_TIMEOUT_S, SimulatedGroup, SimulatedReplica
 
@@ -112,7 +112,7 @@ class SimulatedMember:
         self._partition = partition
 
     @property
-    def replica(self) -> SimulatedReplica:
+    def reservation(self) -> SimulatedReplica:
         """Raises MemberUnavailableError when nothing is reserved, or when the asking process is gone."""
         held = self._cluster.disk(self._owner.node).get(self._partition)
         if held is None or self._owner.dead:
@@ -120,22 +120,14 @@ class SimulatedMember:
         return held
 
     @property
-    def endpoints(self) -> MemberEndpoints:
-        return self.replica.endpoints
-
-    @property
     def api(self) -> SimulatedCalls:
-        replica = self.replica
+        replica = self.reservation
         if not replica.runs:
             raise MemberUnavailableError(f"the member of {self._partition} is not running")
         return SimulatedCalls(self._cluster, replica, self._owner)
 
-    @property
-    def generation(self) -> int:
-        return self.replica.generation
-
     async def found_alone(self, generation: int) -> bool:
-        replica = self.replica
+        replica = self.reservation
         if replica.group is None:
             raise MemberUnavailableError(f"the data of {self._partition} is gone")
         if replica.generation != generation:
@@ -143,12 +135,8 @@ class SimulatedMember:
             self._cluster.found_alone(replica, generation)
         return replica.answers
 
-    @property
-    def founding_revision(self) -> int:
-        return self.replica.founding_revision
-
     async def found_from_mirror(self, generation: int, client_url: str, complete_revision: int) -> bool:
-        replica = self.replica
+        replica = self.reservation
         if replica.group is None:
             if self._partition not in self._cluster.mirror_disk(self._owner.node):
                 raise MemberUnavailableError(f"there is no mirror of {self._partition}")
@@ -157,21 +145,21 @@ class SimulatedMember:
         return replica.answers
 
     async def log_position(self) -> LogPosition | None:
-        replica = self.replica
+        replica = self.reservation
         if replica.group is None:
             return None
         applied = replica.group.applied
         return LogPosition(applied, applied, replica.runs, applied)
 
     async def start(self, token: str, initial: Mapping[str, str], state: str, generation: int = 0) -> None:
-        replica = self.replica
+        replica = self.reservation
         replica.generation = generation
         self._set_flag(replica)
         if not replica.runs and asyncio.get_running_loop().time() >= replica.not_before:
             self._cluster.start(replica, token, initial, is_new=state == "new")
 
     async def restart(self) -> None:
-        replica = self.replica
+        replica = self.reservation
         may_start = asyncio.get_running_loop().time() >= replica.not_before
         self._set_flag(replica)
         if replica.group is not None and not replica.runs and may_start:
@@ -184,7 +172,7 @@ class SimulatedMember:
 
     async def stop(self) -> None:
         if not self._owner.dead and self._partition in self._cluster.disk(self._owner.node):
-            self._cluster.stop(self.replica)
+            self._cluster.stop(self.reservation)
 
     async def destroy(self) -> None:
         await self.stop()
@@ -193,15 +181,15 @@ class SimulatedMember:
 
     async def set_aside(self) -> None:
         if not self._owner.dead:
-            self._cluster.set_aside(self.replica)
+            self._cluster.set_aside(self.reservation)
 
     async def look(self) -> tuple[MemberLife, str, EtcdStatus | None]:
-        replica = self.replica
+        replica = self.reservation
         if not replica.runs:
             return replica.life, replica.reason, None
         try:
             return MemberLife.RUNNING, "", await self.api.status()
-        except (CallFailedError, MemberUnavailableError) as failure:
+        except MemberUnavailableError as failure:
             return MemberLife.STARTING, str(failure), None
 
     def received_bytes(self) -> int:
@@ -211,9 +199,9 @@ class SimulatedMember:
         return await self.api.members(linearizable=linearizable)
 
     async def name_of(self, member_id: int) -> str:
-        group = self.replica.group
-        found = group.entries.get(member_id) if group is not None else None
-        return found.name if found is not None else ""
+        group = self.reservation.group
+        entry = group.entries.get(member_id) if group is not None else None
+        return entry.name if entry is not None else ""
 
 
 class SimulatedCalls:

@@ -11,8 +11,8 @@ from rebalance.core.epoch import EpochRecord
 from rebalance.core.keys import Keyspace
 from rebalance.core.records import ConfigurationRecord, ConfiguredMember, MemberRole, Stage
 from rebalance.core.txn import KeyValue
-from rebalance.nodes.adopted_store import why_kept
 from rebalance.nodes.registration import NodeFile, Registration
+from rebalance.nodes.removal import why_kept
 from rebalance.simulation.memory_metastore import MemoryMetastore
 
 URL = "http://127.0.0.1:1"

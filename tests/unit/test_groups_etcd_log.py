@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rebalance.core.records import LogPosition
 from rebalance.groups.etcd_log import read_log_position
+from rebalance.groups.etcd_store_file import StoreFile
 
 ENTRY, STATE, SNAPSHOT, METADATA = 2, 3, 5, 1
 
@@ -64,6 +65,19 @@ def test_a_snapshot_is_decided(tmp_path: Path) -> None:
     """A member that has just taken a snapshot has no entry yet."""
     write(tmp_path, 0, frame(SNAPSHOT, numbers((1, 2_000), (2, 3))))
     assert read_log_position(tmp_path, orderly=True) == LogPosition(2_000, 2_000, True)
+
+
+def test_an_entry_that_was_written_in_part_is_not_decided(tmp_path: Path) -> None:
+    """A process that is killed leaves the head of a frame, and zeros for the rest: its copy tells all the same
+    how far it goes."""
+
+    def request(field: int, content: bytes) -> bytes:
+        return varint(field << 3 | 2) + varint(len(content)) + content
+
+    put, transaction = request(4, b"\x0a\x01k"), request(6, b"\x0a\x10" + b"\0" * 9)
+    write(tmp_path, 0, entry(1, put), state(1), entry(2, transaction))
+    position = read_log_position(tmp_path, orderly=False, store=StoreFile(revision=5, index=0))
+    assert position == LogPosition(1, 2, False, 6)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 512])

@@ -18,6 +18,7 @@ from rebalance.nodes.joiner_watch import JoinerWatch
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
 from rebalance.ports.groups import GroupMember
 from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYSPACE = Keyspace()
@@ -54,7 +55,9 @@ class World:
     heard: HeardTime = field(default_factory=lambda: HeardTime(5.0))
 
     def __post_init__(self) -> None:
-        self.watch = JoinerWatch(self.metastore, KEYSPACE, lambda: CopyRules(joiner_s=TIMEOUT_S), self.heard)
+        self.watch = JoinerWatch(
+            node_context(self.metastore), lambda: CopyRules(joiner_s=TIMEOUT_S), self.heard
+        )
         self.members = [GroupMember(name, name, MemberRole.VOTER, f"http://{name}") for name in "abc"]
         self.members.append(GroupMember("d", "d", MemberRole.LEARNER, "http://d"))
         records = {name: Recorded(member(name), 1, 1) for name in "abcd"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 import pytest
 
@@ -20,7 +19,6 @@ from rebalance.nodes.partition_view import Mirrors, NodePartitionView, Recorded
 from rebalance.ports.groups import (
     ChangeAnswer,
     FailureCode,
-    GroupHost,
     GroupMember,
     Intention,
     MemberEndpoints,
@@ -31,6 +29,7 @@ from rebalance.ports.groups import (
 )
 from rebalance.ports.metastore import MetastoreUnavailableError
 from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYS = Keyspace().partition(P0)
@@ -81,9 +80,8 @@ class World:
 
     def __post_init__(self) -> None:
         mirrors = self.mirrors = Mirrors.over(self.metastore, Keyspace())
-        host = cast(GroupHost, self.group)
         self.duties = LeaderDuties(
-            "a", self.metastore, mirrors, host, lambda _: None, self.rules, lambda *_: None
+            node_context(self.metastore, "a", self.group, mirrors), lambda _: None, self.rules, lambda *_: None
         )
 
     def rules(self) -> CopyRules:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import cast
 
 import pytest
 
@@ -20,7 +19,9 @@ from rebalance.core.records import (
 )
 from rebalance.nodes.leadership import Leadership, heir, preferred_successor
 from rebalance.nodes.partition_view import NodePartitionView, Recorded
-from rebalance.ports.groups import GroupHost, MemberEndpoints, MemberLife, MemberStatus
+from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
+from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)
 
@@ -108,7 +109,7 @@ class AskedHost:
 async def test_only_the_heir_asks_and_not_in_each_round(node: str, asked: list[str]) -> None:
     """I3-041: of the leader itself, as only a leader can hand over."""
     host = AskedHost()
-    leadership = Leadership(node, cast(GroupHost, host))
+    leadership = Leadership(node_context(MemoryMetastore(), node, host))
     status = MemberStatus(MemberLife.RUNNING, MemberEndpoints("peer", "client"), leader="b")
     for _ in range(5):
         await leadership.beside_follower(seen("abc", living="ac"), status)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -17,8 +16,9 @@ from rebalance.core.txn import Put, Txn
 from rebalance.metastore.unreadable_log import UnreadableLog
 from rebalance.nodes.fences import why_fenced
 from rebalance.nodes.member_starts import MemberStarts, StrongZones
-from rebalance.ports.groups import GroupHost, MemberEndpoints, MemberLife, MemberStatus
+from rebalance.ports.groups import MemberEndpoints, MemberLife, MemberStatus
 from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.node_context import node_context
 
 ZONE = Zone(ZoneId(1), "Z", 4, 1, None, ("default",))
 PARTITIONS = [PartitionId(ZoneId(1), number) for number in range(4)]
@@ -47,8 +47,7 @@ def starts(
     """As a node makes it that starts on ``directory``."""
     strong = StrongZones(directory, metastore, Keyspace())
     return MemberStarts(
-        *("b", metastore, Keyspace(), cast(GroupHost, disk), UnreadableLog(), strong),
-        without_metastore=without_metastore,
+        node_context(metastore, "b", disk), UnreadableLog(), strong, without_metastore=without_metastore
     )
 
 

@@ -14,10 +14,10 @@ from rebalance.core.records import KeptRecord
 from rebalance.core.txn import Put, Txn, unchanged
 from rebalance.nodes.kept_copies import KeptCopies
 from rebalance.nodes.own_records import OwnRecords
-from rebalance.nodes.partition_view import Mirrors, NodePartitionView, Recorded
-from rebalance.nodes.removal import Removal, RemovalVerdict
-from rebalance.ports.groups import GroupHost
+from rebalance.nodes.partition_view import NodePartitionView, Recorded
+from rebalance.nodes.removal import Removal, RemovalJudge, RemovalVerdict
 from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYSPACE = Keyspace()
@@ -44,9 +44,8 @@ class World:
     def __init__(self) -> None:
         self.metastore = MemoryMetastore()
         self.disk = Disk(self.metastore)
-        records = OwnRecords("n1", self.metastore, Mirrors.over(self.metastore, KEYSPACE))
-        host = cast(GroupHost, self.disk)
-        self.copies = KeptCopies("n1", self.metastore, KEYSPACE, host, records)
+        node = node_context(self.metastore, "n1", self.disk)
+        self.copies = KeptCopies(node, OwnRecords(node), cast(RemovalJudge, None))
 
     async def put(self, key: str, value: bytes) -> int:
         return (await self.metastore.commit(Txn((), (Put(key, value),)))).revision

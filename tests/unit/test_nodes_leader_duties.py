@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 import pytest
 
@@ -13,9 +12,9 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.txn import Put, Txn
 from rebalance.nodes.copy_attempts import CopyRules
 from rebalance.nodes.leader_duties import LeaderDuties
-from rebalance.nodes.partition_view import Mirrors
-from rebalance.ports.groups import FailureCode, GroupHost, ReconfigurationFailure
+from rebalance.ports.groups import FailureCode, ReconfigurationFailure
 from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)
 
@@ -26,10 +25,7 @@ class Told:
         self.woken: list[PartitionId] = []
         self.failures: list[tuple[PartitionId, FailureCode]] = []
         self.duties = LeaderDuties(
-            "n1",
-            metastore,
-            Mirrors.over(metastore, Keyspace()),
-            cast(GroupHost, None),
+            node_context(metastore),
             self.woken.append,
             lambda: CopyRules(attempts_max),
             lambda partition, failure: self.failures.append((partition, failure.code)),
@@ -38,7 +34,7 @@ class Told:
     async def fail(self, code: FailureCode) -> float:
         """Seconds until the next attempt."""
         self.duties.failed(P0, ReconfigurationFailure(code, ""))
-        drive = self.duties._drives.get(P0)
+        drive = self.duties._led.get(P0)
         return drive.attempts.not_before_s - asyncio.get_running_loop().time() if drive else -1.0
 
 

@@ -30,6 +30,7 @@ from rebalance.nodes.removal import RemovalJudge
 from rebalance.ports.groups import MemberLife
 from rebalance.simulation.memory_metastore import MemoryMetastore
 from tests.fixtures.held_mirrors import HeldMirrors
+from tests.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYSPACE = Keyspace()
@@ -60,7 +61,7 @@ class Learner:
         self.mirrors = Mirrors.over(self.store, KEYSPACE)
         self.registration = Registration(self.store, KEYSPACE, Node("n2"), directory)
         self.host = HeldMirrors(MemberLife.RUNNING)
-        self.records = OwnRecords("n2", self.store, self.mirrors)
+        self.records = OwnRecords(node_context(self.store, "n2", mirrors=self.mirrors))
         self.full = ""
         judge = RemovalJudge(self.store, KEYSPACE, self.registration)
         self.duties = MirrorDuties("n2", self.host, self.records, judge, lambda _partition: self.full)

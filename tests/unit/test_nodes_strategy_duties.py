@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 import pytest
 
@@ -15,8 +14,9 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.records import MemberRole
 from rebalance.core.txn import Put, Txn
 from rebalance.nodes.strategy_duties import StrategyDuties
-from rebalance.ports.groups import CancelAnswer, GroupHost, GroupMember, MemberUnavailableError, PeerSight
+from rebalance.ports.groups import CancelAnswer, GroupMember, MemberUnavailableError, PeerSight
 from rebalance.simulation.memory_metastore import MemoryMetastore
+from tests.node_context import node_context
 
 P0 = PartitionId(ZoneId(1), 0)
 KEYS = Keyspace().partition(P0)
@@ -48,7 +48,7 @@ class Moving:
     def __init__(self, strategy: Strategy, answer: CancelAnswer = CancelAnswer.CANCELLED) -> None:
         self.store, self.host = MemoryMetastore(), AnsweringHost(answer)
         self.strategy = strategy
-        self.duties = StrategyDuties(self.store, Keyspace(), cast(GroupHost, self.host))
+        self.duties = StrategyDuties(node_context(self.store, host=self.host))
 
     async def begin(self) -> int:
         puts = zip((KEYS.stable, KEYS.pending, KEYS.planned), "abc", strict=True)

@@ -137,7 +137,7 @@ class DialectRules(TableRules):
         exists = self._if_exists()
         name = self.read_name("a table name" if is_table else "a zone name")
         self.expect_end()
-        return DropTable(name, exists, **self.origin()) if is_table else DropZone(name, exists, *self.origin())
+        return DropTable(name, exists, **self.origin()) if is_table else DropZone(name, exists, **self.origin())
 
     def _if_exists(self) -> bool:
         if not self.take_word("IF"):

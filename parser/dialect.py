@@ -97,7 +97,7 @@ class DialectRules(TableRules):
                 expected = "the end of the statement"
             hint = "options come before STORAGE PROFILES" if self._at_paren_after_profiles(options) else ""
             self.expect_end(expected, hint)
-        return CreateZone(name, tuple(options), exists, *self.origin())
+        return CreateZone(name, tuple(options), exists, **self.origin())
 
     def _at_paren_after_profiles(self, options: list[OptionClause]) -> bool:
         return bool(options and self._curr) and self._curr.token_type == TokenType.L_PAREN
@@ -112,13 +112,13 @@ class DialectRules(TableRules):
             self.expect_words("TO")
             new_name = self.read_name("a new zone name", compound=False)
             self.expect_end()
-            return RenameZone(name, new_name, exists, *self.origin())
+            return RenameZone(name, new_name, exists, **self.origin())
         if not self.take_word("SET"):
             self.fail("SET or RENAME TO")
         if self.take_word("DEFAULT"):
             self.expect_end(hint="SET DEFAULT stands alone")
-            return SetDefaultZone(name, exists, *self.origin())
-        return AlterZone(name, tuple(self._alter_options()), exists, *self.origin())
+            return SetDefaultZone(name, exists, **self.origin())
+        return AlterZone(name, tuple(self._alter_options()), exists, **self.origin())
 
     def _alter_options(self) -> list[OptionClause]:
         if self._next and self._next.token_type == TokenType.EQ:
@@ -137,7 +137,7 @@ class DialectRules(TableRules):
         exists = self._if_exists()
         name = self.read_name("a table name" if is_table else "a zone name")
         self.expect_end()
-        return DropTable(name, exists, *self.origin()) if is_table else DropZone(name, exists, *self.origin())
+        return DropTable(name, exists, **self.origin()) if is_table else DropZone(name, exists, **self.origin())
 
     def _if_exists(self) -> bool:
         if not self.take_word("IF"):

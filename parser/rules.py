@@ -5,7 +5,7 @@ A *word* is an unquoted token; a quoted one never stands for a keyword.
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from sqlglot import exp
 from sqlglot.parser import Parser
@@ -118,9 +118,9 @@ class RuleParser(Parser):
             self.fail(expected)
         return taken
 
-    def origin(self) -> tuple[str, Position]:
-        """The statement's text and place: what every command ends with."""
-        return self.source.text, self.source.position(0)
+    def origin(self) -> dict[str, Any]:
+        """The statement's text and place, as every command takes them."""
+        return {"source": self.source.text, "position": self.source.position(0)}
 
     def read_name(self, what: str = "a zone name", compound: bool = True) -> Name:
         """``name`` or ``schema.name``, of which the last part counts: zones and tables are not in schemas.

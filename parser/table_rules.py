@@ -70,7 +70,8 @@ class TableRules(OptionRules):
         order = "the order is COLOCATE, ZONE, STORAGE PROFILE"
         misplaced = self.word() in ("COLOCATE", "ZONE", "STORAGE")
         self.expect_end(expected, order if misplaced else "")
-        return CreateTable(name, tuple(columns), tuple(keys), colocation, zone, profile, exists, *self.origin())
+        parts = name, tuple(columns), tuple(keys), colocation, zone, profile, exists
+        return CreateTable(*parts, **self.origin())
 
     def alter_table(self, exists: bool) -> Command:
         """Behind ``ALTER TABLE [IF EXISTS]``: ADD or DROP of columns, in parentheses or one."""
@@ -86,7 +87,7 @@ class TableRules(OptionRules):
             if listed:
                 self.need(TokenType.R_PAREN, '"," or ")"')
             self.expect_end(hint="several columns are written in parentheses")
-            return AddColumns(name, tuple(columns), exists, *self.origin())
+            return AddColumns(name, tuple(columns), exists, **self.origin())
         if not self.take_word("DROP"):
             self.fail("ADD or DROP of columns")
         self.take_word("COLUMN")
@@ -95,7 +96,7 @@ class TableRules(OptionRules):
         else:
             names = (self.read_name("a column name", compound=False),)
         self.expect_end(hint="several columns are written in parentheses")
-        return DropColumns(name, names, exists, *self.origin())
+        return DropColumns(name, names, exists, **self.origin())
 
     def read_table_element(self, columns: list[ColumnClause], keys: list[tuple[Name, ...]]) -> None:
         """A column or a PRIMARY KEY; PRIMARY is reserved, so no column is called that."""

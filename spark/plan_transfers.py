@@ -1,22 +1,38 @@
-"""What a change of placement moves: per partition, and in total by donor and stealer (VOL-085, VOL-087)."""
+"""What a change of placement moves: per partition, and in total by donor and stealer (VOL-085, VOL-087).
+
+- *pieces* [G]: ``first`` partition and ``arrays``: ``before`` and ``after`` int32 [count, R], ``sizes`` int64
+  [count] bytes. One Arrow batch a piece: Spark makes one task of each.
+- *transfers* [T]: ``partition``, ``donor``, ``stealer`` (numbers of nodes, -1: nobody) and ``bytes``.
+
+This module runs on executors too: nothing of pyspark is imported at its top.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from rebalance.kernels.assessment import renumbered
-from rebalance.kernels.transfers import Sizes, Totals, Transfers, named_twice, totals
+from rebalance.kernels.transfers import Sizes, Totals, Transfers, named_twice, totals, transfers
 from rebalance.ports.placement import PreviousPlacement
 from spark.analysis import Analysis
-from spark.arrays import pack
+from spark.arrays import pack, unpack
 from spark.frames import FrameKind
-from spark.plan_job import PIECES_SCHEMA, TRANSFERS_SCHEMA, transfer_batches
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PARTITIONS_PER_PIECE = 1 << 16
+PIECES_SCHEMA = pa.schema([("first", pa.int32()), ("arrays", pa.binary())])
+TRANSFERS_SCHEMA = pa.schema(
+    [("partition", pa.int32()), ("donor", pa.int32()), ("stealer", pa.int32()), ("bytes", pa.int64())]
+)
+TRANSFERS_DDL = "partition int, donor int, stealer int, bytes bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +99,19 @@ def _decoded(nodes: tuple[str, ...], answer: pa.Table) -> TransferPlan:
     columns = (ordered.column(name).to_numpy() for name in ("partition", "donor", "stealer", "bytes"))
     each = Transfers(*columns)
     return TransferPlan(nodes, each, totals(each))
+
+
+def run(session: SparkSession, pieces: pa.Table, parallelism: int) -> pa.Table:
+    """One job; *transfers* in any order. Raises what Spark raises when the job fails."""
+    found: pa.Table = session.createDataFrame(pieces).mapInArrow(transfer_batches, TRANSFERS_DDL).toArrow()
+    return found
+
+
+def transfer_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What an executor runs: *pieces* to *transfers*."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            arrays = unpack(row["arrays"])
+            found = transfers(arrays["before"], arrays["after"], arrays["sizes"], row["first"])
+            columns = [found.partition, found.donor, found.stealer, found.size]
+            yield pa.RecordBatch.from_arrays([pa.array(each) for each in columns], schema=TRANSFERS_SCHEMA)

@@ -25,7 +25,7 @@ import structlog
 
 from rebalance.core.backoff import Backoff
 from rebalance.hosting.background import Background, describe
-from rebalance.hosting.child import MissingToolError, spawn
+from rebalance.hosting.child import MissingToolError, rotate_log, spawn
 from rebalance.hosting.environment import SPARK
 from rebalance.ports.placement import EngineState, EngineStatus
 from spark import frames
@@ -190,7 +190,7 @@ class DriverSupervisor:
         command += ["--scratch", str(self._scratch)]
         paths = [str(CODE_ROOT), os.environ.get("PYTHONPATH", "")]
         self._config.work_dir.mkdir(parents=True, exist_ok=True)
-        _turn_over(self._config.log)
+        rotate_log(self._config.log, LOG_BYTES_MAX, kept=1)
         environment = {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         return spawn(command, log=self._config.log, inherited=SPARK, env=environment)
 
@@ -311,8 +311,3 @@ def _kill_group(process: subprocess.Popen[bytes]) -> None:
 async def _reap(process: subprocess.Popen[bytes]) -> None:
     while process.poll() is None:
         await asyncio.sleep(POLL_S / 5)
-
-
-def _turn_over(log: Path) -> None:
-    if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
-        log.replace(log.with_suffix(".log.1"))

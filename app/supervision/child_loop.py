@@ -11,13 +11,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 
 from app.supervision.child_plan import ChildSpec
 from app.supervision.hang_watch import HangAction, HangStep, HangWatch, Sight
 from rebalance.core.backoff import Backoff
-from rebalance.hosting.child import spawn
+from rebalance.hosting.child import rotate_log, spawn
 from rebalance.hosting.heartbeat import DUMP_SIGNAL, Pulse
 
 POLL_S = 0.05
@@ -29,21 +28,8 @@ STEADY_S = 10.0
 # A child that keeps dying is reported often at first, then now and then.
 REPORTED_DEATHS = 5
 REPORT_EVERY = 20
-LOG_BYTES_MAX = 8 * 1024 * 1024
-LOGS_KEPT = 3
 
 Say = Callable[[str], None]
-
-
-def rotate_log(path: Path, bytes_max: int = LOG_BYTES_MAX, kept: int = LOGS_KEPT) -> None:
-    """``x.log`` becomes ``x.log.1`` (and .1 becomes .2, ...) once it is larger than ``bytes_max``."""
-    if not path.exists() or path.stat().st_size <= bytes_max:
-        return
-    for index in range(kept - 1, 0, -1):
-        older = path.with_name(f"{path.name}.{index}")
-        if older.exists():
-            older.replace(path.with_name(f"{path.name}.{index + 1}"))
-    path.replace(path.with_name(f"{path.name}.1"))
 
 
 class Child:

@@ -291,6 +291,9 @@ def _boolean(found: Any) -> bool:
     return found
 
 
+_PLAIN: Mapping[Any, Read] = {str: text, bool: _boolean, float: _number}
+
+
 def _same(held: Any) -> Any:
     return held
 
@@ -311,12 +314,8 @@ def _form(hint: Any, name: str) -> Form:  # one branch a type
         )
     if hint is int:
         return Form(moment if name.endswith("_ms") else natural, _same)
-    if hint is str:
-        return Form(text, _same)
-    if hint is bool:
-        return Form(_boolean, _same)
-    if hint is float:
-        return Form(_number, _same)
+    if hint in _PLAIN:
+        return Form(_PLAIN[hint], _same)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return Form(_enum(hint), lambda held: held.value)
     assert isinstance(hint, type), hint

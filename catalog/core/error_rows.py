@@ -37,3 +37,8 @@ class ErrorRow:
 def no_room(code: int, http_status: int, title: str, action: str) -> ErrorRow:
     """A row for what would be done if others did less."""
     return ErrorRow(code, "53300", http_status, title, action, ProtocolType.INSUFFICIENT_RESOURCES)
+
+
+def outside(code: int, sqlstate: str, http_status: int, title: str, action: str) -> ErrorRow:
+    """A row for what something that the service depends on is to blame for."""
+    return ErrorRow(code, sqlstate, http_status, title, action, ProtocolType.EXTERNAL)

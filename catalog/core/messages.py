@@ -104,53 +104,51 @@ class Name:
     malformed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CreateZone:
-    name: Name
-    options: tuple[OptionClause, ...] = ()
-    if_not_exists: bool = False
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourcedCommand:
+    """A command with the text that it was read from, and where that begins."""
+
     source: str = field(default="", compare=False)
     position: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class AlterZone:
+class CreateZone(SourcedCommand):
+    name: Name
+    options: tuple[OptionClause, ...] = ()
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterZone(SourcedCommand):
     """``options`` has at least one clause. PARTITIONS may be among them: the event exists and is refused."""
 
     name: Name
     options: tuple[OptionClause, ...]
     if_exists: bool = False
-    source: str = field(default="", compare=False)
-    position: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class RenameZone:
+class RenameZone(SourcedCommand):
     """The zone keeps its id, its tables and its data; only what people call it changes."""
 
     name: Name
     new_name: Name
     if_exists: bool = False
-    source: str = field(default="", compare=False)
-    position: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class SetDefaultZone:
+class SetDefaultZone(SourcedCommand):
     """The zone of tables that name none, from now on. Tables that exist stay where they are."""
 
     name: Name
     if_exists: bool = False
-    source: str = field(default="", compare=False)
-    position: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class DropZone:
+class DropZone(SourcedCommand):
     name: Name
     if_exists: bool = False
-    source: str = field(default="", compare=False)
-    position: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +175,7 @@ class ColumnClause:
 
 
 @dataclass(frozen=True, slots=True)
-class CreateTable:
+class CreateTable(SourcedCommand):
     """``primary_keys`` has each PRIMARY KEY that was written: exactly one is right, checked later.
 
     None means the primary key as ``colocation``, the default ``zone``, and the zone's first ``profile``.
@@ -190,38 +188,30 @@ class CreateTable:
     zone: Name | None = None
     profile: ProfileName | None = None
     if_not_exists: bool = False
-    source: str = field(default="", compare=False)
-    position: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class AddColumns:
+class AddColumns(SourcedCommand):
     """ALTER TABLE ... ADD COLUMN; at least one."""
 
     name: Name
     columns: tuple[ColumnClause, ...]
     if_exists: bool = False
-    source: str = field(default="", compare=False)
-    position: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class DropColumns:
+class DropColumns(SourcedCommand):
     """ALTER TABLE ... DROP COLUMN; at least one."""
 
     name: Name
     columns: tuple[Name, ...]
     if_exists: bool = False
-    source: str = field(default="", compare=False)
-    position: Position | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class DropTable:
+class DropTable(SourcedCommand):
     name: Name
     if_exists: bool = False
-    source: str = field(default="", compare=False)
-    position: Position | None = field(default=None, compare=False)
 
 
 ZoneCommand = CreateZone | AlterZone | RenameZone | SetDefaultZone | DropZone

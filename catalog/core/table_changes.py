@@ -37,11 +37,13 @@ from catalog.core.versions import (
 from catalog.core.zone import Zone
 from catalog.core.zone_changes import (
     DEFAULT_PROFILES,
+    applied,
     check_profiles,
     data_nodes_of,
     effective_quorum,
     missing_zone,
     new_zone,
+    nothing,
     zone_params,
 )
 from catalog.core.zone_options import ZoneParameters
@@ -55,7 +57,7 @@ def create_table(snapshot: CatalogSnapshot, command: CreateTable, surroundings: 
     existing = snapshot.table(command.name.text)
     if existing:
         if command.if_not_exists:
-            return _nothing(command, snapshot.zone_of(existing))
+            return nothing(command, snapshot.zone_of(existing))
         message = f"table {existing.name} exists already"
         raise RefusedError(ErrorKind.TABLE_ALREADY_EXISTS, message, command.name.position)
     zone = _zone_for(snapshot, command)
@@ -123,13 +125,8 @@ def drop_table(snapshot: CatalogSnapshot, command: DropTable) -> Change:
     table = snapshot.table(command.name.text)
     if table is None:
         return _missing(command, command.if_exists)
-    return Change(
-        command=command,
-        applied=True,
-        effect={"op": "drop_table", "table": table.name},
-        entries=(TableEntry(EntryKind.DROPPED, table),),
-        before=snapshot.zone_of(table),
-    )
+    effect = {"op": "drop_table", "table": table.name}
+    return applied(command, effect, TableEntry(EntryKind.DROPPED, table), snapshot.zone_of(table))
 
 
 def _check_create(command: CreateTable) -> None:
@@ -233,25 +230,16 @@ def _column(clause: ColumnClause) -> Column:
 
 def _altered(snapshot: CatalogSnapshot, command: TableCommand, table: Table) -> Change:
     columns = [column.name for column in table.columns]
-    return Change(
-        command=command,
-        applied=True,
-        effect={"op": "alter_table", "table": table.name, "columns": columns},
-        entries=(TableEntry(EntryKind.WRITTEN, table),),
-        before=snapshot.zone_of(table),
-    )
+    effect = {"op": "alter_table", "table": table.name, "columns": columns}
+    return applied(command, effect, TableEntry(EntryKind.WRITTEN, table), snapshot.zone_of(table))
 
 
 def _unknown_column(name: Name) -> RefusedError:
     return RefusedError(ErrorKind.TABLE_COLUMN_NOT_FOUND, f"there is no column {name.text}", name.position)
 
 
-def _nothing(command: TableCommand, zone: Zone | None) -> Change:
-    return Change(command=command, applied=False, effect={"op": "noop"}, before=zone)
-
-
 def _missing(command: TableCommand, allowed: bool) -> Change:
     if allowed:
-        return _nothing(command, None)
+        return nothing(command, None)
     message = f"there is no table {command.name.text}"
     raise RefusedError(ErrorKind.TABLE_NOT_FOUND, message, command.name.position)

@@ -9,6 +9,7 @@ from typing import Any
 from catalog.core.errors import ErrorKind, RefusedError
 from catalog.core.messages import (
     AlterZone,
+    Command,
     CreateZone,
     DropZone,
     Name,
@@ -24,6 +25,7 @@ from catalog.core.node_filter import FilterError, NodeFilters, may_use
 from catalog.core.quorum import default_quorum
 from catalog.core.quorum_rules import check_bounds, check_data_nodes, check_stored_quorum
 from catalog.core.versions import (
+    CatalogEntry,
     CatalogSnapshot,
     Change,
     DefaultZoneEntry,
@@ -107,13 +109,8 @@ def rename_zone(snapshot: CatalogSnapshot, command: RenameZone) -> Change:
         message = f"zone {command.new_name.text} exists already"
         raise RefusedError(ErrorKind.ZONE_ALREADY_EXISTS, message, command.new_name.position)
     renamed = replace(zone, name=command.new_name.text)
-    return Change(
-        command=command,
-        applied=True,
-        effect={"op": "rename", "zone": zone.name, "new_name": renamed.name},
-        entries=(ZoneEntry(EntryKind.WRITTEN, renamed),),
-        before=zone,
-    )
+    effect = {"op": "rename", "zone": zone.name, "new_name": renamed.name}
+    return applied(command, effect, ZoneEntry(EntryKind.WRITTEN, renamed), zone)
 
 
 def set_default_zone(snapshot: CatalogSnapshot, command: SetDefaultZone) -> Change:
@@ -123,13 +120,7 @@ def set_default_zone(snapshot: CatalogSnapshot, command: SetDefaultZone) -> Chan
         return _missing(command, command.if_exists)
     if zone.zone_id == snapshot.default_zone_id:
         return nothing(command, zone)
-    return Change(
-        command=command,
-        applied=True,
-        effect={"op": "set_default", "zone": zone.name},
-        entries=(DefaultZoneEntry(zone.zone_id),),
-        before=zone,
-    )
+    return applied(command, {"op": "set_default", "zone": zone.name}, DefaultZoneEntry(zone.zone_id), zone)
 
 
 def drop_zone(snapshot: CatalogSnapshot, command: DropZone) -> Change:
@@ -146,13 +137,7 @@ def drop_zone(snapshot: CatalogSnapshot, command: DropZone) -> Change:
         others = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
         message = f"table {tables[0].name}{others} lives in zone {zone.name}: drop what lives in it first"
         raise RefusedError(ErrorKind.ZONE_IN_USE, message, command.name.position)
-    return Change(
-        command=command,
-        applied=True,
-        effect={"op": "drop", "zone": zone.name},
-        entries=(ZoneEntry(EntryKind.DROPPED, zone),),
-        before=zone,
-    )
+    return applied(command, {"op": "drop", "zone": zone.name}, ZoneEntry(EntryKind.DROPPED, zone), zone)
 
 
 def zone_params(zone: Zone, quorum: int) -> dict[str, Any]:
@@ -179,8 +164,13 @@ def effective_quorum(zone: Zone, data_nodes: Sequence[str]) -> int:
     return derived if zone.quorum_size is None else zone.quorum_size
 
 
-def nothing(command: ZoneCommand, zone: Zone | None) -> Change:
-    return Change(command=command, applied=False, effect={"op": "noop"}, before=zone)
+def applied(command: Command, effect: dict[str, Any], entry: CatalogEntry, before: Zone) -> Change:
+    """A change that adds one entry. ``before``: the zone around it."""
+    return Change(command, applied=True, effect=effect, entries=(entry,), before=before)
+
+
+def nothing(command: Command, zone: Zone | None) -> Change:
+    return Change(command, applied=False, effect={"op": "noop"}, before=zone)
 
 
 def check_profiles(names: tuple[ProfileName, ...], topology: Topology) -> None:

@@ -8,11 +8,12 @@ from sqlalchemy import Connection, Engine, RowMapping, func, insert, select
 
 from catalog.core.audit import NAME_MAX, REASON_MAX, Actor, AuditEntry, AuditFilter, AuditRecord, Channel
 from catalog.store.audit_table import AUDIT_LOG
-from catalog.store.connections import WRITES, available, reading
+from catalog.store.connections import reading, writing
 from catalog.store.texts import storable
 
 DETAILS_MAX = 10_000
 SUBJECT_MAX = 300
+VERSIONS = ("version_before", "version_after")
 
 
 class SqlAudit:
@@ -24,8 +25,7 @@ class SqlAudit:
 
     def record(self, entry: AuditEntry) -> None:
         """A change that is not one of the catalog."""
-        with available(), self._engine.connect() as plain:
-            connection = plain.execution_options(**{WRITES: True})
+        with writing(self._engine) as connection:
             insert_audit(connection, [entry], self._now_us())
             connection.commit()
 
@@ -58,8 +58,7 @@ def insert_audit(connection: Connection, entries: Iterable[AuditEntry], at_us: i
             "address": storable(entry.actor.address)[:64],
             "reason": storable(entry.reason)[:REASON_MAX],
             "details": storable(entry.details)[:DETAILS_MAX],
-            "version_before": entry.version_before,
-            "version_after": entry.version_after,
+            **{name: getattr(entry, name) for name in VERSIONS},
         }
         for entry in entries
     ]
@@ -68,13 +67,5 @@ def insert_audit(connection: Connection, entries: Iterable[AuditEntry], at_us: i
 
 def _record(row: RowMapping) -> AuditRecord:
     actor = Actor(row["actor"], row["verified"], Channel(row["channel"]), row["address"])
-    entry = AuditEntry(
-        row["action"],
-        row["subject"],
-        actor,
-        row["reason"],
-        row["details"],
-        row["version_before"],
-        row["version_after"],
-    )
-    return AuditRecord(row["number"], row["at_us"], entry)
+    plain = {name: row[name] for name in ("action", "subject", "reason", "details", *VERSIONS)}
+    return AuditRecord(row["number"], row["at_us"], AuditEntry(**plain, actor=actor))

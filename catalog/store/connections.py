@@ -91,6 +91,13 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 
 @contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A connection for writing, which its user commits. Raises StoreError when the database does not answer."""
+    with available(), engine.connect() as connection:
+        yield connection.execution_options(**{WRITES: True})
+
+
+@contextmanager
 def available() -> Iterator[None]:
     """What the database's driver raises, as our error: 58000, try again."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from sqlalchemy import BigInteger, Column, Connection, Engine, Integer, String, Table, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -13,7 +14,7 @@ from catalog.core.errors import ErrorKind, StoreError
 from catalog.core.metastore_mark import AdoptedVersion, CatalogTruth, MetastoreMark, SentIntent, adopt_intents
 from catalog.core.statement_batch import NewVersion, StatementStamp
 from catalog.core.zone import ZoneIntent
-from catalog.store.connections import WRITES, available, reading
+from catalog.store.connections import reading, writing
 from catalog.store.repository import insert_versions, read_snapshot
 from catalog.store.tables import CATALOG_VERSIONS, METADATA, OUTBOX
 
@@ -59,15 +60,14 @@ class SqlMetastoreMarks:
         newer = (
             update(table)
             .where(table.c.id == _ROW, table.c.epoch == mark.epoch, table.c.revision < mark.revision)
-            .values(_values(mark))
+            .values(asdict(mark))
         )
-        with available(), self._engine.connect() as plain:
-            connection = plain.execution_options(**{WRITES: True})
+        with writing(self._engine) as connection:
             if _read(connection) is not None:
                 connection.execute(newer)
             else:
                 try:
-                    connection.execute(insert(table), {"id": _ROW, **_values(mark)})
+                    connection.execute(insert(table), {"id": _ROW, **asdict(mark)})
                 except IntegrityError:
                     # Another server was faster: its mark is as good.
                     connection.rollback()
@@ -81,8 +81,7 @@ class SqlMetastoreMarks:
 
         Raises StoreError (CATALOG_VERSION_CONFLICT) when somebody else took that version.
         """
-        with available(), self._engine.connect() as plain:
-            connection = plain.execution_options(**{WRITES: True})
+        with writing(self._engine) as connection:
             base = read_snapshot(connection, None).snapshot
             adopted = adopt_intents(base, intents)
             stamp = StatementStamp(uuid.uuid4().hex, ADOPT_STATEMENT, actor)
@@ -94,10 +93,10 @@ class SqlMetastoreMarks:
                 message = "another statement changed the catalog while the metastore was adopted: try again"
                 raise StoreError(ErrorKind.CATALOG_VERSION_CONFLICT, message) from error
             if _read(connection) is None:
-                connection.execute(insert(METASTORE_MARK), {"id": _ROW, **_values(mark)})
+                connection.execute(insert(METASTORE_MARK), {"id": _ROW, **asdict(mark)})
             else:
                 connection.execute(
-                    update(METASTORE_MARK).where(METASTORE_MARK.c.id == _ROW).values(_values(mark))
+                    update(METASTORE_MARK).where(METASTORE_MARK.c.id == _ROW).values(asdict(mark))
                 )
             connection.commit()
         return adopted
@@ -108,15 +107,6 @@ def _read(connection: Connection) -> MetastoreMark | None:
     query = select(table.c.epoch, table.c.revision, table.c.nonce, table.c.cluster_id).where(table.c.id == _ROW)
     row = connection.execute(query).mappings().one_or_none()
     return None if row is None else MetastoreMark(**row)
-
-
-def _values(mark: MetastoreMark) -> dict[str, object]:
-    return {
-        "epoch": mark.epoch,
-        "revision": mark.revision,
-        "nonce": mark.nonce,
-        "cluster_id": mark.cluster_id,
-    }
 
 
 def _knows(connection: Connection, intent: ZoneIntent) -> bool:

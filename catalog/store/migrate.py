@@ -14,7 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 
 from catalog.core.errors import ErrorKind, StoreError
-from catalog.store.connections import WRITES, available, open_engine, parse_url, reading, writer_lock
+from catalog.store.connections import open_engine, parse_url, reading, writer_lock, writing
 from catalog.store.schema_writers import oldest_writer
 
 ADVISORY_LOCK = 0x5A6F6E654B  # any number that no other application of the database uses
@@ -31,12 +31,10 @@ def migrate(url: str) -> tuple[str | None, str]:
     lock = writer_lock(parsed)
     engine = open_engine(parsed)
     try:
-        with available(), engine.connect() as plain:
-            connection = plain.execution_options(**{WRITES: True})
-            with connection.begin():
-                if connection.dialect.name == "postgresql":
-                    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
-                return _upgrade(connection)
+        with writing(engine) as connection, connection.begin():
+            if connection.dialect.name == "postgresql":
+                connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": ADVISORY_LOCK})
+            return _upgrade(connection)
     finally:
         engine.dispose()
         if lock:

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, select, tuple_, update
 
 from catalog.core.zone import ZoneId
 from catalog.ports import OutboxRow
-from catalog.store.connections import WRITES, available, reading
+from catalog.store.connections import reading, writing
 from catalog.store.tables import OUTBOX
 
 
@@ -40,8 +40,7 @@ class SqlOutbox:
             .where(tuple_(OUTBOX.c.version, OUTBOX.c.zone_id).in_(keys), OUTBOX.c.sent_at_us.is_(None))
             .values(sent_at_us=self._now_us())
         )
-        with available(), self._engine.connect() as connection:
-            connection = connection.execution_options(**{WRITES: True})
+        with writing(self._engine) as connection:
             marked = connection.execute(statement).rowcount
             connection.commit()
         return marked

@@ -31,6 +31,12 @@ from catalog.store.audit_table import AUDIT_LOG
 from catalog.store.tables import CATALOG_VERSIONS, OUTBOX, TABLE_VERSIONS, ZONE_VERSIONS
 
 _COMMENT = re.compile(r"--[^\n]*|//[^\n]*|/\*.*?\*/", re.DOTALL)
+ZONE_COLUMNS = (
+    *("zone_id", "name", "partitions", "replicas", "quorum_size"),
+    *("auto_scale_up", "auto_scale_down", "nodes_filter"),
+)
+TABLE_COLUMNS = ("table_id", "name", "zone_id", "storage_profile")
+"""Stored as they are."""
 STATEMENT_MAX = 2_000
 """Characters of a statement that go along with the zones that it changes."""
 
@@ -188,15 +194,8 @@ def _newest(table: Table, key: str, version: int) -> Select[Any]:
 
 def _zone(row: RowMapping) -> Zone:
     return Zone(
-        zone_id=ZoneId(row["zone_id"]),
-        name=row["name"],
-        partitions=row["partitions"],
-        replicas=row["replicas"],
-        quorum_size=row["quorum_size"],
+        **{name: row[name] for name in ZONE_COLUMNS},
         storage_profiles=tuple(json.loads(row["storage_profiles"])),
-        auto_scale_up=row["auto_scale_up"],
-        auto_scale_down=row["auto_scale_down"],
-        nodes_filter=row["nodes_filter"],
         consistency_mode=ConsistencyMode(row["consistency_mode"]),
         algorithm=DistributionAlgorithm(row["algorithm"]),
         strategy=None if row["strategy"] is None else Strategy(row["strategy"]),
@@ -206,17 +205,10 @@ def _zone(row: RowMapping) -> Zone:
 def _zone_row(version: int, entry: ZoneEntry) -> dict[str, Any]:
     zone = entry.zone
     return {
-        "zone_id": zone.zone_id,
+        **{name: getattr(zone, name) for name in ZONE_COLUMNS},
         "version": version,
         "dropped": entry.kind is EntryKind.DROPPED,
-        "name": zone.name,
-        "partitions": zone.partitions,
-        "replicas": zone.replicas,
-        "quorum_size": zone.quorum_size,
         "storage_profiles": json.dumps(zone.storage_profiles, ensure_ascii=False),
-        "auto_scale_up": zone.auto_scale_up,
-        "auto_scale_down": zone.auto_scale_down,
-        "nodes_filter": zone.nodes_filter,
         "consistency_mode": zone.consistency_mode.value,
         "algorithm": zone.algorithm.value,
         "strategy": zone.strategy.value if zone.strategy else None,
@@ -225,10 +217,7 @@ def _zone_row(version: int, entry: ZoneEntry) -> dict[str, Any]:
 
 def _table(row: RowMapping) -> core.Table:
     return core.Table(
-        table_id=core.TableId(row["table_id"]),
-        name=row["name"],
-        zone_id=ZoneId(row["zone_id"]),
-        storage_profile=row["storage_profile"],
+        **{name: row[name] for name in TABLE_COLUMNS},
         columns=tuple(core.Column(*fields) for fields in json.loads(row["columns"])),
         primary_key=tuple(json.loads(row["primary_key"])),
         colocation=tuple(json.loads(row["colocation"])),
@@ -239,12 +228,9 @@ def _table_row(version: int, entry: TableEntry) -> dict[str, Any]:
     table = entry.table
     columns = [[each.name, each.type, each.nullable, each.default] for each in table.columns]
     return {
-        "table_id": table.table_id,
+        **{name: getattr(table, name) for name in TABLE_COLUMNS},
         "version": version,
         "dropped": entry.kind is EntryKind.DROPPED,
-        "name": table.name,
-        "zone_id": table.zone_id,
-        "storage_profile": table.storage_profile,
         "columns": json.dumps(columns, ensure_ascii=False),
         "primary_key": json.dumps(table.primary_key, ensure_ascii=False),
         "colocation": json.dumps(table.colocation, ensure_ascii=False),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, RowMapping, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, RowMapping, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from catalog.core.statement_log import (
@@ -84,25 +84,25 @@ class SqlStatementLog:
             try:
                 with self._writing() as connection:
                     connection.execute(insert(STATEMENT_LOG), values)
-                    return _row(_one(connection, new.statement_id)), True
+                    query = select(STATEMENT_LOG).where(STATEMENT_LOG.c.statement_id == new.statement_id)
+                    return _row(connection.execute(query).mappings().one()), True
             except IntegrityError:
-                with reading(self._engine) as connection:
-                    earlier = connection.execute(
-                        select(STATEMENT_LOG).where(
-                            STATEMENT_LOG.c.protocol == new.protocol,
-                            STATEMENT_LOG.c.idempotency_key == new.idempotency_key,
-                        )
-                    ).mappings()
-                    found = earlier.one_or_none()
+                earlier = self._found(
+                    STATEMENT_LOG.c.protocol == new.protocol,
+                    STATEMENT_LOG.c.idempotency_key == new.idempotency_key,
+                )
             # None: it has expired between the two; then the insert has its way.
-            if found is not None:
-                return _row(found), False
+            if earlier is not None:
+                return earlier, False
 
     def read(self, statement_id: str) -> StatementRow | None:
+        return self._found(STATEMENT_LOG.c.statement_id == statement_id)
+
+    def _found(self, *conditions: ColumnElement[bool]) -> StatementRow | None:
+        """The one row of which these hold."""
         with reading(self._engine) as connection:
-            query = select(STATEMENT_LOG).where(STATEMENT_LOG.c.statement_id == statement_id)
-            found = connection.execute(query).mappings().one_or_none()
-        return _row(found) if found is not None else None
+            row = connection.execute(select(STATEMENT_LOG).where(*conditions)).mappings().one_or_none()
+        return _row(row) if row is not None else None
 
     def page(self, statement_id: str, result: int, page: int) -> list[list[Any]] | None:
         """The rows of one page; None when there is no such page (any more)."""
@@ -135,8 +135,7 @@ class SqlStatementLog:
     ) -> None:
         """What is known before the end: a DDL statement has happened and its data is on the way."""
         self._update(
-            statement_id,
-            owner,
+            *_owned(statement_id, owner),
             head=pack(list(heads)),
             warnings=json.dumps(list(warnings)),
             progress=_progress_text(progress),
@@ -174,17 +173,12 @@ class SqlStatementLog:
     def take_over(self, statement_id: str, owner: str, lease_s: float) -> bool:
         """True when the statement was abandoned and is this server's now, to say how it ended."""
         now = self.now_us()
-        with self._writing() as connection:
-            taken = connection.execute(
-                update(STATEMENT_LOG)
-                .where(
-                    STATEMENT_LOG.c.statement_id == statement_id,
-                    STATEMENT_LOG.c.state.in_(_RUNNING),
-                    STATEMENT_LOG.c.lease_until_us < now,
-                )
-                .values(owner=owner, lease_until_us=now + int(lease_s * US_PER_S))
-            )
-            return taken.rowcount == 1
+        abandoned = (
+            STATEMENT_LOG.c.statement_id == statement_id,
+            STATEMENT_LOG.c.state.in_(_RUNNING),
+            STATEMENT_LOG.c.lease_until_us < now,
+        )
+        return self._update(*abandoned, owner=owner, lease_until_us=now + int(lease_s * US_PER_S)) == 1
 
     def committed(self, statement_id: str) -> tuple[CommittedStatement, ...]:
         """Which DDL statements of a logged script are in the catalog's history, in order."""
@@ -210,12 +204,8 @@ class SqlStatementLog:
 
     def request_cancel(self, statement_id: str) -> None:
         """A wish: its owner sees it with the next renewal. Does nothing to a statement that is over."""
-        with self._writing() as connection:
-            connection.execute(
-                update(STATEMENT_LOG)
-                .where(STATEMENT_LOG.c.statement_id == statement_id, STATEMENT_LOG.c.state.in_(_RUNNING))
-                .values(cancel_requested=True)
-            )
+        running = STATEMENT_LOG.c.statement_id == statement_id, STATEMENT_LOG.c.state.in_(_RUNNING)
+        self._update(*running, cancel_requested=True)
 
     def close(self, statement_id: str) -> None:
         """Gives up the results of a statement that is over; repeating it does nothing."""
@@ -241,25 +231,16 @@ class SqlStatementLog:
 
     def release(self, protocol: str, idempotency_key: str, older_than_s: float) -> None:
         """Frees a key whose statement is older than this; the statement stays."""
-        with self._writing() as connection:
-            connection.execute(
-                update(STATEMENT_LOG)
-                .where(
-                    STATEMENT_LOG.c.protocol == protocol,
-                    STATEMENT_LOG.c.idempotency_key == idempotency_key,
-                    STATEMENT_LOG.c.created_us < self.now_us() - int(older_than_s * US_PER_S),
-                )
-                .values(idempotency_key=None)
-            )
+        old = (
+            STATEMENT_LOG.c.protocol == protocol,
+            STATEMENT_LOG.c.idempotency_key == idempotency_key,
+            STATEMENT_LOG.c.created_us < self.now_us() - int(older_than_s * US_PER_S),
+        )
+        self._update(*old, idempotency_key=None)
 
     def rewind(self, statement_id: str) -> None:
         """A client that sent the statement again reads its result from the beginning."""
-        with self._writing() as connection:
-            connection.execute(
-                update(STATEMENT_LOG)
-                .where(STATEMENT_LOG.c.statement_id == statement_id)
-                .values(token=0, token_answer=None)
-            )
+        self._update(STATEMENT_LOG.c.statement_id == statement_id, token=0, token_answer=None)
 
     def purge(self) -> int:
         """Removes what has expired, at most ``PURGED_AT_ONCE``: how many statements it was."""
@@ -279,9 +260,10 @@ class SqlStatementLog:
             gone = connection.execute(delete(STATEMENT_LOG).where(STATEMENT_LOG.c.statement_id.in_(ids)))
             return gone.rowcount
 
-    def _update(self, statement_id: str, owner: str, **values: object) -> None:
+    def _update(self, *conditions: ColumnElement[bool], **values: object) -> int:
+        """How many statements there were of which these hold."""
         with self._writing() as connection:
-            connection.execute(update(STATEMENT_LOG).where(*_owned(statement_id, owner)).values(**values))
+            return connection.execute(update(STATEMENT_LOG).where(*conditions).values(**values)).rowcount
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
@@ -305,11 +287,6 @@ def _owned(statement_id: str, owner: str) -> tuple[Any, ...]:
         STATEMENT_LOG.c.owner == owner,
         STATEMENT_LOG.c.state.in_(_RUNNING),
     )
-
-
-def _one(connection: Connection, statement_id: str) -> RowMapping:
-    query = select(STATEMENT_LOG).where(STATEMENT_LOG.c.statement_id == statement_id)
-    return connection.execute(query).mappings().one()
 
 
 def _delete_pages(connection: Connection, statement_ids: Iterable[str]) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from functools import cache
 
 from catalog.core.zone import ZoneId
-from rebalance.controllers.partitions import observe
 from rebalance.core.admission import Loads, Move, load_of
 from rebalance.core.assignments import Assignments, nodes_of
 from rebalance.core.bandwidth import AdmissionRecord, TokenBuckets, buckets_of
@@ -13,7 +13,6 @@ from rebalance.core.guarded_write import Observed, require_readable
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.readable import RecordNotReadableError, Unreadable, read, readable
 from rebalance.core.records import ConfigurationRecord
-from rebalance.core.txn import KeyValue
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
 
@@ -35,7 +34,7 @@ class MovingPartitions:
         self.mended: set[PartitionId] = set()
         """Those that could not be read before, and can be now."""
         self._known: dict[PartitionId, tuple[Move | None, frozenset[str]]] = {}
-        self._decoded: dict[bytes, Assignments] = {}
+        self._decoded = cache(Assignments.decode)
         self.mirror.listen(self._note)
 
     @property
@@ -62,10 +61,7 @@ class MovingPartitions:
         return found.size_bytes if isinstance(found, ConfigurationRecord) else 0
 
     def observed(self, partition: PartitionId) -> Observed:
-        keys = self._keyspace.partition(partition)
-        names = (keys.stable, keys.pending, keys.planned, keys.trigger, keys.lock)
-        found = [item for item in map(self.mirror.get, names) if item is not None]
-        return observe(self._keyspace, found).get(partition) or Observed(keys)
+        return Observed.of(self._keyspace.partition(partition), self.mirror.get)
 
     async def count(self) -> frozenset[PartitionId]:
         """Brings ``loads`` up to the mirror; returns the partitions that changed since the last time.
@@ -105,7 +101,8 @@ class MovingPartitions:
             self.partitions.discard(partition)
         self.loads.members.subtract(held)
         keys, get = self._keyspace.partition(partition), self.mirror.get
-        stable, pending, planned = map(self._assignments, map(get, (keys.stable, keys.pending, keys.planned)))
+        items = map(get, (keys.stable, keys.pending, keys.planned))
+        stable, pending, planned = (readable(item, self._decoded) for item in items)
         move = load_of(stable, pending, planned) if stable is not None and pending is not None else None
         holds = nodes_of(stable, pending, planned)
         if move is not None:
@@ -114,11 +111,3 @@ class MovingPartitions:
         self.loads.members.update(holds)
         if holds:
             self._known[partition] = move, holds
-
-    def _assignments(self, item: KeyValue | None) -> Assignments | None:
-        if item is None:
-            return None
-        found = self._decoded.get(item.value)
-        if found is None:
-            found = self._decoded[item.value] = readable(item, Assignments.decode)
-        return found

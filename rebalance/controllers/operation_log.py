@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from catalog.core.zone import TIMER_OFF, Zone, ZoneId, ZoneIntent
+from catalog.core.zone import TIMER_OFF, Zone, ZoneId
 from rebalance.controllers.clock import Clock
+from rebalance.controllers.event import Event
 from rebalance.controllers.targets import TargetStore, matrix_of
 from rebalance.core.copy_sizes import CopySizes
 from rebalance.core.data_nodes import DataNodes
@@ -32,7 +33,7 @@ from rebalance.core.operation_progress import Tally
 from rebalance.core.readable import Unreadable, read, readable
 from rebalance.core.records import ConfigurationRecord
 from rebalance.core.target import StoredTarget, TargetPointer
-from rebalance.core.txn import Compare, Delete, KeyValue, Put, absent, unchanged
+from rebalance.core.txn import Compare, Delete, Put, absent, unchanged
 from rebalance.core.txn import Operation as Write
 from rebalance.kernels.assessment import renumbered
 from rebalance.kernels.difference import changed_rows
@@ -41,21 +42,6 @@ from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult
 
 TIMERS = ", AUTO SCALE UP "
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedEvent:
-    """What a target is about to be named for: ``previous`` is the pointer that it replaces, ``taken_up`` the
-    event's."""
-
-    zone_id: ZoneId
-    intent: ZoneIntent
-    intent_revision: int
-    data_nodes: DataNodes
-    event_revision: int
-    previous: KeyValue | None
-    is_restored: bool = False
-    taken_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +61,14 @@ class OperationLog:
         self._clock = clock
         self._targets = TargetStore(metastore, keyspace)
 
-    async def entry(self, event: PlacedEvent, result: PlacementResult) -> Entry:
-        """The new operation, the end of the one before, and what is forgotten."""
+    async def entry(self, event: Event, result: PlacementResult, *, is_restored: bool = False) -> Entry:
+        """The new operation, the end of the one before, and what is forgotten. ``is_restored``: ``result`` is a
+        stored target."""
         snapshot = await self._metastore.range(self._keyspace.zone_operations(event.zone_id))
         known = {item.key: readable(item, Operation.decode) for item in snapshot.items}
         sizes = await self._sizes(event, len(result.matrix))
-        opened = await self._opened(event, result, self._of_target_before(event, known), sizes)
+        earlier = self._of_target_before(event, known)
+        opened = await self._opened(event, result, earlier, sizes, is_restored=is_restored)
         guards: list[Compare] = []
         writes: list[Write] = []
         key = self._keyspace.operation(opened.operation_id)
@@ -104,35 +92,37 @@ class OperationLog:
         writes.extend(self._forgotten(event.zone_id, [item.key for item in snapshot.items]))
         return Entry(tuple(guards), tuple(writes))
 
-    async def _kept_sizes(self, event: PlacedEvent, sizes: tuple[int, ...]) -> list[Write]:
+    async def _kept_sizes(self, event: Event, sizes: tuple[int, ...]) -> list[Write]:
         key = self._keyspace.copy_sizes(event.zone_id)
         if isinstance(read(await self._metastore.get(key), CopySizes.decode), Unreadable):
             return []
-        return [Put(key, CopySizes(event.event_revision, sizes).encode())]
+        return [Put(key, CopySizes(event.revision, sizes).encode())]
 
     def _forgotten(self, zone_id: ZoneId, keys: Sequence[str]) -> list[Write]:
         parsed = (parse_operation_id(key.removeprefix(self._keyspace.operations)) for key in keys)
         old = too_old([each[1] for each in parsed if each is not None])
         return [Delete(self._keyspace.operation(operation_id(zone_id, each))) for each in old]
 
-    def _of_target_before(self, event: PlacedEvent, known: Mapping[str, Operation]) -> Operation | None:
-        if event.previous is None:
+    def _of_target_before(self, event: Event, known: Mapping[str, Operation]) -> Operation | None:
+        if event.pointer is None:
             return None
-        revision = readable(event.previous, TargetPointer.decode).event_revision
+        revision = readable(event.pointer, TargetPointer.decode).event_revision
         return known.get(self._keyspace.operation(operation_id(event.zone_id, revision)))
 
     async def _opened(
         self,
-        event: PlacedEvent,
+        event: Event,
         result: PlacementResult,
         earlier: Operation | None,
         sizes: tuple[int, ...],
+        *,
+        is_restored: bool,
     ) -> Operation:
         intent, origin = event.intent, event.intent.origin
-        before = readable(event.previous, TargetPointer.decode)
+        before = readable(event.pointer, TargetPointer.decode)
         topology = await self._metastore.get(self._keyspace.topology)
         nodes_changed = topology is not None and topology.mod_revision > event.intent_revision
-        kind = _kind(event, before, earlier, nodes_changed=nodes_changed)
+        kind = _kind(event, before, earlier, is_restored=is_restored, nodes_changed=nodes_changed)
         by, verified, reason = (origin.by, origin.verified, origin.reason) if origin else ("", False, "")
         statement = origin.statement if origin else ""
         if kind in (OperationKind.NODES_CHANGED, OperationKind.DRAIN, OperationKind.ADOPTED):
@@ -147,7 +137,7 @@ class OperationLog:
             kind=kind,
             zone_id=event.zone_id,
             zone=intent.zone.name,
-            event_revision=event.event_revision,
+            event_revision=event.revision,
             catalog_version=intent.version,
             started_ms=self._clock.now_ms(),
             by=by,
@@ -172,10 +162,10 @@ class OperationLog:
                 return node, Drain("", "", 0) if isinstance(drain, Unreadable) else drain
         return None
 
-    async def _sizes(self, event: PlacedEvent, partitions: int) -> tuple[int, ...]:
+    async def _sizes(self, event: Event, partitions: int) -> tuple[int, ...]:
         """What each partition's leader last said; a new zone has no sizes."""
         sizes = [0] * partitions
-        if event.previous is not None:
+        if event.pointer is not None:
             found = await self._metastore.range(self._keyspace.zone_partitions(event.zone_id))
             for item in found.items:
                 parsed = self._keyspace.parse_partition(item.key)
@@ -185,16 +175,14 @@ class OperationLog:
                         sizes[parsed[0].partition] = configuration.size_bytes
         return tuple(sizes)
 
-    async def _moves(
-        self, event: PlacedEvent, result: PlacementResult, sizes: tuple[int, ...]
-    ) -> tuple[int, int]:
+    async def _moves(self, event: Event, result: PlacementResult, sizes: tuple[int, ...]) -> tuple[int, int]:
         """How many partitions are placed otherwise than before, and the estimate of the bytes that are copied
         for it; of a new zone all of them, and none."""
         partitions = len(result.matrix)
-        if event.previous is None:
+        if event.pointer is None:
             return partitions, 0
         try:
-            stored = await self._targets.read(event.zone_id, event.previous)
+            stored = await self._targets.read(event.zone_id, event.pointer)
             return await asyncio.to_thread(_moved, stored, result, sizes)
         except ValueError:
             # The target before is not there any more, or of another number of partitions.
@@ -231,15 +219,20 @@ def _placed_and_timers(parameters: str) -> tuple[str, str]:
 
 
 def _kind(
-    event: PlacedEvent, before: TargetPointer | None, earlier: Operation | None, *, nodes_changed: bool
+    event: Event,
+    before: TargetPointer | None,
+    earlier: Operation | None,
+    *,
+    is_restored: bool,
+    nodes_changed: bool,
 ) -> OperationKind:
     """``nodes_changed``: after the intent was written."""
     if before is None:
         return OperationKind.CREATE_ZONE
-    if event.is_restored:
+    if is_restored:
         return OperationKind.REVERSE
     epoch, revision = split_event_revision(before.event_revision)
-    if split_event_revision(event.event_revision)[0] != epoch:
+    if split_event_revision(event.revision)[0] != epoch:
         return OperationKind.ADOPTED
     if event.intent_revision <= revision:
         return OperationKind.NODES_CHANGED

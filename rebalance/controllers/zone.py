@@ -17,7 +17,7 @@ from rebalance.controllers.admission import MoveAdmission
 from rebalance.controllers.clock import Clock, WallClock
 from rebalance.controllers.data_nodes import DataNodesKeeper, NotYetError
 from rebalance.controllers.event import Event
-from rebalance.controllers.operation_log import OperationLog, PlacedEvent
+from rebalance.controllers.operation_log import OperationLog
 from rebalance.controllers.partitions import PartitionWriter
 from rebalance.controllers.restored_target import restored
 from rebalance.controllers.targets import NamedTarget, TargetStore, matrix_of
@@ -219,19 +219,7 @@ class ZoneController:
         return PreviousPlacement(pointer.nodes, matrix_of(target), pointer.consensus)
 
     async def _store(self, event: Event, result: PlacementResult, *, is_restored: bool = False) -> NamedTarget:
-        entry = await self._log.entry(
-            PlacedEvent(
-                event.zone_id,
-                event.intent,
-                event.intent_revision,
-                event.data_nodes,
-                event.revision,
-                event.pointer,
-                is_restored,
-                event.taken_up,
-            ),
-            result,
-        )
+        entry = await self._log.entry(event, result, is_restored=is_restored)
         guards = (
             unchanged(self._keyspace.intent(event.zone_id), event.intent_revision),
             unchanged(self._keyspace.data_nodes(event.zone_id), event.data_nodes_revision),

@@ -62,9 +62,7 @@ class ZoneReading:
         return tuple(self.target.assignments()) if self.target is not None else ()
 
     def observed(self, partition: PartitionId) -> Observed:
-        keys = self.keyspace.partition(partition)
-        names = (keys.stable, keys.pending, keys.planned, keys.trigger, keys.lock)
-        return Observed(keys, *(self.keys.get(name) for name in names))
+        return Observed.of(self.keyspace.partition(partition), self.keys.get)
 
     def view(self, partition: PartitionId) -> PartitionView:
         seen = self.observed(partition)

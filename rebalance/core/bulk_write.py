@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 
 from rebalance.core.admission import Move, move_of
 from rebalance.core.assignments import Assignments, Strategy
@@ -80,8 +81,8 @@ class BulkDecisions:
         self._strategy = strategy
         self._encoded: dict[bytes, tuple[bytes, bytes]] = {}
         self._moves: dict[tuple[bytes, bytes], Move] = {}
-        self._stable: dict[bytes, Assignments] = {}
-        self._triggers: dict[bytes, int] = {}
+        self._decoded = cache(Assignments.decode)
+        self._processed = cache(decode_trigger)
         self._target = target
 
     def target(self, number: int) -> Assignments:
@@ -130,15 +131,3 @@ class BulkDecisions:
         if stable.value == at_rest or readable(stable, self._decoded) == self._target.assignments_of(row):
             return Outcome.PLANNED_KEY_REMOVED_EMPTY_PENDING, ()
         return Outcome.PENDING_KEY_UPDATED, (Put(f"{base}pending", moving),)
-
-    def _processed(self, value: bytes) -> int:
-        found = self._triggers.get(value)
-        if found is None:
-            found = self._triggers[value] = decode_trigger(value)
-        return found
-
-    def _decoded(self, value: bytes) -> Assignments:
-        found = self._stable.get(value)
-        if found is None:
-            found = self._stable[value] = Assignments.decode(value)
-        return found

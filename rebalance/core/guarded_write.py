@@ -11,6 +11,7 @@ Each raises RecordNotReadableError where a key that it looks at, or would write 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Literal
@@ -89,6 +90,11 @@ class Observed:
     planned: KeyValue | None = None
     trigger: KeyValue | None = None
     lock: KeyValue | None = None
+
+    @classmethod
+    def of(cls, keys: PartitionKeys, get: Callable[[str], KeyValue | None]) -> Observed:
+        """``get`` answers of one revision what is under a key."""
+        return cls(keys, *map(get, (keys.stable, keys.pending, keys.planned, keys.trigger, keys.lock)))
 
     def guards(self, *names: AssignmentKey) -> tuple[Compare, ...]:
         """The keys of these fields are as they were read."""

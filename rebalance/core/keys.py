@@ -39,68 +39,40 @@ class PartitionKeys:
     lock: str
 
 
+class KeyBelow:
+    """A key, or the common beginning of some, below the prefix of its keyspace."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __get__(self, keyspace: Keyspace, _owner: type[Keyspace]) -> str:
+        return f"{keyspace.prefix}{self._path}"
+
+
 @dataclass(frozen=True, slots=True)
 class Keyspace:
     """All keys under one prefix; ``prefix`` ends in a slash."""
 
     prefix: str = "zonekeeper/"
 
-    @property
-    def intents(self) -> str:
-        return f"{self.prefix}intents/"
-
-    @property
-    def nodes(self) -> str:
-        return f"{self.prefix}nodes/"
-
-    @property
-    def partitions(self) -> str:
-        return f"{self.prefix}partition/"
-
-    @property
-    def members(self) -> str:
-        return f"{self.prefix}members/"
-
-    @property
-    def pointers(self) -> str:
-        return f"{self.prefix}target_pointer/"
-
-    @property
-    def all_data_nodes(self) -> str:
-        return f"{self.prefix}data_nodes/"
-
-    @property
-    def node_maps(self) -> str:
-        """Single partition maps, one key a node."""
-        return f"{self.prefix}partition_map/nodes/"
-
-    @property
-    def zone_maps(self) -> str:
-        """Full partition maps: a pointer and chunks for each zone."""
-        return f"{self.prefix}partition_map/zones/"
-
-    @property
-    def topology(self) -> str:
-        return f"{self.prefix}topology"
-
-    @property
-    def epoch(self) -> str:
-        return f"{self.prefix}epoch"
-
-    @property
-    def mark(self) -> str:
-        """What the catalog remembers the metastore by."""
-        return f"{self.prefix}mark"
-
-    @property
-    def limits(self) -> str:
-        """How many partitions may move at once, and what is paused."""
-        return f"{self.prefix}rebalance/limits"
-
-    @property
-    def operations(self) -> str:
-        """One key for each operation, by its id; of a zone all begin with its id and a hyphen."""
-        return f"{self.prefix}operations/"
+    intents = KeyBelow("intents/")
+    nodes = KeyBelow("nodes/")
+    partitions = KeyBelow("partition/")
+    members = KeyBelow("members/")
+    pointers = KeyBelow("target_pointer/")
+    all_data_nodes = KeyBelow("data_nodes/")
+    # Single partition maps, one key a node.
+    node_maps = KeyBelow("partition_map/nodes/")
+    # Full partition maps: a pointer and chunks for each zone.
+    zone_maps = KeyBelow("partition_map/zones/")
+    topology = KeyBelow("topology")
+    epoch = KeyBelow("epoch")
+    # What the catalog remembers the metastore by.
+    mark = KeyBelow("mark")
+    # How many partitions may move at once, and what is paused.
+    limits = KeyBelow("rebalance/limits")
+    # One key for each operation, by its id; of a zone all begin with its id and a hyphen.
+    operations = KeyBelow("operations/")
 
     def operation(self, operation_id: str) -> str:
         return f"{self.operations}{operation_id}"
@@ -108,47 +80,30 @@ class Keyspace:
     def zone_operations(self, zone_id: ZoneId) -> str:
         return f"{self.operations}{zone_id}-"
 
-    @property
-    def drains(self) -> str:
-        return f"{self.prefix}drains/"
+    drains = KeyBelow("drains/")
 
     def drain(self, node: str) -> str:
         """There while the node is leaving."""
         return f"{self.drains}{node}"
 
-    @property
-    def admissions(self) -> str:
-        """Written with every admission under limits. It is beside the partitions: a watch of them brings it
-        together with what was admitted."""
-        return f"{self.partitions}admissions"
-
-    @property
-    def controller_leader(self) -> str:
-        return f"{self.prefix}leader/controller"
-
-    @property
-    def engine_status(self) -> str:
-        return f"{self.prefix}leader/engine"
-
-    @property
-    def processes(self) -> str:
-        return f"{self.prefix}processes/"
+    # Written with every admission under limits. It is beside the partitions: a watch of them brings it
+    # together with what was admitted.
+    admissions = KeyBelow("partition/admissions")
+    controller_leader = KeyBelow("leader/controller")
+    engine_status = KeyBelow("leader/engine")
+    processes = KeyBelow("processes/")
 
     def process(self, name: str) -> str:
         """What goes wrong inside that process."""
         return f"{self.processes}{name}"
 
-    @property
-    def failures(self) -> str:
-        """Changes that do not succeed, one key a node."""
-        return f"{self.prefix}failures/"
+    # Changes that do not succeed, one key a node.
+    failures = KeyBelow("failures/")
 
     def failures_of(self, node: str) -> str:
         return f"{self.failures}{node}"
 
-    @property
-    def fences(self) -> str:
-        return f"{self.prefix}fences/"
+    fences = KeyBelow("fences/")
 
     def fence(self, node: str) -> str:
         """How long members of HIGH_AVAILABILITY zones serve there unheard; it outlives the lease."""
@@ -212,11 +167,11 @@ class Keyspace:
         return _partition_keys(self.prefix, partition)
 
     def restarts(self, partition: PartitionId) -> str:
-        """Below it a key for each node whose member is asked to restart."""
+        """KeyBelow it a key for each node whose member is asked to restart."""
         return f"{self.partitions}{partition.zone_id}/{partition.partition}/restart/"
 
     def kept_copies(self, partition: PartitionId) -> str:
-        """Below it a key for each node that keeps the copy of a member that has left: ``<node>``, and
+        """KeyBelow it a key for each node that keeps the copy of a member that has left: ``<node>``, and
         ``<node>@<generation>`` for one whose group was given up."""
         return f"{self.partitions}{partition.zone_id}/{partition.partition}/kept/"
 
@@ -225,9 +180,7 @@ class Keyspace:
         name = node if generation is None else f"{node}@{generation}"
         return f"{self.kept_copies(partition)}{name}"
 
-    @property
-    def all_given_up(self) -> str:
-        return f"{self.prefix}given_up/"
+    all_given_up = KeyBelow("given_up/")
 
     def zone_given_up(self, zone_id: ZoneId) -> str:
         return f"{self.all_given_up}{zone_id}/"

@@ -24,6 +24,10 @@ ORPHAN_CHECK = 'test "$PPID" = "$0" && exec "$@"'
 HELD = 'test "$PPID" = "$0" && read -r _ && exec "$@" </dev/null'
 
 
+LOG_BYTES_MAX = 8 << 20
+LOGS_KEPT = 3
+
+
 class MissingToolError(RuntimeError):
     """A program that must be on PATH is not; the message names the command that installs it."""
 
@@ -58,6 +62,17 @@ def spawn(
         with log.open("ab") as stream:
             return _popen(command, stream, full_env, cwd, pass_fds)
     return _popen(command, log, full_env, cwd, pass_fds)
+
+
+def rotate_log(path: Path, bytes_max: int = LOG_BYTES_MAX, kept: int = LOGS_KEPT) -> None:
+    """``x.log`` becomes ``x.log.1`` (and .1 becomes .2, ...) once it is larger than ``bytes_max``."""
+    if not path.exists() or path.stat().st_size <= bytes_max:
+        return
+    for index in range(kept - 1, 0, -1):
+        older = path.with_name(f"{path.name}.{index}")
+        if older.exists():
+            older.replace(path.with_name(f"{path.name}.{index + 1}"))
+    path.replace(path.with_name(f"{path.name}.1"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 
 from catalog.core.zone import ZoneId
 from rebalance.core.admission import Limits, Move, move_of
@@ -17,7 +16,6 @@ from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.ports.metastore import KeyEvent
 from rebalance.simulation.invariants import ObservedStore
 
-DECODED_MAX = 20_000
 CLUSTER = "cluster"
 
 Broken = tuple[str, str]
@@ -112,7 +110,8 @@ class MovesAuditor:
         stable, pending = self._store.peek(keys.stable), self._store.peek(keys.pending)
         if stable is None or pending is None:
             return False
-        move = self._moves[partition] = move_of(_decoded(stable.value), _decoded(pending.value))
+        now, wanted = Assignments.decode(stable.value), Assignments.decode(pending.value)
+        move = self._moves[partition] = move_of(now, wanted)
         self._counts.update(_flat(partition.zone_id, move))
         return before is None
 
@@ -133,8 +132,3 @@ class MovesAuditor:
 
 def _flat(zone_id: ZoneId, move: Move) -> list[str]:
     return [name for names in sides_of(zone_id, move).values() for name in names]
-
-
-@lru_cache(DECODED_MAX)
-def _decoded(value: bytes) -> Assignments:
-    return Assignments.decode(value)

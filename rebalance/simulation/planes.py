@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
 from catalog.core.zone import Node
 from rebalance.core.assignments import Assignments
@@ -14,56 +14,75 @@ from rebalance.simulation.invariants import Voters
 from rebalance.simulation.processes import Environment, NodeProcess, SimulatedProcess
 from rebalance.simulation.simulated_raft import SimulatedMirror, SimulatedReplica
 
+NOT_MODELLED = "not in bulk"
 
-class DataPlane(Protocol):
+
+class DataPlane(ABC):
+    """``applied`` and what follows it are asked of one partition; None: it cannot be told."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+
     @property
+    @abstractmethod
     def names(self) -> Sequence[str]:
         """Every node that ever joined."""
-        ...
 
     @property
+    @abstractmethod
     def processes(self) -> Sequence[SimulatedProcess]: ...
 
+    @abstractmethod
     def join(self, node: Node) -> None: ...
 
+    @abstractmethod
     def leave(self, name: str, back_s: float) -> None:
         """In order; the node comes back after ``back_s``."""
-        ...
 
+    @abstractmethod
     def crash(self, name: str, back_s: float) -> None: ...
 
-    def crash_member(self, rng: random.Random) -> str: ...
+    def crash_member(self, rng: random.Random) -> str:
+        return NOT_MODELLED
 
-    def change_leader(self, rng: random.Random) -> str: ...
+    def change_leader(self, rng: random.Random) -> str:
+        return NOT_MODELLED
 
-    def pause_store(self, pause_s: float) -> None: ...
+    def pause_store(self, pause_s: float) -> None:
+        store = self._environment.store
+        store.pause()
+        asyncio.get_running_loop().call_later(pause_s, store.resume)
 
+    @abstractmethod
     def heal(self) -> None:
         """Every node runs, and no fault happens any more."""
-        ...
 
+    @abstractmethod
     def living(self) -> Sequence[Node]: ...
 
+    @abstractmethod
     def applied(self, partition: PartitionId) -> Voters | None: ...
 
-    def strays(self, partition: PartitionId) -> frozenset[str]: ...
+    def strays(self, partition: PartitionId) -> frozenset[str]:
+        return frozenset()
 
-    def mirrors(self, partition: PartitionId) -> frozenset[str] | None: ...
+    def mirrors(self, partition: PartitionId) -> frozenset[str] | None:
+        return None
 
     def left_over(self) -> str:
         """What is still held for dropped zones, or still to be handed over; empty when nothing is."""
-        ...
+        return ""
 
+    @abstractmethod
     def end(self) -> None:
         """The simulation is over; its processes are killed by their owner."""
-        ...
 
 
-class AgentPlane:
+class AgentPlane(DataPlane):
     """Each node is a real agent over modelled members."""
 
     def __init__(self, environment: Environment, nodes: Sequence[Node]) -> None:
-        self._environment = environment
+        super().__init__(environment)
         self._nodes: dict[str, NodeProcess] = {}
         self._stops: set[asyncio.Task[None]] = set()
         for node in nodes:
@@ -117,11 +136,6 @@ class AgentPlane:
         group = rng.choice(groups)
         group.lead(rng.choice([each for each in group.voters if group.hears(each, group.leader_id)]))
         return f"{group.partition} to {group.replicas[group.leader_id].node}"
-
-    def pause_store(self, pause_s: float) -> None:
-        store = self._environment.store
-        store.pause()
-        asyncio.get_running_loop().call_later(pause_s, store.resume)
 
     def heal(self) -> None:
         for process in self._nodes.values():

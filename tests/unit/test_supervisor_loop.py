@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.supervision.child_loop import REPORTED_DEATHS, RESTART, rotate_log
+from app.supervision.child_loop import REPORTED_DEATHS, RESTART
+from rebalance.hosting.child import rotate_log
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60.0

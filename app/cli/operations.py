@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,6 +33,10 @@ from app.cli.options import (
 )
 from app.cli.rebalance_run import pause_request
 from app.client.problem import JsonObject
+
+if TYPE_CHECKING:
+    from app.contract.operations import OperationDetail
+
 
 LONG_POLL_S = 2.0
 """The server answers a question after so long, so that progress is shown as often."""
@@ -127,23 +131,24 @@ def wait(
       zonectl operations wait 3-1834
       zonectl operations wait 3-1834 --timeout 600 --json | jq -r .state
     """
-    operation: JsonObject = {}
+    operation: OperationDetail | None = None
     with api.client() as client, choose_view() as view:
 
-        def ask(left_s: float) -> JsonObject:
+        def ask(left_s: float) -> OperationDetail:
             long_poll_s = min(LONG_POLL_S, left_s) if operation else 0
             return client.operation(name, wait_timeout_s=long_poll_s, with_plan=False)
 
-        def is_over(answer: JsonObject) -> bool:
-            operation.update(answer)
-            view.update(_change(operation), _progress(operation))
-            return bool(operation["over"])
+        def is_over(answer: OperationDetail) -> bool:
+            nonlocal operation
+            operation = answer
+            view.update(_change(answer), _progress(answer))
+            return answer["over"]
 
         late = f"not over after {timeout or 0:g} s; the operation goes on"
         ended = watch(ask, is_over, view, timeout, late, pause_s=0, must_answer=True)
-    if operation:
+    if operation is not None:
         _show(api, operation)
-    if not ended:
+    if operation is None or not ended:
         return ExitCode.TIMED_OUT
     return ExitCode.OK if operation["state"] == "DONE" else ExitCode.FAILED
 
@@ -265,7 +270,7 @@ def _act(
     action: str,
     name: str,
     request: JsonObject,
-    lines_of: Callable[[JsonObject], Sequence[str]] | None = None,
+    lines_of: Callable[[Any], Sequence[str]] | None = None,
 ) -> int:
     """``lines_of``: the text of an answer that is not the operation itself."""
     with api.client() as client:
@@ -277,18 +282,18 @@ def _act(
     return ExitCode.OK
 
 
-def _show(api: Api, operation: JsonObject) -> None:
+def _show(api: Api, operation: OperationDetail) -> None:
     """For people a few lines, then what waits and the plan as tables."""
     api.show_one(operation, *operation_lines(operation))
     if api.is_table:
         print_waiting_and_plan(operation)
 
 
-def _change(operation: JsonObject) -> FollowedChange:
+def _change(operation: OperationDetail) -> FollowedChange:
     return FollowedChange(operation["zone_id"], title(operation), operation["catalog_version"])
 
 
-def _progress(operation: JsonObject) -> FollowProgress:
+def _progress(operation: OperationDetail) -> FollowProgress:
     counts = operation["progress"]["partitions"]
     return FollowProgress(
         zone=title(operation),

@@ -19,12 +19,13 @@ ZONE = "QUICKSTART"
 
 
 class FakeStore:
-    """Enough of an installation for the demo: one zone, whose ALTER takes three polls."""
+    """Enough of an installation for the demo: one zone, whose ALTER takes three polls and three live puts."""
 
     def __init__(self, api: ApiStub) -> None:
         self.values: dict[str, str] = {}
         self.replicas = 1
         self.polls = 0
+        self.live_puts = 0
         self.statements: list[str] = []
         self.tamper: Callable[[dict[str, Any]], None] = lambda partition: None
         self.refuse_put: Callable[[str], bool] = lambda key: False
@@ -41,7 +42,8 @@ class FakeStore:
             return 200, {"results": [self.execute(request.body["sql"])]}
         if path.startswith("/api/v1/progress/"):
             self.polls += 1
-            return 200, progress(8 if self.polls >= 3 else 2)
+            is_done = self.polls >= 3 and (self.replicas == 1 or self.live_puts >= 3)
+            return 200, progress(8 if is_done else 2)
         if path.endswith("/partitions"):
             return 200, {"partitions": [self.partition(index) for index in range(8)]}
         return self.kv(request, unquote(path.rpartition("/")[2]))
@@ -72,6 +74,7 @@ class FakeStore:
 
     def kv(self, request: Request, key: str) -> tuple[int, dict[str, Any]]:
         if request.method == "PUT":
+            self.live_puts += key.startswith("live-")
             if self.refuse_put(key):
                 return 503, {"status": 503, "name": "GROUP_UNAVAILABLE", "detail": "no leader"}
             self.values[key] = request.body["value"]

@@ -93,7 +93,9 @@ def operations(
 @app.command()
 @operation_command
 def show(api: Api, name: IdArgument) -> int:
-    """Show an operation: progress, what waits, and what is copied from where.
+    """Show the progress and the plan of an operation.
+
+    Includes what waits for what, and which node copies from which.
 
     \b
     Examples:
@@ -158,10 +160,10 @@ def wait(
 def pause(
     api: Api, name: IdArgument, reason: ReasonOption = "", time_limit: ForOption = None, by: ByOption = None
 ) -> int:
-    """Start no more moves of an operation until `resume`, or for a time.
+    """Pause an operation until `resume`, or for a time.
 
-    Moves in progress are completed. The pause applies to the operation's zone, so
-    that later operations of the zone wait too.
+    Moves in progress are completed, and no more are started. The pause applies to
+    the operation's zone, so that later operations of the zone wait too.
 
     \b
     Examples:
@@ -221,11 +223,12 @@ def cancel(
 def finalise(
     api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption = None, dry_run: DryRunOption = False
 ) -> int:
-    """Delete the replicas that nodes kept after an operation moved them away.
+    """Delete replicas kept by an operation.
 
-    They are kept when `zonectl rebalance limits --keep-copies` is set. Those of
-    earlier operations of the zone are deleted too. The command is refused until
-    the operation is over. Nodes that are down delete theirs when they return.
+    Nodes keep the replicas that moved away from them when `zonectl rebalance limits
+    --keep-copies` is set. Those of earlier operations of the zone are deleted too.
+    The command is refused until the operation is over. Nodes that are down delete
+    theirs when they return.
 
     \b
     Examples:

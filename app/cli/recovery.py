@@ -83,14 +83,14 @@ def reset(
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
 ) -> int:
-    """Found groups that lost a majority of their voters anew, from the surviving replicas.
+    """Recover groups that lost a majority of their voters.
 
-    The best replica on a living node becomes the group, and the full set of
-    replicas is copied from it. Voters and learners count, compared by the revision
-    of their data. What that replica knows to be decided survives. What only lost
-    members knew is lost, and members that return later are emptied: look at
-    --dry-run first, and start the lost nodes instead where possible. The losses are
-    shown again before anything is done, and no more than that is done.
+    Each is founded anew: the best replica on a living node becomes the group, and
+    the full set of replicas is copied from it. Voters and learners count, compared
+    by the revision of their data. What that replica knows to be decided survives.
+    What only lost members knew is lost, and members that return later are emptied:
+    look at --dry-run first, and start the lost nodes instead where possible. The
+    losses are shown again before anything is done, and no more than that is done.
 
     The command is refused while a majority is alive or responds. A node without a
     lease may merely be cut off from etcd and still serve clients: in a

@@ -26,26 +26,26 @@ def find_address(url: str | None, data_dir: Path) -> Address:
         return Address(_with_scheme(url), "as given by --url or ZONEKEEPER_URL")
     path = data_dir / RUN_FILE
     try:
-        found = json.loads(path.read_text())["url"]
+        address = json.loads(path.read_text())["url"]
     except FileNotFoundError:
         raise CliError(
             ExitCode.UNREACHABLE,
-            f"no server is known: there is no {path}. Start one with `zonectl up --data-dir {data_dir}`, or "
-            "name one with --url or ZONEKEEPER_URL.",
+            f"no server to connect to: {path} does not exist. "
+            f"Start one with `zonectl up --data-dir {data_dir}`, or name one with --url or ZONEKEEPER_URL.",
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CliError(ExitCode.UNREACHABLE, f"{path} names no server ({error}); use --url.") from error
-    return Address(str(found), f"as written in {path}")
+    return Address(str(address), f"as written in {path}")
 
 
 def addresses_of(url: str, data_dir: Path) -> dict[str, Any] | None:
     """What the `up` of the data directory says of itself; None when it is not the one at ``url``."""
     try:
         body = json.loads((data_dir / RUN_FILE).read_text())
-        found = body["addresses"] if body["url"] == url else None
+        addresses = body["addresses"] if body["url"] == url else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if isinstance(found, dict) else None
+    return addresses if isinstance(addresses, dict) else None
 
 
 def _with_scheme(url: str) -> str:

@@ -110,7 +110,7 @@ class CheckedStatement:
             "applied": self.applied,
             "effect": self.effect,
             "error": refusal,
-            "warnings": [{"name": each.name, "message": each.message} for each in self.warnings],
+            "warnings": [{"name": warning.name, "message": warning.message} for warning in self.warnings],
         }
 
 

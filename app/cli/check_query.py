@@ -38,8 +38,8 @@ def answer(query: Query, catalog: CatalogSnapshot, topology: Topology) -> dict[s
     snapshot = SystemSnapshot(catalog, keys, KEYSPACE, time.time_ns() // 1_000_000)
     registry = registry_with_metadata()
     prepared = prepare_query(query.source, lambda name: registry.find(name).relation)
-    found = asyncio.run(_run(prepared, snapshot, registry))
-    return {"op": "rows", "rows": [list(row) for row in found.rows]}
+    result = asyncio.run(_run(prepared, snapshot, registry))
+    return {"op": "rows", "rows": [list(row) for row in result.rows]}
 
 
 async def _run(query: PreparedQuery, snapshot: SystemSnapshot, registry: ViewRegistry) -> ResultSet:

@@ -125,10 +125,10 @@ class ApiClient:
 
 def _identity(reason: str) -> dict[str, str]:
     """Who asks and why, for what is kept of changes: the user's name, where there is one."""
-    found = {"Zonekeeper-Via": "cli"}
+    headers = {"Zonekeeper-Via": "cli"}
     if reason:
-        found["Zonekeeper-Reason"] = quote(reason, errors="replace")
+        headers["Zonekeeper-Reason"] = quote(reason, errors="replace")
     try:
-        return {**found, "Zonekeeper-By": quote(getpass.getuser(), errors="replace")}
+        return {**headers, "Zonekeeper-By": quote(getpass.getuser(), errors="replace")}
     except (KeyError, OSError):
-        return found
+        return headers

@@ -15,7 +15,7 @@ def read_ddl_files(source: str) -> tuple[Script, ...]:
     path = Path(source)
     if source == STDIN or not path.is_dir():
         return (read_script(None, path, None),)
-    found = sorted(each for each in path.rglob(f"*{SUFFIX}") if each.is_file())
-    if not found:
+    files = sorted(file for file in path.rglob(f"*{SUFFIX}") if file.is_file())
+    if not files:
         raise UsageError(f"there is no {SUFFIX} file in {path} or below it")
-    return tuple(read_script(None, each, None) for each in found)
+    return tuple(read_script(None, file, None) for file in files)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
 from app.cli.address import Address, find_address
@@ -20,7 +20,11 @@ from app.cli.follow import FollowProgress, follow, touched_zones
 from app.cli.options import DEFAULT_DATA_DIR, DataDirOption, UrlOption, option
 from app.cli.output import print_table
 from app.cli.request_errors import RequestError
-from app.client.problem import JsonObject
+
+if TYPE_CHECKING:
+    from app.contract.statements import StatementOutcome
+    from app.contract.zones import PartitionBody, Roles
+
 
 READY_WAIT_S = 60.0
 SPARK_WAIT_S = 60.0
@@ -170,25 +174,25 @@ def _create(client: ApiClient, clock: DemoClock, script: DemoScript, timeout_s: 
     clock.say(_one_line(script.create))
     results = client.execute(script.create)
     progress = _converge(client, results, timeout_s)
-    effect = results[-1]["effect"]
+    effect = results[-1]["effect"] or {}
     clock.say(f"converged: {progress.counts()}")
     return DemoZone(effect["zone"], progress.total)
 
 
-def _await_nodes(client: ApiClient, clock: DemoClock, wanted: int) -> None:
+def _await_nodes(client: ApiClient, clock: DemoClock, count: int) -> None:
     """More replicas than nodes would converge on fewer: not what is to be shown. Raises CliError (1)."""
     deadline = time.monotonic() + NODES_WAIT_S
     while True:
         alive = [node["name"] for node in client.nodes() if node["alive"]]
-        if len(alive) >= wanted:
+        if len(alive) >= count:
             clock.say(f"nodes: {', '.join(alive)}")
             return
         if time.monotonic() > deadline:
-            raise CliError(ExitCode.FAILED, f"the demo needs {wanted} nodes alive; there are {len(alive)}")
+            raise CliError(ExitCode.FAILED, f"the demo needs {count} nodes alive; there are {len(alive)}")
         time.sleep(POLL_S)
 
 
-def _converge(client: ApiClient, results: Sequence[JsonObject], timeout_s: float) -> FollowProgress:
+def _converge(client: ApiClient, results: Sequence[StatementOutcome], timeout_s: float) -> FollowProgress:
     """Progress of the last zone. Raises CliError (4) when time runs out."""
     changes = touched_zones(results)
     outcome = follow(client, changes, timeout_s=timeout_s)
@@ -197,13 +201,13 @@ def _converge(client: ApiClient, results: Sequence[JsonObject], timeout_s: float
     return outcome.last[changes[-1].zone_id]
 
 
-def find_complaints(partitions: Sequence[JsonObject], count: int, replicas: int) -> list[str]:
+def find_complaints(partitions: Sequence[PartitionBody], count: int, replicas: int) -> list[str]:
     """What is not as said: the number of partitions, their stable replicas, moves left over, members down."""
     complaints = [] if len(partitions) == count else [f"{len(partitions)} partitions instead of {count}"]
     for partition in partitions:
         name = f"partition {partition['partition']}"
-        stable = partition.get("stable") or {}
-        holders = {*stable.get("peers", ()), *stable.get("learners", ())}
+        stable = partition.get("stable")
+        holders = {*stable["peers"], *stable["learners"]} if stable else set()
         if len(holders) != replicas:
             complaints.append(f"{name}: {len(holders)} replicas in stable instead of {replicas}")
         complaints += [f"{name}: {key} is left" for key in ("pending", "planned") if partition.get(key)]
@@ -225,16 +229,16 @@ def _compare(client: ApiClient, zone: str, expected: Mapping[str, str]) -> list[
     def read(item: tuple[str, str]) -> str | None:
         key, value = item
         try:
-            found = client.get(zone, key)["value"]
+            stored = client.get(zone, key)["value"]
         except RequestError as error:
             return f"{key} cannot be read: {error}"
-        return None if found == value else f"{key} is {found!r} instead of {value!r}"
+        return None if stored == value else f"{key} is {stored!r} instead of {value!r}"
 
     with ThreadPoolExecutor(READERS) as pool:
         return [complaint for complaint in pool.map(read, expected.items()) if complaint]
 
 
-def _print_partitions(partitions: Sequence[JsonObject], title: str) -> None:
+def _print_partitions(partitions: Sequence[PartitionBody], title: str) -> None:
     print(f"\n{title}", flush=True)
     print_table(
         partitions,
@@ -250,17 +254,17 @@ def _print_partitions(partitions: Sequence[JsonObject], title: str) -> None:
     print(flush=True)
 
 
-def _members(partition: JsonObject) -> str:
+def _members(partition: PartitionBody) -> str:
     members = partition.get("members") or ()
     return " ".join(f"{member['node']}:{member.get('state', '?')}" for member in members) or "-"
 
 
-def _state(partition: JsonObject) -> str:
+def _state(partition: PartitionBody) -> str:
     status = partition.get("status") or {}
     return f"{status.get('state', '?')}" + (f" ({status['cause']})" if status.get("cause") else "")
 
 
-def _assignments(value: JsonObject | None) -> str:
+def _assignments(value: Roles | None) -> str:
     if not value:
         return "-"
     learners = [f"{node} (learner)" for node in value.get("learners", ())]

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO, TypeVar
 from app.cli.exits import ExitCode
 from app.cli.request_errors import ProblemError, RequestError, UnreachableError, may_pass
 from app.cli.say import say
-from app.client.problem import JsonObject
 from catalog.core.visible import visible
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from app.cli.client import ApiClient
+    from app.contract.statements import StatementOutcome
 
 POLL_S = 0.25
 T = TypeVar("T")
@@ -249,7 +249,7 @@ def follow(
         return FollowOutcome(watch(ask, is_done, view, timeout_s, late), last)
 
 
-def touched_zones(results: Sequence[JsonObject]) -> tuple[FollowedChange, ...]:
+def touched_zones(results: Sequence[StatementOutcome]) -> tuple[FollowedChange, ...]:
     """The last change of each zone, in the order in which the script first names them."""
     last: dict[int, FollowedChange] = {}
     for result in results:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
 from app.cli.connection import Api, client_command
@@ -14,8 +14,10 @@ from app.cli.names import fold_name
 from app.cli.options import OutputFormat, ZoneArgument, argument, group, option
 from app.cli.request_errors import NoAnswerError
 from app.cli.say import say_json
-from app.client.problem import JsonObject
 from rebalance.groups.key_text import check_key, check_operation_id
+
+if TYPE_CHECKING:
+    from app.contract.keys import GetResult, PutResult
 
 
 class ReadFrom(Enum):
@@ -143,7 +145,7 @@ def _stdin_text() -> str:
         raise UsageError(f"VALUE on stdin is not UTF-8 text (byte {error.start})") from error
 
 
-def _show(api: Api, answer: JsonObject) -> None:
+def _show(api: Api, answer: GetResult | PutResult) -> None:
     """One row; as JSON the object itself."""
     if api.form in (OutputFormat.TABLE, OutputFormat.CSV):
         api.show([answer], {name: name for name in answer})

@@ -10,8 +10,8 @@ def fold_name(text: str) -> str:
     if text.startswith('"') and text.endswith('"') and len(text) > 2:
         inner = text[1:-1]
         if '"' in inner.replace('""', ""):
-            raise UsageError(f"zone name {text}: a double quote inside is written twice")
+            raise UsageError(f"zone name {text}: a double quote inside a quoted name is doubled")
         return inner.replace('""', '"')
     if not text.strip() or '"' in text:
-        raise UsageError(f"zone name {text!r} is neither a name nor a name in double quotes")
+        raise UsageError(f"zone name {text!r} is neither a plain name nor a name in double quotes")
     return text.upper()

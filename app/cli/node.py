@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,7 +26,10 @@ from app.cli.options import (
 from app.cli.output import print_table
 from app.cli.say import counted, say
 from app.cli.service_process import keep_private, run_until_stopped
-from app.client.problem import JsonObject
+
+if TYPE_CHECKING:
+    from app.contract.nodes import NodeBody
+
 
 LOSSES_SHOWN_MAX = 20
 app = typer.Typer()
@@ -148,9 +151,10 @@ def drain(
         drained = client.drain(name, {"by": asker(by), "reason": reason})
         view = LineView()
 
-        def is_empty(nodes: Sequence[JsonObject]) -> bool:
-            entry = next((node for node in nodes if node["name"] == name), {})
-            drained["members"], drained["drain"] = entry.get("members", 0), entry.get("drain")
+        def is_empty(nodes: Sequence[NodeBody]) -> bool:
+            entry = next((node for node in nodes if node["name"] == name), None)
+            drained["members"] = entry["members"] if entry else 0
+            drained["drain"] = entry["drain"] if entry else None
             view.line(f"{name}: {counted(drained['members'], 'member')} left")
             return not drained["members"]
 

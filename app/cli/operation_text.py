@@ -3,33 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from app.cli.output import Columns, print_table
 from app.cli.say import counted, say
-from app.client.problem import JsonObject
+
+if TYPE_CHECKING:
+    from app.contract.operations import (
+        FinaliseAnswer,
+        NoteBody,
+        OperationBody,
+        OperationDetail,
+        PartitionsCancelled,
+        ReverseAnswer,
+        WaitingBody,
+    )
+
 
 UNITS_SHOWN_MAX = 20
 NUMBERS_SHOWN_MAX = 20
 STATEMENT_SHOWN_CHARS = 60
 
 
-def title(operation: JsonObject) -> str:
+def title(operation: OperationBody) -> str:
     return f"{operation['operation_id']} {operation['kind']} {operation['zone']} {operation['state']}"
 
 
-def _state(operation: JsonObject) -> str:
+def _state(operation: OperationBody) -> str:
     """One that was stopped may still complete moves in progress."""
     ending = operation["state"] in ("CANCELLED", "FAILED") and not operation["over"]
     return f"{operation['state']}, ending" if ending else str(operation["state"])
 
 
-def _requester(operation: JsonObject) -> str:
+def _requester(operation: OperationBody) -> str:
     if not operation["by"]:
         return ""
     return str(operation["by"]) if operation["verified"] else f"{operation['by']} (unverified)"
 
 
-def _done(operation: JsonObject) -> str:
+def _done(operation: OperationBody) -> str:
     counts = operation["progress"]["partitions"]
     return f"{counts['done']}/{counts['total']}"
 
@@ -46,7 +58,7 @@ COLUMNS: Columns = {
 }
 
 
-def operation_lines(operation: JsonObject) -> list[str]:
+def operation_lines(operation: OperationDetail) -> list[str]:
     sizes = operation["progress"]["bytes"]
     # A cause may begin with the state: PAUSED does.
     cause = operation["cause"].removeprefix(f"{operation['state']}: ")
@@ -74,16 +86,16 @@ def operation_lines(operation: JsonObject) -> list[str]:
     left = operation["progress"]["seconds_left"]
     if left is not None and not operation["over"]:
         lines.append(f"about {left:g} s left")
-    if operation.get("cancelled"):
-        lines += cancelled_lines({**operation["cancelled"], "operation_id": operation["operation_id"]})
+    if cancelled := operation.get("cancelled"):
+        lines += cancelled_lines({**cancelled, "operation_id": operation["operation_id"]})
     return lines
 
 
-def _reason(entry: JsonObject) -> str:
+def _reason(entry: OperationBody | NoteBody) -> str:
     return f": {entry['reason']}" if entry["reason"] else ""
 
 
-def print_waiting_and_plan(operation: JsonObject) -> None:
+def print_waiting_and_plan(operation: OperationDetail) -> None:
     if operation.get("waiting"):
         say()
         columns: Columns = {"partitions": "partitions", "wait for": "cause", "numbers": _waiting_numbers}
@@ -108,27 +120,31 @@ def print_waiting_and_plan(operation: JsonObject) -> None:
         say(f"{plan['batches']} batches of at most {plan['batch_size']} partitions")
 
 
-def _waiting_numbers(cause: JsonObject) -> str:
+def _waiting_numbers(cause: WaitingBody) -> str:
     return _numbers(cause["numbers"], cause["partitions"])
 
 
-def reverse_line(answer: JsonObject) -> Sequence[str]:
+def reverse_line(answer: ReverseAnswer) -> Sequence[str]:
     reversing = answer["operation_id"] or "an operation that no controller has started yet"
     return [f"{answer['reverses']} is reversed by {reversing}: catalog version {answer['catalog_version']}"]
 
 
-def cancelled_lines(answer: JsonObject) -> Sequence[str]:
+def cancelled_lines(answer: PartitionsCancelled) -> Sequence[str]:
     """What becomes of which partitions."""
-    fates = {"given_up": "stay in place", "going_back": "go back", "begun": "complete their move"}
     name = answer["operation_id"]
+    fates = {
+        "stay in place": answer["given_up"],
+        "go back": answer["going_back"],
+        "complete their move": answer["begun"],
+    }
     return [
         f"{name}: {len(numbers)} {fate}: {_numbers(numbers[:NUMBERS_SHOWN_MAX], len(numbers))}"
-        for kind, fate in fates.items()
-        if (numbers := answer[kind])
+        for fate, numbers in fates.items()
+        if numbers
     ]
 
 
-def finalise_line(answer: JsonObject) -> str:
+def finalise_line(answer: FinaliseAnswer) -> str:
     deletion = "would be deleted" if answer["dry_run"] else "scheduled for deletion"
     copies = (
         f"{counted(answer['copies'], 'kept replica')} {deletion}" if answer["copies"] else "no kept replicas"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,6 +33,10 @@ from app.cli.options import (
 )
 from app.cli.rebalance_run import pause_request
 from app.client.problem import JsonObject
+
+if TYPE_CHECKING:
+    from app.contract.operations import OperationDetail
+
 
 LONG_POLL_S = 2.0
 """The server answers a question after so long, so that progress is shown as often."""
@@ -89,7 +93,9 @@ def operations(
 @app.command()
 @operation_command
 def show(api: Api, name: IdArgument) -> int:
-    """Show an operation: progress, what waits, and what is copied from where.
+    """Show the progress and the plan of an operation.
+
+    Includes what waits for what, and which node copies from which.
 
     \b
     Examples:
@@ -127,23 +133,24 @@ def wait(
       zonectl operations wait 3-1834
       zonectl operations wait 3-1834 --timeout 600 --json | jq -r .state
     """
-    operation: JsonObject = {}
+    operation: OperationDetail | None = None
     with api.client() as client, choose_view() as view:
 
-        def ask(left_s: float) -> JsonObject:
+        def ask(left_s: float) -> OperationDetail:
             long_poll_s = min(LONG_POLL_S, left_s) if operation else 0
             return client.operation(name, wait_timeout_s=long_poll_s, with_plan=False)
 
-        def is_over(answer: JsonObject) -> bool:
-            operation.update(answer)
-            view.update(_change(operation), _progress(operation))
-            return bool(operation["over"])
+        def is_over(answer: OperationDetail) -> bool:
+            nonlocal operation
+            operation = answer
+            view.update(_change(answer), _progress(answer))
+            return answer["over"]
 
         late = f"not over after {timeout or 0:g} s; the operation goes on"
         ended = watch(ask, is_over, view, timeout, late, pause_s=0, must_answer=True)
-    if operation:
+    if operation is not None:
         _show(api, operation)
-    if not ended:
+    if operation is None or not ended:
         return ExitCode.TIMED_OUT
     return ExitCode.OK if operation["state"] == "DONE" else ExitCode.FAILED
 
@@ -153,10 +160,10 @@ def wait(
 def pause(
     api: Api, name: IdArgument, reason: ReasonOption = "", time_limit: ForOption = None, by: ByOption = None
 ) -> int:
-    """Start no more moves of an operation until `resume`, or for a time.
+    """Pause an operation until `resume`, or for a time.
 
-    Moves in progress are completed. The pause applies to the operation's zone, so
-    that later operations of the zone wait too.
+    Moves in progress are completed, and no more are started. The pause applies to
+    the operation's zone, so that later operations of the zone wait too.
 
     \b
     Examples:
@@ -216,11 +223,12 @@ def cancel(
 def finalise(
     api: Api, name: IdArgument, reason: ReasonOption = "", by: ByOption = None, dry_run: DryRunOption = False
 ) -> int:
-    """Delete the replicas that nodes kept after an operation moved them away.
+    """Delete replicas kept by an operation.
 
-    They are kept when `zonectl rebalance limits --keep-copies` is set. Those of
-    earlier operations of the zone are deleted too. The command is refused until
-    the operation is over. Nodes that are down delete theirs when they return.
+    Nodes keep the replicas that moved away from them when `zonectl rebalance limits
+    --keep-copies` is set. Those of earlier operations of the zone are deleted too.
+    The command is refused until the operation is over. Nodes that are down delete
+    theirs when they return.
 
     \b
     Examples:
@@ -265,7 +273,7 @@ def _act(
     action: str,
     name: str,
     request: JsonObject,
-    lines_of: Callable[[JsonObject], Sequence[str]] | None = None,
+    lines_of: Callable[[Any], Sequence[str]] | None = None,
 ) -> int:
     """``lines_of``: the text of an answer that is not the operation itself."""
     with api.client() as client:
@@ -277,18 +285,18 @@ def _act(
     return ExitCode.OK
 
 
-def _show(api: Api, operation: JsonObject) -> None:
+def _show(api: Api, operation: OperationDetail) -> None:
     """For people a few lines, then what waits and the plan as tables."""
     api.show_one(operation, *operation_lines(operation))
     if api.is_table:
         print_waiting_and_plan(operation)
 
 
-def _change(operation: JsonObject) -> FollowedChange:
+def _change(operation: OperationDetail) -> FollowedChange:
     return FollowedChange(operation["zone_id"], title(operation), operation["catalog_version"])
 
 
-def _progress(operation: JsonObject) -> FollowProgress:
+def _progress(operation: OperationDetail) -> FollowProgress:
     counts = operation["progress"]["partitions"]
     return FollowProgress(
         zone=title(operation),

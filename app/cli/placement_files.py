@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from app.cli.exits import UsageError
+from app.cli.say import counted
 from app.cli.sql_source import STDIN
 from catalog.core.quorum import ALL_REPLICAS
 from rebalance.core.affinity import CopyState
@@ -42,8 +43,8 @@ def warn_of_surplus(nodes: int, replicas: int, consensus: int | None = None, whe
     """On stderr: more was asked for than there are nodes, or than there are replicas to vote."""
     before = f"{where}: " if where else ""
     if nodes < replicas != ALL_REPLICAS:
-        told = f"{replicas} replicas on {nodes} {'node' if nodes == 1 else 'nodes'}: a partition gets {nodes}"
-        print(f"zonectl: warning: {before}{told}", file=sys.stderr)
+        surplus = f"{replicas} replicas on {counted(nodes, 'node')}: a partition gets {nodes}"
+        print(f"zonectl: warning: {before}{surplus}", file=sys.stderr)
     most = min(nodes, replicas)
     if consensus is not None and consensus > most:
         print(
@@ -54,26 +55,26 @@ def warn_of_surplus(nodes: int, replicas: int, consensus: int | None = None, whe
 
 def read_nodes(path: Path) -> list[PlacedNode]:
     """A file of names or of objects, at least one. Raises UsageError."""
-    found = nodes_of(read_json(path), str(path))
-    if not found:
+    nodes = nodes_of(read_json(path), str(path))
+    if not nodes:
         raise UsageError(f"{path}: there is no node to place replicas on: name at least one")
-    return found
+    return nodes
 
 
-def nodes_of(found: object, path: str) -> list[PlacedNode]:
+def nodes_of(listed: object, path: str) -> list[PlacedNode]:
     """``path`` is what errors call it."""
-    if not isinstance(found, list):
-        raise UsageError(f"{path}: expected a JSON list of node names or objects, found {_kind(found)}")
-    return [_node(path, at, each) for at, each in enumerate(found)]
+    if not isinstance(listed, list):
+        raise UsageError(f"{path}: expected a JSON list of node names or objects, found {_kind(listed)}")
+    return [_node(path, at, item) for at, item in enumerate(listed)]
 
 
-def _node(path: str, at: int, found: object) -> PlacedNode:
-    if isinstance(found, str):
-        return PlacedNode(found)
+def _node(path: str, at: int, item: object) -> PlacedNode:
+    if isinstance(item, str):
+        return PlacedNode(item)
     where = f"{path}: node {at + 1}"
-    if not isinstance(found, dict):
-        raise UsageError(f"{where}: expected a name or an object, found {_kind(found)}")
-    name, weight, domain = found.get("name"), found.get("weight", 1.0), found.get("domain", "")
+    if not isinstance(item, dict):
+        raise UsageError(f"{where}: expected a name or an object, found {_kind(item)}")
+    name, weight, domain = item.get("name"), item.get("weight", 1.0), item.get("domain", "")
     if not isinstance(name, str):
         raise UsageError(f'{where}: "name" must be a string, found {_kind(name)}')
     if isinstance(weight, bool) or not isinstance(weight, int | float) or not weight > 0:
@@ -93,17 +94,17 @@ def domains_of(nodes: Sequence[PlacedNode], where: str) -> tuple[str, ...]:
 
 def read_previous(path: Path, partitions: int | None = None) -> PreviousPlacement:
     """Assignments of ``partitions``, None: of any number of them. Raises UsageError, also for none at all."""
-    found = read_json(path)
-    rows = found.get("assignments") if isinstance(found, dict) else None
+    document = read_json(path)
+    rows = document.get("assignments") if isinstance(document, dict) else None
     if not isinstance(rows, list) or partitions not in (None, len(rows)):
         count = f"{len(rows)} of them" if isinstance(rows, list) else "none"
-        wanted = "" if partitions is None else f" of {partitions} partitions"
-        raise UsageError(f'{path}: expected "assignments"{wanted}, found {count}')
+        expected = "" if partitions is None else f" of {partitions} partitions"
+        raise UsageError(f'{path}: expected "assignments"{expected}, found {count}')
     if not any(rows):
         raise UsageError(f'{path}: "assignments" has no replica: there is nothing to compare')
     try:
-        names = [[str(each["node"]) for each in row] for row in rows]
-        voters = {sum(bool(each["peer"]) for each in row) for row in rows}
+        names = [[str(replica["node"]) for replica in row] for row in rows]
+        voters = {sum(bool(replica["peer"]) for replica in row) for row in rows}
     except (TypeError, KeyError) as error:
         raise UsageError(f'{path}: each assignment is a list of {{"node", "peer"}}') from error
     if len({len(row) for row in names}) > 1 or len(voters) > 1:
@@ -116,37 +117,37 @@ def read_previous(path: Path, partitions: int | None = None) -> PreviousPlacemen
 
 def read_sizes(path: Path, partitions: int) -> npt.NDArray[np.int64]:
     """A JSON list of the bytes of a copy of each partition. Raises UsageError."""
-    found = read_json(path)
-    if not isinstance(found, list) or len(found) != partitions:
-        count = f"{len(found)} numbers" if isinstance(found, list) else _kind(found)
+    sizes = read_json(path)
+    if not isinstance(sizes, list) or len(sizes) != partitions:
+        count = f"{len(sizes)} numbers" if isinstance(sizes, list) else _kind(sizes)
         raise UsageError(f"{path}: expected a JSON list of {partitions} numbers of bytes, found {count}")
-    for at, each in enumerate(found):
-        if isinstance(each, bool) or not isinstance(each, int) or not 0 <= each < 1 << 62:
-            raise UsageError(f"{path}: partition {at}: expected a number of bytes from 0 on, found {each!r}")
-    return np.array(found, dtype=np.int64)
+    for at, size in enumerate(sizes):
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 62:
+            raise UsageError(f"{path}: partition {at}: expected a number of bytes from 0 on, found {size!r}")
+    return np.array(sizes, dtype=np.int64)
 
 
 def read_copies(path: Path) -> list[Copy]:
     """A JSON list of copies as nodes report them. Raises UsageError."""
-    found = read_json(path)
-    if not isinstance(found, list):
-        raise UsageError(f"{path}: expected a JSON list of copies, found {_kind(found)}")
-    if not found:
+    listed = read_json(path)
+    if not isinstance(listed, list):
+        raise UsageError(f"{path}: expected a JSON list of copies, found {_kind(listed)}")
+    if not listed:
         raise UsageError(f"{path}: there is no copy to compare")
     names = ", ".join(COPY_FIELDS)
     copies = []
-    for at, each in enumerate(found, start=1):
+    for at, item in enumerate(listed, start=1):
         where = f"{path}: copy {at}"
-        if not isinstance(each, dict) or set(each) != set(COPY_FIELDS):
+        if not isinstance(item, dict) or set(item) != set(COPY_FIELDS):
             raise UsageError(f"{where}: expected an object with exactly {names}")
         for name, kind in COPY_FIELDS.items():
-            if isinstance(each[name], bool) or not isinstance(each[name], kind):
-                wanted = "a text" if kind is str else "a whole number"
-                raise UsageError(f"{where}: {name}: expected {wanted}, found {each[name]!r}")
+            if isinstance(item[name], bool) or not isinstance(item[name], kind):
+                expected = "a text" if kind is str else "a whole number"
+                raise UsageError(f"{where}: {name}: expected {expected}, found {item[name]!r}")
         states = [state.value for state in CopyState]
-        if each["state"] not in states:
-            raise UsageError(f"{where}: state {each['state']!r}: there are {', '.join(states)}")
-        copies.append(Copy(**each))
+        if item["state"] not in states:
+            raise UsageError(f"{where}: state {item['state']!r}: there are {', '.join(states)}")
+        copies.append(Copy(**item))
     return copies
 
 
@@ -162,6 +163,6 @@ def read_json(path: Path) -> Any:
         raise UsageError(f"{path}:{error.lineno}:{error.colno}: not JSON: {error.msg}") from error
 
 
-def _kind(found: object) -> str:
+def _kind(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "a string", type(None): "nothing", bool: "a boolean"}
-    return names.get(type(found), "a number")
+    return names.get(type(value), "a number")

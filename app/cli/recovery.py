@@ -19,6 +19,7 @@ from app.views.shown_resets import shown_of
 
 if TYPE_CHECKING:
     from app.cli.client import ApiClient
+    from app.contract.recovery import CandidateBody, PartitionStateBody, PartitionStates, ResetBody
 
 POLL_S = 0.5
 NAMED_MAX = 50
@@ -45,13 +46,13 @@ def states(api: Api, zone: ZoneArgument, partition: PartitionsOption = None) -> 
       zonectl recovery states orders -p 3 --format json
     """
     with api.client() as client:
-        found = client.recovery_states(fold_name(zone), partition or [])["partitions"]
+        partitions = client.recovery_states(fold_name(zone), partition or [])["partitions"]
     if api.is_table:
         names = ("partition", "state", "voters", "node", "replica", "votes", "committed", "last", "reason")
-        api.show([row for state in found for row in _state_rows(state)], {name: name for name in names})
+        api.show([row for state in partitions for row in _state_rows(state)], {name: name for name in names})
     else:
-        api.show(found, {})
-    return ExitCode.OK if all(state["state"] in WRITABLE for state in found) else ExitCode.FAILED
+        api.show(partitions, {})
+    return ExitCode.OK if all(state["state"] in WRITABLE for state in partitions) else ExitCode.FAILED
 
 
 @app.command()
@@ -82,14 +83,14 @@ def reset(
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
 ) -> int:
-    """Found groups that lost a majority of their voters anew, from the surviving replicas.
+    """Recover groups that lost a majority of their voters.
 
-    The best replica on a living node becomes the group, and the full set of
-    replicas is copied from it. Voters and learners count, compared by the revision
-    of their data. What that replica knows to be decided survives. What only lost
-    members knew is lost, and members that return later are emptied: look at
-    --dry-run first, and start the lost nodes instead where possible. The losses are
-    shown again before anything is done, and no more than that is done.
+    Each is founded anew: the best replica on a living node becomes the group, and
+    the full set of replicas is copied from it. Voters and learners count, compared
+    by the revision of their data. What that replica knows to be decided survives.
+    What only lost members knew is lost, and members that return later are emptied:
+    look at --dry-run first, and start the lost nodes instead where possible. The
+    losses are shown again before anything is done, and no more than that is done.
 
     The command is refused while a majority is alive or responds. A node without a
     lease may merely be cut off from etcd and still serve clients: in a
@@ -186,10 +187,10 @@ def _accept_writes(
     """Waits until each of them accepts writes and none is being founded; a line on stderr for each change."""
     view, numbers = LineView(), set(partitions)
 
-    def ask(_: float) -> JsonObject:
+    def ask(_: float) -> PartitionStates:
         return client.recovery_states(zone, partitions if len(partitions) <= NAMED_MAX else ())
 
-    def are_back(states: JsonObject) -> bool:
+    def are_back(states: PartitionStates) -> bool:
         away = [
             state for state in states["partitions"] if state["partition"] in numbers and not _is_back(state)
         ]
@@ -203,18 +204,18 @@ def _accept_writes(
     return watch(ask, are_back, view, timeout_s, late, pause_s=POLL_S)
 
 
-def _is_back(state: JsonObject) -> bool:
+def _is_back(state: PartitionStateBody) -> bool:
     return state["state"] in WRITABLE and state["recovering_on"] is None and not state["restarting"]
 
 
-def _first_reason(away: Sequence[JsonObject]) -> str:
+def _first_reason(away: Sequence[PartitionStateBody]) -> str:
     if not away:
         return ""
     where = f", founded on {away[0]['recovering_on']}" if away[0]["recovering_on"] else ""
     return f"; partition {away[0]['partition']} is {away[0]['state']}{where}"
 
 
-def _state_rows(state: JsonObject) -> Iterator[JsonObject]:
+def _state_rows(state: PartitionStateBody) -> Iterator[JsonObject]:
     """A row a replica; the partition's own cells stand in the first."""
     voters = f"{state['voters_alive']}/{state['voters']}"
     head = {"partition": state["partition"], "state": state["state"], "voters": voters}
@@ -226,20 +227,20 @@ def _state_rows(state: JsonObject) -> Iterator[JsonObject]:
         head = dict.fromkeys(head, "")
 
 
-def _then(reset: JsonObject) -> str:
+def _then(reset: ResetBody) -> str:
     if reset["refusal"]:
         return "-"
     then = reset["then"]
     return " ".join((*then["peers"], *then["learners"])) if then else str(reset["survivor"])
 
 
-def _loss(reset: JsonObject) -> str:
+def _loss(reset: ResetBody) -> str:
     if reset["refusal"]:
         return ""
-    return "EVERYTHING" if reset["empty"] else counted(reset["possibly_lost_entries"], "entry", "entries")
+    return "EVERYTHING" if reset["empty"] else counted(reset["possibly_lost_entries"] or 0, "entry", "entries")
 
 
-def _note(reset: JsonObject) -> str:
+def _note(reset: ResetBody) -> str:
     if reset["refusal"]:
         return f"{reset['refusal']['name']}: {reset['refusal']['detail']}"
     return "starts without data" if reset["empty"] else _NOTES[reset["orderly"]]
@@ -259,7 +260,7 @@ RESET_COLUMNS: Columns = {
 }
 
 
-def _print_candidates(api: Api, planned: Sequence[JsonObject]) -> None:
+def _print_candidates(api: Api, planned: Sequence[ResetBody]) -> None:
     """Every replica on a living node, and what a reset would make of it."""
     copies = [{"partition": reset["partition"], **copy} for reset in planned for copy in reset["candidates"]]
     if copies:
@@ -279,13 +280,13 @@ def _print_candidates(api: Api, planned: Sequence[JsonObject]) -> None:
         say(f"if {', '.join(names)} are known to be dead: --confirm-dead {','.join(names)}", out=sys.stderr)
 
 
-def _use(copy: JsonObject) -> str:
+def _use(copy: CandidateBody) -> str:
     if copy["usable"]:
         return "best first"
     return f"--from {copy['node']}" if copy["by_name"] else "no"
 
 
-def _warn(planned: Sequence[JsonObject]) -> None:
+def _warn(planned: Sequence[ResetBody]) -> None:
     versions = {node: version for reset in planned for node, version in reset["unproven"].items()}
     for node, version in sorted(versions.items()):
         line = f"{node} runs etcd {version}: after a crash the revision of its replica proves nothing"

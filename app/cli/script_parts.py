@@ -48,7 +48,7 @@ def parts_of(script: Script) -> Sequence[ScriptPart]:
     from parser.text_limits import DEFAULT_LIMITS as LIMITS
 
     statements, has_query = _read(script)
-    tokens = sum(each.tokens for each in statements)
+    tokens = sum(statement.tokens for statement in statements)
     size = len(script.text.encode(errors="surrogatepass"))
     if (
         size <= LIMITS.text_bytes_max
@@ -102,17 +102,17 @@ def _cut(script: Script, statements: Sequence[_Statement], most: str) -> Sequenc
 
     groups: list[list[_Statement]] = []
     tokens = size = 0
-    for each in statements:
-        its_size = len(script.text[each.start : each.end].encode()) + 1
-        if its_size > LIMITS.text_bytes_max or each.tokens > LIMITS.tokens_max:
-            message = f"{script.name}:{each.line}:{each.column}: one statement is too large: {most}"
+    for statement in statements:
+        its_size = len(script.text[statement.start : statement.end].encode()) + 1
+        if its_size > LIMITS.text_bytes_max or statement.tokens > LIMITS.tokens_max:
+            message = f"{script.name}:{statement.line}:{statement.column}: one statement is too large: {most}"
             raise CliError(ExitCode.FAILED, message)
-        tokens, size = tokens + each.tokens, size + its_size
+        tokens, size = tokens + statement.tokens, size + its_size
         full = bool(groups) and len(groups[-1]) == LIMITS.statements_max
         if not groups or full or tokens > LIMITS.tokens_max or size > LIMITS.text_bytes_max:
             groups.append([])
-            tokens, size = each.tokens, its_size
-        groups[-1].append(each)
+            tokens, size = statement.tokens, its_size
+        groups[-1].append(statement)
     parts: list[ScriptPart] = []
     before = 0
     for group in groups:

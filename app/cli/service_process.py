@@ -20,13 +20,13 @@ def keep_private(data_dir: Path, catalog_url: str | None = None) -> None:
 
     if catalog_url and urlsplit(catalog_url).password and any(catalog_url in argument for argument in sys.argv):
         print(
-            "zonectl: warning: everybody on this machine can read the password in --catalog-url: "
-            "give the URL in ZONEKEEPER_CATALOG_URL",
+            "zonectl: warning: every user of this machine can read the password in --catalog-url; "
+            "set ZONEKEEPER_CATALOG_URL instead",
             file=sys.stderr,
         )
 
     for failure in keep_private(data_dir):
-        print(f"zonectl: warning: others can read {failure}", file=sys.stderr)
+        print(f"zonectl: warning: other users can read {failure}", file=sys.stderr)
 
 
 @contextmanager

@@ -131,7 +131,7 @@ def _broken(report: SimulationReport) -> str:
     return (
         f"seed {report.simulation.seed}, step {broken.step}, {broken.at_s:.3f} s: "
         f"broken invariant: {broken.invariant}\n{broken.detail}\n"
-        f"to see it again: {command_of(report.simulation)}"
+        f"to reproduce: {command_of(report.simulation)}"
     )
 
 

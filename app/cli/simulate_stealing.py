@@ -18,7 +18,7 @@ def simulate_stealing(seed: int, *, as_json: bool) -> int:
         run.run()
     except AssertionError as error:
         broken = str(error)
-    results = [_outcome(each) for each in run.results]
+    results = [_outcome(result) for result in run.results]
     if as_json:
         print(
             json.dumps(_document(seed, run.world, run.history, results, broken), ensure_ascii=False, indent=2)
@@ -31,13 +31,13 @@ def simulate_stealing(seed: int, *, as_json: bool) -> int:
         print("every rule held" if broken is None else "a rule is broken")
     if broken is not None:
         again = f"zonectl simulate --stealing --seed {seed}"
-        raise CliError(ExitCode.FAILED, f"seed {seed}: {broken}\nto see it again: {again}")
+        raise CliError(ExitCode.FAILED, f"seed {seed}: {broken}\nto reproduce: {again}")
     return ExitCode.OK
 
 
 def _outcome(result: Result) -> str:
-    refusals = ", ".join(each.code.value for each in result.refusals)
-    return " ".join(each for each in (result.outcome.value, refusals, result.error) if each)
+    refusals = ", ".join(refusal.code.value for refusal in result.refusals)
+    return " ".join(part for part in (result.outcome.value, refusals, result.error) if part)
 
 
 def _document(
@@ -49,8 +49,8 @@ def _document(
         "requests": len(history.requests),
         "failed": history.failed,
         "trace": [
-            {"at_s": round(each.at_s, 6), "node": each.node, "what": each.kind, "detail": each.detail}
-            for each in world.trace
+            {"at_s": round(entry.at_s, 6), "node": entry.node, "what": entry.kind, "detail": entry.detail}
+            for entry in world.trace
         ],
         "broken": broken,
     }

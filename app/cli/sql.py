@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,13 @@ from app.cli.problems import render_problem
 from app.cli.request_errors import ProblemError
 from app.cli.script_parts import ScriptPart, parts_of
 from app.cli.sql_source import read_script
-from app.client.problem import JsonObject, ProblemDocument
+from app.client.problem import ProblemDocument
+
+if TYPE_CHECKING:
+    from app.contract.statements import StatementOutcome
+
+if TYPE_CHECKING:
+    pass
 
 
 @client_command
@@ -56,7 +62,7 @@ def sql(
     """
     script = read_script(execute, file, source)
     with ApiClient(find_address(api.url, api.data_dir), reason) as client:
-        results: list[JsonObject] = []
+        results: list[StatementOutcome] = []
         part = ScriptPart("")
         try:
             for part in parts_of(script):
@@ -77,7 +83,7 @@ def sql(
         return follow(client, touched_zones(results), timeout_s=timeout).exit_code
 
 
-def _numbered(results: Sequence[JsonObject], part: ScriptPart) -> list[JsonObject]:
+def _numbered(results: Sequence[StatementOutcome], part: ScriptPart) -> list[StatementOutcome]:
     """With their numbers in the whole script."""
     return [{**result, "n": result["n"] + part.statements_before} for result in results]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from app.cli.address import addresses_of
 from app.cli.connection import Api, object_command
@@ -17,6 +17,7 @@ from app.client.problem import JsonObject
 
 if TYPE_CHECKING:
     from app.cli.client import ApiClient
+    from app.contract.zones import ZoneBody
 
 ZONE_FIELDS = ("partitions", "replicas", "quorum_size", "voters", "learners", "storage_profiles")
 
@@ -66,7 +67,7 @@ def status(api: Api) -> int:
     return ExitCode.OK if answers else ExitCode.FAILED
 
 
-def _with_progress(client: ApiClient, zone: JsonObject) -> JsonObject:
+def _with_progress(client: ApiClient, zone: ZoneBody) -> Mapping[str, Any]:
     """``zone`` as listed, and where it has learners with its ``progress``: no move waits for their copies."""
     if not zone.get("learners"):
         return zone

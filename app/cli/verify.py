@@ -15,6 +15,7 @@ from app.client.problem import JsonObject
 
 if TYPE_CHECKING:
     from app.cli.client import ApiClient
+    from app.contract.keys import CheckedPartition
 
 AT_ONCE = 50
 """Partitions in one request."""
@@ -80,7 +81,7 @@ def verify(
 
 def _results(
     client: ApiClient, zone: str, numbers: Sequence[int], sample: JsonObject, saved: Saved | None
-) -> Iterator[JsonObject]:
+) -> Iterator[CheckedPartition]:
     """Partition by partition, some at a time."""
     for start in range(0, len(numbers), AT_ONCE):
         part = list(numbers[start : start + AT_ONCE])
@@ -90,7 +91,7 @@ def _results(
         yield from client.verify(zone, request)["partitions"]
 
 
-def _changed(results: Sequence[JsonObject], saved: Saved) -> int:
+def _changed(results: Sequence[CheckedPartition], saved: Saved) -> int:
     """Saved keys that have another value by now."""
     changed = 0
     for result in results:
@@ -100,7 +101,7 @@ def _changed(results: Sequence[JsonObject], saved: Saved) -> int:
     return changed
 
 
-def _summary(zone: str, results: Sequence[JsonObject], changed: int | None) -> str:
+def _summary(zone: str, results: Sequence[CheckedPartition], changed: int | None) -> str:
     copies = [copy for result in results for copy in result["copies"]]
     bad = sum(bool(copy["lacking"] or copy["different"] or copy["error"]) for copy in copies)
     keys = sum(len(result["keys"]) for result in results)
@@ -123,7 +124,7 @@ def _shown_keys(copy: JsonObject) -> str:
     return ", ".join(keys[:KEYS_SHOWN_MAX]) + more
 
 
-def _write(path: Path, zone: str, seed: int, results: Sequence[JsonObject]) -> None:
+def _write(path: Path, zone: str, seed: int, results: Sequence[CheckedPartition]) -> None:
     """Raises UsageError."""
     partitions = [{"partition": result["partition"], "keys": result["keys"]} for result in results]
     document = {"v": FORMAT, "zone": zone, "seed": seed, "partitions": partitions}

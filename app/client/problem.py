@@ -11,6 +11,8 @@ from catalog.core.visible import visible
 if TYPE_CHECKING:
     import httpx
 
+    from app.contract.statements import StatementOutcome
+
 JsonObject = dict[str, Any]
 
 
@@ -26,7 +28,7 @@ class ProblemDocument:
     line: int | None = None
     column: int | None = None
     statement: int | None = None
-    results: Sequence[JsonObject] = field(default=())
+    results: Sequence[StatementOutcome] = field(default=())
     file: str | None = None
     """Of several files that were sent, the one that is wrong."""
 

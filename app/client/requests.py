@@ -7,10 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 from app.client.problem import JsonObject
+
+if TYPE_CHECKING:
+    from app.contract.audit import AuditRecords
+    from app.contract.keys import GetResult, PutResult, RoutingMapBody, VerifyBody
+    from app.contract.metastore import AdoptionBody, MetastoreState
+    from app.contract.nodes import CanStop, DrainResult, NodeBody
+    from app.contract.operations import OperationDetail, Operations
+    from app.contract.recovery import PartitionStates, Resets, Restarts
+    from app.contract.statements import StatementOutcome
+    from app.contract.zones import PartitionBody, Progress, ZoneBody, ZoneDetail
 
 T = TypeVar("T")
 
@@ -23,7 +33,7 @@ ADOPT_TIMEOUT_S = 600.0
 NONE: Mapping[str, str] = {}
 
 
-def _whole(body: JsonObject) -> JsonObject:
+def _whole(body: JsonObject) -> Any:
     return body
 
 
@@ -44,20 +54,20 @@ def segment(text: str) -> str:
     return quote(text, safe="").replace(".", "%2E")
 
 
-def _get(path: str, query: Any = (), timeout_s: float = READ_TIMEOUT_S) -> Request[JsonObject]:
+def _get(path: str, query: Any = (), timeout_s: float = READ_TIMEOUT_S) -> Request[Any]:
     encoded = urlencode(query)
     return Request("GET", f"{path}?{encoded}" if encoded else path, _whole, timeout_s)
 
 
-def _post(path: str, body: object, timeout_s: float = STATEMENT_TIMEOUT_S) -> Request[JsonObject]:
+def _post(path: str, body: object, timeout_s: float = STATEMENT_TIMEOUT_S) -> Request[Any]:
     return Request("POST", path, _whole, timeout_s, body)
 
 
-def _items(name: str) -> Callable[[JsonObject], Sequence[JsonObject]]:
+def _items(name: str) -> Callable[[JsonObject], Any]:
     return lambda body: tuple(body[name])
 
 
-def _list(path: str, name: str) -> Request[Sequence[JsonObject]]:
+def _list(path: str, name: str) -> Request[Any]:
     return Request("GET", path, _items(name))
 
 
@@ -75,7 +85,7 @@ def _operation(name: str) -> str:
 
 def execute(
     sql: str, base_version: int | None = None, plan_id: str | None = None
-) -> Request[Sequence[JsonObject]]:
+) -> Request[Sequence[StatementOutcome]]:
     """The results of a script's statements; a refusal carries those before the refused one.
 
     ``base_version``: only if the catalog is at it still, else CATALOG_VERSION_CONFLICT. ``plan_id``: only if
@@ -92,28 +102,28 @@ def plan(files: Sequence[tuple[str, str]], *, prune: bool, plan_id: str | None =
     return _post("/api/v1/plan", body | ({} if plan_id is None else {"plan_id": plan_id}))
 
 
-def progress(zone_id: int, version: int) -> Request[JsonObject]:
+def progress(zone_id: int, version: int) -> Request[Progress]:
     return _get(f"/api/v1/progress/{zone_id}", {"version": version})
 
 
-def zones() -> Request[Sequence[JsonObject]]:
+def zones() -> Request[Sequence[ZoneBody]]:
     return _list("/api/v1/zones", "zones")
 
 
-def zone(name: str) -> Request[JsonObject]:
+def zone(name: str) -> Request[ZoneDetail]:
     return _get(_zone(name))
 
 
-def verify(name: str, body: Mapping[str, object]) -> Request[JsonObject]:
+def verify(name: str, body: Mapping[str, object]) -> Request[VerifyBody]:
     """Reads copies, and changes nothing."""
     return _post(_zone(name, "/verify"), body)
 
 
-def partitions(name: str) -> Request[Sequence[JsonObject]]:
+def partitions(name: str) -> Request[Sequence[PartitionBody]]:
     return _list(_zone(name, "/partitions"), "partitions")
 
 
-def nodes() -> Request[Sequence[JsonObject]]:
+def nodes() -> Request[Sequence[NodeBody]]:
     return _list("/api/v1/nodes", "nodes")
 
 
@@ -122,28 +132,28 @@ def readiness() -> Request[JsonObject]:
     return _get("/readyz")
 
 
-def metastore() -> Request[JsonObject]:
+def metastore() -> Request[MetastoreState]:
     """Whether catalog and metastore belong together."""
     return _get("/api/v1/metastore")
 
 
-def adopt_metastore(shown: JsonObject) -> Request[JsonObject]:
+def adopt_metastore(shown: MetastoreState) -> Request[AdoptionBody]:
     """``shown``: what ``metastore`` answered; SHOWN_STATE_CHANGED when it is not so any more."""
-    body = {name: shown[name] for name in ("epoch", "kind", "reason")}
+    body = {"epoch": shown["epoch"], "kind": shown["kind"], "reason": shown["reason"]}
     return _post("/api/v1/metastore/adopt", body, ADOPT_TIMEOUT_S)
 
 
-def recovery_states(name: str, numbers: Sequence[int] = ()) -> Request[JsonObject]:
+def recovery_states(name: str, numbers: Sequence[int] = ()) -> Request[PartitionStates]:
     """Global and local states; every partition unless some are named."""
     return _get(_zone(name, "/recovery/states"), [("partition", number) for number in numbers])
 
 
-def reset_partitions(name: str, body: Mapping[str, object]) -> Request[JsonObject]:
+def reset_partitions(name: str, body: Mapping[str, object]) -> Request[Resets]:
     """A reset under way is asked for again by a repetition: harmless, and of no use."""
     return _post(_zone(name, "/recovery/reset"), body)
 
 
-def restart_partitions(name: str, body: Mapping[str, object]) -> Request[JsonObject]:
+def restart_partitions(name: str, body: Mapping[str, object]) -> Request[Restarts]:
     return _post(_zone(name, "/recovery/restart"), body)
 
 
@@ -157,54 +167,55 @@ def change_limits(change: Mapping[str, object]) -> Request[JsonObject]:
     return Request("PATCH", "/api/v1/rebalance/limits", _whole, body=change)
 
 
-def operations(query: Sequence[tuple[str, str | int]]) -> Request[JsonObject]:
+def operations(query: Sequence[tuple[str, str | int]]) -> Request[Operations]:
     """The newest first; ``query`` has the filters and the page, as the route documents them."""
     return _get("/api/v1/operations", query)
 
 
-def operation(name: str, wait_timeout_s: float = 0, *, with_plan: bool = True) -> Request[JsonObject]:
+def operation(name: str, wait_timeout_s: float = 0, *, with_plan: bool = True) -> Request[OperationDetail]:
     """With ``wait_timeout_s`` the answer comes when the operation is over, or after so long."""
     query: JsonObject = {} if with_plan else {"plan": "false"}
     query |= {"wait_timeout": round(wait_timeout_s, 3)} if wait_timeout_s else {}
     return _get(_operation(name), query, READ_TIMEOUT_S + wait_timeout_s)
 
 
-def act_on_operation(name: str, action: str, body: Mapping[str, object]) -> Request[JsonObject]:
-    """``pause``, ``resume``, ``cancel``: repeating it changes nothing more. A second ``reverse`` is refused."""
+def act_on_operation(name: str, action: str, body: Mapping[str, object]) -> Request[Any]:
+    """The operation, or what the route of ``action`` documents. Repeating ``pause``, ``resume`` and ``cancel``
+    changes nothing more; a second ``reverse`` is refused."""
     return _post(f"{_operation(name)}/{action}", body)
 
 
-def audit(query: Mapping[str, str | int]) -> Request[JsonObject]:
+def audit(query: Mapping[str, str | int]) -> Request[AuditRecords]:
     """Who changed what, the newest first."""
     return _get("/api/v1/audit", query)
 
 
-def drain(node: str, body: Mapping[str, object]) -> Request[JsonObject]:
+def drain(node: str, body: Mapping[str, object]) -> Request[DrainResult]:
     """Repeating it changes nothing more."""
     return Request("PUT", f"/api/v1/nodes/{segment(node)}/drain", _whole, body=body)
 
 
-def undrain(node: str) -> Request[JsonObject]:
+def undrain(node: str) -> Request[DrainResult]:
     """Repeating it changes nothing more."""
     return Request("DELETE", f"/api/v1/nodes/{segment(node)}/drain", _whole)
 
 
-def can_stop(node: str) -> Request[JsonObject]:
+def can_stop(node: str) -> Request[CanStop]:
     return _get(f"/api/v1/nodes/{segment(node)}/can-stop")
 
 
-def put(name: str, key: str, value: str, operation_id: str) -> Request[JsonObject]:
+def put(name: str, key: str, value: str, operation_id: str) -> Request[PutResult]:
     """Repeating it with the same operation id changes nothing more."""
     headers = {"Idempotency-Key": operation_id}
     return Request("PUT", key_path(name, key), _whole, DATA_TIMEOUT_S, {"value": value}, headers)
 
 
-def get(name: str, key: str, options: Mapping[str, str | int] | None = None) -> Request[JsonObject]:
+def get(name: str, key: str, options: Mapping[str, str | int] | None = None) -> Request[GetResult]:
     """``options``: ``read``, ``at_revision``, ``at_time``, as the route documents them."""
     return _get(key_path(name, key), options or {}, DATA_TIMEOUT_S)
 
 
-def routing(name: str, tag: str | None = None) -> Request[JsonObject]:
+def routing(name: str, tag: str | None = None) -> Request[RoutingMapBody]:
     """The routing map; status 304 while ``tag`` is still its ETag."""
     headers = NONE if tag is None else {"If-None-Match": tag}
     return Request("GET", _zone(name, "/routing"), _whole, headers=headers)

@@ -57,16 +57,16 @@ class RoutingMaps:
 
     async def of(self, zone: str) -> RoutingMap:
         """The map that is held, or a new one. Raises ServersUnavailableError, RefusedByServerError."""
-        found = self._zones.setdefault(zone, _RoutedZone(zone))
-        if found.map is None:
+        held = self._zones.setdefault(zone, _RoutedZone(zone))
+        if held.map is None:
             # Shielded: others wait for the same fetch.
-            await asyncio.shield(self._fetching(found))
-        assert found.map is not None
-        return found.map
+            await asyncio.shield(self._fetching(held))
+        assert held.map is not None
+        return held.map
 
     def route(self, partition: PartitionId) -> Route:
-        found = self._by_id.get(partition.zone_id)
-        return found[1].routes[partition.partition] if found is not None else Route()
+        held = self._by_id.get(partition.zone_id)
+        return held[1].routes[partition.partition] if held is not None else Route()
 
     def learners(self, partition: PartitionId) -> tuple[str, ...]:
         """None: reads from learners go through a server, which knows what each of them holds."""
@@ -86,12 +86,12 @@ class RoutingMaps:
                 return
 
     def doubt(self, partition: PartitionId) -> None:
-        found = self._by_id.get(partition.zone_id)
-        if found is not None:
-            self._fetching(found[0])
+        held = self._by_id.get(partition.zone_id)
+        if held is not None:
+            self._fetching(held[0])
 
     async def close(self) -> None:
-        under_way = [each.fetch for each in self._zones.values() if each.fetch is not None]
+        under_way = [zone.fetch for zone in self._zones.values() if zone.fetch is not None]
         for fetch in under_way:
             fetch.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)

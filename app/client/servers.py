@@ -30,7 +30,7 @@ class Servers:
     def __init__(self, urls: Sequence[str], transport: httpx.AsyncBaseTransport | None = None) -> None:
         if not urls:
             raise ValueError("a client needs the URL of at least one server")
-        self._urls = [each.rstrip("/") for each in urls]
+        self._urls = [url.rstrip("/") for url in urls]
         # The environment's proxies are for the outside; a Zonekeeper is on this machine or near.
         self._http = httpx.AsyncClient(transport=transport, trust_env=False)
         self._turn = 0

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup tools browser run demo check test coverage lint format soak bench screenshots lock clean
+.PHONY: help setup tools browser run demo check test lint format soak bench screenshots lock clean
 
 BIN := .venv/bin
 # Inside .venv, so that it goes with it.
@@ -47,6 +47,7 @@ check: setup ## linters, types, and tests without servers; below two minutes
 test: setup browser ## what every change must pass; below twelve minutes on two processors
 	@scripts/parts.sh "$(LINT)" "$(TYPES)" "tests=$(BIN)/pytest -q -m 'not soak' -n $(WORKERS) $(PARALLEL)"
 
+.PHONY: coverage
 coverage: setup browser ## which lines and branches `make test` reaches; SOAK=1: and `make soak`
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -q $(if $(SOAK),,-m 'not soak') -n $(WORKERS) $(PARALLEL)

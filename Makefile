@@ -47,6 +47,13 @@ check: setup ## linters, types, size, and tests without servers; below two minut
 test: setup browser ## what every change must pass; below twelve minutes on two processors
 	@scripts/parts.sh "$(LINT)" "$(TYPES)" "tests=$(BIN)/pytest -q -m 'not soak' -n $(WORKERS) $(PARALLEL)"
 
+.PHONY: coverage
+coverage: setup browser ## which lines and branches `make test` reaches; SOAK=1: and `make soak`
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q $(if $(SOAK),,-m 'not soak') -n $(WORKERS) $(PARALLEL)
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+
 lint: setup ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -73,5 +80,5 @@ lock: $(STAMP) ## new versions in requirements.lock
 	@scripts/lock.sh
 
 clean: ## remove .venv and caches; data directories stay
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
+	rm -rf .venv .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs parts one after the other, each "name=command", until one fails; then says how many seconds each took.
-set -uo pipefail
+set -euo pipefail
 cd "$(dirname "$0")/.."
 
 figures=()

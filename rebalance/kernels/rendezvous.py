@@ -41,7 +41,7 @@ PARTITION_LIMIT = 1 << 31
 
 _TAKEN = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 _SIGN = np.uint64(1 << 63)
-_HIGHEST_KEY_PARTITION = 1_224_901_242
+HIGHEST_KEY_PARTITION = 1_224_901_242
 """The one partition number for which the mix can yield the highest signed key, which is also the mark of a
 node that is already taken: found by inverting the mix. There the sort is used, which needs no mark."""
 
@@ -115,7 +115,7 @@ def place_hashed(dictionary: NodeDictionary, partitions: Partitions, replicas: i
     if len(numbers) * len(dictionary) >= COMPILED_KEYS_MIN and width <= ARGMIN_REPLICAS_MAX:
         kernels = _compiled_kernels()
         # The mark of an empty place in its network is a key like any other to that kernel.
-        if kernels is not None and not np.any(numbers == _HIGHEST_KEY_PARTITION):
+        if kernels is not None and not np.any(numbers == HIGHEST_KEY_PARTITION):
             table = kernels.rank_table(node_terms)
             kernels.kernel(width)(node_terms, numbers, dictionary.order, table, matrix)
             return matrix
@@ -134,7 +134,7 @@ def _place_by_argmin(
     rows = max(1, CHUNK_BYTES // (8 * len(dictionary)))
     keys = np.empty((min(rows, len(numbers)), len(dictionary)), dtype=np.uint64)
     scratch = np.empty_like(keys)
-    sort = width > ARGMIN_REPLICAS_MAX or bool(np.any(numbers == _HIGHEST_KEY_PARTITION))
+    sort = width > ARGMIN_REPLICAS_MAX or bool(np.any(numbers == HIGHEST_KEY_PARTITION))
     for start in range(0, len(numbers), rows):
         chunk = numbers[start : start + rows]
         chunk_keys = keys[: len(chunk)]

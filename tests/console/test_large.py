@@ -37,6 +37,7 @@ def large() -> Iterator[Stage]:
     stage.stop()
 
 
+@pytest.mark.slow("every element of seven large pages is looked at")
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("theme", in_every_run(("light", "dark"), ["light"]))
 def test_large_zones_have_no_serious_fault(chromium: Browser, large: Stage, theme: Theme) -> None:

@@ -26,6 +26,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     whole.stop()
 
 
+@pytest.mark.slow("a majority is killed and its lease waited for")
 @pytest.mark.timeout(1_800)
 def test_a_lost_majority_is_recovered_in_the_console(chromium: Browser, installation: Installation) -> None:
     """From the cause on the overview to a group that takes writes again, with what was acknowledged before."""

@@ -297,7 +297,6 @@ async def cluster(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
 
 
 @pytest.mark.row("I3-060", shows="core")
-@pytest.mark.hosted
 async def test_calls_go_to_another_endpoint(cluster: EtcdCluster, keyspace: Keyspace) -> None:
     """I3-060: whichever member a client talks to is killed: it goes on with the next, also its watch. A
     transaction that was under way is reported as unknown, once, and not repeated."""
@@ -339,7 +338,6 @@ async def test_calls_that_fail_together_leave_an_endpoint_once(etcd_server: Etcd
 
 
 @pytest.mark.row("I3-060", shows="core")
-@pytest.mark.hosted
 @pytest.mark.parametrize("of_leader", [0, 1], ids=["leader", "follower"])
 async def test_a_lease_outlives_a_frozen_member(
     of_leader: int, cluster: EtcdCluster, keyspace: Keyspace, tmp_path: Path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ import pytest
 from tests.e2e.installation import Installation, wait_for, without_spark
 from tests.fixtures.cut_installation import CutInstallation, cut_installation
 from tests.fixtures.cut_networks import missing
+from tests.fixtures.places import group_of
 from tests.fixtures.strict_steps import STRICT_STEPS
 
 QUICKER = {
@@ -21,7 +22,6 @@ QUICKER = {
 SHARED = {"installation": 3, "five_nodes": 5}
 """Fixture -> nodes."""
 AnInstallation = TypeVar("AnInstallation", bound=Installation)
-ORDER = {"cuttable": 1, **SHARED}
 STEPS = {"ZONEKEEPER_NODE_STRICT_STEPS": str(STRICT_STEPS)}
 
 
@@ -63,23 +63,24 @@ class Shared:
             running.stop()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First the tests with installations of their own, then those that share one, by its size."""
-    places = [index for index, item in enumerate(items) if item.path.parent.name == "e2e"]
-    ordered = sorted((items[index] for index in places), key=_shared_order)
-    for index, item in zip(places, ordered, strict=True):
-        items[index] = item
+SHARED_OF_SESSION = pytest.StashKey[Shared]()
 
 
-def _shared_order(item: pytest.Item) -> int:
-    return max((ORDER.get(name, 0) for name in getattr(item, "fixturenames", ())), default=0)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    """What is shared stops with the last test that shares it, and not with the last of the folder."""
+    yield
+    shared = item.session.stash.get(SHARED_OF_SESSION, None)
+    if shared is not None and (nextitem is None or group_of(nextitem) != group_of(item)):
+        shared.stop()
 
 
-@pytest.fixture(scope="package")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
-    found = Shared(tmp_path_factory)
-    yield found
-    found.stop()
+@pytest.fixture(scope="session")
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+    shared = Shared(tmp_path_factory)
+    request.session.stash[SHARED_OF_SESSION] = shared
+    yield shared
+    shared.stop()
 
 
 @pytest.fixture(scope="module")

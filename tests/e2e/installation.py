@@ -211,13 +211,13 @@ class Writer:
     acknowledged: dict[str, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     longest_stall_s: float = 0.0
-    _stop: threading.Event = field(default_factory=threading.Event)
+    stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
         url = self.installation.url
         with httpx.Client(base_url=url, timeout=ANSWER_S) as client:
             number = 0
-            while not self._stop.is_set():
+            while not self.stopped.is_set():
                 key, value = f"written-{number}", uuid.uuid4().hex
                 begun = time.monotonic()
                 try:
@@ -251,5 +251,5 @@ def writing(installation: Installation, zone: str) -> Iterator[Writer]:
     try:
         yield writer
     finally:
-        writer._stop.set()
+        writer.stopped.set()
         thread.join(2 * ANSWER_S)

@@ -14,7 +14,7 @@ from rebalance.core.keys import Keyspace
 from tests.fixtures.etcd_server import EtcdServer
 from tests.fixtures.fault_rig import ZONE_ID, FaultRig, fault_rig
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.slow("controllers are killed again and again during moves")]
 
 PARTITIONS = 1_000
 NODES = 7

@@ -49,6 +49,7 @@ def whole(cuttable: CutInstallation) -> CutInstallation:
     return cuttable
 
 
+@pytest.mark.slow("each cut lasts longer than leases, and ends with a convergence")
 async def test_a_slice_of_cuts(whole: CutInstallation, tmp_path: Path) -> None:
     """No acknowledged put of a STRONG_CONSISTENCY zone is lost, histories are linearizable, and 30 s after the
     cut's end everything is well or names its cause."""

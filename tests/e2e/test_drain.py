@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("every replica of a node moves away and comes back")]
 
 
 def node(installation: Installation, name: str) -> dict[str, Any]:

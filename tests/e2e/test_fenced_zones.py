@@ -34,7 +34,7 @@ from tests.fixtures.fenced_trial import (
 from tests.fixtures.shifted_clock import ShiftedClock
 from tests.fixtures.shifted_clock import missing as no_shifted_clock
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("fences and leases have to expire")]
 
 LOST = NODES[:2]
 ON_S = 2.0

@@ -13,7 +13,10 @@ from tests.e2e.installation import Installation, wait_for, writing
 from tests.fixtures.installation_kills import kill_metastore, kill_parent, kill_server, kill_spark
 from tests.fixtures.slices import in_every_run
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow("a process is killed during a move, and the whole installation comes back"),
+]
 PARTITIONS = 8
 
 

@@ -44,6 +44,7 @@ class Samples:
             time.sleep(0.02)
 
 
+@pytest.mark.slow("sixteen moves, two at a time")
 def test_two_of_sixteen_move_at_once(installation: Installation) -> None:
     """Paused nothing begins; with a cap of two all sixteen arrive, never more than two at once in any sample,
     while a writer goes on without an error."""

@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("nodes are killed until the quorum is left")]
 PARTITIONS = 2
 QUORUM = 3
 

@@ -9,7 +9,10 @@ import pytest
 from tests.e2e.installation import Installation, wait_for, writing
 from tests.fixtures.recovery_commands import dry_run, freeze, reset, states
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow("every voter is killed, and a learner founds the group anew"),
+]
 
 
 @pytest.mark.row("IEP-059", "IEP-060", "R2", "R5", shows="service")

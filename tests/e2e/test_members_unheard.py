@@ -16,7 +16,7 @@ from tests.e2e.installation import wait_for
 from tests.fixtures.cut_installation import NODES, CutInstallation
 from tests.fixtures.pinned_puts import Acknowledged, PinnedPuts, outlived, pinned_puts
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("members live on for longer than their lease")]
 
 UNHEARD = NODES[:2]
 RESET_S = 7

@@ -150,6 +150,7 @@ def test_the_client_refuses_what_is_no_key(five_nodes: Installation, zone: str, 
             client.put(zone, "k", "v", "é")
 
 
+@pytest.mark.slow("fourteen commands, each a process")
 def test_zonectl_puts_and_gets_each_key(five_nodes: Installation, zone: str) -> None:
     for number, key in enumerate(("a\nb", "a/../b", "%ff", "-", "\u202e", " ", "..")):
         done = five_nodes.zonectl("kv", "put", zone, "--", key, f"cli {number}")

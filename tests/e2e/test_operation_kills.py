@@ -13,7 +13,10 @@ import pytest
 from rebalance.hosting.child import spawn, stop
 from tests.e2e.installation import MARK, ZONECTL, Installation, wait_for, without_spark
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow("a process is killed during an operation, which goes on to its end"),
+]
 
 PARTITIONS = 6
 ATTEMPTS = 20

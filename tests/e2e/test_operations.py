@@ -9,7 +9,10 @@ import pytest
 
 from tests.e2e.installation import Installation, wait_for, writing
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow("one operation is altered, paused, resumed, waited for and reversed"),
+]
 
 PARTITIONS = 8
 

@@ -16,7 +16,10 @@ from tests.fixtures.installation_dumps import endpoint
 from tests.fixtures.published_fences import publish_fences
 from tests.fixtures.recovery_commands import dry_run, freeze, reset, states
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow("majorities are killed, and leases and elections waited for"),
+]
 
 
 async def fenced(installation: Installation) -> None:

@@ -29,7 +29,10 @@ from tests.fixtures.installation_dumps import endpoint
 from tests.fixtures.ports import free_block
 from tests.fixtures.recovery_commands import dry_run, reset
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow("nodes come and go one after the other, each with all its moves"),
+]
 NODES, SSD = 7, 4
 """The first ones have disk=ssd, the others disk=hdd."""
 ZONE = "EVERYWHERE"

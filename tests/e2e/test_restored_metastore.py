@@ -11,7 +11,10 @@ import pytest
 
 from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spark
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow("the metastore is backed up, restored and adopted between moves"),
+]
 
 MOVED = ("grown", "shrunk", "late")
 

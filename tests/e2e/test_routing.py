@@ -16,6 +16,7 @@ pytestmark = pytest.mark.timeout(600)
 KEYS = [f"key-{number}" for number in range(40)]
 
 
+@pytest.mark.slow("programs go on during a move of all partitions")
 def test_programs_read_and_write_by_the_map(installation: Installation) -> None:
     """Straight to the groups and through the server, each sees what the other wrote, before and after a
     rebalance; the map is sent again only when it has changed."""

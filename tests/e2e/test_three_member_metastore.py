@@ -14,7 +14,7 @@ from rebalance.core.keys import Keyspace
 from tests.fixtures.etcd_cluster import MEMBERS, EtcdCluster
 from tests.fixtures.fault_rig import ZONE_ID, fault_rig
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.slow("members of the metastore are killed during moves")]
 
 PARTITIONS = 1_000
 FINISH_S = 240.0

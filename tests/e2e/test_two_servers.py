@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.installation import ANSWER_S, MARK, Installation, wait_for, without_spark, writing
 from tests.fixtures.ports import free_block
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("two servers are started and killed in turns")]
 ZONES = 6
 
 

@@ -17,7 +17,7 @@ from rebalance.groups.data_client import DATUM_PREFIX
 from rebalance.groups.etcd_api import open_channel
 from tests.e2e.installation import ANSWER_S, Installation, wait_for, without_spark
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("all copies are read before and after a move")]
 KEYS = 30
 
 

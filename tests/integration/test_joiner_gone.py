@@ -18,7 +18,7 @@ from tests.fixtures.held_joiner import TUNING, HeldHost
 from tests.fixtures.joiners import CELLS, FOUNDERS, JOINER, OTHER, SECOND, Cell, Joiners, partition_of
 from tests.fixtures.node_cluster import NodeCluster, Writer, node_cluster
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow("moves to nodes that never return, to their end")]
 
 JOINER_S = 3
 ASKED, ASKED_AGAIN = 10, 20

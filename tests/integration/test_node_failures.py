@@ -20,7 +20,7 @@ from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.frozen_members import IMPATIENT, frozen_member, with_a_member_that_freezes
 from tests.fixtures.node_cluster import NodeCluster, node_cluster
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("two attempts at a copy have to time out")]
 
 PERIOD_S = 0.2
 SHOWN_S = 60.0

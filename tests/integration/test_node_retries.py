@@ -21,6 +21,8 @@ from tests.fixtures.group_hosts import etcd_processes
 from tests.fixtures.node_cluster import QUICK, NodeCluster, node_cluster, writing
 from tests.fixtures.recorded_host import Failure, RecordedHost, Request
 
+pytestmark = pytest.mark.slow("attempts at copies have to time out")
+
 P0 = PartitionId(ZoneId(13), 0)
 PATIENT = replace(QUICK, catch_up_timeout_s=60.0, election_ms=5_000)
 """An attempt lasts as long as a slow start does, and a leader stays one on a busy machine."""

@@ -60,6 +60,7 @@ def controlling(directory: Path, etcd: EtcdServer, keyspace: Keyspace) -> Iterat
         process.wait(WAIT_S)
 
 
+@pytest.mark.slow("each part is stopped and started in turn")
 def test_what_is_degraded_is_named(own_etcd: EtcdServer, keyspace: Keyspace, tmp_path: Path) -> None:
     """200 throughout: statements are taken without a leader, and while etcd is silent."""
     url = f"sqlite:///{tmp_path / 'catalog.sqlite'}"

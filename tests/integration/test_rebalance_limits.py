@@ -27,6 +27,8 @@ from tests.fixtures.api_server import ApiServer, serving
 from tests.fixtures.etcd_server import Etcd
 from tests.fixtures.fault_rig import Controllers
 
+pytestmark = pytest.mark.slow("moves wait for each other under limits")
+
 DEADLINE_S = 120.0
 
 

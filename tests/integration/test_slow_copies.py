@@ -21,6 +21,8 @@ from tests.fixtures.cut_nodes import STORE, CutNodes
 from tests.fixtures.group_hosts import etcd_processes
 from tests.fixtures.node_cluster import P0, NodeCluster, node_cluster, writing
 
+pytestmark = pytest.mark.slow("24 MB are copied at 1 or 2 MB a second")
+
 PUTS = 8_192
 """More entries than a group keeps of its log: who joins gets a snapshot of everything."""
 MB = 1 << 20

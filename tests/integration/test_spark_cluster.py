@@ -30,7 +30,11 @@ from spark.supervisor import DriverConfig
 from tests.data.placement_golden import golden_cases, rows_of
 from tests.fixtures.ports import free_block
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.slow("three JVMs, and eight million partitions placed twice"),
+]
 READY_LIMIT_S = 240.0
 
 

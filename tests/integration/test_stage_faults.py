@@ -23,7 +23,7 @@ from tests.fixtures.gated_node import LEASE_S, Gates
 from tests.fixtures.node_cluster import P0, NodeCluster, is_settled, node_cluster, writing
 from tests.fixtures.node_processes import members_below
 
-pytestmark = pytest.mark.timeout(500)
+pytestmark = [pytest.mark.timeout(500), pytest.mark.slow("processes stand still for longer than their lease")]
 
 FOUNDERS = ("n1", "n2", "n3")
 NEW = "n4"

@@ -69,6 +69,7 @@ def test_one_life_of_an_installation(start: Callable[..., Up]) -> None:
     assert not (up.directory / "run.json").exists()
 
 
+@pytest.mark.slow("two installations, one after the other")
 def test_a_killed_up_leaves_nothing_and_the_next_one_continues(start: Callable[..., Up]) -> None:
     first = start("--nodes", "2").served()
     until(lambda: first.ctl("status").stdout.count(" yes ") == 2, SERVED_WITHIN_S)
@@ -109,6 +110,7 @@ def test_a_port_that_is_taken_is_refused_at_once(start: Callable[..., Up]) -> No
     assert "Traceback" not in up.printed()
 
 
+@pytest.mark.slow("a hang is believed after a silence")
 def test_what_hangs_is_restarted_and_a_stopped_supervisor_restarts_nobody(start: Callable[..., Up]) -> None:
     """With a tenth of the limits or so; the server and a node are stopped as a debugger would stop them."""
     limits = {"ZONEKEEPER_UP_SERVER_SILENCE_S": "8", "ZONEKEEPER_UP_NODE_SILENCE_S": "10"}

@@ -144,6 +144,7 @@ def test_every_address_is_told_and_etcdctl_can_be_called(start: Callable[..., Up
         assert [port for port in listening if int(first) <= port <= int(last)], name
 
 
+@pytest.mark.slow("three installations, one after the other")
 def test_a_directory_is_closed_and_remembers_its_etcd(start: Callable[..., Up], tmp_path: Path) -> None:
     """A trial on the wheel's etcd; then a release that closes its files, on a machine with an older etcd."""
     environments = Path(sys.executable).parent

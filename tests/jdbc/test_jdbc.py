@@ -62,6 +62,7 @@ def seen(driver: Path, server: ApiServer) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow("a JVM reads everything that a driver may ask for")
 def test_no_section_fails(seen: dict[str, Any]) -> None:
     failed = {name: what for name, what in seen.items() if isinstance(what, dict) and "failed" in what}
     assert failed == {}

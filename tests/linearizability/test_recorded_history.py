@@ -18,6 +18,8 @@ from tests.linearizability.faults import Fault, plan, settle, strike_all
 from tests.linearizability.history import write
 from tests.linearizability.load import CLIENTS, Load, load
 
+pytestmark = pytest.mark.slow("three rebalances with kills, under load")
+
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 REBALANCES = int(os.environ.get("SOAK_REBALANCES", "50"))
 SLICE = 3
@@ -87,7 +89,6 @@ def assert_linearizable(running: Load, kept: Path) -> None:
 
 
 @pytest.mark.row("I3-059", "I3-060", "IEP-007", "IEP-054", shows="service")
-@pytest.mark.hosted
 @pytest.mark.timeout(1_800)
 async def test_three_rebalances(tmp_path: Path) -> None:
     """IEP-007, IEP-054, I3-059, I3-060: clients that go straight to the groups, through the server, and over a
@@ -97,7 +98,6 @@ async def test_three_rebalances(tmp_path: Path) -> None:
         await run_through(tmp_path, SEED, SLICE)
 
 
-@pytest.mark.hosted
 @pytest.mark.soak
 async def test_many_rebalances(tmp_path: Path) -> None:
     """As above, with fifty rebalances."""

@@ -49,7 +49,7 @@ class Machine:
     done: list[tuple[float, HangAction]] = field(default_factory=list)
     pids: dict[str, int] = field(default_factory=lambda: {name: n for n, name in enumerate(LIMITS, 100)})
     _started: dict[str, float] = field(default_factory=dict)
-    _back: dict[str, float] = field(default_factory=dict)
+    back: dict[str, float] = field(default_factory=dict)
 
     def run(self, seconds: float) -> None:
         end = self.now + seconds
@@ -58,9 +58,9 @@ class Machine:
             self.turn()
 
     def turn(self) -> None:
-        for name, at in list(self._back.items()):
+        for name, at in list(self.back.items()):
             if at <= self.now:
-                del self._back[name]
+                del self.back[name]
                 self.pids[name] = max(self.pids.values()) + 1
                 self._started[name] = self.now
         sights = {name: Sight(limit_s, self.pids[name], self._beats(name)) for name, limit_s in LIMITS.items()}
@@ -73,7 +73,7 @@ class Machine:
 
     def die(self, name: str) -> None:
         self.pids[name] = 0
-        self._back[name] = self.now + BACK_S
+        self.back[name] = self.now + BACK_S
         if not self.stuck_again:
             self.stuck.discard(name)
 
@@ -167,7 +167,7 @@ def test_at_most_three_times_in_ten_minutes() -> None:
 def test_a_start_has_two_minutes() -> None:
     machine = Machine(warm_s=START_LIMIT_S - 1)
     machine.pids["server"] = 0
-    machine._back["server"] = machine.now + 1
+    machine.back["server"] = machine.now + 1
     machine.run(600)
     assert machine.done == []
 

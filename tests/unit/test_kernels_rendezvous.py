@@ -125,7 +125,7 @@ def test_the_highest_key_is_a_key_like_any_other() -> None:
     name = _name_with_hash(0x96B1EA6E)
     twin = chr(ord(name[0]) - 1) + chr(ord(name[1]) + 31) + name[2:]
     assert name_hash(name) == name_hash(twin)
-    partition = rendezvous._HIGHEST_KEY_PARTITION
+    partition = rendezvous.HIGHEST_KEY_PARTITION
     matrix = place((name, twin, "other"), range(partition, partition + 1), 3)
     assert sorted(matrix[0].tolist()) == [0, 1, 2]
     assert matrix[0, 0] == 2

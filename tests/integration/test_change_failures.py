@@ -1,4 +1,4 @@
-"""Every way in which an attempt at a change of peers fails, with real members: what the listener is told."""
+"""Every way in which an attempt at a change of peers fails, with real members: how its last step ends."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Injected:
 
 @pytest.mark.row("I3-043", shows="service")
 async def test_every_failure_is_reported_with_its_request(injected: Injected) -> None:
-    """I3-043: each kind of failure is injected, and the listener is told its code, the leader's term, and the
+    """I3-043: each kind of failure is injected, and the last event has its code, the leader's term, and the
     token of the request, which stands for its target. Two are shown elsewhere: the time-out of a copy in
     ``test_a_slow_copy_outlives_every_fault``, an unexpected error in ``test_unexpected_errors``."""
     hosts, four = injected.hosts, Assignments(ALL)

@@ -1,23 +1,40 @@
-"""How even a placement is: replicas, voters, primaries, keys and bytes of each node (VOL-084, VOL-086)."""
+"""How even a placement is: replicas, voters, primaries, keys and bytes of each node (VOL-084, VOL-086).
+
+The job counts what each node of a placement holds, with generated keys spread over the partitions. Its tables:
+
+- *pieces* [G]: ``kind`` and ``arrays``. "keys": ``range`` (first and end key number) and ``partitions``.
+  "cells": ``matrix`` int32 [count, R], ``sizes`` ([nodes, voters]), ``bytes`` int64 [count] or none, ``first``.
+- *counts*: ``name`` and ``count``, little-endian int64 [N].
+
+Two steps, as keys must be counted by partition before they can be counted by node.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rebalance.groups.key_hash import partition_of
 from rebalance.kernels.assessment import Spread, spread_of
-from rebalance.kernels.skew import Counts
+from rebalance.kernels.skew import Counts, counted
 from rebalance.kernels.transfers import Sizes
 from rebalance.ports.placement import PreviousPlacement
 from spark.analysis import Analysis
-from spark.arrays import pack
+from spark.arrays import pack, unpack
 from spark.frames import FrameKind
-from spark.skew_job import CELLS, KEYS, PIECES_SCHEMA, computed, summed
+from spark.mapped import here, on_spark, schema_of
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEYS, CELLS = "keys", "cells"
+PIECES_SCHEMA = schema_of(kind=pa.string(), arrays=pa.binary())
+COUNTS_SCHEMA = schema_of(name=pa.string(), count=pa.binary())
 KEYS_PER_PIECE = 1 << 19
 PARTITIONS_PER_PIECE = 1 << 17
 
@@ -54,8 +71,72 @@ def analysis(placed: PreviousPlacement, keys: int = 0, sizes: Sizes | None = Non
             arrays["bytes"] = sizes[first : first + PARTITIONS_PER_PIECE]
         pieces.append(_piece(CELLS, arrays))
     table = pa.Table.from_batches(pieces, PIECES_SCHEMA)
-    return Analysis(FrameKind.SKEW, table, computed, lambda answer: Skew(placed.nodes, summed(answer)))
+    return Analysis(FrameKind.SKEW, table, _computed, lambda answer: Skew(placed.nodes, summed(answer)))
 
 
 def _piece(kind: str, arrays: dict[str, npt.NDArray[Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"kind": kind, "arrays": pack(arrays)}], PIECES_SCHEMA)
+
+
+def run(session: SparkSession, pieces: pa.Table, parallelism: int) -> pa.Table:
+    """Returns *counts* of each piece. Raises what Spark raises when a job fails."""
+    return in_two_steps(pieces, lambda some: on_spark(session, some, count_batches, COUNTS_SCHEMA))
+
+
+def _computed(pieces: pa.Table) -> pa.Table:
+    return in_two_steps(pieces, lambda some: here(some, count_batches, COUNTS_SCHEMA))
+
+
+def in_two_steps(pieces: pa.Table, step: Callable[[pa.Table], pa.Table]) -> pa.Table:
+    """``step`` turns pieces of one kind into counts: first the keys, which then go along with the cells."""
+    of_keys, of_cells = (
+        [each for each in pieces.to_batches() if _kind(each) == kind] for kind in (KEYS, CELLS)
+    )
+    if of_keys:
+        held = summed(step(pa.Table.from_batches(of_keys, PIECES_SCHEMA)))[KEYS]
+        of_cells = [_with_keys(each, held) for each in of_cells]
+    return step(pa.Table.from_batches(of_cells, PIECES_SCHEMA))
+
+
+def count_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What an executor runs: *pieces* to *counts*."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            arrays = unpack(row["arrays"])
+            counts = _keys(arrays) if row["kind"] == KEYS else _cells(arrays)
+            rows = [{"name": name, "count": count.astype("<i8").tobytes()} for name, count in counts.items()]
+            yield pa.RecordBatch.from_pylist(rows, COUNTS_SCHEMA)
+
+
+def summed(counts: pa.Table) -> dict[str, Counts]:
+    """The counts of all pieces together, in the order of their names' first appearance."""
+    sums: dict[str, Counts] = {}
+    for row in counts.to_pylist():
+        part = np.frombuffer(row["count"], dtype="<i8")
+        sums[row["name"]] = sums.get(row["name"], 0) + part
+    return sums
+
+
+def _keys(arrays: dict[str, npt.NDArray[np.int64]]) -> dict[str, Counts]:
+    """Keys of each partition. They are numbered texts, so that the answer is always the same."""
+    partitions = int(arrays["partitions"])
+    first, end = arrays["range"].tolist()
+    numbers = np.fromiter((partition_of(f"key-{n}", partitions) for n in range(first, end)), np.int64)
+    return {KEYS: np.bincount(numbers, minlength=partitions)}
+
+
+def _cells(arrays: dict[str, npt.NDArray[np.int64]]) -> dict[str, Counts]:
+    nodes, voters = arrays["sizes"].tolist()
+    held = {name: arrays[name] for name in (KEYS, "bytes") if name in arrays}
+    return counted(nodes, arrays["matrix"].astype(np.int32), voters, held)
+
+
+def _kind(piece: pa.RecordBatch) -> str:
+    return str(piece.column("kind")[0])
+
+
+def _with_keys(piece: pa.RecordBatch, held: Counts) -> pa.RecordBatch:
+    arrays = unpack(piece.column("arrays")[0].as_py())
+    first = int(arrays["first"])
+    arrays[KEYS] = held[first : first + len(arrays["matrix"])]
+    return _piece(CELLS, arrays)

@@ -22,7 +22,7 @@ from rebalance.kernels.rendezvous import (
     voters,
 )
 from rebalance.ports.placement import Engine, PlacementRequest, PlacementResult
-from spark.balanced_rows import encode_problem
+from spark.arrays import encode_problem
 from spark.errors import JobFailedError, PlacementError
 from spark.placement_job import ZONES_SCHEMA
 

@@ -3,7 +3,7 @@
 Three tables, each of fixed-size cells and bytes; no string and no Python object per replica is on the way.
 
 - *zones* [Z] (from the engine): ``zone`` row number, ``partitions``, ``replicas``, ``hashes``, ``order`` (the
-  node dictionary, little-endian int32 [N] each), ``problem`` (``balanced_rows``, null in other zones).
+  node dictionary, little-endian int32 [N] each), ``problem`` (``spark.arrays``, null in other zones).
 - *ranges* [G] (made by the driver, one Arrow batch per task): as zones, but ``first`` and ``count`` in place of
   ``partitions``. A range has at most CELLS_PER_RANGE_MAX cells, and there are enough of them for every core; a
   balanced zone is one range.
@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from rebalance.kernels.rendezvous import Matrix, NodeDictionary, place_hashed
-from spark.balanced_rows import decode_problem
+from spark.arrays import decode_problem
 from spark.mapped import on_spark, schema_of
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rebalance.groups.key_hash import partition_of
-from rebalance.kernels.assessment import Spread, spread_of
-from rebalance.kernels.skew import Counts, counted
+from rebalance.kernels.assessment import Counts, Spread, counted, spread_of
 from rebalance.kernels.transfers import Sizes
 from rebalance.ports.placement import PreviousPlacement
 from spark.analysis import Analysis

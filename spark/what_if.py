@@ -6,7 +6,7 @@ decided.
 
 The job places and assesses each candidate on an executor. Its tables:
 
-- *candidates* [C] (from the engine): ``candidate`` number and ``problem`` (``balanced_rows``, whose previous
+- *candidates* [C] (from the engine): ``candidate`` number and ``problem`` (``spark.arrays``, whose previous
   placement is left out), ``algorithm``. One more row, with number -1, carries the placement as it is.
 - *assessments* [C]: ``candidate`` and ``assessment`` (JSON of ``rebalance.kernels.assessment``), or ``error``.
 
@@ -27,7 +27,7 @@ from rebalance.kernels.assessment import Assessment, Spread, assess
 from rebalance.kernels.rendezvous import place, voters
 from rebalance.ports.placement import PlacementRequest, PreviousPlacement
 from spark.analysis import Analysis
-from spark.balanced_rows import decode_problem, encode_problem
+from spark.arrays import decode_problem, encode_problem
 from spark.batch import BALANCED
 from spark.errors import JobFailedError
 from spark.frames import FrameKind

@@ -36,7 +36,6 @@ from rebalance.exchange.core.exchange_effects import (
     TakeTopology,
     Warn,
 )
-from rebalance.exchange.core.exchange_inbox import ExchangeInbox
 from rebalance.exchange.core.exchange_messages import (
     FullMessage,
     LatchCount,
@@ -49,7 +48,7 @@ from rebalance.exchange.core.exchange_result import affinities_of, conclude
 from rebalance.exchange.core.exchange_states import ExchangePlan, ExchangeType, Phase, plan_exchange
 from rebalance.exchange.core.held_maps import HeldMaps
 from rebalance.exchange.core.late_affinity import AffinityFunction, ZoneAffinity
-from rebalance.exchange.core.running_exchange import RunningExchange, same_servers, wanted_copies
+from rebalance.exchange.core.running_exchange import ExchangeInbox, RunningExchange, same_servers, wanted_copies
 
 
 class ExchangeWorker:

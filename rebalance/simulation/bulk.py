@@ -26,6 +26,7 @@ from rebalance.core.txn import Get, KeyValue, Put, Txn, TxnResult
 from rebalance.ports.metastore import KeyEvent, LeaseLostError, MetastoreError, WatchReset
 from rebalance.simulation.invariants import Voters
 from rebalance.simulation.network import SimulatedClient
+from rebalance.simulation.planes import DataPlane
 from rebalance.simulation.processes import Environment, SimulatedProcess
 
 TICK_S = 0.2
@@ -247,8 +248,8 @@ class BulkAgents(SimulatedProcess):
                 self._switching.pop(partition, None)
 
 
-class BulkPlane:
-    """A ``DataPlane`` of arrays."""
+class BulkPlane(DataPlane):
+    """Of arrays."""
 
     def __init__(self, environment: Environment, nodes: Sequence[Node]) -> None:
         self._environment = environment
@@ -298,11 +299,6 @@ class BulkPlane:
     def change_leader(self, rng: random.Random) -> str:
         return "not in bulk"
 
-    def pause_store(self, pause_s: float) -> None:
-        store = self._environment.store
-        store.pause()
-        asyncio.get_running_loop().call_later(pause_s, store.resume)
-
     def heal(self) -> None:
         self._agents.heal()
         for name, number in self._state.numbers.items():
@@ -323,9 +319,6 @@ class BulkPlane:
 
     def mirrors(self, partition: PartitionId) -> frozenset[str] | None:
         return None
-
-    def left_over(self) -> str:
-        return ""
 
     def end(self) -> None:
         self._keeping.cancel()

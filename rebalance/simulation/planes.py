@@ -8,14 +8,17 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from catalog.core.zone import Node
-from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
-from rebalance.simulation.invariants import Voters
+from rebalance.simulation.invariants import AppliedConfigurations, Voters, assignments_at
 from rebalance.simulation.processes import Environment, NodeProcess, SimulatedProcess
 from rebalance.simulation.simulated_raft import SimulatedMirror, SimulatedReplica
 
 
-class DataPlane(Protocol):
+class DataPlane(AppliedConfigurations, Protocol):
+    """What can be done to the nodes and groups, and what they have come to."""
+
+    _environment: Environment
+
     @property
     def names(self) -> Sequence[str]:
         """Every node that ever joined."""
@@ -36,7 +39,10 @@ class DataPlane(Protocol):
 
     def change_leader(self, rng: random.Random) -> str: ...
 
-    def pause_store(self, pause_s: float) -> None: ...
+    def pause_store(self, pause_s: float) -> None:
+        store = self._environment.store
+        store.pause()
+        asyncio.get_running_loop().call_later(pause_s, store.resume)
 
     def heal(self) -> None:
         """Every node runs, and no fault happens any more."""
@@ -44,22 +50,16 @@ class DataPlane(Protocol):
 
     def living(self) -> Sequence[Node]: ...
 
-    def applied(self, partition: PartitionId) -> Voters | None: ...
-
-    def strays(self, partition: PartitionId) -> frozenset[str]: ...
-
-    def mirrors(self, partition: PartitionId) -> frozenset[str] | None: ...
-
     def left_over(self) -> str:
         """What is still held for dropped zones, or still to be handed over; empty when nothing is."""
-        ...
+        return ""
 
     def end(self) -> None:
         """The simulation is over; its processes are killed by their owner."""
         ...
 
 
-class AgentPlane:
+class AgentPlane(DataPlane):
     """Each node is a real agent over modelled members."""
 
     def __init__(self, environment: Environment, nodes: Sequence[Node]) -> None:
@@ -118,11 +118,6 @@ class AgentPlane:
         group.lead(rng.choice([each for each in group.voters if group.hears(each, group.leader_id)]))
         return f"{group.partition} to {group.replicas[group.leader_id].node}"
 
-    def pause_store(self, pause_s: float) -> None:
-        store = self._environment.store
-        store.pause()
-        asyncio.get_running_loop().call_later(pause_s, store.resume)
-
     def heal(self) -> None:
         for process in self._nodes.values():
             process.heal()
@@ -157,12 +152,12 @@ class AgentPlane:
         """Leadership goes to the preferred primary some seconds after all is at rest."""
         store, keyspace = self._environment.store, self._environment.keyspace
         for partition, group in self._environment.cluster.groups.items():
-            stable = store.peek(keyspace.partition(partition).stable)
+            stable = assignments_at(store, keyspace.partition(partition).stable)
             if stable is None or not group.has_leader:
                 continue
-            leader, preferred = group.replicas[group.leader_id].node, Assignments.decode(stable.value).primary
-            if leader != preferred:
-                return f"{partition} is led by {leader} and not by {preferred}"
+            leader = group.replicas[group.leader_id].node
+            if leader != stable.primary:
+                return f"{partition} is led by {leader} and not by {stable.primary}"
         return ""
 
     def end(self) -> None:

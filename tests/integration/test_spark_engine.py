@@ -25,13 +25,13 @@ from rebalance.ports.placement import (
     Engine,
     EngineState,
     PlacementEngine,
+    PlacementError,
     PlacementRequest,
     PlacementResult,
     PreviousPlacement,
 )
 from spark import copies, plan_transfers, skew
 from spark.batch import place_locally
-from spark.errors import PlacementError
 from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
 from spark.what_if import Candidate, analysis

@@ -203,7 +203,7 @@ class ExchangeWorker:
         if plan.type is ExchangeType.CLIENT:
             running.own = SingleMessage(self.name, self.order, event.version, self.held.basis, is_client=True)
             return [entered, *self._report(running)]
-        running.counted |= self._inbox.take_counts(event.version)
+        running.counted |= self._inbox.counts.pop(event.version, set())
         effects: list[Effect] = [entered]
         if plan.stops:
             effects.append(CloseZones(event.version, plan.stops))
@@ -337,7 +337,7 @@ class ExchangeWorker:
         if message.exchange <= self.held.version or (running and running.latch_open):
             return [Send(message.sender, LatchOpen(message.exchange, self.order))]
         if running is None:
-            self._inbox.keep_count(message)
+            self._inbox.counts[message.exchange].add(message.sender)
             return []
         running.counted.add(message.sender)
         return self._open_latch(running)

@@ -6,14 +6,14 @@ full messages that somebody may still ask for.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
 from rebalance.exchange.core.exchange_effects import Effect, Send
-from rebalance.exchange.core.exchange_messages import FullMessage, LatchCount, SingleMessage
+from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
 from rebalance.exchange.core.exchange_result import Collected
 from rebalance.exchange.core.exchange_states import (
     ExchangePlan,
@@ -127,26 +127,21 @@ class ExchangeInbox:
     """``clients``: by name, the version that each asked for."""
 
     singles: EarlySingles = field(default_factory=dict)
-    counts: dict[TopologyVersion, set[str]] = field(default_factory=dict)
+    counts: defaultdict[TopologyVersion, set[str]] = field(default_factory=lambda: defaultdict(set))
     clients: dict[str, TopologyVersion] = field(default_factory=dict)
     finished: deque[FullMessage] = field(default_factory=lambda: deque(maxlen=FINISHED_KEPT))
 
     def keep_single(self, message: SingleMessage, exchange: TopologyVersion) -> None:
         """Whoever sends its map has passed the latch, which another coordinator may have opened."""
         self.singles[message.sender, exchange] = message
-        self.counts.setdefault(exchange, set()).add(message.sender)
-
-    def keep_count(self, message: LatchCount) -> None:
-        self.counts.setdefault(message.exchange, set()).add(message.sender)
-
-    def take_counts(self, version: TopologyVersion) -> set[str]:
-        return self.counts.pop(version, set())
+        self.counts[exchange].add(message.sender)
 
     def finish(self, message: FullMessage) -> None:
         """The exchange ended with ``message``: what was kept for it is of no use any more."""
         self.finished.append(message)
         self.singles = {key: each for key, each in self.singles.items() if key[1] > message.version}
-        self.counts = {key: each for key, each in self.counts.items() if key > message.version}
+        for version in [version for version in self.counts if version <= message.version]:
+            del self.counts[version]
 
     def finished_as(self, version: TopologyVersion, order: int) -> FullMessage | None:
         """How the exchange of ``version`` ended, as said by the coordinator of ``order``."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists, Message
@@ -21,6 +20,8 @@ from rebalance.exchange.simulation.exchange_copies import CopyStore, PartitionKe
 from rebalance.exchange.simulation.exchange_node import ExchangeTrace, Outside, SimulatedNode
 from rebalance.exchange.simulation.exchange_workload import ExchangeOperation, Workload
 from rebalance.kernels.rendezvous import place
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,6 @@ class Ring:
                 each.seen.add(node)
                 return True
         return False
-
-    def forget(self, name: str) -> None:
-        self.joining = [each for each in self.joining if each.name != name]
 
     def visible(self, alive: frozenset[str]) -> Joining | None:
         """The first joining node if every living node knows it: it is removed, its event is due."""
@@ -215,8 +213,7 @@ class ExchangeWorld:
             node.carry_out(node.worker.discovered(event))
         else:
             return False
-        self._stepped()
-        return True
+        return self._after(True)
 
     # Network
 
@@ -229,8 +226,7 @@ class ExchangeWorld:
         node = self.nodes.get(envelope.to)
         if node is not None:
             node.carry_out(node.worker.received(envelope.message))
-        self._stepped()
-        return envelope
+        return self._after(envelope)
 
     def drop(self, index: int) -> None:
         self.network.pop(index)
@@ -252,10 +248,7 @@ class ExchangeWorld:
         """One batch for each copy of the node that is being filled and has somebody to ask."""
         node, did = self.nodes[name], False
         for key, _ in list(node.store.of_state(CopyState.MOVING)):
-            if node.worker.running is not None and node.worker.running.phase in (
-                Phase.SENT,
-                Phase.COLLECT,
-            ):
+            if node.worker.running is not None and node.worker.running.phase in (Phase.SENT, Phase.COLLECT):
                 break
             supplier = node.supplier(key)
             if supplier is None:
@@ -265,21 +258,17 @@ class ExchangeWorld:
                 node.avoid(key, supplier)
             else:
                 did |= node.fill(key, other, batch)
-        self._stepped()
-        return did
+        return self._after(did)
 
     def rent(self, name: str) -> bool:
         rented = self.nodes[name].rent()
         for key in rented:
             for watcher in self.watchers:
                 watcher.rented(self, name, key)
-        self._stepped()
-        return bool(rented)
+        return self._after(bool(rented))
 
     def clear(self, name: str) -> bool:
-        did = self.nodes[name].clear()
-        self._stepped()
-        return did
+        return self._after(self.nodes[name].clear())
 
     def checkpoint(self, name: str) -> None:
         self.nodes[name].checkpoint()
@@ -293,19 +282,18 @@ class ExchangeWorld:
     # Operations
 
     def advance(self, operation: ExchangeOperation) -> bool:
-        did = self.workload.advance(operation)
-        self._stepped()
-        return did
+        return self._after(self.workload.advance(operation))
 
     def commit(self, operation: ExchangeOperation, backup: str) -> bool:
-        did = self.workload.commit(operation, backup)
-        self._stepped()
-        return did
+        return self._after(self.workload.commit(operation, backup))
 
     def time_out(self, name: str) -> list[ExchangeOperation]:
-        rolled_back = self.workload.time_out(name)
+        return self._after(self.workload.time_out(name))
+
+    def _after(self, result: T) -> T:
+        """``result`` of a step that was just taken."""
         self._stepped()
-        return rolled_back
+        return result
 
     def _stepped(self) -> None:
         for node in list(self.nodes.values()):
@@ -313,6 +301,3 @@ class ExchangeWorld:
         self.workload.settle_losses()
         for watcher in self.watchers:
             watcher.stepped(self)
-
-    def zone_of(self, zone: ZoneId) -> ZoneSpec:
-        return self.ring.cluster.zones[zone]

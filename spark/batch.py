@@ -21,9 +21,9 @@ from rebalance.kernels.rendezvous import (
     place_hashed,
     voters,
 )
-from rebalance.ports.placement import Engine, PlacementRequest, PlacementResult
-from spark.balanced_rows import encode_problem
-from spark.errors import JobFailedError, PlacementError
+from rebalance.ports.placement import Engine, PlacementError, PlacementRequest, PlacementResult
+from spark.arrays import encode_problem
+from spark.errors import JobFailedError
 from spark.placement_job import ZONES_SCHEMA
 
 if TYPE_CHECKING:

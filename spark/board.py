@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
@@ -64,6 +63,5 @@ class Board:
 
     def wait_read(self, timeout_s: float) -> bool:
         """Whether the present report was read within ``timeout_s``."""
-        deadline = time.monotonic() + timeout_s
         with self._changed:
-            return self._changed.wait_for(lambda: self._read, max(0.0, deadline - time.monotonic()))
+            return self._changed.wait_for(lambda: self._read, timeout_s)

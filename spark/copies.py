@@ -1,5 +1,7 @@
 """Do the copies of each partition agree? Update counters and sizes out of full maps (PME-088, PME-089).
 
+The job's tables:
+
 - *copies*: ``zone``, ``partition``, ``node`` and ``state`` (text), ``update_counter`` and ``size``, a row for
   each copy in a full map.
 - the answer: the *copies* that are OWNING, of every partition whose OWNING copies differ.
@@ -12,27 +14,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark.analysis import Analysis
 from spark.frames import FrameKind
+from spark.mapped import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-COPIES_SCHEMA = pa.schema(
-    [
-        ("zone", pa.int32()),
-        ("partition", pa.int32()),
-        ("node", pa.string()),
-        ("state", pa.string()),
-        ("update_counter", pa.int64()),
-        ("size", pa.int64()),
-    ]
-)
+INT, TEXT, LONG = pa.int32(), pa.string(), pa.int64()
+COPIES_SCHEMA = schema_of(zone=INT, partition=INT, node=TEXT, state=TEXT, update_counter=LONG, size=LONG)
 OWNING = "OWNING"
 BY = ["zone", "partition"]
 COMPARED = ("update_counter", "size")
@@ -60,14 +55,15 @@ class Disagreement:
 
     def describe(self) -> str:
         """Names group, partition, nodes and values."""
-        told = []
+        differences = []
         for name, values in (
             ("update counters", {each.node: each.update_counter for each in self.copies}),
             ("sizes", {each.node: each.size for each in self.copies}),
         ):
             if len(set(values.values())) > 1:
-                told.append(f"{name} differ: " + ", ".join(f"{node} {value}" for node, value in values.items()))
-        return f"partition {self.zone}/{self.partition}: {'; '.join(told)}"
+                shown = ", ".join(f"{node} {value}" for node, value in values.items())
+                differences.append(f"{name} differ: {shown}")
+        return f"partition {self.zone}/{self.partition}: {'; '.join(differences)}"
 
 
 def analysis(copies: Sequence[Copy]) -> Analysis[list[Disagreement]]:
@@ -77,13 +73,13 @@ def analysis(copies: Sequence[Copy]) -> Analysis[list[Disagreement]]:
 
 
 def of_table(copies: pa.Table) -> Analysis[list[Disagreement]]:
-    """``copies`` with the columns of ``COPIES_SCHEMA``."""
-    return Analysis(FrameKind.VALIDATE, copies, computed, _decoded)
+    """``copies`` with the columns of COPIES_SCHEMA."""
+    return Analysis(FrameKind.VALIDATE, copies, _computed, _decoded)
 
 
 def _decoded(answer: pa.Table) -> list[Disagreement]:
-    found = sorted(Copy(**row) for row in answer.to_pylist())
-    grouped = groupby(found, key=lambda each: (each.zone, each.partition))
+    copies = sorted(Copy(**row) for row in answer.to_pylist())
+    grouped = groupby(copies, key=lambda each: (each.zone, each.partition))
     return [Disagreement(zone, partition, tuple(each)) for (zone, partition), each in grouped]
 
 
@@ -92,22 +88,18 @@ def run(session: SparkSession, copies: pa.Table, parallelism: int) -> pa.Table:
     from pyspark.sql import functions as f
 
     owners = session.createDataFrame(copies).where(f.col("state") == OWNING)
-    bounds = [side(name).alias(f"{label}_{name}") for name in COMPARED for label, side in _sides(f)]
+    sides = {"min": f.min, "max": f.max}
+    bounds = [side(name).alias(f"{label}_{name}") for name in COMPARED for label, side in sides.items()]
     apart = " or ".join(f"min_{name} <> max_{name}" for name in COMPARED)
     differing = owners.groupBy(*BY).agg(*bounds).where(apart).select(*BY)
-    found: pa.Table = owners.join(differing, BY).select(*COPIES_SCHEMA.names).toArrow()
-    return found.cast(COPIES_SCHEMA)
+    answer: pa.Table = owners.join(differing, BY).select(*COPIES_SCHEMA.names).toArrow()
+    return answer.cast(COPIES_SCHEMA)
 
 
-def _sides(functions: Any) -> tuple[tuple[str, Any], ...]:
-    return ("min", functions.min), ("max", functions.max)
-
-
-def computed(copies: pa.Table) -> pa.Table:
+def _computed(copies: pa.Table) -> pa.Table:
     """The same in this process."""
     owners = copies.filter(pc.equal(copies.column("state"), OWNING))
-    wanted = [(name, side) for name in COMPARED for side in ("min", "max")]
-    bounds = owners.group_by(BY).aggregate(wanted)
+    bounds = owners.group_by(BY).aggregate([(name, side) for name in COMPARED for side in ("min", "max")])
     apart = [pc.not_equal(bounds.column(f"{name}_min"), bounds.column(f"{name}_max")) for name in COMPARED]
     differing = bounds.filter(pc.or_(*apart)).select(BY)
     return owners.join(differing, BY, join_type="left semi").select(COPIES_SCHEMA.names).cast(COPIES_SCHEMA)

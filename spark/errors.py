@@ -13,18 +13,6 @@
 
 from __future__ import annotations
 
-from rebalance.ports.placement import PlacementError
-
-__all__ = [
-    "DriverLostError",
-    "JavaMissingError",
-    "JobFailedError",
-    "PlacementError",
-    "SessionError",
-    "SparkStalledError",
-    "SparkUnavailableError",
-]
-
 
 class SparkUnavailableError(RuntimeError):
     """Spark gave no result; the same request may be right elsewhere or later."""

@@ -1,4 +1,4 @@
-"""Placement engines: on Spark, and the same kernel in this process.
+"""Placement on Spark, and by the same kernel in this process while Spark cannot be had.
 
 ``SparkPlacementEngine`` never lets a placement wait for Spark longer than ``spark_wait_s``, counted from when
 Spark was last usable: past that it runs the kernel here, in a thread, and the result says ``engine=local``.
@@ -20,13 +20,7 @@ import pyarrow as pa
 import structlog
 
 from rebalance.hosting.background import Background
-from rebalance.ports.placement import (
-    Engine,
-    EngineState,
-    EngineStatus,
-    PlacementRequest,
-    PlacementResult,
-)
+from rebalance.ports.placement import Engine, EngineStatus, PlacementRequest, PlacementResult
 from spark import batch as batches
 from spark import frames
 from spark.analysis import Analysis
@@ -43,30 +37,6 @@ ATTEMPTS_MAX = 2
 THREADS = 2
 
 _log = structlog.get_logger(__name__)
-
-
-class LocalPlacementEngine:
-    """The kernel in a thread of this process: for ``--engine local`` and for tests. Always ready."""
-
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="placement")
-        self._since = time.monotonic()
-
-    async def place(self, batch: Sequence[PlacementRequest]) -> Sequence[PlacementResult]:
-        """Results in the order of the requests, ``engine=local``. Raises PlacementError."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, batches.place_locally, batch)
-
-    def status(self) -> EngineStatus:
-        since_s = time.monotonic() - self._since
-        return EngineStatus(
-            EngineState.READY, since_s, "placements are computed in this process, without Spark"
-        )
-
-    async def start(self) -> None:
-        return
-
-    async def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class SparkPlacementEngine:

@@ -3,7 +3,7 @@
 Three tables, each of fixed-size cells and bytes; no string and no Python object per replica is on the way.
 
 - *zones* [Z] (from the engine): ``zone`` row number, ``partitions``, ``replicas``, ``hashes``, ``order`` (the
-  node dictionary, little-endian int32 [N] each), ``problem`` (``balanced_rows``, null in other zones).
+  node dictionary, little-endian int32 [N] each), ``problem`` (``spark.arrays``, null in other zones).
 - *ranges* [G] (made by the driver, one Arrow batch per task): as zones, but ``first`` and ``count`` in place of
   ``partitions``. A range has at most CELLS_PER_RANGE_MAX cells, and there are enough of them for every core; a
   balanced zone is one range.
@@ -23,26 +23,22 @@ import numpy as np
 import pyarrow as pa
 
 from rebalance.kernels.rendezvous import Matrix, NodeDictionary, place_hashed
-from spark.balanced_rows import decode_problem
+from spark.arrays import decode_problem
+from spark.mapped import on_spark, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def _schema(**columns: pa.DataType) -> pa.Schema:
-    return pa.schema(list(columns.items()))
-
-
 INT, BYTES = pa.int32(), pa.binary()
-ZONES_SCHEMA = _schema(zone=INT, partitions=INT, replicas=INT, hashes=BYTES, order=BYTES, problem=BYTES)
-RANGES_SCHEMA = _schema(zone=INT, first=INT, count=INT, replicas=INT, hashes=BYTES, order=BYTES, problem=BYTES)
-CELLS_SCHEMA = _schema(zone=INT, first=INT, count=INT, width=INT, cells=BYTES, error=pa.string())
-
+ZONES_SCHEMA = schema_of(zone=INT, partitions=INT, replicas=INT, hashes=BYTES, order=BYTES, problem=BYTES)
+RANGES_SCHEMA = schema_of(
+    zone=INT, first=INT, count=INT, replicas=INT, hashes=BYTES, order=BYTES, problem=BYTES
+)
+CELLS_SCHEMA = schema_of(zone=INT, first=INT, count=INT, width=INT, cells=BYTES, error=pa.string())
 
 Row = dict[str, Any]
 """One of a table, by the columns of its schema."""
-
-CELLS_DDL = "zone int, first int, count int, width int, cells binary, error string"
 
 CELLS_PER_RANGE_MAX = 1 << 18
 """1 MiB of result per row."""
@@ -62,8 +58,7 @@ def run(session: SparkSession, zones: pa.Table, parallelism: int) -> pa.Table:
     ranges = split(zones, parallelism)
     if ranges.num_rows == 0:
         return CELLS_SCHEMA.empty_table()
-    cells: pa.Table = session.createDataFrame(ranges).mapInArrow(place_batches, CELLS_DDL).toArrow()
-    return cells
+    return on_spark(session, ranges, place_batches, CELLS_SCHEMA)
 
 
 def split(zones: pa.Table, parallelism: int) -> pa.Table:

@@ -1,10 +1,10 @@
 """What a change of placement moves: per partition, and in total by donor and stealer (VOL-085, VOL-087).
 
+The job finds donors and stealers of every partition between two placements of one zone. Its tables:
+
 - *pieces* [G]: ``first`` partition and ``arrays``: ``before`` and ``after`` int32 [count, R], ``sizes`` int64
   [count] bytes. One Arrow batch a piece: Spark makes one task of each.
 - *transfers* [T]: ``partition``, ``donor``, ``stealer`` (numbers of nodes, -1: nobody) and ``bytes``.
-
-This module runs on executors too: nothing of pyspark is imported at its top.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ from rebalance.ports.placement import PreviousPlacement
 from spark.analysis import Analysis
 from spark.arrays import pack, unpack
 from spark.frames import FrameKind
+from spark.mapped import here, on_spark, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+INT = pa.int32()
+PIECES_SCHEMA = schema_of(first=INT, arrays=pa.binary())
+TRANSFERS_SCHEMA = schema_of(partition=INT, donor=INT, stealer=INT, bytes=pa.int64())
 PARTITIONS_PER_PIECE = 1 << 16
-PIECES_SCHEMA = pa.schema([("first", pa.int32()), ("arrays", pa.binary())])
-TRANSFERS_SCHEMA = pa.schema(
-    [("partition", pa.int32()), ("donor", pa.int32()), ("stealer", pa.int32()), ("bytes", pa.int64())]
-)
-TRANSFERS_DDL = "partition int, donor int, stealer int, bytes bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +58,28 @@ def analysis(
     nodes = tuple(sorted({*before.nodes, *after.nodes}))
     old, new = (_numbered(each, nodes) for each in (before, after))
     known = np.zeros(count, dtype=np.int64) if sizes is None else np.asarray(sizes, dtype=np.int64)
-    starts = range(0, count, PARTITIONS_PER_PIECE)
-    pieces = [
-        pa.RecordBatch.from_pylist(
-            [
-                {
-                    "first": at,
-                    "arrays": pack(
-                        {
-                            "before": old[at : at + PARTITIONS_PER_PIECE],
-                            "after": new[at : at + PARTITIONS_PER_PIECE],
-                            "sizes": known[at : at + PARTITIONS_PER_PIECE],
-                        }
-                    ),
-                }
-            ],
-            PIECES_SCHEMA,
-        )
-        for at in starts
-    ]
+    pieces = []
+    for first in range(0, count, PARTITIONS_PER_PIECE):
+        rows = slice(first, first + PARTITIONS_PER_PIECE)
+        arrays = pack({"before": old[rows], "after": new[rows], "sizes": known[rows]})
+        pieces.append(pa.RecordBatch.from_pylist([{"first": first, "arrays": arrays}], PIECES_SCHEMA))
     table = pa.Table.from_batches(pieces, PIECES_SCHEMA)
     return Analysis(FrameKind.PLAN, table, _computed, lambda answer: _decoded(nodes, answer))
+
+
+def run(session: SparkSession, pieces: pa.Table, parallelism: int) -> pa.Table:
+    """One job; *transfers* in any order. Raises what Spark raises when the job fails."""
+    return on_spark(session, pieces, transfer_batches, TRANSFERS_SCHEMA)
+
+
+def transfer_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What an executor runs: *pieces* to *transfers*."""
+    for batch in batches:
+        for row in batch.to_pylist():
+            arrays = unpack(row["arrays"])
+            moved = transfers(arrays["before"], arrays["after"], arrays["sizes"], row["first"])
+            columns = [moved.partition, moved.donor, moved.stealer, moved.size]
+            yield pa.RecordBatch.from_arrays([pa.array(each) for each in columns], schema=TRANSFERS_SCHEMA)
 
 
 def _numbered(placed: PreviousPlacement, nodes: tuple[str, ...]) -> npt.NDArray[np.int32]:
@@ -91,7 +91,7 @@ def _numbered(placed: PreviousPlacement, nodes: tuple[str, ...]) -> npt.NDArray[
 
 
 def _computed(pieces: pa.Table) -> pa.Table:
-    return pa.Table.from_batches(transfer_batches(iter(pieces.to_batches())), TRANSFERS_SCHEMA)
+    return here(pieces, transfer_batches, TRANSFERS_SCHEMA)
 
 
 def _decoded(nodes: tuple[str, ...], answer: pa.Table) -> TransferPlan:
@@ -99,19 +99,3 @@ def _decoded(nodes: tuple[str, ...], answer: pa.Table) -> TransferPlan:
     columns = (ordered.column(name).to_numpy() for name in ("partition", "donor", "stealer", "bytes"))
     each = Transfers(*columns)
     return TransferPlan(nodes, each, totals(each))
-
-
-def run(session: SparkSession, pieces: pa.Table, parallelism: int) -> pa.Table:
-    """One job; *transfers* in any order. Raises what Spark raises when the job fails."""
-    found: pa.Table = session.createDataFrame(pieces).mapInArrow(transfer_batches, TRANSFERS_DDL).toArrow()
-    return found
-
-
-def transfer_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What an executor runs: *pieces* to *transfers*."""
-    for batch in batches:
-        for row in batch.to_pylist():
-            arrays = unpack(row["arrays"])
-            found = transfers(arrays["before"], arrays["after"], arrays["sizes"], row["first"])
-            columns = [found.partition, found.donor, found.stealer, found.size]
-            yield pa.RecordBatch.from_arrays([pa.array(each) for each in columns], schema=TRANSFERS_SCHEMA)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from pathlib import Path
 
-from spark import copies, frames, placement_job, plan_transfers, skew, what_if_job
+from spark import copies, frames, placement_job, plan_transfers, skew, what_if
 from spark.board import Board, DriverState
 from spark.cluster import Job, PlacementJob, SparkCluster
 from spark.frames import Frame, FrameKind
@@ -22,7 +22,7 @@ PROGRESS_S = 0.5
 QUESTION_LIMIT_S = 5.0
 JOBS: dict[FrameKind, Job] = {
     FrameKind.PLACE: placement_job.run,
-    FrameKind.WHAT_IF: what_if_job.run,
+    FrameKind.WHAT_IF: what_if.run,
     FrameKind.PLAN: plan_transfers.run,
     FrameKind.SKEW: skew.run,
     FrameKind.VALIDATE: copies.run,

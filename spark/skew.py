@@ -1,11 +1,12 @@
 """How even a placement is: replicas, voters, primaries, keys and bytes of each node (VOL-084, VOL-086).
 
+The job counts what each node of a placement holds, with generated keys spread over the partitions. Its tables:
+
 - *pieces* [G]: ``kind`` and ``arrays``. "keys": ``range`` (first and end key number) and ``partitions``.
   "cells": ``matrix`` int32 [count, R], ``sizes`` ([nodes, voters]), ``bytes`` int64 [count] or none, ``first``.
 - *counts*: ``name`` and ``count``, little-endian int64 [N].
 
-Two steps, as keys must be counted by partition before they can be counted by node. This module runs on
-executors too: nothing of pyspark is imported at its top.
+Two steps, as keys must be counted by partition before they can be counted by node.
 """
 
 from __future__ import annotations
@@ -19,21 +20,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rebalance.groups.key_hash import partition_of
-from rebalance.kernels.assessment import Spread, spread_of
-from rebalance.kernels.skew import Counts, counted
+from rebalance.kernels.assessment import Counts, Spread, counted, spread_of
 from rebalance.kernels.transfers import Sizes
 from rebalance.ports.placement import PreviousPlacement
 from spark.analysis import Analysis
 from spark.arrays import pack, unpack
 from spark.frames import FrameKind
+from spark.mapped import here, on_spark, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KEYS, CELLS = "keys", "cells"
-PIECES_SCHEMA = pa.schema([("kind", pa.string()), ("arrays", pa.binary())])
-COUNTS_SCHEMA = pa.schema([("name", pa.string()), ("count", pa.binary())])
-COUNTS_DDL = "name string, count binary"
+PIECES_SCHEMA = schema_of(kind=pa.string(), arrays=pa.binary())
+COUNTS_SCHEMA = schema_of(name=pa.string(), count=pa.binary())
 KEYS_PER_PIECE = 1 << 19
 PARTITIONS_PER_PIECE = 1 << 17
 
@@ -70,7 +70,7 @@ def analysis(placed: PreviousPlacement, keys: int = 0, sizes: Sizes | None = Non
             arrays["bytes"] = sizes[first : first + PARTITIONS_PER_PIECE]
         pieces.append(_piece(CELLS, arrays))
     table = pa.Table.from_batches(pieces, PIECES_SCHEMA)
-    return Analysis(FrameKind.SKEW, table, computed, lambda answer: Skew(placed.nodes, summed(answer)))
+    return Analysis(FrameKind.SKEW, table, _computed, lambda answer: Skew(placed.nodes, summed(answer)))
 
 
 def _piece(kind: str, arrays: dict[str, npt.NDArray[Any]]) -> pa.RecordBatch:
@@ -79,21 +79,11 @@ def _piece(kind: str, arrays: dict[str, npt.NDArray[Any]]) -> pa.RecordBatch:
 
 def run(session: SparkSession, pieces: pa.Table, parallelism: int) -> pa.Table:
     """Returns *counts* of each piece. Raises what Spark raises when a job fails."""
-
-    def on_spark(some: pa.Table) -> pa.Table:
-        found: pa.Table = session.createDataFrame(some).mapInArrow(count_batches, COUNTS_DDL).toArrow()
-        return found
-
-    return in_two_steps(pieces, on_spark)
+    return in_two_steps(pieces, lambda some: on_spark(session, some, count_batches, COUNTS_SCHEMA))
 
 
-def computed(pieces: pa.Table) -> pa.Table:
-    """The same in this process."""
-
-    def here(some: pa.Table) -> pa.Table:
-        return pa.Table.from_batches(count_batches(iter(some.to_batches())), COUNTS_SCHEMA)
-
-    return in_two_steps(pieces, here)
+def _computed(pieces: pa.Table) -> pa.Table:
+    return in_two_steps(pieces, lambda some: here(some, count_batches, COUNTS_SCHEMA))
 
 
 def in_two_steps(pieces: pa.Table, step: Callable[[pa.Table], pa.Table]) -> pa.Table:
@@ -112,18 +102,18 @@ def count_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
     for batch in batches:
         for row in batch.to_pylist():
             arrays = unpack(row["arrays"])
-            found = _keys(arrays) if row["kind"] == KEYS else _cells(arrays)
-            rows = [{"name": name, "count": count.astype("<i8").tobytes()} for name, count in found.items()]
+            counts = _keys(arrays) if row["kind"] == KEYS else _cells(arrays)
+            rows = [{"name": name, "count": count.astype("<i8").tobytes()} for name, count in counts.items()]
             yield pa.RecordBatch.from_pylist(rows, COUNTS_SCHEMA)
 
 
 def summed(counts: pa.Table) -> dict[str, Counts]:
     """The counts of all pieces together, in the order of their names' first appearance."""
-    found: dict[str, Counts] = {}
+    sums: dict[str, Counts] = {}
     for row in counts.to_pylist():
         part = np.frombuffer(row["count"], dtype="<i8")
-        found[row["name"]] = found.get(row["name"], 0) + part
-    return found
+        sums[row["name"]] = sums.get(row["name"], 0) + part
+    return sums
 
 
 def _keys(arrays: dict[str, npt.NDArray[np.int64]]) -> dict[str, Counts]:

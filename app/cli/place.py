@@ -22,10 +22,9 @@ from app.cli.say import say
 from app.configuration.settings import Settings
 from catalog.core.zone import DistributionAlgorithm, ZoneId
 from rebalance.kernels.assessment import held, level_counts, renumbered
-from rebalance.ports.placement import Engine, EngineState, PlacementRequest, PlacementResult
+from rebalance.ports.placement import Engine, EngineState, PlacementError, PlacementRequest, PlacementResult
 from spark.analysis import Analysis
 from spark.batch import place_locally
-from spark.errors import PlacementError
 
 if TYPE_CHECKING:
     from spark.placement_engine import SparkPlacementEngine

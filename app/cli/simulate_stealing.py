@@ -6,8 +6,8 @@ import json
 
 from app.cli.exits import CliError, ExitCode
 from rebalance.stealing.simulation.controller import Result
-from rebalance.stealing.simulation.history import History
 from rebalance.stealing.simulation.steal_run import StealRun
+from rebalance.stealing.simulation.steal_workload import History
 from rebalance.stealing.simulation.steal_world import World
 
 

@@ -39,9 +39,8 @@ from rebalance.core.topology import Topology
 from rebalance.core.txn import KeyValue, absent
 from rebalance.kernels.assessment import level_counts, renumbered
 from rebalance.kernels.transfers import Sizes, Transfers, copies, totals
-from rebalance.ports.placement import PlacementRequest, PlacementResult, PreviousPlacement
+from rebalance.ports.placement import PlacementError, PlacementRequest, PlacementResult, PreviousPlacement
 from spark.batch import place_locally
-from spark.errors import PlacementError
 
 
 @dataclass(frozen=True, slots=True)

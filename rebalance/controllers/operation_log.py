@@ -36,8 +36,7 @@ from rebalance.core.target import StoredTarget, TargetPointer
 from rebalance.core.txn import Compare, Delete, Put, absent, unchanged
 from rebalance.core.txn import Operation as Write
 from rebalance.kernels.assessment import renumbered
-from rebalance.kernels.difference import changed_rows
-from rebalance.kernels.transfers import copies
+from rebalance.kernels.transfers import changed_rows, copies
 from rebalance.ports.metastore import Metastore
 from rebalance.ports.placement import PlacementResult
 

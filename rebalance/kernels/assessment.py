@@ -1,11 +1,13 @@
 """What a placement is worth: how even it is, what survives a loss, and what moves on the way there.
 
 Array code over whole zones, so that many candidate topologies can be compared in one job.
+
+Counts of ranges of partitions add up, so that a cluster can count ranges side by side (VOL-084, VOL-086).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,3 +106,21 @@ def _worst_loss(groups: npt.NDArray[np.int64], count: int, tolerated: int) -> in
     votes = np.zeros((len(groups), max(count, 1)), dtype=np.int16)
     np.add.at(votes, (rows, groups), 1)
     return int((votes > tolerated).sum(axis=0).max(initial=0))
+
+
+Counts = npt.NDArray[np.int64]
+
+
+def counted(nodes: int, matrix: Matrix, voters: int, held: Mapping[str, Counts]) -> dict[str, Counts]:
+    """What each of ``nodes`` holds of ``matrix`` int32 [P, R]: name -> int64 [N].
+
+    ``held``: "keys", say -> int64 [P], what one copy of each partition holds. It is counted over all copies,
+    and as "primary_keys" over those of primaries.
+    """
+    found = dict(zip(LEVELS, level_counts(nodes, matrix, voters), strict=True))
+    for name, each in held.items():
+        for label, width in ((name, matrix.shape[1]), (f"primary_{name}", min(1, matrix.shape[1]))):
+            sums = np.zeros(nodes, dtype=np.int64)
+            np.add.at(sums, matrix[:, :width].ravel(), np.repeat(each, width))
+            found[label] = sums
+    return found

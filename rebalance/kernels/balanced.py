@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from rebalance.kernels.assessment import held, level_counts, renumbered
+from rebalance.kernels.assessment import level_counts, renumbered
 from rebalance.kernels.balanced_chains import ANY_MOVE, FREE_ONLY, repair
 from rebalance.kernels.balanced_moves import (
     Cells,
@@ -98,8 +98,7 @@ class BalancedPlan:
         """float64 [3, N]: how far the targets are above the exact shares, each between -1 and 1. Summed over
         zones it tells on which nodes ceilings pile up, whatever data nodes each zone has."""
         wanted = np.stack([level.wanted for level in self.levels])
-        quotas = np.array([self.quotas.replicas, self.quotas.voters, self.quotas.primaries], dtype=np.float64)
-        return np.subtract(wanted, quotas)
+        return np.subtract(wanted, self.quotas.shares)
 
 
 def balance(problem: PlacementProblem) -> Matrix:
@@ -189,8 +188,7 @@ def surplus_of(placed: Placed, weights: Sequence[float] = (), domains: Sequence[
     exact = zone_quotas(
         tuple(weights) or (1.0,) * len(placed.nodes), _domain_numbers(domains), partitions, width, placed.voters
     )
-    shares = np.array([exact.replicas, exact.voters, exact.primaries], dtype=np.float64)
-    return np.subtract(placed.totals(), shares)
+    return np.subtract(placed.totals(), exact.shares)
 
 
 def _excess(cells: Cells, made: BalancedPlan, votes: int) -> int:
@@ -207,12 +205,6 @@ def _excess(cells: Cells, made: BalancedPlan, votes: int) -> int:
         for domain, cap in enumerate(caps):
             far += int(np.maximum((of[cells[:, :votes]] == domain).sum(axis=1) - cap, 0).sum())
     return far
-
-
-def moved_replicas(previous: Placed, nodes: Sequence[str], matrix: Matrix) -> int:
-    """Cells of ``matrix`` int32 [P, R] whose node held no copy of that partition before."""
-    before = renumbered(previous.nodes, previous.matrix, nodes)
-    return int(np.count_nonzero(~held(matrix, before)))
 
 
 class _Stage:

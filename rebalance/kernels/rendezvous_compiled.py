@@ -27,7 +27,6 @@ REPLICAS_MAX = 12
 """Each replica costs a step of the network for every key; beyond, sorting is faster."""
 
 _STEP = (1 << 21) - 1
-_UNDO_STEP = np.uint64(pow(_STEP, -1, 1 << 64))
 _UNDO_265 = np.uint64(pow(265, -1, 1 << 64))
 _UNDO_21 = np.uint64(pow(21, -1, 1 << 64))
 _UNDO_LAST = np.uint64(pow((1 << 31) + 1, -1, 1 << 64))

@@ -44,6 +44,11 @@ class Quotas:
     voters: tuple[Fraction, ...]
     primaries: tuple[Fraction, ...]
 
+    @property
+    def shares(self) -> Shares:
+        """float64 [3, N]."""
+        return np.array([self.replicas, self.voters, self.primaries], dtype=np.float64)
+
 
 def voters_per_domain(sizes: Sequence[int], voters: int) -> list[int]:
     """How many voters of one partition each failure domain may hold: one while there are domains enough, else

@@ -7,14 +7,19 @@ from collections.abc import Iterable, Iterator
 from catalog.core.node_filter import may_use
 from catalog.core.zone import Node, Zone, ZoneIntent
 from catalog.filters.json_path import JSON_PATH
-from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import Keyspace, PartitionId
 from rebalance.core.operation import Operation
 from rebalance.core.records import NodeRecord
 from rebalance.core.target import is_target_of
 from rebalance.core.topology import Topology
-from rebalance.simulation.invariants import AppliedConfigurations, Auditor, ObservedStore, ZoneFacts
+from rebalance.simulation.invariants import (
+    AppliedConfigurations,
+    Auditor,
+    ObservedStore,
+    ZoneFacts,
+    assignments_at,
+)
 
 
 def unfinished(
@@ -56,8 +61,9 @@ def not_over(store: ObservedStore, keyspace: Keyspace) -> Iterator[str]:
 def not_joined(store: ObservedStore, keyspace: Keyspace, names: Iterable[str]) -> Iterator[str]:
     """Nodes that are to run and that the controllers have not seen since their last start: their joining is an
     event that is still to come."""
-    found = store.peek(keyspace.topology)
-    seen = {each.node.name: each.incarnation for each in Topology.decode(found.value).seen} if found else {}
+    topology = store.peek(keyspace.topology)
+    nodes = Topology.decode(topology.value).seen if topology is not None else ()
+    seen = {each.node.name: each.incarnation for each in nodes}
     for name in names:
         record = store.peek(keyspace.node(name))
         if record is None:
@@ -101,8 +107,7 @@ def _partitions(
     for number in range(zone.partitions):
         partition = PartitionId(zone.zone_id, number)
         keys, target = keyspace.partition(partition), facts.target(number)
-        stable = store.peek(keys.stable)
-        if stable is None or Assignments.decode(stable.value) != target:
+        if assignments_at(store, keys.stable) != target:
             yield f"{partition}: stable is not the target"
         elif store.peek(keys.planned) is not None:
             yield f"{partition}: planned is there"

@@ -218,7 +218,7 @@ class Auditor:
 
     def on_voter_gone(self, replica: SimulatedReplica) -> None:
         """A voter that becomes a learner stays until there is a copy beside it (IEP-043)."""
-        pending = self._assignments(self._keyspace.partition(replica.partition).pending)
+        pending = assignments_at(self._store, self._keyspace.partition(replica.partition).pending)
         if pending is None or replica.node not in pending.learners or self.configurations is None:
             return
         known_since = asyncio.get_running_loop().time() - KNOWN_DOWN_S
@@ -237,7 +237,7 @@ class Auditor:
 
     def _is_learner(self, partition: PartitionId, node: str) -> bool:
         keys = self._keyspace.partition(partition)
-        named = (self._assignments(keys.stable), self._assignments(keys.pending))
+        named = (assignments_at(self._store, keys.stable), assignments_at(self._store, keys.pending))
         return any(each is not None and node in each.learners for each in named)
 
     def _on_member(self, partition: PartitionId, node: str, event: KeyEvent) -> None:
@@ -253,7 +253,7 @@ class Auditor:
 
     def on_destroy(self, replica: SimulatedReplica) -> None:
         keys = self._keyspace.partition(replica.partition)
-        stable, pending = self._assignments(keys.stable), self._assignments(keys.pending)
+        stable, pending = assignments_at(self._store, keys.stable), assignments_at(self._store, keys.pending)
         group = replica.group
         listed = group is not None and any(
             each.peer_url == replica.endpoints.peer_url for each in group.entries.values()
@@ -319,13 +319,11 @@ class Auditor:
 
     def _check_trigger(self, partition: PartitionId) -> None:
         """As it was last seen to be written; a zone that is dropped has none."""
-        zone, found = (
-            self.zones.get(partition.zone_id),
-            self._store.peek(self._keyspace.partition(partition).trigger),
-        )
-        if zone is None or found is None:
+        zone = self.zones.get(partition.zone_id)
+        trigger = self._store.peek(self._keyspace.partition(partition).trigger)
+        if zone is None or trigger is None:
             return
-        revision, seen = decode_trigger(found.value), int(zone.triggers[partition.partition])
+        revision, seen = decode_trigger(trigger.value), int(zone.triggers[partition.partition])
         if revision != seen:
             self.fail("trigger revision never decreases", f"{partition}: {seen} was written, now {revision}")
 
@@ -358,18 +356,17 @@ class Auditor:
 
     def _is_cancelled(self, zone_id: ZoneId, zone: ZoneFacts) -> bool:
         name = operation_id(zone_id, zone.pointer.event_revision)
-        found = self._store.peek(self._keyspace.operation(name))
-        return found is not None and Operation.decode(found.value).state is OperationState.CANCELLED
+        operation = self._store.peek(self._keyspace.operation(name))
+        return operation is not None and Operation.decode(operation.value).state is OperationState.CANCELLED
 
     def _check_given_up(self, partition: PartitionId, changed: dict[str, KeyEvent]) -> None:
         """A cancel has written, without an event of its own."""
-        stable = self._store.peek(self._keyspace.partition(partition).stable)
+        stable = assignments_at(self._store, self._keyspace.partition(partition).stable)
         for name in ("stable", "pending", "planned"):
             written = changed.get(f"assignments/{name}")
             if written is None or written.current is None:
                 continue
-            known = Assignments.decode(stable.value) if stable is not None else None
-            if name != "pending" or Assignments.decode(written.current.value) != known:
+            if name != "pending" or Assignments.decode(written.current.value) != stable:
                 self.fail("a cancel only goes back to what is stable", f"{partition}: {name}")
 
     def _on_switch(self, partition: PartitionId, stable: Assignments) -> None:
@@ -379,9 +376,11 @@ class Auditor:
             detail = f"{partition}: stable {sorted(stable.nodes)}, the group has {_shown(applied)}"
             self.fail("stable equals what the group applied last", detail)
 
-    def _assignments(self, key: str) -> Assignments | None:
-        found = self._store.peek(key)
-        return Assignments.decode(found.value) if found is not None else None
+
+def assignments_at(store: ObservedStore, key: str) -> Assignments | None:
+    """What ``key`` of a partition asks for; None when it is not there."""
+    item = store.peek(key)
+    return Assignments.decode(item.value) if item is not None else None
 
 
 def _shown(applied: Voters | None) -> str:

@@ -57,7 +57,6 @@ class MemoryMetastore:
         self._items: SortedDict[str, KeyValue] = SortedDict()
         self._revision = 1
         self._observers: dict[str, list[Observer]] = {}
-        self._watches: list[tuple[str, asyncio.Queue[WatchBatch]]] = []
         self._leases: dict[int, tuple[int, asyncio.TimerHandle]] = {}
         self._leased: dict[int, list[str]] = {}
         self._lease_ids = 0
@@ -130,14 +129,13 @@ class MemoryMetastore:
 
     async def watch(self, prefix: str) -> AsyncIterator[WatchReset | WatchBatch]:
         queue: asyncio.Queue[WatchBatch] = asyncio.Queue()
-        entry = (prefix, queue)
-        self._watches.append(entry)
+        forget = self.observe(lambda revision, events: queue.put_nowait(WatchBatch(revision, events)), prefix)
         try:
             yield WatchReset(Snapshot(self._revision, tuple(self._below(prefix))))
             while True:
                 yield await queue.get()
         finally:
-            self._watches.remove(entry)
+            forget()
 
     async def grant_lease(self, ttl_s: int) -> int:
         return self.grant_lease_now(ttl_s)
@@ -256,10 +254,6 @@ class MemoryMetastore:
             if below:
                 for observer in tuple(observers):
                     observer(self._revision, below)
-        for prefix, queue in self._watches:
-            seen = tuple(event for event in events if event.key.startswith(prefix))
-            if seen:
-                queue.put_nowait(WatchBatch(self._revision, seen))
 
 
 def _compares(compare: Compare, found: KeyValue | None) -> bool:

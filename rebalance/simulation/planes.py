@@ -8,9 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from catalog.core.zone import Node
-from rebalance.core.assignments import Assignments
 from rebalance.core.keys import PartitionId
-from rebalance.simulation.invariants import Voters
+from rebalance.simulation.invariants import Voters, assignments_at
 from rebalance.simulation.processes import Environment, NodeProcess, SimulatedProcess
 from rebalance.simulation.simulated_raft import SimulatedMirror, SimulatedReplica
 
@@ -171,12 +170,12 @@ class AgentPlane(DataPlane):
         """Leadership goes to the preferred primary some seconds after all is at rest."""
         store, keyspace = self._environment.store, self._environment.keyspace
         for partition, group in self._environment.cluster.groups.items():
-            stable = store.peek(keyspace.partition(partition).stable)
+            stable = assignments_at(store, keyspace.partition(partition).stable)
             if stable is None or not group.has_leader:
                 continue
-            leader, preferred = group.replicas[group.leader_id].node, Assignments.decode(stable.value).primary
-            if leader != preferred:
-                return f"{partition} is led by {leader} and not by {preferred}"
+            leader = group.replicas[group.leader_id].node
+            if leader != stable.primary:
+                return f"{partition} is led by {leader} and not by {stable.primary}"
         return ""
 
     def end(self) -> None:

@@ -23,13 +23,12 @@ from rebalance.simulation.bulk import BulkPlane
 from rebalance.simulation.convergence import not_joined, not_over, unfinished
 from rebalance.simulation.invariants import Auditor, InvariantBrokenError
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from rebalance.simulation.moves import MovesAuditor
+from rebalance.simulation.moves import LimitsSetter, MovesAuditor
 from rebalance.simulation.network import NO_FAULTS, FaultRates
 from rebalance.simulation.planes import AgentPlane, DataPlane
 from rebalance.simulation.processes import ControllerProcess, Environment, LoopClock, SimulatedCatalog
 from rebalance.simulation.scenario import Scenario, node_number
 from rebalance.simulation.simulated_cluster import SimulatedCluster
-from rebalance.simulation.simulated_limits import LimitsSetter
 from rebalance.simulation.simulated_operations import OperationAuditor
 from rebalance.simulation.simulated_raft import GroupRates
 from rebalance.simulation.staying import BOUND_S, Shortfall, StayingAuditor, StayingFaults, put_for_ever

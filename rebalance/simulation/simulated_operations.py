@@ -19,7 +19,13 @@ from rebalance.core.move_status import MoveState, PartitionView, partition_statu
 from rebalance.core.operation import STATES, Operation, OperationKind, OperationState
 from rebalance.core.operation_progress import PartitionStep, step_of
 from rebalance.ports.metastore import KeyEvent
-from rebalance.simulation.invariants import AppliedConfigurations, Auditor, ObservedStore, ZoneFacts
+from rebalance.simulation.invariants import (
+    AppliedConfigurations,
+    Auditor,
+    ObservedStore,
+    ZoneFacts,
+    assignments_at,
+)
 
 SHOWN_MAX = 3
 PROGRESS = "progress never runs backwards"
@@ -55,10 +61,10 @@ def what_is_left(
 ) -> str:
     """What of an operation with this target is still to be done at the partition; empty: nothing."""
     keys = keyspace.partition(partition)
-    trigger, stable = store.peek(keys.trigger), store.peek(keys.stable)
+    trigger = store.peek(keys.trigger)
     if trigger is None or decode_trigger(trigger.value) < event_revision:
         return "it has not taken up the target"
-    if stable is None or Assignments.decode(stable.value) != target:
+    if assignments_at(store, keys.stable) != target:
         return "stable is not the target"
     if store.peek(keys.pending) is not None or store.peek(keys.planned) is not None:
         return "it moves"

@@ -17,13 +17,12 @@ from dataclasses import dataclass
 
 from catalog.core.quorum import majority
 from catalog.core.zone import ZoneId
-from rebalance.core.assignments import Assignments
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.keys import PartitionId
 from rebalance.core.operation import Operation
-from rebalance.simulation.invariants import Auditor, ZoneFacts
+from rebalance.simulation.invariants import Auditor, ZoneFacts, assignments_at
 from rebalance.simulation.planes import DataPlane
-from rebalance.simulation.processes import ControllerProcess, Environment
+from rebalance.simulation.processes import ControllerProcess, Environment, SimulatedProcess
 from rebalance.simulation.simulated_operations import OperationAuditor
 from rebalance.simulation.simulated_raft import SimulatedGroup
 
@@ -112,16 +111,18 @@ class StayingFaults:
         self._environment.trace.note(f"{kind} for good", text)
 
     def _joiners(self) -> list[str]:
-        store, found = self._environment.store, set[str]()
+        store, joiners = self._environment.store, set[str]()
         for partition, group in self._environment.cluster.groups.items():
-            pending = store.peek(self._environment.keyspace.partition(partition).pending)
+            pending = assignments_at(store, self._environment.keyspace.partition(partition).pending)
             if pending is not None:
-                found |= frozenset(Assignments.decode(pending.value).peers) - group.nodes[0]
-        return sorted(found)
+                joiners |= frozenset(pending.peers) - group.nodes[0]
+        return sorted(joiners)
+
+    def _process(self, name: str) -> SimulatedProcess:
+        return next(each for each in self._plane.processes if each.name == name)
 
     def _gone(self, name: str) -> str:
-        process = next(each for each in self._plane.processes if each.name == name)
-        process.kill_for_good()
+        self._process(name).kill_for_good()
         return name
 
     def _full(self, name: str) -> str:
@@ -141,9 +142,8 @@ class StayingFaults:
         return f"{name} {'-' if both else 'to'} {other}"
 
     def _out_of_reach(self, name: str) -> str:
-        process = next(each for each in self._plane.processes if each.name == name)
         requests, answers = self._rng.choice(((True, True), (True, False), (False, True)))
-        process.cut_for_good(requests=requests, answers=answers)
+        self._process(name).cut_for_good(requests=requests, answers=answers)
         self.out_of_reach.add(name)
         return f"{name}, {'requests' if requests else ''} {'answers' if answers else ''}"
 
@@ -200,12 +200,12 @@ class StayingAuditor:
             if facts is None:
                 yield Shortfall(CONVERGES, f"zone {zone_id}: no target")
                 continue
-            found = [
+            shortfalls = [
                 shortfall
                 for number in range(facts.pointer.partitions)
                 for shortfall in self._partition(PartitionId(zone_id, number), facts)
             ]
-            yield from found or self._operations_of(zone_id, facts)
+            yield from shortfalls or self._operations_of(zone_id, facts)
 
     def _has_no_node(self, zone_id: ZoneId) -> bool:
         """The zone's status says NO_DATA_NODES then."""
@@ -221,31 +221,27 @@ class StayingAuditor:
                 yield Shortfall(CAUSE, f"{partition}: it has no majority")
             self.held[partition] = f"{NO_MAJORITY}: {cause}"
             return
-        stable = store.peek(keys.stable)
+        stable = assignments_at(store, keys.stable)
         left = [
             name
             for name, key in (("pending", keys.pending), ("planned", keys.planned), ("lock", keys.lock))
             if store.peek(key) is not None
         ]
-        wanted = Assignments.decode(stable.value) if stable is not None else None
-        if wanted is not None and group.nodes != (frozenset(wanted.peers), frozenset()):
+        if stable is not None and group.nodes != (frozenset(stable.peers), frozenset()):
             left.append("the group is not stable's")
         holds = self._what_holds(partition, group) if left else ""
         if holds and cause:
             self.held[partition] = f"{holds}: {cause}"
         elif left:
             yield Shortfall(CONVERGES, f"{partition}: {', '.join(left)}; {cause or 'no cause'} {_told(group)}")
-        if not left and wanted != facts.target(partition.partition) and not cause:
+        if not left and stable != facts.target(partition.partition) and not cause:
             yield Shortfall(SHOWN, f"{partition}: stable is not the target")
 
     def _what_holds(self, partition: PartitionId, group: SimulatedGroup) -> str:
         """What nobody mends, and no move gets past: at this partition's nodes."""
         store, cluster = self._environment.store, self._environment.cluster
         keys = self._environment.keyspace.partition(partition)
-        stable, pending = (
-            Assignments.decode(item.value) if (item := store.peek(key)) is not None else None
-            for key in (keys.stable, keys.pending)
-        )
+        stable, pending = assignments_at(store, keys.stable), assignments_at(store, keys.pending)
         gone = {
             cluster.node_of(group.entries[each].peer_url) for each in group.voters if not group.answers(each)
         }

@@ -10,19 +10,14 @@ import asyncio
 import contextvars
 import heapq
 import itertools
-import logging
-import sys
-import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
-
-log = logging.getLogger(__name__)
 
 
 class NothingLeftError(Exception):
@@ -54,7 +49,7 @@ class _Call(asyncio.TimerHandle):
         return f"<{self.callback!r} at {self.at:.6f} s{', cancelled' if self.is_cancelled else ''}>"
 
 
-class VirtualTimeLoop(asyncio.AbstractEventLoop):
+class VirtualTimeLoop(asyncio.BaseEventLoop):
     """``time`` starts at 0 and moves when every task waits, straight to the next timer. Timers of one moment
     run in the order in which they were set.
 
@@ -62,12 +57,11 @@ class VirtualTimeLoop(asyncio.AbstractEventLoop):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._now = 0.0
         self._ready: deque[_Call] = deque()
-        self._timers: list[tuple[float, int, _Call]] = []
+        self._scheduled: list[tuple[float, int, _Call]] = []
         self._tickets = itertools.count()
-        self._generators: weakref.WeakSet[AsyncGenerator[Any, Any]] = weakref.WeakSet()
-        self._running = self._stopping = self._closed = False
 
     def time(self) -> float:
         return self._now
@@ -89,9 +83,7 @@ class VirtualTimeLoop(asyncio.AbstractEventLoop):
         *args: *Ts,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        call = _Call(callback, args, context, self._now + delay)
-        heapq.heappush(self._timers, (call.at, next(self._tickets), call))
-        return call
+        return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(
         self,
@@ -101,16 +93,8 @@ class VirtualTimeLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         call = _Call(callback, args, context, when)
-        heapq.heappush(self._timers, (when, next(self._tickets), call))
+        heapq.heappush(self._scheduled, (when, next(self._tickets), call))
         return call
-
-    def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
-
-    def create_task(
-        self, coro: Any, *, name: str | None = None, context: Context | None = None
-    ) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self, name=name, context=context)
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
@@ -122,63 +106,10 @@ class VirtualTimeLoop(asyncio.AbstractEventLoop):
             future.set_exception(error)
         return future
 
-    def run_forever(self) -> None:
-        """Until ``stop``. Raises NothingLeftError."""
-        self._running, self._stopping = True, False
-        hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(self._generators.add, self._end_generator)
-        asyncio._set_running_loop(self)
-        try:
-            while not self._stopping:
-                self._run_due()
-        finally:
-            self._running = False
-            asyncio._set_running_loop(None)
-            sys.set_asyncgen_hooks(*hooks)
-
-    def run_until_complete(self, future: Any) -> Any:
-        task = asyncio.ensure_future(future, loop=self)
-        task.add_done_callback(self._stop_after)
-        try:
-            self.run_forever()
-        finally:
-            task.remove_done_callback(self._stop_after)
-        return task.result()
-
-    def stop(self) -> None:
-        self._stopping = True
-
-    def is_running(self) -> bool:
-        return self._running
-
-    def is_closed(self) -> bool:
-        return self._closed
-
-    def close(self) -> None:
-        self._closed = True
-        self._ready.clear()
-        self._timers.clear()
-
-    def get_debug(self) -> bool:
-        return False
-
-    def set_debug(self, enabled: bool) -> None:
-        """Callbacks take no time here that could be watched."""
-
-    async def shutdown_asyncgens(self) -> None:
-        generators = list(self._generators)
-        self._generators.clear()
-        await asyncio.gather(*(each.aclose() for each in generators), return_exceptions=True)
-
-    async def shutdown_default_executor(self) -> None:
-        """There is none."""
-
-    def call_exception_handler(self, context: dict[str, Any]) -> None:
-        log.error(context.get("message", "a callback has failed"), exc_info=context.get("exception"))
-
-    def _run_due(self) -> None:
-        """What is due now; when nothing is, time goes on first."""
-        ready, timers = self._ready, self._timers
+    def _run_once(self) -> None:
+        """What is due now; when nothing is, time goes on first. Raises NothingLeftError. It takes the place of
+        the base class's step, which would ask a selector."""
+        ready, timers = self._ready, self._scheduled
         while timers and timers[0][2].is_cancelled:
             heapq.heappop(timers)
         if not ready:
@@ -195,17 +126,6 @@ class VirtualTimeLoop(asyncio.AbstractEventLoop):
                 call.context.run(call.callback, *call.args)
             except Exception as error:
                 self.call_exception_handler({"message": f"{call!r} has failed", "exception": error})
-
-    def _stop_after(self, _done: asyncio.Future[Any]) -> None:
-        self._stopping = True
-
-    def _end_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
-        self._generators.discard(generator)
-        if not self._closed:
-            self.call_soon(self._close_generator, generator)
-
-    def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
-        self.create_task(generator.aclose())
 
 
 def run_virtually(main: Coroutine[Any, Any, T]) -> T:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from rebalance.kernels import rendezvous
-from rebalance.kernels.balanced import Placed, PlacementProblem, balance, moved_replicas
+from rebalance.kernels.balanced import Placed, PlacementProblem, balance
 from rebalance.kernels.compiled import compiled
 from rebalance.kernels.rendezvous import node_dictionary, node_terms_of, place_hashed
 from rebalance.kernels.rendezvous_compiled import BLOCK, Keys, mix, partition_term
 from tests.bench.figures import ratio, report, timed
-from tests.fixtures.balanced_events import SHAPES, Zone, spreads
+from tests.fixtures.balanced_events import SHAPES, Zone, moved_replicas, spreads
 from tests.fixtures.kernels import only
 
 PARTITIONS, NODES, REPLICAS = 1_000_000, 100, 3

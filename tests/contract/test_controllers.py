@@ -25,7 +25,7 @@ from rebalance.core.target import TargetPointer
 from rebalance.core.txn import Compare, Put, Txn, TxnResult
 from rebalance.ports.metastore import Metastore, MetastoreUnavailableError
 from rebalance.ports.placement import Engine, PlacementRequest, PlacementResult
-from spark.placement_engine import LocalPlacementEngine
+from tests.fixtures.local_engine import LocalPlacementEngine
 
 ZONE = Zone(ZoneId(1), "ORDERS", partitions=8, replicas=1, quorum_size=None, storage_profiles=("default",))
 NODES = tuple(Node(name) for name in ("n1", "n2", "n3"))

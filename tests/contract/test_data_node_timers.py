@@ -21,7 +21,7 @@ from rebalance.core.topology import NO_HOLD
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import Metastore
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from spark.placement_engine import LocalPlacementEngine
+from tests.fixtures.local_engine import LocalPlacementEngine
 from tests.fixtures.timer_world import ZONE, Controller, TimerWorld
 
 TIMED = replace(ZONE, auto_scale_up=50, auto_scale_down=20)

@@ -18,8 +18,8 @@ from rebalance.core.topology import NO_HOLD, HoldRule
 from rebalance.core.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.ports.metastore import Snapshot
-from spark.placement_engine import LocalPlacementEngine
 from tests.fixtures.etcd_server import CALL_S, Etcd, EtcdServer
+from tests.fixtures.local_engine import LocalPlacementEngine
 from tests.fixtures.recovery_world import ZONE, RecoveryWorld
 from tests.fixtures.timer_world import StillClock
 

@@ -20,7 +20,7 @@ from rebalance.core.topology import HoldRule
 from rebalance.groups.data_client import DATUM_PREFIX
 from rebalance.groups.etcd_api import open_channel
 from rebalance.metastore.etcd import EtcdMetastore
-from spark.placement_engine import LocalPlacementEngine
+from tests.fixtures.local_engine import LocalPlacementEngine
 from tests.fixtures.node_cluster import NodeCluster, node_cluster, writing
 from tests.fixtures.node_processes import node_process
 

@@ -25,17 +25,18 @@ from rebalance.ports.placement import (
     Engine,
     EngineState,
     PlacementEngine,
+    PlacementError,
     PlacementRequest,
     PlacementResult,
     PreviousPlacement,
 )
 from spark import copies, plan_transfers, skew
 from spark.batch import place_locally
-from spark.errors import PlacementError
-from spark.placement_engine import LocalPlacementEngine, SparkPlacementEngine
+from spark.placement_engine import SparkPlacementEngine
 from spark.supervisor import DriverConfig
 from spark.what_if import Candidate, analysis
 from tests.data.placement_golden import golden_cases, rows_of
+from tests.fixtures.local_engine import LocalPlacementEngine
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 

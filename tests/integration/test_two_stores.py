@@ -32,8 +32,8 @@ from rebalance.core.txn import Put, Txn
 from rebalance.metastore.etcd import EtcdMetastore
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.metastore import MetastoreUnavailableError
-from spark.placement_engine import LocalPlacementEngine
 from tests.fixtures.etcd_server import Etcd, EtcdServer, start_etcd_server, stop_etcd_server
+from tests.fixtures.local_engine import LocalPlacementEngine
 
 NODES = tuple(Node(f"n{number}") for number in range(1, 6))
 ZONE = ZoneId(1)

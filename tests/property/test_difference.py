@@ -12,7 +12,7 @@ from catalog.core.zone import Zone, ZoneId, ZoneIntent
 from rebalance.controllers.restored_target import restored, why_not_restorable
 from rebalance.core.data_nodes import DataNodes
 from rebalance.core.target import StoredTarget, TargetPointer
-from rebalance.kernels.difference import changed_rows
+from rebalance.kernels.transfers import changed_rows
 
 NAMES = ("a", "b", "c", "d")
 ROWS = 3

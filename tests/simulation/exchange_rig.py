@@ -11,9 +11,9 @@ from rebalance.core.topology_version import TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import FullMessage, Lists, SingleMessage
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.simulation.exchange_node import ExchangeTrace, SimulatedNode
-from rebalance.exchange.simulation.exchange_operations import ENDED, ExchangeOperation, ExchangeStage
 from rebalance.exchange.simulation.exchange_rules import ExchangeRules
 from rebalance.exchange.simulation.exchange_run import settle
+from rebalance.exchange.simulation.exchange_workload import ENDED, ExchangeOperation, ExchangeStage
 from rebalance.exchange.simulation.exchange_world import ExchangeWorld, rendezvous_lists
 
 ZONE = ZoneId(1)

@@ -7,7 +7,7 @@ import pytest
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger
 from rebalance.exchange.core.exchange_messages import CopyId
-from rebalance.exchange.simulation.write_ahead import WriteAheadLog
+from rebalance.exchange.simulation.exchange_copies import WriteAheadLog
 from tests.simulation.exchange_rig import ZONE, Rig
 
 LISTS = {

@@ -9,7 +9,7 @@ from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import SingleMessage
 from rebalance.exchange.core.exchange_states import Phase
-from rebalance.exchange.simulation.exchange_operations import ExchangeStage
+from rebalance.exchange.simulation.exchange_workload import ExchangeStage
 from tests.simulation.exchange_rig import ZONE, Rig
 
 OTHER = ZoneSpec(ZoneId(2), 3, 2)

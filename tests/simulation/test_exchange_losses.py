@@ -7,7 +7,7 @@ import pytest
 from rebalance.core.affinity import CopyState
 from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import Trigger
-from rebalance.exchange.simulation.exchange_operations import ExchangeStage
+from rebalance.exchange.simulation.exchange_workload import ExchangeStage
 from tests.simulation.exchange_rig import ZONE, Rig
 
 LISTS = {"abc": ("c", "a", "b", "a"), "ab": ("a", "a", "b", "a")}

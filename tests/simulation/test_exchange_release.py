@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from rebalance.core.affinity import CopyState
 from rebalance.core.topology_version import Trigger
 from rebalance.exchange.core.exchange_states import Phase
-from rebalance.exchange.simulation.exchange_operations import ExchangeOperation, ExchangeStage, SyncMode
-from rebalance.exchange.simulation.topology_lock import TopologyLock
+from rebalance.exchange.simulation.exchange_node import TopologyLock
+from rebalance.exchange.simulation.exchange_workload import ExchangeOperation, ExchangeStage, SyncMode
 from tests.simulation.exchange_rig import ZONE, Rig
 
 LISTS = {"abc": ("ab", "bc", "ca", "ab")}

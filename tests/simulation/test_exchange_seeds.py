@@ -14,10 +14,9 @@ from rebalance.core.affinity import CopyState
 from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import Trigger, ZoneSpec
 from rebalance.exchange.core.running_exchange import RunningExchange
-from rebalance.exchange.simulation.exchange_operations import SyncMode
 from rebalance.exchange.simulation.exchange_rules import ExchangeRules, RuleBrokenError
 from rebalance.exchange.simulation.exchange_run import ExchangeRun, ExchangeShape, NoRestError, settle
-from rebalance.exchange.simulation.exchange_workload import Workload
+from rebalance.exchange.simulation.exchange_workload import SyncMode, Workload
 from rebalance.exchange.simulation.exchange_world import ExchangeWorld
 
 POLICIES = tuple(LossPolicy)

@@ -11,9 +11,9 @@ import pytest
 from rebalance.stealing.core.steal_checks import RebalanceOptions, RefusalCode, ServerState
 from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition
 from rebalance.stealing.simulation.controller import Controller, StealOutcome
-from rebalance.stealing.simulation.entropy import check_keys, save_keys
 from rebalance.stealing.simulation.steal_errors import InvalidMetadataError
 from rebalance.stealing.simulation.steal_metadata import CLUSTER_KEY, STATE_KEY, STEAL_INFO_KEY
+from rebalance.stealing.simulation.steal_rules import check_keys, save_keys
 from tests.simulation.stealing_rig import (
     BOTH,
     CARTS,

@@ -12,9 +12,9 @@ from rebalance.stealing.core.steal_cluster import StoreDefinition
 from rebalance.stealing.core.steal_plan import StealUnit
 from rebalance.stealing.core.steal_state_change import StealStep
 from rebalance.stealing.simulation.controller import Controller, Result, StealOutcome
-from rebalance.stealing.simulation.history import History
 from rebalance.stealing.simulation.steal_errors import OrderRefusedError
 from rebalance.stealing.simulation.steal_rules import check_rest
+from rebalance.stealing.simulation.steal_workload import History
 from rebalance.stealing.simulation.unit_view import JobStatus
 from tests.simulation.stealing_rig import (
     BOTH,

@@ -12,10 +12,10 @@ from rebalance.stealing.core.steal_cluster import ClusterMetadata
 from rebalance.stealing.core.steal_plan import StealUnit
 from rebalance.stealing.core.steal_state_change import BatchId, StealStateChange
 from rebalance.stealing.simulation.controller import Controller, StealOutcome
-from rebalance.stealing.simulation.history import History
 from rebalance.stealing.simulation.steal_errors import InvalidMetadataError, NodeDownError, OrderRefusedError
 from rebalance.stealing.simulation.steal_metadata import ChangeOrder
 from rebalance.stealing.simulation.steal_rules import check_rest
+from rebalance.stealing.simulation.steal_workload import History
 from tests.simulation.stealing_rig import (
     BOTH,
     CARTS,

@@ -11,10 +11,9 @@ from rebalance.stealing.core.steal_checks import RebalanceOptions
 from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition
 from rebalance.stealing.core.vector_clock import ObsoleteVersionError, VectorClock, Versioned
 from rebalance.stealing.simulation.controller import StealOutcome
-from rebalance.stealing.simulation.history import History
 from rebalance.stealing.simulation.steal_client import RoutingServer, StealClient
 from rebalance.stealing.simulation.steal_errors import InvalidMetadataError
-from rebalance.stealing.simulation.steal_workload import Visitor
+from rebalance.stealing.simulation.steal_workload import History, Visitor
 from tests.simulation.stealing_rig import CARTS, GROWN, KEYS, START, USERS, Rig, keys_of, virtually
 
 SLOW = 2.0

@@ -10,12 +10,12 @@ import pytest
 
 from rebalance.stealing.simulation import controller
 from rebalance.stealing.simulation.gate import Gate
-from rebalance.stealing.simulation.history import HistoryError
 from rebalance.stealing.simulation.steal_metadata import ServerMetadata
 from rebalance.stealing.simulation.steal_rules import StealRuleBrokenError
 from rebalance.stealing.simulation.steal_run import StealRun
 from rebalance.stealing.simulation.steal_server import Server
 from rebalance.stealing.simulation.steal_stores import ReadOnlyStore
+from rebalance.stealing.simulation.steal_workload import HistoryError
 from rebalance.stealing.simulation.unit_job import UnitJob
 
 BLOCKS = 8

@@ -43,7 +43,7 @@ from rebalance.core.records import (
 from rebalance.core.txn import Delete, Operation, Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from spark.placement_engine import LocalPlacementEngine
+from tests.fixtures.local_engine import LocalPlacementEngine
 from tests.fixtures.probe_stub import ProbeStub
 
 DEFAULT_NODES = (

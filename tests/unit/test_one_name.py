@@ -38,7 +38,6 @@ SUBJECTS = {
     "recovery",
     "safe_time",
     "services",
-    "skew",
     "statement_log",
     "statements",
     "topology",

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from catalog.core.zone import ZoneId
-from rebalance.ports.placement import PlacementRequest
+from rebalance.ports.placement import PlacementError, PlacementRequest
 from spark import batch as batches
 from spark import frames, placement_job
-from spark.errors import JavaMissingError, JobFailedError, PlacementError
+from spark.errors import JavaMissingError, JobFailedError
 from spark.frames import Frame, FrameKind
 from spark.java import find_java
 from spark.session import build_code_zip

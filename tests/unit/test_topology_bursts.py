@@ -19,7 +19,7 @@ from rebalance.core.txn import Put, Txn
 from rebalance.metastore.mirror import KeyspaceMirror
 from rebalance.ports.placement import PlacementRequest, PlacementResult
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from spark.placement_engine import LocalPlacementEngine
+from tests.fixtures.local_engine import LocalPlacementEngine
 from tests.fixtures.timer_world import ZONE, TimerWorld
 
 KEYS = Keyspace()

@@ -14,7 +14,7 @@ from rebalance.core.assignments import Assignments
 from rebalance.core.keys import Keyspace
 from rebalance.core.txn import Put, Txn
 from rebalance.simulation.memory_metastore import MemoryMetastore
-from spark.placement_engine import LocalPlacementEngine
+from tests.fixtures.local_engine import LocalPlacementEngine
 
 KEYSPACE = Keyspace()
 NODES = tuple(Node(f"n{number}") for number in range(5))

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
-from rebalance.core.affinity import PrimaryStrategy
 from rebalance.core.partition_map import FullMap, SingleMap, union
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import CopyId, FullMessage, Lists, SingleMessage, Supplier
@@ -54,11 +53,10 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class Conclusion:
-    """``strategy`` and ``differences`` are shown, the rest is in the message."""
+    """``differences`` are shown, the rest is in the message."""
 
     message: FullMessage
     affinities: Mapping[ZoneId, ZoneAffinity]
-    strategy: PrimaryStrategy
     differences: tuple[Difference, ...]
 
 
@@ -109,7 +107,7 @@ def conclude(collected: Collected, function: AffinityFunction) -> Conclusion:
         {zone: numbers for zone, numbers in lost.items() if numbers},
         is_rebalanced(affinities, maps),
     )
-    return Conclusion(message, affinities, strategy, tuple(differences))
+    return Conclusion(message, affinities, tuple(differences))
 
 
 def affinities_of(

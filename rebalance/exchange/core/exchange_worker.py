@@ -36,7 +36,6 @@ from rebalance.exchange.core.exchange_effects import (
     TakeTopology,
     Warn,
 )
-from rebalance.exchange.core.exchange_inbox import ExchangeInbox
 from rebalance.exchange.core.exchange_messages import (
     FullMessage,
     LatchCount,
@@ -49,7 +48,7 @@ from rebalance.exchange.core.exchange_result import affinities_of, conclude
 from rebalance.exchange.core.exchange_states import ExchangePlan, ExchangeType, Phase, plan_exchange
 from rebalance.exchange.core.held_maps import HeldMaps
 from rebalance.exchange.core.late_affinity import AffinityFunction, ZoneAffinity
-from rebalance.exchange.core.running_exchange import RunningExchange, same_servers, wanted_copies
+from rebalance.exchange.core.running_exchange import ExchangeInbox, RunningExchange, same_servers, wanted_copies
 
 
 class ExchangeWorker:
@@ -204,7 +203,7 @@ class ExchangeWorker:
         if plan.type is ExchangeType.CLIENT:
             running.own = SingleMessage(self.name, self.order, event.version, self.held.basis, is_client=True)
             return [entered, *self._report(running)]
-        running.counted |= self._inbox.take_counts(event.version)
+        running.counted |= self._inbox.counts.pop(event.version, set())
         effects: list[Effect] = [entered]
         if plan.stops:
             effects.append(CloseZones(event.version, plan.stops))
@@ -338,7 +337,7 @@ class ExchangeWorker:
         if message.exchange <= self.held.version or (running and running.latch_open):
             return [Send(message.sender, LatchOpen(message.exchange, self.order))]
         if running is None:
-            self._inbox.keep_count(message)
+            self._inbox.counts[message.exchange].add(message.sender)
             return []
         running.counted.add(message.sender)
         return self._open_latch(running)

@@ -1,12 +1,18 @@
-"""One exchange while it runs on a node: its phase, and on the coordinator what was collected so far."""
+"""One exchange while it runs on a node: its phase, and on the coordinator what was collected so far.
+
+Beside it what a worker keeps for others: messages that came before their exchange did, clients that wait, and
+full messages that somebody may still ask for.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from catalog.core.zone import ZoneId
 from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger
+from rebalance.exchange.core.exchange_effects import Effect, Send
 from rebalance.exchange.core.exchange_messages import FullMessage, SingleMessage
 from rebalance.exchange.core.exchange_result import Collected
 from rebalance.exchange.core.exchange_states import (
@@ -110,3 +116,48 @@ def wanted_copies(node: str, cluster: Cluster, function: AffinityFunction) -> Ma
         )
         for zone_id, zone in cluster.open_zones.items()
     }
+
+
+FINISHED_KEPT = 4
+"""Nobody can be further behind than one exchange: the next one needs the single map of every server."""
+
+
+@dataclass(slots=True)
+class ExchangeInbox:
+    """``clients``: by name, the version that each asked for."""
+
+    singles: EarlySingles = field(default_factory=dict)
+    counts: defaultdict[TopologyVersion, set[str]] = field(default_factory=lambda: defaultdict(set))
+    clients: dict[str, TopologyVersion] = field(default_factory=dict)
+    finished: deque[FullMessage] = field(default_factory=lambda: deque(maxlen=FINISHED_KEPT))
+
+    def keep_single(self, message: SingleMessage, exchange: TopologyVersion) -> None:
+        """Whoever sends its map has passed the latch, which another coordinator may have opened."""
+        self.singles[message.sender, exchange] = message
+        self.counts[exchange].add(message.sender)
+
+    def finish(self, message: FullMessage) -> None:
+        """The exchange ended with ``message``: what was kept for it is of no use any more."""
+        self.finished.append(message)
+        self.singles = {key: each for key, each in self.singles.items() if key[1] > message.version}
+        for version in [version for version in self.counts if version <= message.version]:
+            del self.counts[version]
+
+    def finished_as(self, version: TopologyVersion, order: int) -> FullMessage | None:
+        """How the exchange of ``version`` ended, as said by the coordinator of ``order``."""
+        for each in self.finished:
+            if each.covers(version):
+                return replace(each, order=order)
+        return None
+
+    def answers_to_clients(self, held: HeldMaps, order: int) -> list[Effect]:
+        """Clients get the full map once the exchange is finished here; nobody waits for them (PME-026)."""
+        ready = sorted(name for name, version in self.clients.items() if version <= held.version)
+        if not self.finished:
+            return []
+        for name in ready:
+            del self.clients[name]
+        message = replace(
+            self.finished[-1], version=held.version, basis=held.basis, order=order, maps=held.maps
+        )
+        return [Send(name, message) for name in ready]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from catalog.core.zone import ZoneId
@@ -29,9 +29,40 @@ from rebalance.exchange.core.exchange_messages import CopyId, FullMessage, Messa
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.exchange.core.late_affinity import surplus_partitions
-from rebalance.exchange.simulation.exchange_copies import CopyStore
-from rebalance.exchange.simulation.topology_lock import TopologyLock
-from rebalance.exchange.simulation.write_ahead import PartitionKey, WriteAheadLog
+from rebalance.exchange.simulation.exchange_copies import CopyStore, PartitionKey, WriteAheadLog
+
+
+class TopologyLock:
+    """Nobody blocks: ``False`` means "not yet, ask again". A waiting writer lets no new reader in, so that an
+    exchange is not put off for ever (PME-129, PME-130)."""
+
+    def __init__(self) -> None:
+        self.readers: set[Hashable] = set()
+        self.writer: Hashable | None = None
+        self.waiting: Hashable | None = None
+
+    def read(self, who: Hashable) -> bool:
+        if self.writer is not None or self.waiting is not None:
+            return False
+        self.readers.add(who)
+        return True
+
+    def end_read(self, who: Hashable) -> None:
+        self.readers.discard(who)
+
+    def write(self, who: Hashable) -> bool:
+        """Granted when there is no reader and no other writer; until then ``who`` is the one that waits."""
+        if self.writer not in (None, who):
+            return False
+        self.waiting = who
+        if self.readers:
+            return False
+        self.writer, self.waiting = who, None
+        return True
+
+    def end_write(self, who: Hashable) -> None:
+        if self.writer == who:
+            self.writer = None
 
 
 @dataclass(frozen=True, slots=True)

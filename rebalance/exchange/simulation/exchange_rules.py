@@ -8,9 +8,9 @@ from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.held_maps import NOT_AGREED, HeldMaps
+from rebalance.exchange.simulation.exchange_copies import PartitionKey
 from rebalance.exchange.simulation.exchange_node import SimulatedNode
 from rebalance.exchange.simulation.exchange_world import ExchangeWorld
-from rebalance.exchange.simulation.write_ahead import PartitionKey
 
 MAY_LEAD = (Phase.INIT, Phase.TOPOLOGY, Phase.RELEASE, Phase.LATCH)
 """Until the latch is open a node still leads updates that were mapped on the version before."""

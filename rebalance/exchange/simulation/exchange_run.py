@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from catalog.core.zone import ZoneId
 from rebalance.core.loss_policy import LossPolicy
 from rebalance.core.topology_version import Trigger, ZoneSpec
-from rebalance.exchange.simulation.exchange_operations import SyncMode
 from rebalance.exchange.simulation.exchange_rules import ExchangeRules
+from rebalance.exchange.simulation.exchange_workload import SyncMode
 from rebalance.exchange.simulation.exchange_world import ExchangeWorld
 
 STEPS_MAX = 5_000

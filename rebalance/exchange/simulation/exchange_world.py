@@ -1,26 +1,91 @@
-"""All nodes, the ring and the network in one place. Each method is one step; ``check`` runs after each."""
+"""All nodes, the ring and the network in one place. Each method is one step; ``check`` runs after each.
+
+The ring is one order of events for all nodes, which each node hears of in its own time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from catalog.core.zone import ZoneId
 from rebalance.core.affinity import CopyState
-from rebalance.core.topology_version import Cluster, TopologyVersion, Trigger, ZoneSpec
+from rebalance.core.topology_version import Cluster, DiscoveryEvent, TopologyVersion, Trigger, ZoneSpec
 from rebalance.exchange.core.exchange_messages import Lists, Message
 from rebalance.exchange.core.exchange_states import Phase
 from rebalance.exchange.core.exchange_worker import ExchangeWorker
 from rebalance.exchange.core.late_affinity import AffinityFunction
-from rebalance.exchange.simulation.exchange_copies import CopyStore
+from rebalance.exchange.simulation.exchange_copies import CopyStore, PartitionKey, WriteAheadLog
 from rebalance.exchange.simulation.exchange_node import ExchangeTrace, Outside, SimulatedNode
-from rebalance.exchange.simulation.exchange_operations import ExchangeOperation
-from rebalance.exchange.simulation.exchange_workload import Workload
-from rebalance.exchange.simulation.ring import Joining, Ring
-from rebalance.exchange.simulation.write_ahead import PartitionKey, WriteAheadLog
+from rebalance.exchange.simulation.exchange_workload import ExchangeOperation, Workload
 from rebalance.kernels.rendezvous import place
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """A node that the others are told of. Its join becomes an event when all of them know it (PME-002)."""
+
+    name: str
+    is_client: bool
+    zones: tuple[ZoneSpec, ...]
+    seen: set[str] = field(default_factory=set)
+
+
+class Ring:
+    """``events`` in order; ``cluster`` is what they make. Reliable: an event may be heard late, never lost."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.events: list[DiscoveryEvent] = []
+        self.joining: list[Joining] = []
+        self._orders = 0
+
+    def announce(self, name: str, is_client: bool, zones: tuple[ZoneSpec, ...]) -> None:
+        self.joining.append(Joining(name, is_client, zones))
+
+    def see(self, node: str) -> bool:
+        """``node`` hears of the next joining node that it does not know; False when it knows all."""
+        for each in self.joining:
+            if node not in each.seen:
+                each.seen.add(node)
+                return True
+        return False
+
+    def visible(self, alive: frozenset[str]) -> Joining | None:
+        """The first joining node if every living node knows it: it is removed, its event is due."""
+        if self.joining and alive <= self.joining[0].seen:
+            return self.joining.pop(0)
+        return None
+
+    def join(self, joining: Joining) -> DiscoveryEvent:
+        self._orders += 1
+        return self.append(
+            Trigger.NODE_JOINED,
+            node=joining.name,
+            order=self._orders,
+            is_client=joining.is_client,
+            zones=joining.zones,
+        )
+
+    def append(
+        self,
+        trigger: Trigger,
+        *,
+        node: str = "",
+        order: int = 0,
+        is_client: bool = False,
+        zones: tuple[ZoneSpec, ...] = (),
+        baseline: frozenset[str] | None = None,
+        basis: TopologyVersion | None = None,
+    ) -> DiscoveryEvent:
+        version = self.cluster.version_after(trigger)
+        event = DiscoveryEvent(version, trigger, node, order, is_client, zones, baseline, basis)
+        self.cluster = self.cluster.after(event)
+        self.events.append(event)
+        return event
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +213,7 @@ class ExchangeWorld:
             node.carry_out(node.worker.discovered(event))
         else:
             return False
-        self._stepped()
-        return True
+        return self._after(True)
 
     # Network
 
@@ -162,8 +226,7 @@ class ExchangeWorld:
         node = self.nodes.get(envelope.to)
         if node is not None:
             node.carry_out(node.worker.received(envelope.message))
-        self._stepped()
-        return envelope
+        return self._after(envelope)
 
     def drop(self, index: int) -> None:
         self.network.pop(index)
@@ -185,10 +248,7 @@ class ExchangeWorld:
         """One batch for each copy of the node that is being filled and has somebody to ask."""
         node, did = self.nodes[name], False
         for key, _ in list(node.store.of_state(CopyState.MOVING)):
-            if node.worker.running is not None and node.worker.running.phase in (
-                Phase.SENT,
-                Phase.COLLECT,
-            ):
+            if node.worker.running is not None and node.worker.running.phase in (Phase.SENT, Phase.COLLECT):
                 break
             supplier = node.supplier(key)
             if supplier is None:
@@ -198,21 +258,17 @@ class ExchangeWorld:
                 node.avoid(key, supplier)
             else:
                 did |= node.fill(key, other, batch)
-        self._stepped()
-        return did
+        return self._after(did)
 
     def rent(self, name: str) -> bool:
         rented = self.nodes[name].rent()
         for key in rented:
             for watcher in self.watchers:
                 watcher.rented(self, name, key)
-        self._stepped()
-        return bool(rented)
+        return self._after(bool(rented))
 
     def clear(self, name: str) -> bool:
-        did = self.nodes[name].clear()
-        self._stepped()
-        return did
+        return self._after(self.nodes[name].clear())
 
     def checkpoint(self, name: str) -> None:
         self.nodes[name].checkpoint()
@@ -226,19 +282,18 @@ class ExchangeWorld:
     # Operations
 
     def advance(self, operation: ExchangeOperation) -> bool:
-        did = self.workload.advance(operation)
-        self._stepped()
-        return did
+        return self._after(self.workload.advance(operation))
 
     def commit(self, operation: ExchangeOperation, backup: str) -> bool:
-        did = self.workload.commit(operation, backup)
-        self._stepped()
-        return did
+        return self._after(self.workload.commit(operation, backup))
 
     def time_out(self, name: str) -> list[ExchangeOperation]:
-        rolled_back = self.workload.time_out(name)
+        return self._after(self.workload.time_out(name))
+
+    def _after(self, result: T) -> T:
+        """``result`` of a step that was just taken."""
         self._stepped()
-        return rolled_back
+        return result
 
     def _stepped(self) -> None:
         for node in list(self.nodes.values()):
@@ -246,6 +301,3 @@ class ExchangeWorld:
         self.workload.settle_losses()
         for watcher in self.watchers:
             watcher.stepped(self)
-
-    def zone_of(self, zone: ZoneId) -> ZoneSpec:
-        return self.ring.cluster.zones[zone]

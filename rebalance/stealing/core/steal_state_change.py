@@ -43,12 +43,13 @@ class StateChange:
 
     def on_node(self, is_stealer: bool) -> tuple[StealStateChange, ...]:
         """The parts that a node has to make, in order. A node that steals nothing gets no rebalance state."""
-        wanted = {
-            StealStateChange.REBALANCE: self.rebalance is not None and is_stealer,
-            StealStateChange.CLUSTER: self.cluster,
-            StealStateChange.SWAP: self.swap,
-        }
-        return tuple(part for part, is_wanted in wanted.items() if is_wanted)
+        return _parts(self.swap, self.cluster, self.rebalance is not None and is_stealer)
+
+
+def _parts(swap: bool, cluster: bool, rebalance: bool) -> tuple[StealStateChange, ...]:
+    return tuple(
+        part for part, is_made in zip(StealStateChange, (rebalance, cluster, swap), strict=True) if is_made
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,20 +82,13 @@ def state_change(step: StealStep, has_ro: bool, has_rw: bool) -> StateChange:
 def rollback_of_state_change(swap: bool, cluster: bool, rebalance: bool) -> tuple[StealStateChange, ...]:
     """How a node that has completed these parts takes them back, in order (VOL-048..051). What is left out was
     not done. On a node without entries taking back the rebalance state changes nothing."""
-    done = {
-        StealStateChange.REBALANCE: rebalance,
-        StealStateChange.CLUSTER: cluster,
-        StealStateChange.SWAP: swap,
-    }
-    return tuple(part for part, is_done in done.items() if is_done)
+    return _parts(swap, cluster, rebalance)
 
 
 def rollback_of_parts(parts: Iterable[StealStateChange]) -> tuple[StealStateChange, ...]:
     """The same from the parts that are done."""
     done = set(parts)
-    return rollback_of_state_change(
-        StealStateChange.SWAP in done, StealStateChange.CLUSTER in done, StealStateChange.REBALANCE in done
-    )
+    return tuple(part for part in StealStateChange if part in done)
 
 
 def rollback_of_migration(has_ro: bool, has_rw: bool, finished_ro: bool) -> MigrationRollback:
@@ -120,10 +114,10 @@ def rollback_after(step: StealStep, has_ro: bool, has_rw: bool) -> tuple[StealSt
     if step in (StealStep.CHANGE_RO, StealStep.CHANGE_RW):
         change = state_change(step, has_ro, has_rw)
         return rollback_of_state_change(change.swap, change.cluster, change.rebalance is not None)
-    found = rollback_of_migration(has_ro, has_rw, finished_ro=step is StealStep.MIGRATE_RW)
-    if not found.is_triggered:
+    taken_back = rollback_of_migration(has_ro, has_rw, finished_ro=step is StealStep.MIGRATE_RW)
+    if not taken_back.is_triggered:
         raise ValueError(f"{step.value} cannot fail with RO stores {has_ro} and RW stores {has_rw}")
-    return rollback_of_parts((StealStateChange.REBALANCE, *found.parts))
+    return rollback_of_parts((StealStateChange.REBALANCE, *taken_back.parts))
 
 
 class Recovery(Enum):
@@ -149,10 +143,10 @@ def decide_on_recovery(
     """From what *every* node remembers: the batch that it has not finished, and the last one that it
     committed. Raises ValueError for two unfinished batches: each is recovered by its own nodes' answers, and
     nodes take part in one at a time."""
-    found = {each for each in unfinished if each is not None}
-    if not found:
+    batches = {each for each in unfinished if each is not None}
+    if not batches:
         return Recovery.NOTHING, None
-    if len(found) > 1:
-        raise ValueError(f"{len(found)} batches are unfinished: {', '.join(sorted(map(str, found)))}")
-    batch = found.pop()
+    if len(batches) > 1:
+        raise ValueError(f"{len(batches)} batches are unfinished: {', '.join(sorted(map(str, batches)))}")
+    batch = batches.pop()
     return (Recovery.FORWARD if batch in set(committed) else Recovery.BACK), batch

@@ -10,9 +10,8 @@ from rebalance.simulation.virtual_time import run_virtually
 from rebalance.stealing.core.steal_checks import RebalanceOptions, ServerOptions, check_target
 from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind
 from rebalance.stealing.simulation.controller import Controller, Result, StealOutcome
-from rebalance.stealing.simulation.history import History
 from rebalance.stealing.simulation.steal_rules import StealRuleBrokenError, StealRules, check_rest
-from rebalance.stealing.simulation.steal_workload import Visitor
+from rebalance.stealing.simulation.steal_workload import History, Visitor
 from rebalance.stealing.simulation.steal_world import Fault, World
 
 KEYS = tuple(f"key-{number}" for number in range(24))

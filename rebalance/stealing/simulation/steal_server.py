@@ -231,15 +231,10 @@ class Server:
                 self._take_back(rollback_of_parts(self.metadata.record.done))
                 self.metadata.record = earlier
                 raise
-            done = tuple(
-                part for part in StealStateChange if part in (*self.metadata.record.done, *self._done(earlier))
-            )
+            done_earlier = () if earlier is None else earlier.done
+            done = rollback_of_parts((*self.metadata.record.done, *done_earlier))
             self.metadata.record = BatchRecord(order, done, whole=True)
         self.around.note(self.node, "Changed", " ".join(part.name for part in order.parts))
-
-    @staticmethod
-    def _done(record: BatchRecord | None) -> tuple[StealStateChange, ...]:
-        return () if record is None else record.done
 
     def _check_order(self, order: ChangeOrder) -> None:
         unfinished = self.metadata.unfinished

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from rebalance.stealing.core.steal_cluster import ClusterMetadata, StoreDefinition, StoreKind
 from rebalance.stealing.core.steal_plan import StealUnit, needs_copy
@@ -30,52 +31,43 @@ class UnitJob:
         self.unit = unit
         self._before = before
         self._left = list(unit.names)
-        self._status = JobStatus.RUNNING
-        self._attempts = 0
-        self._copied = 0
-        self._error = ""
-        self._number = number
+        progress = StealProgress(0, len(unit.names))
+        self.view = JobView(number, unit.describe(), JobStatus.RUNNING, progress)
         self.task = asyncio.create_task(self._run())
-
-    @property
-    def view(self) -> JobView:
-        total = len(self.unit.names)
-        progress = StealProgress(total - len(self._left), total)
-        status, attempts = self._status, self._attempts
-        return JobView(
-            self._number, self.unit.describe(), status, progress, attempts, self._copied, self._error
-        )
 
     def stop(self) -> None:
         """Nothing when it has ended already."""
-        if self._status is JobStatus.RUNNING:
+        if self.view.status is JobStatus.RUNNING:
             self._end(JobStatus.STOPPED)
             self.task.cancel()
 
     def _end(self, status: JobStatus, error: str = "") -> None:
-        self._status, self._error = status, error
+        self.view = replace(self.view, status=status, error=error)
         self._stealer.locked_donors.discard(self.unit.donor)
-        self._stealer.around.note(self._stealer.node, "UnitEnded", f"{self.unit.describe()} {status.value}")
+        self._note("UnitEnded", f"{self.unit.describe()} {status.value}")
+
+    def _note(self, kind: str, detail: str) -> None:
+        self._stealer.around.note(self._stealer.node, kind, detail)
 
     async def _run(self) -> None:
         options = self._stealer.options
-        self._stealer.around.note(self._stealer.node, "UnitBegan", self.unit.describe())
+        self._note("UnitBegan", self.unit.describe())
         try:
             async with asyncio.timeout(options.timeout_s):
                 error = await self._attempt_all(options.max_attempts)
         except TimeoutError:
             error = f"not done within rebalancing.timeout.seconds, {options.timeout_s:g}"
         except Exception as unexpected:
-            self._stealer.around.note(self._stealer.node, "Bug", repr(unexpected))
+            self._note("Bug", repr(unexpected))
             error = repr(unexpected)
-        if self._status is JobStatus.RUNNING:
+        if self.view.status is JobStatus.RUNNING:
             self._end(JobStatus.FAILED if error else JobStatus.COMPLETED, error)
 
     async def _attempt_all(self, attempts_max: int) -> str:
         """What went wrong last, or nothing. A store that is done is not copied again."""
         error = ""
         for attempt in range(1, attempts_max + 1):
-            self._attempts = attempt
+            self.view = replace(self.view, attempts=attempt)
             copies = [self._copy_store(store) for store in self._left]
             results = await asyncio.gather(*copies, return_exceptions=True)
             failures = [each for each in results if each is not None]
@@ -92,7 +84,7 @@ class UnitJob:
     async def _copy_store(self, name: str) -> None:
         store = self._stealer.stores[name]
         async with self._stealer.store_places:
-            self._stealer.around.note(self._stealer.node, "StoreBegan", f"{name} from {self.unit.donor}")
+            self._note("StoreBegan", f"{name} from {self.unit.donor}")
             self._stealer.copying += 1
             try:
                 await self._stealer.around.point(self._stealer.node, f"copy {name}")
@@ -100,6 +92,8 @@ class UnitJob:
             finally:
                 self._stealer.copying -= 1
             self._left.remove(name)
+            total = self.view.progress.total
+            self.view = replace(self.view, progress=StealProgress(total - len(self._left), total))
             self._stealer.store_done(self.unit, name)
 
     async def _copy_partitions(self, store: StoreDefinition) -> None:
@@ -140,7 +134,7 @@ class UnitJob:
             for key, versions in rows:
                 self._stealer.read_write[store].put_all(partition, key, versions)
                 self._stealer.took(store, key)
-            self._copied += len(rows)
+            self._count(len(rows))
             after = rows[-1][0]
 
     async def _rows_after(self, store: str, partition: int, after: str) -> Rows:
@@ -154,4 +148,7 @@ class UnitJob:
         )
         await asyncio.sleep(len(files) / self._stealer.options.copy_rate)
         self._stealer.read_only[store].receive(partition, files)
-        self._copied += len(files)
+        self._count(len(files))
+
+    def _count(self, copied: int) -> None:
+        self.view = replace(self.view, copied=self.view.copied + copied)

@@ -36,9 +36,7 @@ class Job(Protocol):
 
     unit: StealUnit
     task: asyncio.Task[None]
-
-    @property
-    def view(self) -> JobView: ...
+    view: JobView
 
     def stop(self) -> None:
         """Nothing when it has ended already."""

@@ -9,11 +9,11 @@ import numpy as np
 from fastapi import Request
 from nicegui import events, ui
 
-from app.console.browser import EMPTY, Fragment, html, set_height
+from app.console.browser import html, set_height
 from app.console.cells import MoveCell
 from app.console.controls import button, choice_field, number_field
 from app.console.feed import Topic
-from app.console.fragments import link, render
+from app.console.fragments import EMPTY, Fragment, link, render
 from app.console.frame import console_page, go, page_frame
 from app.console.grids import patch_cells, show_chart
 from app.console.heat_map import (

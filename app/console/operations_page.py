@@ -11,11 +11,9 @@ from nicegui import ui
 
 from app.api.operation_models import StateName
 from app.console import actions
-from app.console.browser import Fragment
-from app.console.confirm import PageAction
-from app.console.controls import button, choice_field
+from app.console.controls import PageAction, button, choice_field
 from app.console.feed import Topic
-from app.console.fragments import link, render
+from app.console.fragments import Fragment, link, render
 from app.console.frame import PageFrame, console_page, go, page_frame
 from app.console.operation_model import grid_of, plan_of, summary_of
 from app.console.shared import Site

@@ -10,12 +10,10 @@ from fastapi import Request
 from nicegui import ui
 
 from app.console import actions
-from app.console.browser import Fragment
 from app.console.charts import bar_options, copies_of
-from app.console.confirm import PageAction
-from app.console.controls import action_link, button
+from app.console.controls import PageAction, action_link, button
 from app.console.feed import Topic
-from app.console.fragments import link, natural, render
+from app.console.fragments import Fragment, link, natural, render
 from app.console.frame import PageFrame, console_page, page_frame
 from app.console.grids import bar_chart, show_chart
 from app.console.plan import quoted

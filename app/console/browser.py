@@ -28,7 +28,7 @@ def fill(place: ui.html, content: Markup) -> None:
 
 def call(function: str, *arguments: object) -> AwaitableResponse:
     """Calls a JavaScript function with values that JSON has. Awaited, it gives what the function returns."""
-    values = ", ".join(json.dumps(each) for each in arguments)
+    values = ", ".join(json.dumps(argument) for argument in arguments)
     return ui.run_javascript(f"({function})({values})", timeout=ANSWER_S)
 
 

@@ -205,8 +205,8 @@ class PartitionFeed:
                 f"{keys.zone_partitions(zone_id)}{number}/",
                 keys.member(PartitionId(zone_id, number), ""),
             )
-        found = {item.key: item for prefix in prefixes for item in self._mirror.below(prefix)}
-        copy = KeyspaceCopy(self._mirror.prefix, self._mirror.revision, found, SortedList(found))
+        items = {item.key: item for prefix in prefixes for item in self._mirror.below(prefix)}
+        copy = KeyspaceCopy(self._mirror.prefix, self._mirror.revision, items, SortedList(items))
         return KeyspaceViews(copy, keys, waits=self._recount.causes)
 
     def _adopt_zones(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -169,6 +170,6 @@ def register(site: Site) -> None:
                 await frame.live()
                 return
             shown = Shown(show) if show in CHOICES else Shown.EVERY
-            owner = await site.services.zones.find(zone or max(zones, key=lambda each: each.zone_id).name)
+            owner = await site.services.zones.find(zone or max(zones, key=attrgetter("zone_id")).name)
             view = _Map(site, owner, shown, int(first) if first.isdigit() else 0, to)
             await frame.live(view.draw, owner.zone_id, Topic.ZONES)

@@ -61,7 +61,9 @@ class _Detail:
         self._site, self._name = site, name
         self._head = Fragment()
         with ui.row().classes("tools"):
-            self._buttons = {each: button(each.word, partial(each.ask, frame, name)) for each in ACTIONS}
+            self._buttons = {
+                action: button(action.word, partial(action.ask, frame, name)) for action in ACTIONS
+            }
         for made in self._buttons.values():
             made.visible = False
         with ui.element("div").classes("two"):
@@ -106,7 +108,8 @@ def register(site: Site) -> None:
         note = "Every change that moves data: who requested it, its progress and its outcome."
         with page_frame(site, request, "Operations", "operations", note=note) as frame:
             with ui.row().classes("tools"):
-                names = {"": "all", **{each.name: each.name for each in (await site.catalog()).zones}}
+                zones = (await site.catalog()).zones
+                names = {"": "all"} | {owner.name: owner.name for owner in zones}
                 which = choice_field("Zone", names, zone)
                 shown = choice_field("Show", CHOICES, show, width="choice wide")
 

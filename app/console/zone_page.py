@@ -72,7 +72,7 @@ class _ZoneView:
         catalog = await site.catalog()
         body = views.zone(zone, catalog.version)
         limits, _ = await actions.limits(site)
-        pause = next((each for each in limits["zone_pauses"] if each["zone_id"] == zone.zone_id), None)
+        pause = next((row for row in limits["zone_pauses"] if row["zone_id"] == zone.zone_id), None)
         self._action = RESUME if pause else PAUSE
         self._button.text = f"{self._action.word} moves"
         note = f"Zone {zone.zone_id}, catalog version {body['catalog_version']}."
